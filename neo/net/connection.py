@@ -1,0 +1,185 @@
+"""One connection between two nodes, without IO (specification, *Network Layer*).
+
+Theory of operation
+-------------------
+A :class:`Connection` takes the bytes that the peer sent and gives messages; it takes messages and
+gives the bytes to send. The server's event loop, the client's blocking channel and the simulator
+drive the same class. Its life is a line::
+
+    HANDSHAKE ──(the 6 bytes match)──> OPEN ──(close, error, end of stream)──> CLOSED
+
+* The handshake is compared byte by byte, as soon as bytes come, before anything is decoded.
+* Message ids count from 0 for requests and notifications together, per direction; an answer reuses
+  the id of its question (FACTS 2).
+* Each question remembers what answers it; an answer that nobody waits for is the peer's error.
+* *Close* drops what was not sent yet; *abort* sends it first, and takes no more messages.
+
+Rules: no socket, clock, thread or logging here. Whoever calls holds the lock, if there is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from neo.protocol.codec import LIMIT_PEER, LIMIT_STRANGER, MAX_ID, Decoder, Packet, encode
+from neo.protocol.enums import ErrorCode
+from neo.protocol.errors import HandshakeError, PeerError
+from neo.protocol.packets import ANSWERS, CODES, RESPONSE, Error, Message
+
+MAGIC = b"\x92\xa3NEO"
+VERSION = b"\x01"
+HANDSHAKE = MAGIC + VERSION
+_TLS_RECORD = 0x16
+
+#: A stranger's bytes are decoded in portions, so that one who sends requests together with its
+#: identification is not taken for the sender of one oversized message.
+_STRANGER_PORTION = LIMIT_STRANGER // 2
+
+
+class Question(NamedTuple):
+    """``context`` is what the asker needs when the answer comes."""
+
+    answer: type[Message]
+    context: Any
+
+
+class Received(NamedTuple):
+    """A message of the peer. ``question`` is set when it answers one of ours."""
+
+    message_id: int | None
+    message: Message
+    question: Question | None
+
+
+def check_handshake(received: bytes) -> None:
+    """Raises HandshakeError as soon as the beginning cannot become our handshake."""
+    if HANDSHAKE.startswith(received):
+        return
+    if received[0] == _TLS_RECORD:
+        raise HandshakeError(
+            "the peer uses TLS and this node does not: give all nodes ca, cert and key, or none"
+        )
+    if received.startswith(MAGIC):
+        raise HandshakeError(
+            f"protocol version mismatch: the peer speaks version {received[len(MAGIC)]}, "
+            f"this node {VERSION[0]}"
+        )
+    raise HandshakeError(f"the peer is not a NEO node, it began with {received!r}")
+
+
+class Connection:
+    """See the module's docstring. ``server``: the peer dialed us and has not identified itself yet."""
+
+    def __init__(self, server: bool) -> None:
+        self.closed = False
+        self._handshake: bytes | None = b""
+        self._trusted = not server
+        self._decoder = Decoder(LIMIT_STRANGER if server else LIMIT_PEER)
+        self._next_id = 0
+        self._last_received_id: int | None = None
+        self._questions: dict[int, Question] = {}
+        self._outgoing: list[bytes] = [HANDSHAKE]
+
+    # -- sending -------------------------------------------------------------------------------
+
+    def _take_id(self) -> int:
+        message_id = self._next_id
+        self._next_id = (message_id + 1) & MAX_ID
+        return message_id
+
+    def send(self, message: Message, message_id: int | None = None) -> None:
+        """Queue a notification; ``message_id`` only for those that belong to a question."""
+        if not self.closed:
+            self._outgoing.append(
+                encode(self._take_id() if message_id is None else message_id, message)
+            )
+
+    def ask(self, message: Message, context: Any) -> int:
+        """Queue a request; ``context`` comes back with the answer. Returns the id of the message."""
+        assert not self.closed
+        message_id = self._take_id()
+        self._outgoing.append(encode(message_id, message))
+        self._questions[message_id] = Question(ANSWERS[type(message)], context)
+        return message_id
+
+    def answer(self, message_id: int | None, message: Message) -> None:
+        """Queue the answer to the request that came with ``message_id``."""
+        if not self.closed:
+            # The id is nil only in an Error that answers no message.
+            self._outgoing.append(encode(message_id, message))  # type: ignore[arg-type]
+
+    def take_outgoing(self) -> bytes:
+        """All bytes to send; they are now the caller's."""
+        outgoing = self._outgoing
+        if not outgoing:
+            return b""
+        data = outgoing[0] if len(outgoing) == 1 else b"".join(outgoing)
+        outgoing.clear()
+        return data
+
+    # -- receiving -----------------------------------------------------------------------------
+
+    def trust(self) -> None:
+        """The peer identified itself: longer messages may come."""
+        if not self._trusted:
+            self._trusted = True
+            self._decoder.raise_limit(LIMIT_PEER)
+
+    def receive(self, data: bytes) -> Iterator[Received]:
+        """Messages completed by ``data``. Ends early when the connection is closed meanwhile.
+
+        Raises HandshakeError or PeerError at the first thing that breaks the protocol: the caller
+        must then :meth:`fail` or :meth:`close`.
+        """
+        if self._handshake is not None:
+            begin = self._handshake + data[: len(HANDSHAKE) - len(self._handshake)]
+            check_handshake(begin)
+            data = data[len(begin) - len(self._handshake) :]
+            self._handshake = None if len(begin) == len(HANDSHAKE) else begin
+        while data and not self.closed:
+            portion, data = (
+                (data, b"")
+                if self._trusted
+                else (data[:_STRANGER_PORTION], data[_STRANGER_PORTION:])
+            )
+            self._decoder.feed(portion)
+            # The decoder may be changed by trust() between two messages.
+            while not self.closed:
+                packet = next(self._decoder, None)
+                if packet is None:
+                    break
+                yield self._sort(packet)
+
+    def _sort(self, packet: Packet) -> Received:
+        message_id, message = packet
+        if not CODES[type(message)] & RESPONSE:
+            self._last_received_id = message_id
+            return Received(message_id, message, None)
+        question = None if message_id is None else self._questions.pop(message_id, None)
+        if question is None:
+            detail = f": {message.message}" if type(message) is Error else ""
+            raise PeerError(f"answer to no question: {type(message).__name__}{detail}")
+        if type(message) is not question.answer and type(message) is not Error:
+            raise PeerError(f"{question.answer.__name__} expected, got {type(message).__name__}")
+        return Received(message_id, message, question)
+
+    # -- the end -------------------------------------------------------------------------------
+
+    def fail(self, error: PeerError) -> None:
+        """The peer broke the protocol: tell it why, if it can understand us. The caller then aborts."""
+        if not isinstance(error, HandshakeError):
+            code = ErrorCode.PROTOCOL_ERROR.value
+            self.answer(self._last_received_id, Error(code, str(error)))
+        self.closed = True
+
+    def close(self) -> list[Question]:
+        """No message in or out any more. Returns the questions that will never be answered."""
+        self.closed = True
+        self._outgoing.clear()
+        return self.abandoned()
+
+    def abandoned(self) -> list[Question]:
+        questions = list(self._questions.values())
+        self._questions.clear()
+        return questions

@@ -1,0 +1,105 @@
+"""TLS without IO: certificates are mandatory on both sides of every link.
+
+Both shells (event loop and blocking channel) give and take raw bytes, so that one thread may read
+while another writes: an SSL object itself must never be used by two threads at once, which is why
+every call here takes the lock for the time of the computation only, never of the IO.
+"""
+
+from __future__ import annotations
+
+import ssl
+from threading import Lock
+
+from neo.protocol.errors import HandshakeError
+
+_TLS_RECORD = 0x16
+_READ = 256 * 1024
+
+
+def tls_context(ca: str, cert: str, key: str, server: bool) -> ssl.SSLContext:
+    """The context of one direction. Raises ValueError naming the file that cannot be used."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    # Nodes are known by their certificate authority; their addresses change.
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_REQUIRED
+    try:
+        context.load_verify_locations(ca)
+    except (OSError, ssl.SSLError) as e:
+        raise ValueError(f"certificate authority {ca!r} cannot be used: {e}") from None
+    try:
+        context.load_cert_chain(cert, key)
+    except (OSError, ssl.SSLError) as e:
+        raise ValueError(f"certificate {cert!r} with key {key!r} cannot be used: {e}") from None
+    return context
+
+
+class TlsLink:
+    """One TLS session: plaintext on one side, raw bytes on the other."""
+
+    def __init__(self, context: ssl.SSLContext, server: bool) -> None:
+        self._incoming = ssl.MemoryBIO()
+        self._outgoing = ssl.MemoryBIO()
+        self._ssl = context.wrap_bio(self._incoming, self._outgoing, server_side=server)
+        self._established = False
+        self._first = True
+        self._waiting: list[bytes] = []
+        self._lock = Lock()
+
+    def start(self) -> bytes:
+        """Raw bytes to send first: the dialer's hello, nothing for the server."""
+        with self._lock:
+            self._handshake()
+            return self._outgoing.read()
+
+    def _handshake(self) -> None:
+        try:
+            self._ssl.do_handshake()
+        except ssl.SSLWantReadError:
+            return
+        except ssl.SSLError as e:
+            raise HandshakeError(
+                f"TLS handshake failed: {e.reason or e}; check that both nodes have certificates "
+                "of the same authority"
+            ) from None
+        self._established = True
+        for data in self._waiting:
+            self._ssl.write(data)
+        self._waiting.clear()
+
+    def encrypt(self, data: bytes) -> bytes:
+        """Raw bytes to send for this plaintext; kept until the handshake is over."""
+        with self._lock:
+            if self._established:
+                self._ssl.write(data)
+            elif data:
+                self._waiting.append(data)
+            return self._outgoing.read()
+
+    def decrypt(self, raw: bytes) -> tuple[bytes, bytes]:
+        """(plaintext, raw bytes to send back). Raises HandshakeError."""
+        with self._lock:
+            if self._first and raw:
+                self._first = False
+                if raw[0] != _TLS_RECORD:
+                    raise HandshakeError(
+                        "this node uses TLS and the peer does not: give all nodes ca, cert and "
+                        f"key, or none (it began with {raw[:16]!r})"
+                    )
+            self._incoming.write(raw)
+            if not self._established:
+                self._handshake()
+            portions = []
+            try:
+                while self._established:
+                    portion = self._ssl.read(_READ)
+                    if not portion:
+                        break
+                    portions.append(portion)
+            except ssl.SSLWantReadError:
+                pass
+            except ssl.SSLZeroReturnError:
+                pass  # the end of the stream follows on the socket
+            except ssl.SSLError as e:
+                raise HandshakeError(f"TLS: {e.reason or e}") from None
+            return b"".join(portions), self._outgoing.read()

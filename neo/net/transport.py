@@ -1,0 +1,160 @@
+"""The event loop's side of a connection: asyncio.Protocol on uvloop.
+
+All methods run on the loop's thread. A transport knows nothing of messages: bytes go to its owner,
+and the owner's bytes to the socket. Writes before the connection is established are kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from typing import Protocol
+
+from neo.net.sockets import configure, format_address
+from neo.net.tls import TlsLink
+from neo.protocol.errors import HandshakeError
+from neo.protocol.packets import Address
+
+#: A peer that does not read is not read from either beyond this much of unsent answers...
+PAUSE_BYTES = 4 * 1024 * 1024
+#: ...and is dropped when notifications alone make the backlog grow to this.
+DROP_BYTES = 1024 * 1024 * 1024
+#: A dial that neither succeeds nor fails ends here: less than the kernel's two minutes.
+DIAL_SECONDS = 10
+
+
+class Owner(Protocol):
+    """What a transport reports to."""
+
+    def connected(self, transport: Transport, address: Address) -> None:
+        """The socket is connected with this remote address."""
+
+    def received(self, data: bytes) -> None: ...
+
+    def lost(self, reason: str) -> None: ...
+
+
+class Transport(asyncio.Protocol):
+    #: Sockets of this process that are not closed yet.
+    open_count = 0
+
+    def __init__(self, owner: Owner, tls: TlsLink | None) -> None:
+        self._owner = owner
+        self._tls = tls
+        self._transport: asyncio.Transport | None = None
+        self._waiting: list[bytes] = []
+        self._closing = False
+        self._lost = False
+
+    # -- asyncio.Protocol ------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        Transport.open_count += 1
+        sock = transport.get_extra_info("socket")
+        configure(sock)
+        transport.set_write_buffer_limits(high=PAUSE_BYTES)
+        if self._tls is not None:
+            transport.write(self._tls.start())
+        for data in self._waiting:
+            self.write(data)
+        self._waiting.clear()
+        if self._closing:
+            transport.close()
+        else:
+            self._owner.connected(self, transport.get_extra_info("peername")[:2])
+
+    def data_received(self, data: bytes) -> None:
+        if self._closing:
+            return
+        if self._tls is not None:
+            try:
+                data, raw = self._tls.decrypt(data)
+            except HandshakeError as e:
+                self._fail(str(e))
+                return
+            if raw and self._transport is not None:
+                self._transport.write(raw)
+            if not data:
+                return
+        self._owner.received(data)
+
+    def pause_writing(self) -> None:
+        if self._transport is not None:
+            self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        if self._transport is not None:
+            self._transport.resume_reading()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        Transport.open_count -= 1
+        self._end(str(error) if error else "closed by the peer")
+
+    # -- for the owner ---------------------------------------------------------------------------
+
+    def write(self, data: bytes) -> None:
+        if self._transport is None:
+            self._waiting.append(data)
+            return
+        if self._transport.is_closing():
+            return
+        self._transport.write(data if self._tls is None else self._tls.encrypt(data))
+        if self._transport.get_write_buffer_size() > DROP_BYTES:
+            self._fail(f"the peer does not read: {DROP_BYTES} bytes wait for it")
+
+    def close(self) -> None:
+        """Close when everything written is sent; nothing is reported any more."""
+        self._closing = True
+        self._lost = True
+        if self._transport is not None:
+            if self._transport.is_reading() is False:
+                # A reader that never reads must not keep the socket open for ever.
+                self._transport.abort()
+            else:
+                self._transport.close()
+
+    def failed(self, reason: str) -> None:
+        """The dial did not succeed."""
+        self._end(reason)
+
+    def _fail(self, reason: str) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+        self._end(reason)
+
+    def _end(self, reason: str) -> None:
+        self._closing = True
+        if not self._lost:
+            self._lost = True
+            self._owner.lost(reason)
+
+
+async def dial(transport: Transport, address: Address) -> None:
+    """Connect a transport; a failure is reported to its owner like a loss."""
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(DIAL_SECONDS):
+            await loop.create_connection(lambda: transport, address[0], address[1])
+    except TimeoutError:
+        transport.failed(f"no answer from {format_address(address)} in {DIAL_SECONDS} s")
+    except (OSError, ssl.SSLError) as e:
+        reason = e.strerror or str(e)
+        transport.failed(f"cannot connect to {format_address(address)}: {reason}")
+
+
+def listening_socket(address: Address) -> socket.socket:
+    """A socket bound to an IPv4 or IPv6 address. Raises OSError."""
+    family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(address)
+        sock.listen(1024)
+    except OSError:
+        sock.close()
+        raise
+    sock.setblocking(False)
+    return sock

@@ -1,0 +1,72 @@
+"""How a node finds the primary master and becomes known to it (specification, *Joining a Cluster*)."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from neo.net.sockets import format_address
+from neo.node.handler import Handler, on
+from neo.node.peer import Peer
+from neo.node.task import Future
+from neo.protocol.enums import NodeType
+from neo.protocol.errors import ConnectionLost, ErrorAnswer
+from neo.protocol.packets import AcceptIdentification, NotPrimaryMaster, RequestIdentification
+from neo.topology.masters import MasterCandidates
+
+if TYPE_CHECKING:
+    from neo.node.core import Core
+
+logger = logging.getLogger("neo.node")
+
+#: Pause before dialing again, so that a cluster without primary is not flooded (FACTS 3.10).
+RETRY_SECONDS = 1.0
+
+
+class _Candidate(Handler):
+    """The handler of a master that has not said yet whether it is the primary."""
+
+    def __init__(self, redirected: Future[NotPrimaryMaster]) -> None:
+        self._redirected = redirected
+
+    @on(NotPrimaryMaster)
+    def not_primary_master(self, peer: Peer, message_id: int, message: NotPrimaryMaster) -> None:
+        self._redirected.resolve(message)
+        peer.close()
+
+
+async def find_primary(
+    core: Core, masters: MasterCandidates, request: RequestIdentification, handler: Handler
+) -> tuple[Peer, AcceptIdentification]:
+    """Try all masters until one accepts ``request``; its peer then has ``handler``.
+
+    Each distinct reason of a failure is logged once, not at every try.
+    """
+    reported: set[str] = set()
+    while True:
+        address = masters.take()
+        redirected: Future[NotPrimaryMaster] = Future()
+        peer = core.dial(address, _Candidate(redirected))
+        pause = True
+        try:
+            accepted = await peer.ask(request)
+            assert isinstance(accepted, AcceptIdentification)
+            if accepted.node_type is NodeType.MASTER and accepted.your_nid is not None:
+                peer.handler = handler
+                return peer, accepted
+            reason = "it is not a master"
+            peer.close()
+        except ErrorAnswer as e:
+            reason = f"it refused: {e}"
+            peer.close()
+        except ConnectionLost as e:
+            if redirected.done:
+                reason = "it is not the primary"
+                pause = not masters.learn(redirected.result())
+            else:
+                reason = str(e)
+        if reason not in reported:
+            reported.add(reason)
+            logger.warning("master %s: %s", format_address(address), reason)
+        if pause:
+            await core.sleep(RETRY_SECONDS)

@@ -1,0 +1,181 @@
+"""Settings of a process: ``neo.conf`` and the command line, from one table of options.
+
+``neo.conf`` is an INI file with a section per node and ``[DEFAULT]`` for what they share; the command
+line wins. Names are those that users of NEO already type; the long option is the name in the file
+with ``-`` for ``_``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import configparser
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from neo.net.sockets import parse_address, parse_addresses
+from neo.node.log import FORMATS
+
+
+class ConfigError(Exception):
+    """A setting is wrong; the message names it and says what is expected. Exit code 2."""
+
+
+@dataclass(frozen=True)
+class Option:
+    """``parse`` turns the text into the value and raises ValueError; ``flag``: no argument."""
+
+    name: str
+    help: str
+    parse: Callable[[str], Any] = str
+    default: Any = None
+    short: str = ""
+    flag: bool = False
+    required: bool = False
+    command_line_only: bool = False
+
+
+def boolean(text: str) -> bool:
+    states = configparser.ConfigParser.BOOLEAN_STATES
+    if text.lower() not in states:
+        raise ValueError(f"{text!r} is not a boolean: write true or false")
+    return states[text.lower()]
+
+
+def positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise ValueError(f"{text} is not a positive number")
+    return number
+
+
+def natural(text: str) -> int:
+    number = int(text)
+    if number < 0:
+        raise ValueError(f"{text} is negative")
+    return number
+
+
+def one_of(*choices: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        for choice in choices:
+            if choice.lower() == text.lower():
+                return choice
+        raise ValueError(f"{text!r} is none of {', '.join(choices)}")
+
+    return parse
+
+
+COMMON = (
+    Option("cluster", "name of the cluster", short="c", required=True),
+    Option(
+        "masters",
+        "addresses of the masters, host:port, separated by spaces or commas",
+        parse_addresses,
+        short="m",
+        required=True,
+    ),
+    Option("bind", "address to listen on, host:port", parse_address, short="b"),
+    Option(
+        "dynamic_master_list", "JSON file where masters that appear later are remembered", short="D"
+    ),
+    Option("logfile", "log to this file instead of stderr", short="l"),
+    Option("log_format", "text or json", one_of(*FORMATS), "text"),
+    Option(
+        "log_level",
+        "debug, info, warning or error",
+        one_of("debug", "info", "warning", "error"),
+        "info",
+    ),
+    Option("ca", "file of the certificate authority; with cert and key: use TLS"),
+    Option("cert", "file of this node's certificate"),
+    Option("key", "file of the certificate's private key"),
+)
+
+#: Names of every option of every role, for [DEFAULT], which they share.
+KNOWN: set[str] = {option.name for option in COMMON}
+
+
+def role_options(*options: Option) -> tuple[Option, ...]:
+    """The options of a role: the common ones and its own."""
+    KNOWN.update(option.name for option in options)
+    return COMMON + options
+
+
+#: Options of other roles that may stand in [DEFAULT] though this process does not import that role.
+KNOWN.update(
+    "autostart upstream_cluster upstream_masters replicas partitions nid adapter database engine "
+    "wait dedup disable_drop_partitions reset new_nid monitor_maxlag monitor_backup "
+    "smtp smtp_from smtp_to smtp_tls smtp_login".split()
+)
+
+
+def load(
+    role: str, description: str, options: Sequence[Option], argv: Sequence[str]
+) -> argparse.Namespace:
+    """All settings of one process, by name. Raises ConfigError."""
+    arguments = vars(_parser(role, description, options).parse_args(argv))
+    texts = _section(arguments["file"], arguments["section"] or role, options)
+    for option in options:
+        if arguments.get(option.name) is not None:
+            texts[option.name] = arguments[option.name]
+    settings = argparse.Namespace()
+    for option in options:
+        setattr(settings, option.name, _value(option, texts.get(option.name)))
+    _check_tls(settings)
+    return settings
+
+
+def _parser(role: str, description: str, options: Sequence[Option]) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=f"neo{role}", description=description)
+    parser.add_argument("-f", "--file", help="configuration file, such as neo.conf")
+    parser.add_argument("-s", "--section", help=f"section of the file (default: {role})")
+    for option in options:
+        names = [f"-{option.short}"] if option.short else []
+        names.append(f"--{option.name.replace('_', '-')}")
+        if option.flag:
+            parser.add_argument(*names, action="store_const", const="true", help=option.help)
+        else:
+            parser.add_argument(*names, metavar=option.name.upper(), help=option.help)
+    return parser
+
+
+def _section(path: str | None, section: str, options: Sequence[Option]) -> dict[str, str]:
+    if path is None:
+        return {}
+    parser = configparser.ConfigParser(interpolation=None)
+    try:
+        with open(path) as file:
+            parser.read_file(file)
+    except OSError as e:
+        raise ConfigError(f"configuration file {path!r} cannot be read: {e.strerror}") from None
+    except configparser.Error as e:
+        raise ConfigError(f"configuration file {path!r}: {e}") from None
+    if not parser.has_section(section):
+        raise ConfigError(
+            f"configuration file {path!r} has no section [{section}]; "
+            f"it has {', '.join(parser.sections()) or 'none'}: choose one with --section"
+        )
+    own = {option.name for option in options if not option.command_line_only}
+    defaults = parser.defaults()
+    for name in parser[section]:
+        if name not in own and not (name in defaults and name in KNOWN):
+            raise ConfigError(f"{path!r}, section [{section}]: unknown setting {name!r}")
+    return {name: value for name, value in parser[section].items() if name in own}
+
+
+def _value(option: Option, text: str | None) -> Any:
+    if text is None or not text.strip():
+        if option.required:
+            raise ConfigError(f"setting {option.name!r} is missing: {option.help}")
+        return option.default
+    try:
+        return (boolean if option.flag else option.parse)(text.strip())
+    except ValueError as e:
+        raise ConfigError(f"setting {option.name!r}: {e}") from None
+
+
+def _check_tls(settings: argparse.Namespace) -> None:
+    given = [name for name in ("ca", "cert", "key") if getattr(settings, name, None)]
+    if given and len(given) < 3:
+        raise ConfigError(f"TLS needs all of ca, cert and key: only {' and '.join(given)} is given")

@@ -1,0 +1,161 @@
+"""Base of the four roles: a node without IO, clock, randomness or threads (DESIGN, *Cores and shells*).
+
+The shell owns the process: it calls the core with what happened (bytes came, a connection ended, a
+time has come, a write is durable) and the core answers by queueing messages, starting timers and
+dialing through the :class:`Shell` it was given. After each event the shell's caller flushes.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Coroutine
+from random import Random
+from typing import Any, Protocol
+
+from neo.node.handler import Handler
+from neo.node.peer import Peer
+from neo.node.task import Cancelled, Future, Task
+from neo.protocol.packets import Address
+from neo.topology.nodes import NodeTable
+from neo.topology.partitions import PartitionTable
+
+logger = logging.getLogger("neo.node")
+
+#: Who connects and does not identify itself in this time is disconnected.
+STRANGER_SECONDS = 30.0
+
+
+class Timer(Protocol):
+    def cancel(self) -> None: ...
+
+
+class Shell(Protocol):
+    """The world as a core knows it. The real one is in ``process.py``, another in the simulator."""
+
+    random: Random
+
+    def time(self) -> float:
+        """Seconds since 1970; may jump."""
+
+    def monotonic(self) -> float:
+        """Seconds that never jump."""
+
+    def call_later(self, delay: float, callback: Callable[[], None]) -> Timer: ...
+
+    def from_thread(self, callback: Callable[..., None], *args: object) -> object:
+        """Run a callback on the loop's thread; the only method that other threads may call."""
+
+    def dial(self, peer: Peer) -> None:
+        """Connect to ``peer.address``; a failure is reported by ``peer.lost``."""
+
+    def reopen_logs(self) -> None: ...
+
+    def stop(self, code: int) -> None:
+        """End the process with this exit code when everything queued is sent."""
+
+
+class Core:
+    """State that every role has: peers, node table, partition table."""
+
+    def __init__(self, shell: Shell) -> None:
+        self.shell = shell
+        self.peers: set[Peer] = set()
+        self.nodes = NodeTable()
+        self.partitions = PartitionTable()
+        self.stopped = False
+        self._touched: dict[Peer, None] = {}
+        self._tasks: set[Task[Any]] = set()
+
+    # -- called by the shell ---------------------------------------------------------------------
+
+    def start(self) -> None:
+        """The node is listening: begin to work."""
+        self._watch_strangers()
+
+    def accepted(self, address: Address) -> Peer:
+        """Somebody connected."""
+        return Peer(self, self.stranger_handler(), address, server=True)
+
+    def terminate(self) -> None:
+        """SIGTERM or SIGINT. Roles that must finish something first override it."""
+        self.stop(0)
+
+    def fail(self, error: Exception) -> None:
+        """Something this node cannot go on without is broken."""
+        logger.critical("%s", error)
+        self.stop(1)
+
+    def flush(self) -> None:
+        """Write out what the event queued, one write per peer."""
+        while self._touched:
+            touched, self._touched = self._touched, {}
+            for peer in touched:
+                peer.write_outgoing()
+
+    # -- for roles -------------------------------------------------------------------------------
+
+    def stranger_handler(self) -> Handler:
+        """The handler of peers that dialed us and are not identified yet."""
+        return Handler()
+
+    def touch(self, peer: Peer) -> None:
+        self._touched[peer] = None
+
+    def dial(self, address: Address, handler: Handler) -> Peer:
+        """A peer to which messages can be queued at once."""
+        peer = Peer(self, handler, address, server=False)
+        self.shell.dial(peer)
+        return peer
+
+    def call_later(self, delay: float, callback: Callable[[], None]) -> Timer:
+        def run() -> None:
+            if not self.stopped:
+                callback()
+                self.flush()
+
+        return self.shell.call_later(delay, run)
+
+    def sleep(self, seconds: float) -> Future[None]:
+        future: Future[None] = Future()
+        self.call_later(seconds, lambda: future.resolve(None))
+        return future
+
+    def spawn(self, coroutine: Coroutine[Any, Any, Any]) -> Task[Any]:
+        """Run a workflow. An unexpected error in it ends the node: its state would be unknown."""
+        task = Task(coroutine)
+        self._tasks.add(task)
+        task.then(lambda _: self._task_done(task))
+        return task
+
+    def _task_done(self, task: Task[Any]) -> None:
+        self._tasks.discard(task)
+        try:
+            task.result()
+        except Cancelled:
+            return
+        except Exception as e:
+            logger.exception("workflow %s failed", task.name)
+            self.fail(e)
+
+    def stop(self, code: int) -> None:
+        """Close every connection and end. The core is dead afterwards."""
+        if self.stopped:
+            return
+        self.stopped = True
+        for task in list(self._tasks):
+            task.cancel()
+        for peer in list(self.peers):
+            peer.close()
+        self.flush()
+        self.shell.stop(code)
+
+    def _watch_strangers(self) -> None:
+        limit = self.shell.monotonic() - STRANGER_SECONDS
+        for peer in list(self.peers):
+            if peer.server and peer.node is None and peer.since < limit and self.must_identify:
+                logger.warning("%r did not identify itself in time", peer)
+                peer.close()
+        self.call_later(STRANGER_SECONDS / 4, self._watch_strangers)
+
+    #: False for nodes that serve ``neoctl``, which never identifies itself.
+    must_identify = True

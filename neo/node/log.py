@@ -1,0 +1,48 @@
+"""Standard logging for the processes: text or JSON lines, to stderr or to a file."""
+
+from __future__ import annotations
+
+import json
+import logging
+from logging.handlers import WatchedFileHandler
+
+TEXT = "%(asctime)s.%(msecs)03d %(levelname)-8s %(name)-12s %(message)s"
+TIME = "%Y-%m-%d %H:%M:%S"
+FORMATS = ("text", "json")
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line: time, level, logger, node, message, and the traceback if any."""
+
+    def __init__(self, node: str) -> None:
+        super().__init__(datefmt="%Y-%m-%dT%H:%M:%S")
+        self._node = node
+
+    def format(self, record: logging.LogRecord) -> str:
+        entry = {
+            "time": f"{self.formatTime(record, self.datefmt)}.{int(record.msecs):03d}",
+            "level": record.levelname,
+            "logger": record.name,
+            "node": self._node,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            entry["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(entry)
+
+
+def configure_logging(node: str, path: str | None, form: str, level: str) -> None:
+    """Send everything to ``path``, or stderr. Raises OSError when the file cannot be written."""
+    handler: logging.Handler = WatchedFileHandler(path) if path else logging.StreamHandler()
+    handler.setFormatter(JsonFormatter(node) if form == "json" else logging.Formatter(TEXT, TIME))
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+
+
+def reopen_logs() -> None:
+    """SIGUSR2 and FlushLog: write out what is buffered; open again a file that was moved away."""
+    for handler in logging.getLogger().handlers:
+        handler.flush()
+        if isinstance(handler, WatchedFileHandler):
+            handler.reopenIfNeeded()

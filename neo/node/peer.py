@@ -1,0 +1,173 @@
+"""The other end of a connection, as the core of a node sees it.
+
+Everything that a core sends is queued in the connection and leaves when the event is over, in one
+write (:meth:`Core.flush`): that is the outbox of DESIGN, *Cores and shells*.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Protocol
+
+from neo.net.connection import Connection, Question
+from neo.net.sockets import format_address
+from neo.node.handler import Handler
+from neo.node.task import Future
+from neo.protocol.enums import ErrorCode
+from neo.protocol.errors import ConnectionLost, ErrorAnswer, PeerError
+from neo.protocol.ids import format_nid
+from neo.protocol.packets import CODES, RESPONSE, Address, Error, Message
+from neo.topology.nodes import Node
+
+if TYPE_CHECKING:
+    from neo.node.core import Core
+
+logger = logging.getLogger("neo.net")
+
+
+class Link(Protocol):
+    """The shell's side of a connection."""
+
+    def write(self, data: bytes) -> None: ...
+
+    def close(self) -> None:
+        """Close after what was written is sent; report nothing any more."""
+
+
+class Peer:
+    """``node`` is set once the peer is identified. All methods run on the loop's thread."""
+
+    def __init__(self, core: Core, handler: Handler, address: Address | None, server: bool) -> None:
+        self.core = core
+        self.handler = handler
+        self.address = address  # where it was dialed, or where it comes from
+        self.server = server  # it dialed us
+        self.node: Node | None = None
+        self.since = core.shell.monotonic()
+        self.connection = Connection(server)
+        self.link: Link | None = None
+        core.peers.add(self)
+        core.touch(self)
+
+    def __repr__(self) -> str:
+        name = format_nid(self.node.nid) if self.node else "unidentified peer"
+        return f"{name} ({format_address(self.address)})"
+
+    @property
+    def closed(self) -> bool:
+        return self.connection.closed
+
+    # -- sending -------------------------------------------------------------------------------
+
+    def send(self, message: Message, message_id: int | None = None) -> None:
+        self.connection.send(message, message_id)
+        self.core.touch(self)
+
+    def ask(self, message: Message) -> Future[Message]:
+        """The answer later; the future fails with ErrorAnswer or ConnectionLost."""
+        future: Future[Message] = Future()
+        if self.connection.closed:
+            future.fail(ConnectionLost(f"{self} is not connected any more"))
+        else:
+            self.connection.ask(message, future)
+            self.core.touch(self)
+        return future
+
+    def answer(self, message_id: int, message: Message) -> None:
+        """Answer a request that its handler left open. Nothing if the peer is gone."""
+        self.connection.answer(message_id, message)
+        self.core.touch(self)
+
+    def refuse(self, message_id: int, code: ErrorCode, text: str = "") -> None:
+        self.answer(message_id, Error(code.value, text))
+
+    def write_outgoing(self) -> None:
+        if self.link is not None:
+            data = self.connection.take_outgoing()
+            if data:
+                self.link.write(data)
+
+    # -- called by the shell ----------------------------------------------------------------------
+
+    def connected(self, link: Link, address: Address) -> None:
+        """The dial succeeded. What was queued meanwhile is already with the link."""
+
+    def received(self, data: bytes) -> None:
+        try:
+            for message_id, message, question in self.connection.receive(data):
+                if question is not None:
+                    _complete(question, message)
+                else:
+                    self._dispatch(message_id, message)
+        except PeerError as e:
+            logger.error("%r broke the protocol: %s", self, e)
+            self.connection.fail(e)
+            self._end(f"protocol error: {e}")
+        except Exception:
+            # A mistake of ours while serving this peer must not hurt the others.
+            logger.exception("failure while serving %r; the connection is closed", self)
+            self._end("internal failure")
+        self.core.flush()
+
+    def _dispatch(self, message_id: int | None, message: Message) -> None:
+        kind = type(message)
+        method = self.handler.method(kind)
+        if method is None or message_id is None:
+            raise PeerError(f"unexpected {kind.__name__} ({type(self.handler).__name__})")
+        try:
+            answer = method(self, message_id, message)
+        except ErrorAnswer as e:
+            answer = Error(e.code.value, e.message)
+        if answer is not None:
+            assert CODES[type(answer)] & RESPONSE
+            self.connection.answer(message_id, answer)
+            self.core.touch(self)
+
+    def lost(self, reason: str) -> None:
+        """The shell says that the connection ended or was never made."""
+        self.connection.closed = True
+        self._end(reason)
+        self.core.flush()
+
+    # -- the end -------------------------------------------------------------------------------
+
+    def _end(self, reason: str) -> None:
+        if self not in self.core.peers:
+            return
+        logger.info("connection with %r ended: %s", self, reason)
+        questions = self._detach()
+        self.handler.lost(self, reason)
+        for question in questions:
+            question.context.fail(ConnectionLost(f"connection with {self} ended: {reason}"))
+
+    def _detach(self) -> list[Question]:
+        self.core.peers.discard(self)
+        self.write_outgoing()
+        questions = self.connection.close()
+        if self.link is not None:
+            self.link.close()
+        return questions
+
+    def close(self) -> None:
+        """Send what is queued, then disconnect (the specification's *abort*).
+
+        No incoming message is processed any more, and the handler is not told.
+        """
+        if self in self.core.peers:
+            for question in self._detach():
+                question.context.fail(ConnectionLost(f"connection with {self} was closed by us"))
+
+
+def _complete(question: Question, message: Message) -> None:
+    if type(message) is Error:
+        # ACK is the regular answer of requests that have no other (FACTS 1.5).
+        if question.answer is Error and message.code == ErrorCode.ACK.value:
+            question.context.resolve(message)
+            return
+        try:
+            code = ErrorCode(message.code)
+        except ValueError:
+            raise PeerError(f"unknown error code {message.code}: {message.message}") from None
+        question.context.fail(ErrorAnswer(code, message.message))
+    else:
+        question.context.resolve(message)

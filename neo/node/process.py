@@ -1,0 +1,227 @@
+"""The shell of a node process: event loop, sockets, clock, signals, exit codes.
+
+Exit codes: 0 stopped on request, 1 the node cannot go on, 2 a setting is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import random
+import signal
+import ssl
+import sys
+import time
+from collections.abc import Callable
+
+import uvloop
+
+from neo.net.sockets import format_address
+from neo.net.tls import TlsLink, tls_context
+from neo.net.transport import Transport, dial, listening_socket
+from neo.node.config import ConfigError
+from neo.node.core import Core, Timer
+from neo.node.log import configure_logging, reopen_logs
+from neo.node.peer import Peer
+from neo.protocol.packets import Address
+
+logger = logging.getLogger("neo.node")
+
+#: Pauses between attempts to start a core again: quickly after a hiccup, gently during an outage.
+RESTART_SECONDS = (1, 2, 5, 10, 30)
+#: What was written before the end may still be on its way; a peer that does not read is given up.
+DRAIN_SECONDS = 2.0
+
+MakeCore = Callable[["ProcessShell"], Core]
+
+
+class StartFailure(Exception):
+    """A core cannot be made now; the message says why and what to do."""
+
+
+class ProcessShell:
+    """Implements :class:`neo.node.core.Shell` for one process."""
+
+    def __init__(self, settings: argparse.Namespace, make_core: MakeCore) -> None:
+        self.random = random.Random()
+        self.settings = settings
+        self.bind: Address | None = settings.bind
+        self._make_core = make_core
+        self._core: Core | None = None
+        self._failures = 0
+        self._client_tls: ssl.SSLContext | None = None
+        self._server_tls: ssl.SSLContext | None = None
+        self._dials: set[asyncio.Task[None]] = set()
+        self._loop: asyncio.AbstractEventLoop
+        self._ended: asyncio.Future[int]
+
+    # -- Shell -----------------------------------------------------------------------------------
+
+    def time(self) -> float:
+        return time.time()
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def call_later(self, delay: float, callback: Callable[[], None]) -> Timer:
+        return self._loop.call_later(delay, callback)
+
+    def from_thread(self, callback: Callable[..., None], *args: object) -> object:
+        def run() -> None:
+            callback(*args)
+            if self._core is not None:
+                self._core.flush()
+
+        return self._loop.call_soon_threadsafe(run)
+
+    def dial(self, peer: Peer) -> None:
+        assert peer.address is not None
+        tls = None if self._client_tls is None else TlsLink(self._client_tls, server=False)
+        transport = Transport(peer, tls)
+        peer.link = transport
+        task = self._loop.create_task(dial(transport, peer.address))
+        self._dials.add(task)
+        task.add_done_callback(self._dials.discard)
+
+    def reopen_logs(self) -> None:
+        reopen_logs()
+
+    def stop(self, code: int) -> None:
+        if not self._ended.done():
+            self._ended.set_result(code)
+
+    def restart(self) -> None:
+        """The core is dead: make another one after a pause."""
+        self._core = None
+        delay = RESTART_SECONDS[min(self._failures, len(RESTART_SECONDS) - 1)]
+        self._failures += 1
+        logger.warning("starting again in %s s", delay)
+        self._loop.call_later(delay, self._start_again)
+
+    def healthy(self) -> None:
+        """The core works: the next failure is a new one."""
+        self._failures = 0
+
+    def _start_again(self) -> None:
+        try:
+            self._start_core()
+        except StartFailure as e:
+            logger.error("%s", e)
+            self.restart()
+
+    def _start_core(self) -> None:
+        self._core = self._make_core(self)
+        self._core.start()
+        self._core.flush()
+
+    # -- process ---------------------------------------------------------------------------------
+
+    def _accept(self) -> asyncio.Protocol:
+        tls = None if self._server_tls is None else TlsLink(self._server_tls, server=True)
+        return Transport(_Accepted(self), tls)
+
+    def peer_for(self, address: Address) -> Peer | None:
+        """A peer for somebody who connected; None while there is no core."""
+        return None if self._core is None else self._core.accepted(address)
+
+    def _signal(self, number: signal.Signals) -> None:
+        logger.info("%s received", number.name)
+        if self._core is None:
+            self.stop(0)
+        else:
+            self._core.terminate()
+            self._core.flush()
+
+    async def run(self) -> int:
+        """Serve until the end; returns the exit code."""
+        self._loop = asyncio.get_running_loop()
+        self._ended = self._loop.create_future()
+        settings = self.settings
+        if settings.ca:
+            try:
+                self._client_tls, self._server_tls = (
+                    tls_context(settings.ca, settings.cert, settings.key, server)
+                    for server in (False, True)
+                )
+            except ValueError as e:
+                raise ConfigError(str(e)) from None
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._loop.add_signal_handler(number, self._signal, number)
+        self._loop.add_signal_handler(signal.SIGUSR2, reopen_logs)
+        server = await self._listen()
+        self._start_core()
+        code = await self._ended
+        if server is not None:
+            server.close()
+        await self._drain()
+        return code
+
+    async def _listen(self) -> asyncio.Server | None:
+        if self.bind is None:
+            return None
+        try:
+            sock = listening_socket(self.bind)
+        except OSError as e:
+            raise StartFailure(
+                f"cannot listen on {format_address(self.bind)}: {e.strerror or e}"
+            ) from None
+        self.bind = sock.getsockname()[:2]
+        server = await self._loop.create_server(self._accept, sock=sock)
+        logger.info("listening on %s", format_address(self.bind))
+        return server
+
+    async def _drain(self) -> None:
+        """Let closing transports send their last bytes."""
+        for task in self._dials:
+            task.cancel()
+        deadline = self._loop.time() + DRAIN_SECONDS
+        while Transport.open_count and self._loop.time() < deadline:
+            await asyncio.sleep(0.005)
+
+
+class _Accepted:
+    """Owner of an accepted transport until it is connected, when its address is known."""
+
+    def __init__(self, shell: ProcessShell) -> None:
+        self._shell = shell
+        self._peer: Peer | None = None
+
+    def connected(self, transport: Transport, address: Address) -> None:
+        peer = self._shell.peer_for(address)
+        if peer is None:
+            transport.close()
+            return
+        self._peer = peer
+        peer.link = transport
+        peer.core.flush()
+
+    def received(self, data: bytes) -> None:
+        if self._peer is not None:
+            self._peer.received(data)
+
+    def lost(self, reason: str) -> None:
+        if self._peer is not None:
+            self._peer.lost(reason)
+
+
+def main(
+    role: str,
+    load_settings: Callable[[list[str]], argparse.Namespace],
+    make_core: MakeCore,
+) -> int:
+    """Entry point of a node process; returns its exit code. Main thread."""
+    program = f"neo{role}"
+    try:
+        settings = load_settings(sys.argv[1:])
+        try:
+            configure_logging(program, settings.logfile, settings.log_format, settings.log_level)
+        except OSError as e:
+            raise ConfigError(f"setting 'logfile': {e}") from None
+        return uvloop.run(ProcessShell(settings, make_core).run())
+    except ConfigError as e:
+        print(f"{program}: {e}", file=sys.stderr)
+        return 2
+    except StartFailure as e:
+        print(f"{program}: {e}", file=sys.stderr)
+        return 1

@@ -1,0 +1,279 @@
+"""Messages to bytes and back, with the type of every argument checked (specification, *Messages*).
+
+A packet is the MessagePack array ``[message id, code, arguments]``; packets follow each other without
+a length prefix. :class:`Decoder` takes bytes in any portions and gives whole messages. Whatever the
+bytes are, it raises nothing but :class:`PeerError`, and its memory is bounded by its limits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from enum import Enum
+from types import NoneType, UnionType
+from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin, get_type_hints
+
+import msgpack
+
+from neo.protocol.enums import EXTENSION_TYPES
+from neo.protocol.errors import PeerError
+from neo.protocol.packets import BY_CODE, CODES, Message
+
+#: Before a peer has identified itself: the longest legitimate message is RequestIdentification.
+LIMIT_STRANGER = 64 * 1024
+#: Afterwards. One object of 256 MiB, and transactions of millions of oids, must fit; memory must not
+#: be at the mercy of a length field.
+LIMIT_PEER = 512 * 1024 * 1024
+
+#: A message nests 5 deep at most: packet, arguments, rows, cells, cell.
+MAX_ID = 0xFFFFFFFF
+
+_EXT = {
+    item: msgpack.ExtType(number, bytes([item.value]))
+    for number, enum in enumerate(EXTENSION_TYPES)
+    for item in enum
+}
+
+
+def _encode_other(value: object) -> object:
+    if isinstance(value, Enum):
+        return _EXT[value]
+    raise TypeError(f"{value!r} cannot travel in a message")
+
+
+class _Packer:
+    """One packer for all: texts become *bin*, enumerations extensions (FACTS 1)."""
+
+    def __init__(self) -> None:
+        # autoreset: a packer that raised must not keep half a message.
+        self.pack = msgpack.Packer(default=_encode_other, use_bin_type=True, autoreset=True).pack
+
+
+def _texts_to_bytes(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, (tuple, list)):
+        return [_texts_to_bytes(item) for item in value]
+    if isinstance(value, dict):
+        return {_texts_to_bytes(k): _texts_to_bytes(v) for k, v in value.items()}
+    return value
+
+
+def encode(message_id: int, message: Message) -> bytes:
+    """The bytes of one packet. Any thread (a packer is made for each call that has texts)."""
+    cls = type(message)
+    arguments = _texts_to_bytes(message) if cls in _HAS_TEXT else message
+    packed: bytes = _Packer().pack((message_id, CODES[cls], arguments))
+    return packed
+
+
+# -- types -----------------------------------------------------------------------------------------
+
+Check = Callable[[Any], Any]
+"""Takes the decoded value, returns it in its Python form, raises ValueError or TypeError."""
+
+
+def _exact(cls: type) -> Check:
+    def check(value: Any) -> Any:
+        if type(value) is not cls:
+            raise TypeError(f"{cls.__name__} expected, got {_short(value)}")
+        return value
+
+    return check
+
+
+def _float(value: Any) -> float:
+    # A whole number of seconds may travel as an integer.
+    if type(value) is float or type(value) is int:
+        return float(value)
+    raise TypeError(f"float expected, got {_short(value)}")
+
+
+def _text(value: Any) -> str:
+    if type(value) is not bytes:
+        raise TypeError(f"text expected, got {_short(value)}")
+    return value.decode("utf-8", "backslashreplace")
+
+
+def _fixed(length: int) -> Check:
+    def check(value: Any) -> Any:
+        if type(value) is not bytes or len(value) != length:
+            raise TypeError(f"{length} bytes expected, got {_short(value)}")
+        return value
+
+    return check
+
+
+def _any(value: Any) -> Any:
+    """Texts inside free-form values are texts of people: names and paths."""
+    if type(value) is bytes:
+        return _text(value)
+    if type(value) is list:
+        return [_any(item) for item in value]
+    if type(value) is dict:
+        return {_any(key): _any(item) for key, item in value.items()}
+    return value
+
+
+def _optional(inner: Check) -> Check:
+    return lambda value: None if value is None else inner(value)
+
+
+def _list(inner: Check) -> Check:
+    def check(value: Any) -> list[Any]:
+        if type(value) is not list:
+            raise TypeError(f"array expected, got {_short(value)}")
+        return [inner(item) for item in value]
+
+    return check
+
+
+def _row(inners: list[Check]) -> Check:
+    def check(value: Any) -> tuple[Any, ...]:
+        if type(value) is not list or len(value) != len(inners):
+            raise TypeError(f"array of {len(inners)} expected, got {_short(value)}")
+        return tuple([inner(item) for inner, item in zip(inners, value, strict=True)])
+
+    return check
+
+
+def _map(key: Check, inner: Check) -> Check:
+    def check(value: Any) -> dict[Any, Any]:
+        if type(value) is not dict:
+            raise TypeError(f"map expected, got {_short(value)}")
+        return {key(k): inner(v) for k, v in value.items()}
+
+    return check
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."
+
+
+def _checker(hint: Any) -> Check:
+    """The check of a field from its annotation in the table of messages."""
+    origin, args = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return _fixed(args[1])
+    if origin in (Union, UnionType):
+        (inner,) = (arg for arg in args if arg is not NoneType)
+        return _optional(_checker(inner))
+    if origin is list:
+        return _list(_checker(args[0]))
+    if origin is tuple:
+        return _row([_checker(arg) for arg in args])
+    if origin is dict:
+        return _map(_checker(args[0]), _checker(args[1]))
+    if hint is Any:
+        return _any
+    if hint is NoneType:
+        return _exact(NoneType)
+    return {float: _float, str: _text}.get(hint) or _exact(hint)
+
+
+def _fields(cls: type) -> dict[str, Any]:
+    return get_type_hints(cls, include_extras=True)
+
+
+def _mentions_text(hint: Any) -> bool:
+    return hint is str or hint is Any or any(_mentions_text(arg) for arg in get_args(hint))
+
+
+_HAS_TEXT = frozenset(
+    cls for cls in CODES if any(_mentions_text(hint) for hint in _fields(cls).values())
+)
+_CHECKS: dict[int, tuple[type[Message], tuple[Check, ...]]] = {
+    code: (cls, tuple(_checker(hint) for hint in _fields(cls).values()))
+    for code, cls in BY_CODE.items()
+}
+
+
+# -- decoding --------------------------------------------------------------------------------------
+
+
+class Packet(NamedTuple):
+    """``message_id`` is None only in an Error that answers no message at all (FACTS 2.5)."""
+
+    message_id: int | None
+    message: Message
+
+
+def _extension(number: int, data: bytes) -> Enum:
+    if number < len(EXTENSION_TYPES) and len(data) == 1:
+        try:
+            return EXTENSION_TYPES[number](data[0])
+        except ValueError:
+            pass
+    raise PeerError(f"unknown enumeration item: extension type {number}, data {data[:8].hex()}")
+
+
+def parse(packet: Any) -> Packet:
+    """Check a decoded packet against the table. Raises PeerError naming message and argument."""
+    if type(packet) is not list or len(packet) != 3:
+        raise PeerError(f"not a NEO packet (an array of 3 is expected): {_short(packet)}")
+    message_id, code, arguments = packet
+    if type(code) is not int or type(arguments) is not list:
+        raise PeerError(f"not a NEO packet (id, code, arguments): {_short(packet)}")
+    known = _CHECKS.get(code)
+    if known is None:
+        raise PeerError(f"unknown message code {code:#x}")
+    cls, checks = known
+    if type(message_id) is not int and not (message_id is None and code == 0x8000):
+        raise PeerError(f"{cls.__name__}: message id is {_short(message_id)}")
+    if len(arguments) != len(checks):
+        raise PeerError(f"{cls.__name__}: {len(checks)} arguments expected, got {len(arguments)}")
+    try:
+        values = [check(value) for check, value in zip(checks, arguments, strict=True)]
+    except (TypeError, ValueError, RecursionError) as e:
+        raise PeerError(f"{cls.__name__}: wrong argument: {e}") from None
+    return Packet(message_id, cls(*values))
+
+
+class Decoder:
+    """Bytes in, packets out. ``limit``: bytes of the longest message that is accepted."""
+
+    def __init__(self, limit: int) -> None:
+        self._start(limit)
+
+    def _start(self, limit: int) -> None:
+        self._limit = limit
+        self._unpacker = msgpack.Unpacker(
+            raw=True,  # the reference reads str and bin alike
+            strict_map_key=False,
+            ext_hook=_extension,
+            max_buffer_size=limit,
+            max_bin_len=limit,
+            max_str_len=limit,
+            max_ext_len=16,
+            # Room is reserved when the length is read: every item takes at least one byte.
+            max_array_len=min(limit, 1 << 24),
+            max_map_len=min(limit, 1 << 24),
+        )
+
+    def raise_limit(self, limit: int) -> None:
+        """Accept longer messages from here on. Only between two messages."""
+        rest = self._unpacker.read_bytes(self._limit)
+        self._start(limit)
+        self.feed(rest)
+
+    def feed(self, data: bytes | bytearray | memoryview) -> None:
+        """Raises PeerError when more than the limit waits for its end."""
+        try:
+            self._unpacker.feed(data)
+        except msgpack.BufferFull:
+            raise PeerError(f"message of more than {self._limit} bytes") from None
+
+    def __iter__(self) -> Iterator[Packet]:
+        return self
+
+    def __next__(self) -> Packet:
+        """The next whole message. Raises StopIteration when more bytes are needed."""
+        try:
+            packet = self._unpacker.unpack()
+        except msgpack.OutOfData:
+            raise StopIteration from None
+        except (ValueError, TypeError, msgpack.StackError, msgpack.FormatError) as e:
+            # Lengths over the limits, bytes that no format uses, unhashable map keys...
+            reason = f": {e}" if str(e) else ""
+            raise PeerError(f"malformed message{reason}") from None
+        return parse(packet)

@@ -1,0 +1,34 @@
+"""Errors of the protocol: what a *peer* did wrong, and what a peer *answers*.
+
+Two families, never mixed: :class:`PeerError` is raised when the bytes or messages of a peer break
+the rules (the connection is then closed; nobody else suffers), :class:`ErrorAnswer` carries an Error
+packet that is a regular answer. Mistakes of ours are ordinary Python exceptions.
+"""
+
+from __future__ import annotations
+
+from neo.protocol.enums import ErrorCode
+
+
+class PeerError(Exception):
+    """The peer broke the protocol: log the message, send it as an Error packet, close."""
+
+
+class HandshakeError(PeerError):
+    """The peer does not speak our protocol: nothing that we send could be understood, so only close."""
+
+
+class ErrorAnswer(Exception):
+    """An Error packet: raised by a handler to answer so, raised to an asker that got it."""
+
+    def __init__(self, code: ErrorCode, message: str = "") -> None:
+        super().__init__(code, message)
+        self.code = code
+        self.message = message
+
+    def __str__(self) -> str:
+        return f"{self.code.name}: {self.message}" if self.message else self.code.name
+
+
+class ConnectionLost(Exception):
+    """The connection ended before the answer came; the message says to whom and why."""

@@ -1,0 +1,127 @@
+"""Identifiers: oids, tids and ttids (8 bytes), node ids (32-bit integers), partitions.
+
+The constants and the namespaces of node ids are those of the specification (*Other Constants*).
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from persistent.timestamp import TimeStamp
+from ZODB.utils import p64, u64
+
+from neo.protocol.enums import NodeType
+
+__all__ = [
+    "INVALID_OID",
+    "INVALID_PARTITION",
+    "INVALID_TID",
+    "MAX_TID",
+    "NID_NAMESPACES",
+    "ZERO_HASH",
+    "ZERO_OID",
+    "ZERO_TID",
+    "add64",
+    "format_nid",
+    "nid_namespace",
+    "p64",
+    "parse_nid",
+    "parse_tid",
+    "partition_of",
+    "tid_from_time",
+    "time_from_tid",
+    "u64",
+]
+
+INVALID_TID = b"\xff" * 8
+INVALID_OID = b"\xff" * 8
+INVALID_PARTITION = 0xFFFFFFFF
+ZERO_HASH = bytes(20)
+ZERO_TID = bytes(8)
+ZERO_OID = bytes(8)
+#: Greatest tid that every backend can keep as a signed 64-bit integer.
+MAX_TID = b"\x7f" + b"\xff" * 7
+
+#: High-order byte of the node ids that the master gives, by type.
+NID_NAMESPACES = {
+    NodeType.STORAGE: 0x00,
+    NodeType.MASTER: -0x10,
+    NodeType.CLIENT: -0x20,
+    NodeType.ADMIN: -0x30,
+}
+
+# A tid is (minutes since 1900 << 32) + fraction of the minute in units of 60 / 2**32 seconds.
+_SECOND_UNITS = 2**32 / 60
+
+
+def partition_of(id_: bytes, partitions: int) -> int:
+    """The partition of an oid (data) or of a tid (transaction metadata), among ``partitions``."""
+    return int.from_bytes(id_, "big") % partitions
+
+
+def add64(id_: bytes, offset: int) -> bytes:
+    """``id_ + offset`` as an id. Raises OverflowError beyond 64 bits."""
+    return (int.from_bytes(id_, "big") + offset).to_bytes(8, "big")
+
+
+def tid_from_time(seconds: float) -> bytes:
+    """The tid of a moment given in seconds since 1970 UTC, as every ZODB storage computes it."""
+    moment = datetime.fromtimestamp(seconds, UTC)
+    tid: bytes = TimeStamp(
+        moment.year,
+        moment.month,
+        moment.day,
+        moment.hour,
+        moment.minute,
+        moment.second + seconds % 1,
+    ).raw()
+    return tid
+
+
+def time_from_tid(tid: bytes) -> float:
+    """Seconds since 1970 UTC of a tid; negative for tids before (ZERO_TID is 1900-01-01)."""
+    minutes, units = divmod(int.from_bytes(tid, "big"), 2**32)
+    # The count of minutes has 12 months of 31 days, as persistent.TimeStamp defines it.
+    days, minute = divmod(minutes, 24 * 60)
+    months, day = divmod(days, 31)
+    year, month = divmod(months, 12)
+    start = datetime(1900 + year, month + 1, 1, tzinfo=UTC).timestamp()
+    return start + day * 86400 + minute * 60 + units / _SECOND_UNITS
+
+
+def parse_tid(text: str) -> bytes:
+    """A tid as operators write it: an integer, ``0x…``, or seconds since 1970 with a dot.
+
+    Raises ValueError for anything else and outside 64 bits.
+    """
+    if "." in text:
+        return tid_from_time(float(text))
+    number = int(text, 0)
+    if not 0 <= number < 2**64:
+        raise ValueError(f"{text} is not a 64-bit tid")
+    return number.to_bytes(8, "big")
+
+
+def nid_namespace(node_type: NodeType) -> int:
+    """First part of the ids of a type: the id itself is this plus 1, 2, 3…"""
+    return NID_NAMESPACES[node_type] << 24
+
+
+def format_nid(nid: int | None) -> str:
+    """``S1``, ``M1``, ``C3``, ``A1``; ``?`` for a node without id."""
+    if nid is None:
+        return "?"
+    if nid >= 0:
+        return f"S{nid}"
+    for node_type, high in NID_NAMESPACES.items():
+        if nid >> 24 == high:
+            return f"{node_type.name[0]}{nid - (high << 24)}"
+    return f"?{nid}"
+
+
+def parse_nid(text: str) -> int:
+    """The reverse of :func:`format_nid`. Raises ValueError with the accepted forms."""
+    for node_type, high in NID_NAMESPACES.items():
+        if text[:1].upper() == node_type.name[0] and text[1:].isdigit():
+            return (high << 24) + int(text[1:])
+    raise ValueError(f"{text!r} is not a node: write S1, M1, C1 or A1")

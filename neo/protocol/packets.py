@@ -1,0 +1,878 @@
+"""The 70 messages of protocol version 1: codes, names, arguments and types, in one table.
+
+A message is a NamedTuple whose fields are its arguments in the order of the wire. ``@request`` gives
+the code and the message that answers it (the same code with the high bit set), ``@notification`` the
+code of a message without answer. Field types are those of the wire, see the aliases below; texts
+(names, host names, error messages) are UTF-8 ``str`` here and MessagePack *bin* there.
+
+Links, from the specification: M primary master, SM secondary master, S storage, C client, A admin,
+ctl the command line. ``M ⇄ S`` is a request of M to S, ``M → S`` a notification.
+
+Messages from 0x4000 up are ours: used only between nodes that both announced the feature in the
+``extra`` properties of RequestIdentification (DESIGN, *Fixed*).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any, NamedTuple, TypeVar
+
+from neo.protocol.enums import CellState, ClusterState, NodeState, NodeType
+
+#: ``bin`` of exactly 8 bytes, big-endian.
+Oid = Annotated[bytes, 8]
+Tid = Annotated[bytes, 8]
+#: ``bin`` of exactly 20 bytes: SHA-1.
+Checksum = Annotated[bytes, 20]
+#: (IP literal without brackets, port)
+Address = tuple[str, int]
+#: Keys are texts; values depend on the key, see *Extra Node Properties*.
+Extra = dict[str, Any]
+
+NodeRow = tuple[NodeType, Address | None, int | None, NodeState, float | None]
+CellRow = tuple[int, CellState]
+CellChange = tuple[int, int, CellState]
+StoredData = tuple[int, Checksum, bytes]
+Conflict = tuple[Tid, Tid, StoredData | None]
+
+RESPONSE = 0x8000
+#: First code of messages that are not in the specification.
+EXTENSION = 0x4000
+
+Message = Any  # any of the classes below: a tuple of the arguments
+_Class = TypeVar("_Class", bound=type)
+
+#: Every message class by its code on the wire. Filled at import, never changed afterwards.
+BY_CODE: dict[int, type[Message]] = {}
+#: The code on the wire of every message class.
+CODES: dict[type[Message], int] = {}
+#: The class that answers a request.
+ANSWERS: dict[type[Message], type[Message]] = {}
+
+
+def _register(code: int, cls: type[Message]) -> None:
+    assert code not in BY_CODE, f"{cls.__name__} and {BY_CODE[code].__name__} share {code:#x}"
+    BY_CODE[code] = cls
+    CODES[cls] = code
+
+
+def request(code: int, answer: type[Message]) -> Callable[[_Class], _Class]:
+    def decorate(cls: _Class) -> _Class:
+        _register(code, cls)
+        if answer is not Error:
+            _register(code | RESPONSE, answer)
+        ANSWERS[cls] = answer
+        return cls
+
+    return decorate
+
+
+def notification(code: int) -> Callable[[_Class], _Class]:
+    def decorate(cls: _Class) -> _Class:
+        _register(code, cls)
+        return cls
+
+    return decorate
+
+
+# -- any node -------------------------------------------------------------------------------------
+
+
+@notification(0 | RESPONSE)
+class Error(NamedTuple):
+    """Answer to any request: refusal, or ACK of those without an answer of their own. * → *
+
+    ``code`` is the number of an ErrorCode, as a plain integer.
+    """
+
+    code: int
+    message: str
+
+
+class AcceptIdentification(NamedTuple):
+    """``your_nid``: the id given by the master, else an echo of ``nid``."""
+
+    node_type: NodeType
+    nid: int | None
+    your_nid: int | None
+
+
+@request(1, AcceptIdentification)
+class RequestIdentification(NamedTuple):
+    """First message of any connection but those of ctl. * ⇄ *
+
+    ``id_timestamp``: nil towards the master, except between masters during the election.
+    """
+
+    node_type: NodeType
+    nid: int | None
+    address: Address | None
+    name: str
+    id_timestamp: float | None
+    extra: Extra
+
+
+class Pong(NamedTuple):
+    pass
+
+
+@request(2, Pong)
+class Ping(NamedTuple):
+    """Network barrier; answered even before identification. * ⇄ *"""
+
+
+@notification(3)
+class CloseClient(NamedTuple):
+    """The sender is finished with the receiver as a server; the receiver may close. S → S"""
+
+
+class AnswerPrimary(NamedTuple):
+    primary_nid: int
+
+
+@request(4, AnswerPrimary)
+class AskPrimary(NamedTuple):
+    """Node id of the primary master. ctl ⇄ A"""
+
+
+@notification(5)
+class NotPrimaryMaster(NamedTuple):
+    """``primary`` is an index into ``known_master_list``, nil if unknown. SM → *"""
+
+    primary: int | None
+    known_master_list: list[Address]
+
+
+@notification(6)
+class NotifyNodeInformation(NamedTuple):
+    """New state of nodes; UNKNOWN: forget it. M → *
+
+    ``timestamp`` is strictly increasing; who identifies with a later one must wait.
+    """
+
+    timestamp: float
+    node_list: list[NodeRow]
+
+
+# -- recovery and verification --------------------------------------------------------------------
+
+
+class AnswerRecovery(NamedTuple):
+    ptid: int | None
+    backup_tid: Tid | None
+    truncate_tid: Tid | None
+
+
+@request(7, AnswerRecovery)
+class AskRecovery(NamedTuple):
+    """What a storage knows of the last time it was operational. M ⇄ S, ctl ⇄ A ⇄ M"""
+
+
+class AnswerLastIDs(NamedTuple):
+    loid: Oid | None
+    ltid: Tid | None
+
+
+@request(8, AnswerLastIDs)
+class AskLastIDs(NamedTuple):
+    """Greatest oid and tid; a storage truncates first if it was told to. M ⇄ S, ctl ⇄ A ⇄ M"""
+
+
+class AnswerPartitionTable(NamedTuple):
+    ptid: int | None
+    num_replicas: int
+    row_list: list[list[CellRow]]
+
+
+@request(9, AnswerPartitionTable)
+class AskPartitionTable(NamedTuple):
+    """The partition table that a storage remembers. M ⇄ S"""
+
+
+@notification(10)
+class SendPartitionTable(NamedTuple):
+    """The whole table; ptid nil and empty rows during RECOVERING. M → A, C, S"""
+
+    ptid: int | None
+    num_replicas: int
+    row_list: list[list[CellRow]]
+
+
+@notification(11)
+class NotifyPartitionChanges(NamedTuple):
+    """``ptid`` is the previous one plus 1. M → A, C, S"""
+
+    ptid: int
+    num_replicas: int
+    cell_list: list[CellChange]
+
+
+@notification(12)
+class StartOperation(NamedTuple):
+    """Talk to other nodes than the master from now on. M → S"""
+
+    backup: bool
+
+
+@notification(13)
+class StopOperation(NamedTuple):
+    """The cluster is not operational any more. M → S, C"""
+
+
+class AnswerUnfinishedTransactions(NamedTuple):
+    max_tid: Tid
+    ttid_list: list[Tid]
+
+
+@request(14, AnswerUnfinishedTransactions)
+class AskUnfinishedTransactions(NamedTuple):
+    """What must end before these outdated partitions can be complete. S ⇄ M"""
+
+    offset_list: list[int]
+
+
+class AnswerLockedTransactions(NamedTuple):
+    tid_dict: dict[Tid, Tid | None]
+
+
+@request(15, AnswerLockedTransactions)
+class AskLockedTransactions(NamedTuple):
+    """Voted transactions: ttid → final tid, nil if it is not locked. M ⇄ S"""
+
+
+class AnswerFinalTID(NamedTuple):
+    tid: Tid | None
+
+
+@request(16, AnswerFinalTID)
+class AskFinalTID(NamedTuple):
+    """The tid under which ttid was committed, nil if it was not. M ⇄ S, C ⇄ M, S"""
+
+    ttid: Tid
+
+
+@notification(17)
+class ValidateTransaction(NamedTuple):
+    """Finish a transaction that was interrupted in tpc_finish. M → S"""
+
+    ttid: Tid
+    tid: Tid
+
+
+# -- two-phase commit -----------------------------------------------------------------------------
+
+
+class AnswerBeginTransaction(NamedTuple):
+    ttid: Tid
+
+
+@request(18, AnswerBeginTransaction)
+class AskBeginTransaction(NamedTuple):
+    """tpc_begin; ``tid`` as in IStorageRestoreable. C ⇄ M"""
+
+    tid: Tid | None
+
+
+@request(19, Error)
+class FailedVote(NamedTuple):
+    """Storage nodes that did not vote; ACK: go on without them. C ⇄ M"""
+
+    ttid: Tid
+    failed: list[int]
+
+
+class AnswerTransactionFinished(NamedTuple):
+    ttid: Tid
+    tid: Tid
+
+
+@request(20, AnswerTransactionFinished)
+class AskFinishTransaction(NamedTuple):
+    """tpc_finish. C ⇄ M"""
+
+    ttid: Tid
+    stored_list: list[Oid]
+    checked_list: list[Oid]
+
+
+class AnswerInformationLocked(NamedTuple):
+    ttid: Tid
+
+
+@request(21, AnswerInformationLocked)
+class AskLockInformation(NamedTuple):
+    """Lock for reading, and remember the final tid durably. M ⇄ S"""
+
+    ttid: Tid
+    tid: Tid
+
+
+@notification(22)
+class InvalidateObjects(NamedTuple):
+    """A transaction of another client was committed. M → C"""
+
+    tid: Tid
+    oid_list: list[Oid]
+
+
+@notification(23)
+class NotifyUnlockInformation(NamedTuple):
+    """Make the transaction visible and release its locks. M → S"""
+
+    ttid: Tid
+
+
+class AnswerNewOIDs(NamedTuple):
+    oid_list: list[Oid]
+
+
+@request(24, AnswerNewOIDs)
+class AskNewOIDs(NamedTuple):
+    """C ⇄ M"""
+
+    num_oids: int
+
+
+@notification(25)
+class NotifyDeadlock(NamedTuple):
+    """S → M: its current locking tid. M → C: the new one, to rebase with."""
+
+    ttid: Tid
+    locking_tid: Tid
+
+
+class AnswerRebaseTransaction(NamedTuple):
+    oid_list: list[Oid]
+
+
+@request(26, AnswerRebaseTransaction)
+class AskRebaseTransaction(NamedTuple):
+    """Give up all locks and queue again with a new locking tid. C ⇄ S"""
+
+    ttid: Tid
+    locking_tid: Tid
+
+
+class AnswerRebaseObject(NamedTuple):
+    conflict: Conflict | None
+
+
+@request(27, AnswerRebaseObject)
+class AskRebaseObject(NamedTuple):
+    """Lock an object again; on conflict its data comes back. C ⇄ S"""
+
+    ttid: Tid
+    oid: Oid
+
+
+class AnswerStoreObject(NamedTuple):
+    """nil: locked; ZERO_TID: accepted without a lock; else the serial in conflict."""
+
+    locked: Tid | None
+
+
+@request(28, AnswerStoreObject)
+class AskStoreObject(NamedTuple):
+    """store, undo, deleteObject. C ⇄ S"""
+
+    oid: Oid
+    serial: Tid
+    compression: int
+    checksum: Checksum
+    data: bytes
+    data_serial: Tid | None
+    ttid: Tid
+
+
+@notification(29)
+class AbortTransaction(NamedTuple):
+    """``nid_list``: involved storages, for the master; empty to a storage. C → S, C → M → S"""
+
+    ttid: Tid
+    nid_list: list[int]
+
+
+class AnswerStoreTransaction(NamedTuple):
+    pass
+
+
+@request(30, AnswerStoreTransaction)
+class AskStoreTransaction(NamedTuple):
+    """Vote, with the metadata of the transaction. C ⇄ S"""
+
+    ttid: Tid
+    user: bytes
+    description: bytes
+    extension: bytes
+    oid_list: list[Oid]
+
+
+class AnswerVoteTransaction(NamedTuple):
+    pass
+
+
+@request(31, AnswerVoteTransaction)
+class AskVoteTransaction(NamedTuple):
+    """Vote, for nodes that do not keep the metadata. C ⇄ S"""
+
+    ttid: Tid
+
+
+# -- reads ----------------------------------------------------------------------------------------
+
+
+class AnswerObject(NamedTuple):
+    """compression nil: the creation of the object was undone."""
+
+    oid: Oid
+    serial: Tid
+    next_serial: Tid | None
+    compression: int | None
+    checksum: Checksum
+    data: bytes
+    data_serial: Tid | None
+
+
+@request(32, AnswerObject)
+class AskObject(NamedTuple):
+    """load, loadBefore, loadSerial; ``at`` wins over ``before``. C ⇄ S"""
+
+    oid: Oid
+    at: Tid | None
+    before: Tid | None
+
+
+class AnswerTIDs(NamedTuple):
+    tid_list: list[Tid]
+
+
+@request(33, AnswerTIDs)
+class AskTIDs(NamedTuple):
+    """[first, last) of the tids in descending order, for undoLog. C ⇄ S"""
+
+    first: int
+    last: int
+    partition: int
+
+
+class AnswerTransactionInformation(NamedTuple):
+    tid: Tid
+    user: bytes
+    description: bytes
+    extension: bytes
+    packed: bool
+    oid_list: list[Oid]
+
+
+@request(34, AnswerTransactionInformation)
+class AskTransactionInformation(NamedTuple):
+    """C ⇄ S"""
+
+    tid: Tid
+
+
+class AnswerObjectHistory(NamedTuple):
+    oid: Oid
+    history_list: list[tuple[Tid, int]]
+
+
+@request(35, AnswerObjectHistory)
+class AskObjectHistory(NamedTuple):
+    """[first, last) of (serial, stored size), newest first. C ⇄ S"""
+
+    oid: Oid
+    first: int
+    last: int
+
+
+# -- administration -------------------------------------------------------------------------------
+
+
+class AnswerPartitionList(NamedTuple):
+    ptid: int | None
+    num_replicas: int
+    row_list: list[list[CellRow]]
+
+
+@request(36, AnswerPartitionList)
+class AskPartitionList(NamedTuple):
+    """Rows [min_offset, max_offset), 0 for the end; nid is ignored. ctl ⇄ A"""
+
+    min_offset: int
+    max_offset: int
+    nid: int | None
+
+
+class AnswerNodeList(NamedTuple):
+    node_list: list[NodeRow]
+
+
+@request(37, AnswerNodeList)
+class AskNodeList(NamedTuple):
+    """ctl ⇄ A"""
+
+    node_type: NodeType | None
+
+
+@request(38, Error)
+class SetNodeState(NamedTuple):
+    """DOWN: kill; UNKNOWN: drop. ctl ⇄ A ⇄ M"""
+
+    nid: int
+    state: NodeState
+
+
+@request(39, Error)
+class AddPendingNodes(NamedTuple):
+    """PENDING storages become RUNNING. ctl ⇄ A ⇄ M"""
+
+    nid_list: list[int]
+
+
+class AnswerTweakPartitionTable(NamedTuple):
+    changed: bool
+    row_list: list[list[CellRow]]
+
+
+@request(40, AnswerTweakPartitionTable)
+class TweakPartitionTable(NamedTuple):
+    """Balance the table, emptying the listed nodes. ctl ⇄ A ⇄ M"""
+
+    dry_run: bool
+    drop_nid_list: list[int]
+
+
+@request(41, Error)
+class SetNumReplicas(NamedTuple):
+    """ctl ⇄ A ⇄ M"""
+
+    num_replicas: int
+
+
+@request(42, Error)
+class SetClusterState(NamedTuple):
+    """ctl ⇄ A ⇄ M"""
+
+    state: ClusterState
+
+
+@request(43, Error)
+class Repair(NamedTuple):
+    """Look for orphan data, and delete it unless ``dry_run``. ctl ⇄ A ⇄ M"""
+
+    nid_list: list[int]
+    dry_run: bool
+
+
+@notification(44)
+class NotifyRepair(NamedTuple):
+    """M → S"""
+
+    dry_run: bool
+
+
+@notification(45)
+class NotifyClusterInformation(NamedTuple):
+    """M → *"""
+
+    state: ClusterState
+
+
+class AnswerClusterState(NamedTuple):
+    state: ClusterState | None
+
+
+@request(46, AnswerClusterState)
+class AskClusterState(NamedTuple):
+    """ctl ⇄ A, A ⇄ M"""
+
+
+class AnswerObjectUndoSerial(NamedTuple):
+    """oid → (current_serial, undo_serial, is_current); oids that were not touched are left out."""
+
+    undo_dict: dict[Oid, tuple[Tid, Tid | None, bool]]
+
+
+@request(47, AnswerObjectUndoSerial)
+class AskObjectUndoSerial(NamedTuple):
+    """Where the data is that undoing a transaction brings back. C ⇄ S
+
+    ``max_tid``: excluded upper bound of what the client sees.
+    """
+
+    ttid: Tid
+    max_tid: Tid
+    undone_tid: Tid
+    oid_list: list[Oid]
+
+
+class AnswerTIDsFrom(NamedTuple):
+    tid_list: list[Tid]
+
+
+@request(48, AnswerTIDsFrom)
+class AskTIDsFrom(NamedTuple):
+    """At most ``length`` tids of a partition, ascending, both bounds included. C ⇄ S"""
+
+    min_tid: Tid
+    max_tid: Tid
+    length: int
+    partition: int
+
+
+class AnswerPack(NamedTuple):
+    status: bool
+
+
+@request(49, AnswerPack)
+class AskPack(NamedTuple):
+    """Forget revisions that are not current at tid; false: one is running. C ⇄ M ⇄ S"""
+
+    tid: Tid
+
+
+@request(50, Error)
+class CheckReplicas(NamedTuple):
+    """partition → reference node or nil. ctl ⇄ A ⇄ M"""
+
+    partition_dict: dict[int, int | None]
+    min_tid: Tid
+    max_tid: Tid | None
+
+
+@notification(51)
+class CheckPartition(NamedTuple):
+    """``source``: (upstream cluster or '', address or nil). M → S"""
+
+    partition: int
+    source: tuple[str, Address | None]
+    min_tid: Tid
+    max_tid: Tid
+
+
+class AnswerCheckTIDRange(NamedTuple):
+    count: int  # type: ignore[assignment]  # the wire's name hides tuple.count
+    tid_checksum: Checksum
+    max_tid: Tid
+
+
+@request(52, AnswerCheckTIDRange)
+class AskCheckTIDRange(NamedTuple):
+    """S ⇄ S"""
+
+    partition: int
+    length: int
+    min_tid: Tid
+    max_tid: Tid
+
+
+class AnswerCheckSerialRange(NamedTuple):
+    count: int  # type: ignore[assignment]  # the wire's name hides tuple.count
+    tid_checksum: Checksum
+    max_tid: Tid
+    oid_checksum: Checksum
+    max_oid: Oid
+
+
+@request(53, AnswerCheckSerialRange)
+class AskCheckSerialRange(NamedTuple):
+    """S ⇄ S"""
+
+    partition: int
+    length: int
+    min_tid: Tid
+    max_tid: Tid
+    min_oid: Oid
+
+
+@notification(54)
+class NotifyPartitionCorrupted(NamedTuple):
+    """S → M"""
+
+    partition: int
+    nid_list: list[int]
+
+
+@notification(55)
+class NotifyReady(NamedTuple):
+    """StartOperation is done: clients may come. S → M"""
+
+
+class AnswerLastTransaction(NamedTuple):
+    tid: Tid
+
+
+@request(56, AnswerLastTransaction)
+class AskLastTransaction(NamedTuple):
+    """Last committed tid. C ⇄ M, ctl ⇄ A ⇄ M"""
+
+
+class AnswerCheckCurrentSerial(NamedTuple):
+    """As AnswerStoreObject."""
+
+    locked: Tid | None
+
+
+@request(57, AnswerCheckCurrentSerial)
+class AskCheckCurrentSerial(NamedTuple):
+    """checkCurrentSerialInTransaction. C ⇄ S"""
+
+    ttid: Tid
+    oid: Oid
+    serial: Tid
+
+
+# -- replication ----------------------------------------------------------------------------------
+
+
+@notification(58)
+class NotifyTransactionFinished(NamedTuple):
+    """A transaction of AnswerUnfinishedTransactions is committed. M → S"""
+
+    ttid: Tid
+    max_tid: Tid
+
+
+@notification(59)
+class Replicate(NamedTuple):
+    """partition → address to replicate from, nil: nothing to fetch. M → S"""
+
+    tid: Tid
+    upstream_name: str
+    source_dict: dict[int, Address | None]
+
+
+@notification(60)
+class NotifyReplicationDone(NamedTuple):
+    """S → M"""
+
+    partition: int
+    max_tid: Tid
+
+
+class AnswerFetchTransactions(NamedTuple):
+    pack_tid: None
+    next_tid: Tid | None
+    delete_list: list[Tid]
+
+
+@request(61, AnswerFetchTransactions)
+class AskFetchTransactions(NamedTuple):
+    """``tid_list``: what the asker has. S ⇄ S"""
+
+    partition: int
+    length: int
+    min_tid: Tid
+    max_tid: Tid
+    tid_list: list[Tid]
+
+
+class AnswerFetchObjects(NamedTuple):
+    pack_tid: None
+    next_tid: Tid | None
+    next_oid: Oid | None
+    delete_dict: dict[Tid, list[Oid]]
+
+
+@request(62, AnswerFetchObjects)
+class AskFetchObjects(NamedTuple):
+    """``object_dict``: tid → oids that the asker has. S ⇄ S"""
+
+    partition: int
+    length: int
+    min_tid: Tid
+    max_tid: Tid
+    min_oid: Oid
+    object_dict: dict[Tid, list[Oid]]
+
+
+@notification(63)
+class AddTransaction(NamedTuple):
+    """Carries the id of the AskFetchTransactions that it serves. S → S"""
+
+    tid: Tid
+    user: bytes
+    description: bytes
+    extension: bytes
+    packed: bool
+    ttid: Tid
+    oid_list: list[Oid]
+
+
+@notification(64)
+class AddObject(NamedTuple):
+    """Carries the id of the AskFetchObjects that it serves. S → S"""
+
+    oid: Oid
+    tid: Tid
+    compression: int
+    checksum: Checksum
+    data: bytes
+    data_serial: Tid | None
+
+
+@request(65, Error)
+class Truncate(NamedTuple):
+    """Everything after tid will be deleted. ctl ⇄ A ⇄ M, M → S (not answered)"""
+
+    tid: Tid
+
+
+@notification(66)
+class FlushLog(NamedTuple):
+    """ctl → A → M → *"""
+
+
+class AnswerMonitorInformation(NamedTuple):
+    """Names of backup clusters, nil for the cluster itself."""
+
+    warning_list: list[str | None]
+    problem_list: list[str | None]
+    summary: str
+
+
+@request(67, AnswerMonitorInformation)
+class AskMonitorInformation(NamedTuple):
+    """ctl ⇄ A"""
+
+
+@notification(68)
+class NotifyMonitorInformation(NamedTuple):
+    """A → A"""
+
+    info: Extra
+
+
+@notification(69)
+class NotifyUpstreamAdmin(NamedTuple):
+    """M → A"""
+
+    address: Address
+
+
+# -- ours: only between nodes that both announced the feature -----------------------------------
+
+#: Key of RequestIdentification.extra: a list of the names of the features that the sender knows.
+FEATURES = "features"
+#: AskOIDs is understood.
+FEATURE_OIDS = "oids"
+
+
+@notification(EXTENSION | 0)
+class NotifyFeatures(NamedTuple):
+    """Follows AcceptIdentification, to a peer that announced features: those of the server. * → *"""
+
+    features: list[str]
+
+
+class AnswerOIDs(NamedTuple):
+    oid_list: list[Oid]
+
+
+@request(EXTENSION | 1, AnswerOIDs)
+class AskOIDs(NamedTuple):
+    """At most ``length`` oids of a partition from ``min_oid``, ascending. C ⇄ S"""
+
+    partition: int
+    min_oid: Oid
+    length: int

@@ -1,0 +1,238 @@
+"""The port through which a storage node keeps its data (specification, *Storage Backends*).
+
+Theory of operation
+-------------------
+The core of a storage node calls a backend from the thread of its event loop, synchronously, as
+one calls a dictionary. Two things may take time and are therefore answered by a callback, which
+always runs on the loop's thread, never inside the call that was given it:
+
+* ``executed(done)``: every write asked before is visible to reads asked after ``done``.
+* ``stored(done)``: every write asked before is **durable** (on disk, synced). Calls that come
+  together share one sync (group commit). There is no other way to become durable.
+
+Writes take effect in the order of the calls. A backend may run them at once (SQLite) or in a
+thread of its own (MariaDB); the core therefore keeps its locks until ``executed``.
+
+All writes since the last covered ``stored`` form one database transaction: a crash loses all of
+them or (after the commit) none. Oids, tids and ttids are 8 bytes here and integers in the tables.
+
+A failing database (disk full, server lost, corrupted file) raises :class:`BackendFailure`, or hands
+it to the ``on_failure`` callback when it happens in a thread. The node then stops serving, closes,
+opens the backend anew until that works, and joins the cluster again: no statement is retried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, Protocol
+
+from neo.protocol.enums import CellState
+
+Done = Callable[[], None]
+
+
+class BackendFailure(Exception):
+    """The database cannot be used any longer by this process; the message says why and what to do."""
+
+
+class BackendRefused(Exception):
+    """A single value cannot be kept (too big for the backend); nothing was written."""
+
+
+class Record(NamedTuple):
+    """One revision of an object as read from the tables."""
+
+    serial: bytes
+    next_serial: bytes | None
+    compression: int | None  # None: the creation of the object was undone
+    checksum: bytes
+    data: bytes
+    data_serial: bytes | None
+
+
+class TransactionMeta(NamedTuple):
+    """What AskStoreTransaction brings; kept in ``ttrans`` then ``trans``."""
+
+    user: bytes
+    description: bytes
+    extension: bytes
+    oids: Sequence[bytes]
+
+
+class Transaction(NamedTuple):
+    """A committed transaction as read from ``trans``."""
+
+    tid: bytes
+    user: bytes
+    description: bytes
+    extension: bytes
+    packed: bool
+    oids: list[bytes]
+    ttid: bytes
+
+
+class Stored(NamedTuple):
+    """A change of one object inside a transaction that is being committed."""
+
+    oid: bytes
+    data_id: int | None  # None: undo of a creation
+    value_serial: bytes | None  # undo: the serial whose data is current again
+
+
+class Cell(NamedTuple):
+    """A row of ``pt``; ``tid``: see the specification, -state or the tid it is complete up to."""
+
+    partition: int
+    nid: int
+    tid: int
+
+
+class Backend(Protocol):
+    """See the module's docstring. Implementations: ``sqlite.SQLite`` and ``mariadb.MariaDB``."""
+
+    # -- life -----------------------------------------------------------------------------------
+
+    def open(self, reset: bool = False) -> None:
+        """Take the lock of the database, create missing tables (``schema/*.sql``), check ``version``.
+
+        ``reset`` erases every table first. Raises BackendFailure: not a database, not writable,
+        of a newer format, used by another process, wrong server settings...
+        """
+
+    def close(self) -> None:
+        """Make everything durable, release the lock. May be called twice."""
+
+    # -- durability -----------------------------------------------------------------------------
+
+    def executed(self, done: Done) -> None: ...
+
+    def stored(self, done: Done) -> None: ...
+
+    def drain(self) -> None:
+        """Block until every write asked before is visible to reads. Only outside service."""
+
+    # -- configuration and partition table --------------------------------------------------------
+
+    def get_config(self, name: str) -> str | None: ...
+
+    def set_config(self, name: str, value: str | None) -> None:
+        """``None`` deletes the row."""
+
+    def partition_count(self) -> int:
+        """1 + max(pt.partition); 0 before the first table."""
+
+    def cells(self) -> list[Cell]: ...
+
+    def change_cells(
+        self,
+        ptid: int,
+        replicas: int,
+        changes: Iterable[tuple[int, int, CellState]],
+        own_nid: int,
+        replace: bool,
+    ) -> None:
+        """Write (partition, nid, state) changes, ptid and replicas. ``replace``: it is a whole table.
+
+        Own cells that become OUT_OF_DATE keep the tid up to which they are complete (TABLES.md,
+        *Loss of readability*); DISCARDED removes the row, and the data of own ones later (``drop``).
+        """
+
+    # -- reads: committed data only ---------------------------------------------------------------
+
+    def load(self, oid: bytes, at: bytes | None, before: bytes | None) -> Record | None:
+        """The record of AskObject (at wins over before); None if there is none so. The checksum is verified:
+        a mismatch raises BackendFailure naming oid, serial and table."""
+
+    def object_exists(self, oid: bytes) -> bool:
+        """Whether any revision exists: tells OID_NOT_FOUND from OID_DOES_NOT_EXIST."""
+
+    def last_serial(self, oid: bytes) -> bytes | None: ...
+
+    def value_at(self, oid: bytes, serial: bytes) -> tuple[int | None, bytes | None] | None:
+        """(data_id, value_serial) of the revision, None if there is none: to store an undo."""
+
+    def undo_serial(
+        self, oid: bytes, max_tid: bytes, undone_tid: bytes, pending: Stored | None
+    ) -> tuple[bytes, bytes | None, bool] | None:
+        """(current_serial, undo_serial, is_current) as AskObjectUndoSerial answers (FACTS 7.8).
+
+        ``pending``: what the same transaction already stored for this oid (several undos in one).
+        None: undone_tid did not touch the oid. Raises KeyError(oid) if the revision to go back to
+        is packed away.
+        """
+
+    def history(self, oid: bytes, first: int, last: int) -> list[tuple[bytes, int]]:
+        """[(serial, size)] newest first, [first, last); size as stored."""
+
+    def transaction(self, tid: bytes) -> Transaction | None: ...
+
+    def tids_descending(self, first: int, last: int, partitions: Sequence[int]) -> list[bytes]: ...
+
+    def tids_ascending(
+        self, min_tid: bytes, max_tid: bytes, length: int, partition: int
+    ) -> list[bytes]:
+        """Both bounds included."""
+
+    def oids(self, partition: int, min_oid: bytes, length: int) -> list[bytes]:
+        """Ascending oids >= min_oid that have a current revision in the partition."""
+
+    def last_ids(self, partitions: Sequence[int]) -> tuple[bytes | None, bytes | None]:
+        """(greatest oid, greatest tid) over obj and trans of these partitions."""
+
+    def final_tid(self, ttid: bytes) -> bytes | None:
+        """tid of a committed (``trans``) or locked (``ttrans``) transaction."""
+
+    def locked_transactions(self) -> dict[bytes, bytes | None]:
+        """ttids in ttrans (with tid or None) and tobj: the answer of AskLockedTransactions."""
+
+    # -- two-phase commit -------------------------------------------------------------------------
+
+    def store_data(self, oid: bytes, compression: int, checksum: bytes, data: bytes) -> int:
+        """Write the raw data at once and return its data_id (partition in the high 16 bits).
+
+        Raises BackendRefused when the backend cannot keep a value of this size.
+        """
+
+    def load_data(self, data_id: int) -> tuple[int, bytes, bytes]:
+        """(compression, checksum, data), also of data that is not committed yet."""
+
+    def release_data(self, data_ids: Iterable[int]) -> None:
+        """Drop one pending reference each: data that nothing refers to is deleted."""
+
+    def vote(self, ttid: bytes, meta: TransactionMeta | None, stored: Iterable[Stored]) -> None:
+        """Rows of ``tobj``, and of ``ttrans`` with tid NULL if meta is given."""
+
+    def lock(self, ttid: bytes, tid: bytes) -> None:
+        """Set ttrans.tid (nodes that have the metadata)."""
+
+    def unlock(self, ttid: bytes, tid: bytes) -> None:
+        """Move ttrans to trans and tobj to obj with the final tid."""
+
+    def abort(self, ttid: bytes) -> None:
+        """Delete the rows of a voted transaction and its unreferenced data."""
+
+    def validate(self, ttid: bytes, tid: bytes) -> None:
+        """ValidateTransaction: lock and unlock whatever rows there are."""
+
+    def drop_unfinished(self) -> None:
+        """Start of operation: delete what is left in ttrans and tobj, with its unreferenced data."""
+
+    # -- maintenance: each call does a bounded piece of work ---------------------------------------
+
+    def truncate(self, tid: bytes, partitions: Sequence[int]) -> None:
+        """Delete everything later than tid in these partitions (AskLastIDs with truncate_tid)."""
+
+    def pack(self, tid: bytes, partition: int, min_oid: bytes, length: int) -> bytes | None:
+        """One step of a pack: at most ``length`` oids from min_oid; returns the oid to go on with."""
+
+    def prune_orphans(self, dry_run: bool, min_id: int, length: int) -> tuple[int, int, int | None]:
+        """One step: (rows, bytes, next id): data rows that neither obj nor tobj refers to."""
+
+    def drop_partition(self, partition: int, length: int) -> bool:
+        """Delete at most ``length`` rows of a partition this node no longer has; False: nothing left."""
+
+
+class Schedule(Protocol):
+    """How a backend's thread gives a callback to the loop's thread (``loop.call_soon_threadsafe``)."""
+
+    def __call__(self, callback: Callable[..., None], *args: object) -> object: ...

@@ -1,0 +1,69 @@
+"""Which master to try next when looking for the primary (specification, *Joining a Cluster*)."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from neo.protocol.packets import Address, NotPrimaryMaster
+
+
+class MasterCandidates:
+    """Known masters in turn; the one that a secondary points to goes first."""
+
+    def __init__(self, addresses: Iterable[Address]) -> None:
+        self.addresses = list(dict.fromkeys(addresses))
+        if not self.addresses:
+            raise ValueError("no master is configured: set 'masters'")
+        self._next = 0
+        self._hint: Address | None = None
+
+    def take(self) -> Address:
+        if self._hint is not None:
+            address, self._hint = self._hint, None
+            return address
+        address = self.addresses[self._next % len(self.addresses)]
+        self._next += 1
+        return address
+
+    def learn(self, message: NotPrimaryMaster) -> bool:
+        """Remember what a secondary master said; True if it knows the primary."""
+        self.add(message.known_master_list)
+        index = message.primary
+        if index is None or not 0 <= index < len(message.known_master_list):
+            return False
+        self._hint = message.known_master_list[index]
+        return True
+
+    def add(self, addresses: Iterable[Address]) -> bool:
+        """Add unknown ones; True if there was any."""
+        new = [address for address in addresses if address not in self.addresses]
+        self.addresses += new
+        return bool(new)
+
+
+class MasterListFile:
+    """``dynamic_master_list``: a JSON file where a node remembers the masters it has heard of."""
+
+    def __init__(self, path: str) -> None:
+        self._path = Path(path)
+
+    def load(self) -> list[Address]:
+        """Raises ValueError when the file is there and is not such a list."""
+        if not self._path.exists():
+            return []
+        try:
+            rows = json.loads(self._path.read_text())
+            return [(str(host), int(port)) for host, port in rows]
+        except (ValueError, TypeError) as e:
+            raise ValueError(
+                f"{self._path} is not a list of [host, port]: {e}; remove it or mend it"
+            ) from None
+
+    def save(self, addresses: Iterable[Address]) -> None:
+        """Replace the file in one step."""
+        temporary = self._path.with_name(self._path.name + ".new")
+        temporary.write_text(json.dumps(list(addresses)))
+        os.replace(temporary, self._path)

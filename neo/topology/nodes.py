@@ -1,0 +1,107 @@
+"""Who exists, in what state (specification, *Operating Data*, *Nodes*)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from neo.protocol.enums import NodeState, NodeType
+from neo.protocol.ids import format_nid, nid_namespace
+from neo.protocol.packets import Address, NodeRow
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """``identified``: it is connected to the primary master and was accepted."""
+
+    type: NodeType
+    nid: int | None
+    address: Address | None = None
+    state: NodeState = NodeState.UNKNOWN
+    id_timestamp: float | None = None
+    identified: bool = False
+    devpath: tuple[str, ...] = ()
+    features: frozenset[str] = field(default=frozenset())
+
+    def row(self) -> NodeRow:
+        return (self.type, self.address, self.nid, self.state, self.id_timestamp)
+
+    def __repr__(self) -> str:
+        return f"<{format_nid(self.nid)} {self.type.name} {self.state.name}>"
+
+
+class NodeTable:
+    """Nodes by id and by (type, address): masters may have an address before they have an id."""
+
+    def __init__(self) -> None:
+        self._nodes: list[Node] = []
+        self._by_nid: dict[int, Node] = {}
+        #: Timestamp of the last NotifyNodeInformation that was applied.
+        self.timestamp = 0.0
+
+    def __iter__(self) -> Iterator[Node]:
+        return iter(list(self._nodes))
+
+    def get(self, nid: int | None) -> Node | None:
+        return None if nid is None else self._by_nid.get(nid)
+
+    def by_address(self, node_type: NodeType, address: Address | None) -> Node | None:
+        if address is None:
+            return None
+        for node in self._nodes:
+            if node.type is node_type and node.address == address:
+                return node
+        return None
+
+    def of_type(self, node_type: NodeType) -> list[Node]:
+        return [node for node in self._nodes if node.type is node_type]
+
+    def add(self, node: Node) -> Node:
+        assert node.nid is None or node.nid not in self._by_nid, node
+        self._nodes.append(node)
+        if node.nid is not None:
+            self._by_nid[node.nid] = node
+        return node
+
+    def remove(self, node: Node) -> None:
+        self._nodes.remove(node)
+        if node.nid is not None:
+            del self._by_nid[node.nid]
+
+    def set_nid(self, node: Node, nid: int) -> None:
+        """Raises AssertionError when another node has it."""
+        assert self._by_nid.get(nid, node) is node, f"{format_nid(nid)} is taken"
+        if node.nid is not None:
+            del self._by_nid[node.nid]
+        node.nid = nid
+        self._by_nid[nid] = node
+
+    def free_nid(self, node_type: NodeType) -> int:
+        """The first id of the type's namespace that no node has."""
+        nid = nid_namespace(node_type) + 1
+        while nid in self._by_nid:
+            nid += 1
+        return nid
+
+    def update(self, timestamp: float, rows: Iterable[NodeRow]) -> list[Node]:
+        """Apply NotifyNodeInformation; returns the nodes that changed, forgotten ones included."""
+        self.timestamp = max(self.timestamp, timestamp)
+        changed = []
+        for node_type, address, nid, state, id_timestamp in rows:
+            node = self.get(nid) or self.by_address(node_type, address)
+            if state is NodeState.UNKNOWN:
+                # Forgetting a node that was never known is nothing to complain about.
+                if node is not None:
+                    node.state = state
+                    self.remove(node)
+                    changed.append(node)
+                continue
+            if node is None:
+                node = self.add(Node(node_type, nid))
+            elif nid is not None and node.nid != nid:
+                self.set_nid(node, nid)
+            node.address = address
+            node.state = state
+            node.id_timestamp = id_timestamp
+            changed.append(node)
+        return changed

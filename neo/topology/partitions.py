@@ -1,0 +1,124 @@
+"""Which node has which part of the data (specification, *Partition Table*)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from neo.protocol.enums import CellState, NodeState
+from neo.protocol.ids import format_nid, partition_of
+from neo.protocol.packets import CellChange, CellRow
+from neo.topology.nodes import NodeTable
+
+
+class PartitionTable:
+    """Rows of cells, by partition. ``ptid`` is None before the table is known."""
+
+    def __init__(self) -> None:
+        self.ptid: int | None = None
+        self.replicas = 0
+        self.rows: list[dict[int, CellState]] = []
+
+    def __len__(self) -> int:
+        """NP, the number of partitions."""
+        return len(self.rows)
+
+    def clear(self) -> None:
+        self.ptid, self.replicas, self.rows = None, 0, []
+
+    # -- changes -------------------------------------------------------------------------------
+
+    def load(self, ptid: int | None, replicas: int, rows: Iterable[Iterable[CellRow]]) -> None:
+        """Replace the whole table (SendPartitionTable, AnswerPartitionTable)."""
+        self.ptid = ptid
+        self.replicas = replicas
+        self.rows = [dict(row) for row in rows]
+
+    def create(self, partitions: int, replicas: int, nids: list[int]) -> None:
+        """The first table of a database: every node gets its share, all cells UP_TO_DATE."""
+        nids = sorted(nids)
+        copies = min(replicas + 1, len(nids))
+        self.load(
+            1,
+            replicas,
+            [
+                [(nids[(p * copies + i) % len(nids)], CellState.UP_TO_DATE) for i in range(copies)]
+                for p in range(partitions)
+            ],
+        )
+
+    def change(self, ptid: int, replicas: int, changes: Iterable[CellChange]) -> None:
+        """NotifyPartitionChanges. DISCARDED removes a cell."""
+        self.ptid = ptid
+        self.replicas = replicas
+        for partition, nid, state in changes:
+            if state is CellState.DISCARDED:
+                self.rows[partition].pop(nid, None)
+            else:
+                self.rows[partition][nid] = state
+
+    # -- questions -----------------------------------------------------------------------------
+
+    def partition(self, id_: bytes) -> int:
+        return partition_of(id_, len(self.rows))
+
+    def state(self, partition: int, nid: int | None) -> CellState | None:
+        return self.rows[partition].get(nid) if nid is not None else None
+
+    def readable(self, partition: int) -> list[int]:
+        return [nid for nid, state in self.rows[partition].items() if state.readable]
+
+    def writable(self, partition: int) -> list[int]:
+        return [nid for nid, state in self.rows[partition].items() if state.writable]
+
+    def assigned(self, nid: int) -> list[int]:
+        """Partitions of which a node has a cell, in any state."""
+        return [partition for partition, row in enumerate(self.rows) if nid in row]
+
+    def nodes(self, readable_only: bool = False) -> set[int]:
+        """Ids of the nodes that have a cell, or a readable one."""
+        return {
+            nid
+            for row in self.rows
+            for nid, state in row.items()
+            if state.readable or not readable_only
+        }
+
+    def operational(self, running: set[int]) -> bool:
+        """Every partition has a readable cell on one of these nodes."""
+        return bool(self.rows) and all(
+            any(state.readable and nid in running for nid, state in row.items())
+            for row in self.rows
+        )
+
+    def missing(self, running: set[int]) -> set[int]:
+        """Nodes of which at least one is needed for each partition that cannot be read."""
+        return {
+            nid
+            for partition, row in enumerate(self.rows)
+            if not running.intersection(self.readable(partition))
+            for nid in row
+        }
+
+    def row_list(self, first: int = 0, last: int | None = None) -> list[list[CellRow]]:
+        return [sorted(row.items()) for row in self.rows[first:last]]
+
+    def changes(self) -> list[CellChange]:
+        """The whole table as cells."""
+        return [
+            (partition, nid, state)
+            for partition, row in enumerate(self.rows)
+            for nid, state in row.items()
+        ]
+
+
+def running_storages(nodes: NodeTable) -> set[int]:
+    """Ids of the storage nodes that serve."""
+    return {
+        node.nid
+        for node in nodes
+        if node.nid is not None and node.nid >= 0 and node.state is NodeState.RUNNING
+    }
+
+
+def describe_row(row: dict[int, CellState]) -> str:
+    return ", ".join(f"{format_nid(nid)} {state.name}" for nid, state in sorted(row.items()))
