@@ -158,8 +158,9 @@ class Connection:
             return Received(message_id, message, None)
         question = None if message_id is None else self._questions.pop(message_id, None)
         if question is None:
-            detail = f": {message.message}" if type(message) is Error else ""
-            raise PeerError(f"answer to no question: {type(message).__name__}{detail}")
+            if type(message) is Error:
+                raise PeerError(f"the peer says: {message.message}")
+            raise PeerError(f"answer to no question: {type(message).__name__}")
         if type(message) is not question.answer and type(message) is not Error:
             raise PeerError(f"{question.answer.__name__} expected, got {type(message).__name__}")
         return Received(message_id, message, question)

@@ -69,13 +69,14 @@ class Future(Generic[T]):
 class Task(Future[T]):
     """A running workflow; itself a future of its result."""
 
-    __slots__ = ("_coroutine", "_waiting", "name")
+    __slots__ = ("_cancelled", "_coroutine", "_waiting", "name")
 
     def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
         super().__init__()
         self.name: str = getattr(coroutine, "__qualname__", "workflow")
         self._coroutine = coroutine
         self._waiting: Future[Any] | None = None
+        self._cancelled = False
         self._step(None)
 
     def _resume(self, future: Future[Any]) -> None:
@@ -90,8 +91,8 @@ class Task(Future[T]):
                 awaited = (
                     self._coroutine.send(None) if error is None else self._coroutine.throw(error)
                 )
-                error = None
-                if not awaited.done:
+                error = Cancelled(self.name) if self._cancelled else None
+                if error is None and not awaited.done:
                     break
         except StopIteration as stop:
             self.resolve(stop.value)
@@ -102,11 +103,16 @@ class Task(Future[T]):
             awaited.then(self._resume)
 
     def cancel(self) -> None:
-        """Throw Cancelled at the await where it stands; nothing if it is done."""
+        """Throw Cancelled at the await where it stands, or at its next one; nothing if it is done."""
+        self._cancelled = True
         if not self.done and self._waiting is not None:
             self._step(Cancelled(self.name))
 
 
-async def gather(futures: list[Future[T]]) -> list[T]:
-    """All results, in order. Raises the first error found, after nothing is left unfinished before it."""
-    return [await future for future in futures]
+class Checkpoint:
+    """``await Checkpoint()``: go on at once, unless the workflow was cancelled by what it just did."""
+
+    def __await__(self) -> Generator[Future[None], None, None]:
+        done: Future[None] = Future()
+        done.resolve(None)
+        yield done

@@ -1,0 +1,59 @@
+"""``neomaster``: the process of a master node."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from neo.master.primary import PrimaryMaster
+from neo.net.sockets import format_address, parse_addresses
+from neo.node.config import ConfigError, Option, load, natural, positive, role_options
+from neo.node.process import ProcessShell
+from neo.node.process import main as run
+
+OPTIONS = role_options(
+    Option("partitions", "number of partitions of a new database", positive, 100, short="p"),
+    Option("replicas", "number of replicas of a new database", natural, 0, short="r"),
+    Option(
+        "autostart",
+        "create a new database when this many storage nodes are connected",
+        positive,
+        short="A",
+    ),
+    Option("nid", "node id", int, short="i", command_line_only=True),
+    Option("upstream_cluster", "cluster to be a backup of", short="C"),
+    Option("upstream_masters", "its masters", parse_addresses, short="M"),
+)
+
+#: ``pt.partition`` and data ids have 16 bits.
+MAX_PARTITIONS = 32768
+
+
+def load_settings(argv: list[str]) -> argparse.Namespace:
+    settings = load("master", "Master node of a NEO cluster.", OPTIONS, argv)
+    if settings.bind is None:
+        raise ConfigError("setting 'bind' is missing: a master must listen on an address")
+    if settings.partitions > MAX_PARTITIONS:
+        raise ConfigError(f"setting 'partitions': at most {MAX_PARTITIONS} are possible")
+    if [settings.bind] != settings.masters:
+        raise ConfigError(
+            f"setting 'masters' must be {format_address(settings.bind)}, the address of 'bind': "
+            "clusters of several masters are not available in this version"
+        )
+    if settings.upstream_cluster or settings.upstream_masters:
+        raise ConfigError("setting 'upstream_cluster': not available in this version")
+    return settings
+
+
+def make_core(shell: ProcessShell) -> PrimaryMaster:
+    assert shell.bind is not None
+    return PrimaryMaster(shell, shell.settings, shell.bind)
+
+
+def main() -> int:
+    """Entry point; returns the exit code."""
+    return run("master", load_settings, make_core)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,276 @@
+"""What operators ask through an admin node (FACTS 6)."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from neo.master.running import start_storage
+from neo.master.states import Event
+from neo.node.handler import Handler, on
+from neo.node.peer import Peer
+from neo.protocol.enums import CellState, ClusterState, ErrorCode, NodeState, NodeType
+from neo.protocol.errors import ErrorAnswer
+from neo.protocol.ids import format_nid
+from neo.protocol.packets import (
+    AddPendingNodes,
+    AnswerClusterState,
+    AnswerLastIDs,
+    AnswerLastTransaction,
+    AnswerRecovery,
+    AnswerTweakPartitionTable,
+    AskClusterState,
+    AskLastIDs,
+    AskLastTransaction,
+    AskRecovery,
+    CheckReplicas,
+    Error,
+    FlushLog,
+    Message,
+    NotifyNodeInformation,
+    NotifyRepair,
+    Repair,
+    SetClusterState,
+    SetNodeState,
+    SetNumReplicas,
+    Truncate,
+    TweakPartitionTable,
+)
+from neo.topology.nodes import Node
+
+if TYPE_CHECKING:
+    from neo.master.core import MasterCore
+
+logger = logging.getLogger("neo.master")
+
+#: Clients that do not end their transactions are disconnected this long after a stop was asked.
+STOP_SECONDS = 10.0
+#: More copies than this are a slip of the finger.
+MAX_REPLICAS = 99
+
+
+def denied(text: str) -> ErrorAnswer:
+    return ErrorAnswer(ErrorCode.DENIED, text)
+
+
+def done(text: str = "") -> Message:
+    return Error(ErrorCode.ACK.value, text)
+
+
+class ServeAdmin(Handler):
+    def __init__(self, master: MasterCore) -> None:
+        self.master = master
+
+    def lost(self, peer: Peer, reason: str) -> None:
+        self.master.forget(peer)
+
+    # -- questions -------------------------------------------------------------------------------
+
+    @on(AskClusterState)
+    def cluster_state(self, peer: Peer, message_id: int, m: AskClusterState) -> Message:
+        return AnswerClusterState(self.master.state)
+
+    @on(AskLastTransaction)
+    def last_transaction(self, peer: Peer, message_id: int, m: AskLastTransaction) -> Message:
+        return AnswerLastTransaction(self.master.last_tid)
+
+    @on(AskLastIDs)
+    def last_ids(self, peer: Peer, message_id: int, m: AskLastIDs) -> Message:
+        """The last ids that were given (FACTS 5.8)."""
+        return AnswerLastIDs(self.master.oids.last, self.master.tids.last)
+
+    @on(AskRecovery)
+    def recovery(self, peer: Peer, message_id: int, m: AskRecovery) -> Message:
+        return AnswerRecovery(self.master.partitions.ptid, None, self.master.truncate_tid)
+
+    # -- state of the cluster --------------------------------------------------------------------
+
+    @on(SetClusterState)
+    def set_cluster_state(self, peer: Peer, message_id: int, m: SetClusterState) -> None:
+        master = self.master
+        if m.state is ClusterState.STOPPING:
+            peer.answer(message_id, done("Cluster state changed"))
+            self._stop()
+        elif m.state is ClusterState.VERIFYING and master.state is ClusterState.RECOVERING:
+            # The answer comes before the change, as its consequences come on the same connection.
+            obstacle = master.recovery.obstacle_to_force()
+            if obstacle is not None:
+                raise denied(f"the cluster cannot start: {obstacle}")
+            peer.answer(message_id, done("Cluster state changed"))
+            master.recovery.force()
+        elif m.state in (ClusterState.STARTING_BACKUP, ClusterState.STOPPING_BACKUP):
+            raise denied("this cluster is not configured to be a backup")
+        elif m.state is ClusterState.VERIFYING:
+            raise denied("Can not switch to this state")
+        else:
+            raise denied("Invalid state requested")
+
+    def _stop(self) -> None:
+        master = self.master
+        if master.state is ClusterState.STOPPING:
+            return
+        master.stop_phase()
+        master.change_state(Event.STOP)
+        master.call_later(STOP_SECONDS, self._drop_clients)
+        master.check_stopped()
+
+    def _drop_clients(self) -> None:
+        for client in self.master.of_type(NodeType.CLIENT):
+            logger.warning("%r did not end its transactions", client)
+            self.master.disconnect(client)
+            self.master.commits.client_lost(client)
+
+    # -- state of nodes --------------------------------------------------------------------------
+
+    @on(AddPendingNodes)
+    def add_pending_nodes(self, peer: Peer, message_id: int, m: AddPendingNodes) -> Message:
+        master = self.master
+        self._serving("add nodes")
+        added = [
+            node
+            for nid in dict.fromkeys(m.nid_list)
+            if (node := self._storage(nid)).state is NodeState.PENDING and node.identified
+        ]
+        if not added:
+            return done("No node added")
+        for node in added:
+            assert node.nid is not None
+            start_storage(master, master.connected[node.nid])
+        master.set_node_states(added, NodeState.RUNNING)
+        return done("Nodes added: " + ", ".join(format_nid(node.nid) for node in added))
+
+    @on(SetNodeState)
+    def set_node_state(self, peer: Peer, message_id: int, m: SetNodeState) -> None:
+        node = self._storage(m.nid)
+        if m.state is NodeState.DOWN:
+            self._kill(peer, message_id, node)
+        elif m.state is NodeState.UNKNOWN:
+            self._drop(peer, message_id, node)
+        else:
+            raise denied(f"a node cannot be made {m.state.name}")
+
+    def _storage(self, nid: int) -> Node:
+        node = self.master.nodes.get(nid)
+        if node is None:
+            raise denied("unknown node")
+        if node is self.master.node:
+            raise denied("the primary master cannot be changed: set the cluster to STOPPING")
+        if node.type is not NodeType.STORAGE:
+            raise denied(f"{format_nid(nid)} is not a storage node")
+        return node
+
+    def _kill(self, peer: Peer, message_id: int, node: Node) -> None:
+        """Disconnect a storage, if the others can serve without it."""
+        master = self.master
+        assert node.nid is not None
+        if node.state is NodeState.DOWN:
+            raise denied(f"{format_nid(node.nid)} is already down")
+        others = master.running_storages() - {node.nid}
+        serving = master.state in (ClusterState.VERIFYING, ClusterState.RUNNING)
+        if serving and node.nid in master.partitions.nodes(readable_only=True):
+            if not master.partitions.operational(others):
+                raise denied(
+                    f"{format_nid(node.nid)} has the only readable copy of some partitions"
+                )
+        peer.answer(message_id, done("State changed"))
+        storage = master.connected.get(node.nid)
+        if storage is not None:
+            row = (node.type, node.address, node.nid, NodeState.DOWN, node.id_timestamp)
+            storage.send(NotifyNodeInformation(master.stamp(), [row]))
+            master.disconnect(storage)
+
+    def _drop(self, peer: Peer, message_id: int, node: Node) -> None:
+        """Forget a storage for ever; if it is connected it erases its database."""
+        master = self.master
+        assert node.nid is not None
+        if node.state is NodeState.RUNNING:
+            raise denied("a running node must be stopped before removal")
+        changes = [(p, node.nid, CellState.DISCARDED) for p in master.partitions.assigned(node.nid)]
+        for partition, _, _ in changes:
+            if set(master.partitions.readable(partition)) <= {node.nid}:
+                raise denied(
+                    f"{format_nid(node.nid)} has the only readable copy of partition {partition}"
+                )
+        if changes:
+            self._serving("drop a node that has cells")
+        master.change_partitions(changes)
+        peer.answer(message_id, done("node permanently removed"))
+        storage = master.connected.get(node.nid)
+        row = (node.type, node.address, node.nid, NodeState.UNKNOWN, None)
+        if storage is not None:
+            storage.send(NotifyNodeInformation(master.stamp(), [row]))
+            master.disconnect(storage)
+        if master.nodes.get(node.nid) is node:
+            node.state = NodeState.UNKNOWN
+            master.nodes.remove(node)
+            master.notify_nodes([node])
+
+    def _serving(self, what: str) -> None:
+        if self.master.state is not ClusterState.RUNNING:
+            raise denied(f"the cluster must be RUNNING to {what}, it is {self.master.state.name}")
+
+    # -- partition table -------------------------------------------------------------------------
+
+    @on(SetNumReplicas)
+    def set_num_replicas(self, peer: Peer, message_id: int, m: SetNumReplicas) -> Message:
+        self._serving("change the number of replicas")
+        if not 0 <= m.num_replicas <= MAX_REPLICAS:
+            raise denied(f"invalid number of replicas: 0 to {MAX_REPLICAS} is possible")
+        self.master.change_partitions([], m.num_replicas)
+        return done()
+
+    @on(TweakPartitionTable)
+    def tweak(self, peer: Peer, message_id: int, m: TweakPartitionTable) -> Message:
+        """Balanced tables stay; moving cells needs replication (docs/roadmap.md)."""
+        master = self.master
+        self._serving("tweak")
+        for nid in m.drop_nid_list:
+            self._storage(nid)
+        used = master.partitions.nodes()
+        spare = master.running_storages() - used - set(m.drop_nid_list)
+        leaving = used & set(m.drop_nid_list)
+        copies = min(master.partitions.replicas + 1, len(used))
+        uneven = any(len(row) != copies for row in master.partitions.rows)
+        if spare or leaving or uneven:
+            raise denied("cells would have to move, and this version cannot replicate them yet")
+        return AnswerTweakPartitionTable(False, master.partitions.row_list())
+
+    @on(CheckReplicas)
+    def check_replicas(self, peer: Peer, message_id: int, m: CheckReplicas) -> Message:
+        self._serving("check replicas")
+        table = self.master.partitions
+        for partition in m.partition_dict:
+            if not 0 <= partition < len(table):
+                raise denied(f"there is no partition {partition}: 0 to {len(table) - 1} exist")
+            if len(table.readable(partition)) > 1:
+                raise denied("this version cannot compare replicas yet")
+        return done()
+
+    # -- data ------------------------------------------------------------------------------------
+
+    @on(Repair)
+    def repair(self, peer: Peer, message_id: int, m: Repair) -> Message:
+        nodes = [self._storage(nid) for nid in m.nid_list]
+        for node in nodes:
+            if not node.identified:
+                raise denied(f"{format_nid(node.nid)} is not connected")
+        for node in nodes:
+            assert node.nid is not None
+            self.master.connected[node.nid].send(NotifyRepair(m.dry_run))
+        return done()
+
+    @on(Truncate)
+    def truncate(self, peer: Peer, message_id: int, m: Truncate) -> None:
+        self._serving("truncate")
+        if m.tid > self.master.last_tid:
+            raise denied(f"the last transaction is {self.master.last_tid.hex()}: nothing to delete")
+        self.master.truncate_tid = m.tid
+        peer.answer(message_id, done())
+        self.master.back_to_recovery(f"truncation after {m.tid.hex()} was asked")
+
+    @on(FlushLog)
+    def flush_log(self, peer: Peer, message_id: int, m: FlushLog) -> None:
+        self.master.shell.reopen_logs()
+        for other in list(self.master.connected.values()):
+            if other is not peer:
+                other.send(FlushLog())

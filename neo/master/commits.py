@@ -1,0 +1,159 @@
+"""The master's side of two-phase commit: whom to ask, whom to tell, in which order (FACTS 7)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from neo.master.transactions import Transaction, Transactions
+from neo.node.peer import Peer
+from neo.node.task import Future
+from neo.protocol.enums import ClusterState, ErrorCode, NodeType
+from neo.protocol.errors import ConnectionLost, ErrorAnswer
+from neo.protocol.packets import (
+    AbortTransaction,
+    AnswerBeginTransaction,
+    AnswerFinalTID,
+    AnswerTransactionFinished,
+    AskLockInformation,
+    InvalidateObjects,
+    Message,
+    NotifyUnlockInformation,
+)
+
+if TYPE_CHECKING:
+    from neo.master.core import MasterCore
+
+logger = logging.getLogger("neo.master")
+
+
+class Commits:
+    def __init__(self, master: MasterCore) -> None:
+        self.master = master
+        self.transactions: Transactions[Peer] = Transactions()
+        #: AskBeginTransaction received while a storage is not ready yet: one per client thread.
+        self._begins: list[tuple[Peer, int, bytes | None]] = []
+        self._final_tid: dict[bytes, list[tuple[Peer, int]]] = {}
+
+    # -- begin -----------------------------------------------------------------------------------
+
+    def begin(self, peer: Peer, message_id: int, tid: bytes | None) -> None:
+        self._begins.append((peer, message_id, tid))
+        self.begin_waiting()
+
+    def begin_waiting(self) -> None:
+        """Start what was asked, unless a storage is about to be ready: it would miss the data."""
+        if self.master.starting or self.master.state is not ClusterState.RUNNING:
+            return
+        begins, self._begins = self._begins, []
+        for peer, message_id, tid in begins:
+            if not peer.closed:
+                self._begin(peer, message_id, tid)
+
+    def _begin(self, peer: Peer, message_id: int, tid: bytes | None) -> None:
+        tids = self.master.tids
+        if tid is not None:
+            tids.seen(tid)
+        ttid = tids.ttid() if tid is None else tid
+        try:
+            self.transactions.begin(ttid, peer, self.master.ready, tid)
+        except KeyError:
+            text = f"transaction {ttid.hex()} is already running"
+            peer.refuse(message_id, ErrorCode.PROTOCOL_ERROR, text)
+        else:
+            peer.answer(message_id, AnswerBeginTransaction(ttid))
+
+    # -- finish ----------------------------------------------------------------------------------
+
+    def lock(
+        self, transaction: Transaction[Peer], stored: list[bytes], nodes: Iterable[int]
+    ) -> bytes:
+        """Give the final tid, and a place in the order of commits."""
+        master = self.master
+        if stored:
+            master.oids.seen(max(stored))
+        tid = transaction.tid
+        if tid is None:
+            tid = master.tids.tid(transaction.ttid, len(master.partitions))
+        transaction.stored = stored
+        self.transactions.lock(transaction, tid, nodes)
+        return tid
+
+    def ask_locks(self, transaction: Transaction[Peer], tid: bytes) -> None:
+        """Ask the storages of the transaction that are still there."""
+        for nid in list(transaction.nodes):
+            storage = self.master.connected.get(nid)
+            if storage is not None:
+                self._ask_lock(storage, nid, transaction.ttid, tid)
+
+    def _ask_lock(self, storage: Peer, nid: int, ttid: bytes, tid: bytes) -> None:
+        def locked(future: Future[Message]) -> None:
+            try:
+                future.result()
+            except ConnectionLost:
+                return  # storage_lost() takes it out of the transaction
+            except ErrorAnswer as e:
+                # What it could not lock it has not got: recovery or replication must give it back.
+                logger.error("%r did not lock %s: %s", storage, ttid.hex(), e)
+                self.master.disconnect(storage)
+                return
+            self.transactions.locked(ttid, nid)
+            self.finish()
+
+        storage.ask(AskLockInformation(ttid, tid)).then(locked)
+
+    def finish(self) -> None:
+        """Complete all transactions whose turn it is (FACTS 7.2)."""
+        while (transaction := self.transactions.pop_finished()) is not None:
+            self._finish(transaction)
+        self.master.check_stopped()
+
+    def _finish(self, transaction: Transaction[Peer]) -> None:
+        master, ttid, tid = self.master, transaction.ttid, transaction.tid
+        assert tid is not None
+        master.last_tid = max(master.last_tid, tid)
+        if not transaction.client_lost:
+            answer = AnswerTransactionFinished(ttid, tid)
+            transaction.client.answer(transaction.message_id, answer)
+        invalidation = InvalidateObjects(tid, transaction.stored)
+        for client in master.of_type(NodeType.CLIENT):
+            if client is not transaction.client:
+                client.send(invalidation)
+        for nid in transaction.nodes:
+            if (storage := master.connected.get(nid)) is not None:
+                storage.send(NotifyUnlockInformation(ttid))
+        for peer, message_id in self._final_tid.pop(ttid, ()):
+            peer.answer(message_id, AnswerFinalTID(tid))
+
+    def wait_final_tid(self, transaction: Transaction[Peer], peer: Peer, message_id: int) -> None:
+        """Answer AskFinalTID when the transaction is finished."""
+        self._final_tid.setdefault(transaction.ttid, []).append((peer, message_id))
+
+    # -- abort and loss --------------------------------------------------------------------------
+
+    def abort(self, transaction: Transaction[Peer], nids: Iterable[int]) -> None:
+        """Forget it and tell these storages."""
+        self.transactions.forget(transaction)
+        for nid in nids:
+            storage = self.master.connected.get(nid)
+            if storage is not None and nid >= 0:
+                storage.send(AbortTransaction(transaction.ttid, []))
+        self.master.check_stopped()
+
+    def client_lost(self, client: Peer) -> None:
+        for transaction in self.transactions.client_lost(client):
+            logger.info("transaction %s is dropped with its client", transaction.ttid.hex())
+        self.master.check_stopped()
+
+    def storage_lost(self, nid: int) -> None:
+        """The cluster is operational without it: go on with the others."""
+        self.transactions.storage_lost(nid)
+        self.finish()
+        self.begin_waiting()
+
+    def clear(self) -> None:
+        """Not operational: VERIFYING will decide about what was being finished."""
+        self.transactions.clear()
+        self._begins.clear()
+        self._final_tid.clear()

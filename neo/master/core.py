@@ -1,0 +1,261 @@
+"""The primary master: who is there, in what state the cluster is, and who is told what.
+
+The life of the cluster is :meth:`MasterCore.live`: recover, verify, serve, and again from the
+beginning whenever the partition table stops being operational. Each phase is a module of its own;
+here is what they share: the tables, the connected peers and the broadcasts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import math
+from collections.abc import Iterable
+
+from neo.master.commits import Commits
+from neo.master.ids import OidGenerator, TidGenerator
+from neo.master.recovery import Recovery
+from neo.master.states import ADMITTED, HEARS_OF, TRANSITIONS, Event
+from neo.node.core import Core, Shell
+from neo.node.handler import Handler
+from neo.node.peer import Peer
+from neo.node.task import Task
+from neo.protocol.enums import CellState, ClusterState, NodeState, NodeType
+from neo.protocol.ids import format_nid, nid_namespace
+from neo.protocol.packets import (
+    Address,
+    CellChange,
+    Message,
+    NotifyClusterInformation,
+    NotifyNodeInformation,
+    NotifyPartitionChanges,
+    SendPartitionTable,
+    StopOperation,
+)
+from neo.topology.nodes import Node
+from neo.topology.partitions import running_storages
+
+logger = logging.getLogger("neo.master")
+
+
+class MasterCore(Core):
+    """``bind``: the address that this master listens on and that others know it by."""
+
+    def __init__(self, shell: Shell, settings: argparse.Namespace, bind: Address) -> None:
+        super().__init__(shell)
+        self.settings = settings
+        self.cluster: str = settings.cluster
+        self.state = ClusterState.RECOVERING
+        nid = settings.nid if settings.nid is not None else nid_namespace(NodeType.MASTER) + 1
+        self.node = self.nodes.add(
+            Node(NodeType.MASTER, nid, bind, NodeState.RUNNING, identified=True)
+        )
+        #: Identified peers by node id.
+        self.connected: dict[int, Peer] = {}
+        self.tids = TidGenerator(shell.time)
+        self.oids = OidGenerator()
+        self.last_tid = bytes(8)
+        self.commits = Commits(self)
+        #: Storages told to start that are not ready yet, and those that are.
+        self.starting: set[int] = set()
+        self.ready: set[int] = set()
+        #: The operator wants the database as it was at this tid.
+        self.truncate_tid: bytes | None = None
+        #: The greatest table this master ever served with: an older one has missed commits.
+        self.served_ptid: int | None = None
+        #: One pack at a time.
+        self.packing = False
+        self.recovery = Recovery(self)
+        self._timestamp = 0.0
+        self._phase: Task[None] | None = None
+
+    # -- life ------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        super().start()
+        self._phase = self.spawn(self.live())
+
+    async def live(self) -> None:
+        """Recover, verify, begin service. Given by ``primary.PrimaryMaster``."""
+        raise AssertionError("a master without a life")
+
+    def change_state(self, event: Event) -> None:
+        """Follow the table of transitions, and tell everybody."""
+        old, self.state = self.state, TRANSITIONS[self.state, event]
+        logger.info("cluster state: %s -> %s", old.name, self.state.name)
+        self.broadcast(NotifyClusterInformation(self.state))
+
+    def stop_phase(self) -> None:
+        """The workflow that leads to service is not wanted any more."""
+        if self._phase is not None:
+            self._phase.cancel()
+
+    def back_to_recovery(self, reason: str) -> None:
+        """Stop the operation and begin again; nothing if recovery is already on."""
+        if (self.state, Event.NOT_OPERATIONAL) not in TRANSITIONS:
+            return
+        logger.error("the cluster is not operational any more: %s", reason)
+        self.stop_phase()
+        self.commits.clear()
+        self.starting.clear()
+        self.ready.clear()
+        for peer in self.of_type(NodeType.CLIENT):
+            peer.send(StopOperation())
+            self.disconnect(peer)
+        storages = self.storages()
+        for peer in storages:
+            peer.send(StopOperation())
+        self.set_node_states([p.node for p in storages if p.node], NodeState.PENDING)
+        self.change_state(Event.NOT_OPERATIONAL)
+        self._phase = self.spawn(self.live())
+
+    def check_stopped(self) -> None:
+        """STOPPING ends when no transaction is left."""
+        if self.state is ClusterState.STOPPING and not self.commits.transactions:
+            self.shut_down()
+
+    def shut_down(self) -> None:
+        """Tell each storage to stop, and end this process (specification, *STOPPING*)."""
+        for peer in self.storages():
+            node = peer.node
+            assert node is not None
+            row = (node.type, node.address, node.nid, NodeState.DOWN, None)
+            peer.send(NotifyNodeInformation(self.stamp(), [row]))
+        self.stop(0)
+
+    # -- peers -----------------------------------------------------------------------------------
+
+    def service_handler(self, node_type: NodeType) -> Handler:
+        """The handler of an identified peer. Given by ``primary.PrimaryMaster``."""
+        raise AssertionError("a master without service")
+
+    def of_type(self, *types: NodeType) -> list[Peer]:
+        return [p for p in self.connected.values() if p.node is not None and p.node.type in types]
+
+    def storages(self) -> list[Peer]:
+        return self.of_type(NodeType.STORAGE)
+
+    def identified_storages(self) -> set[int]:
+        return {nid for nid, peer in self.connected.items() if nid >= 0}
+
+    def running_storages(self) -> set[int]:
+        return running_storages(self.nodes)
+
+    def disconnect(self, peer: Peer) -> None:
+        """Close the connection with an identified peer, as if it had been lost."""
+        peer.close()
+        self.forget(peer)
+
+    def forget(self, peer: Peer) -> None:
+        """The connection of an identified node is over: update the tables and tell the others."""
+        node = peer.node
+        if node is None or node.nid is None or self.connected.get(node.nid) is not peer:
+            return
+        del self.connected[node.nid]
+        node.identified = False
+        if node.type is NodeType.STORAGE:
+            self._storage_lost(node)
+            return
+        node.state = NodeState.UNKNOWN
+        self.nodes.remove(node)
+        self.notify_nodes([node])
+
+    def _storage_lost(self, node: Node) -> None:
+        assert node.nid is not None
+        was_running = node.state is NodeState.RUNNING
+        self.starting.discard(node.nid)
+        self.ready.discard(node.nid)
+        if was_running or self.partitions.assigned(node.nid):
+            self.set_node_states([node], NodeState.DOWN)
+        else:
+            node.state = NodeState.UNKNOWN
+            self.nodes.remove(node)
+            self.notify_nodes([node])
+        if self.state is ClusterState.RECOVERING:
+            self.recovery.lost()
+        elif was_running:
+            self._check_operational(node.nid)
+
+    def _check_operational(self, lost: int) -> None:
+        truncating = self.state is ClusterState.VERIFYING and self.truncate_tid is not None
+        if truncating or not self.partitions.operational(self.running_storages()):
+            self.back_to_recovery(f"{format_nid(lost)} is lost")
+        else:
+            self.change_partitions(self.lost_cells())
+            self.commits.storage_lost(lost)
+
+    # -- tables and broadcasts -------------------------------------------------------------------
+
+    def admitted(self, node_type: NodeType) -> bool:
+        return node_type in ADMITTED[self.state]
+
+    def stamp(self) -> float:
+        """A time that is greater than any given before, even when the clock jumps back."""
+        self._timestamp = max(self.shell.time(), math.nextafter(self._timestamp, math.inf))
+        return self._timestamp
+
+    def broadcast(self, message: Message, *types: NodeType) -> None:
+        """To all identified peers, or those of some types."""
+        for peer in list(self.connected.values()):
+            if peer.node is not None and (not types or peer.node.type in types):
+                peer.send(message)
+
+    def notify_nodes(self, nodes: Iterable[Node], but: Peer | None = None) -> None:
+        """Tell everybody about changed nodes, as far as it concerns them."""
+        nodes = list(nodes)
+        timestamp = self.stamp()
+        for peer in list(self.connected.values()):
+            if peer is not but and peer.node is not None:
+                heard = HEARS_OF[peer.node.type]
+                rows = [node.row() for node in nodes if node.type in heard]
+                if rows:
+                    peer.send(NotifyNodeInformation(timestamp, rows))
+
+    def set_node_states(self, nodes: Iterable[Node], state: NodeState) -> None:
+        changed = [node for node in nodes if node.state is not state]
+        for node in changed:
+            node.state = state
+        if changed:
+            self.notify_nodes(changed)
+
+    def table(self) -> SendPartitionTable:
+        return SendPartitionTable(
+            self.partitions.ptid, self.partitions.replicas, self.partitions.row_list()
+        )
+
+    def change_partitions(self, changes: list[CellChange], replicas: int | None = None) -> None:
+        """The next version of the table, told to all but secondary masters. None without changes."""
+        if not changes and replicas is None:
+            return
+        assert self.partitions.ptid is not None
+        if replicas is None:
+            replicas = self.partitions.replicas
+        ptid = self.partitions.ptid + 1
+        self.partitions.change(ptid, replicas, changes)
+        self.served_ptid = ptid
+        self.broadcast(
+            NotifyPartitionChanges(ptid, replicas, changes),
+            NodeType.ADMIN,
+            NodeType.CLIENT,
+            NodeType.STORAGE,
+        )
+
+    def lost_cells(self) -> list[CellChange]:
+        """Readable cells of nodes that do not run, where another readable cell runs (FACTS 5.6)."""
+        running = self.running_storages()
+        changes: list[CellChange] = []
+        for partition, row in enumerate(self.partitions.rows):
+            readable = self.partitions.readable(partition)
+            if running.intersection(readable):
+                changes += [
+                    (
+                        partition,
+                        nid,
+                        CellState.DISCARDED
+                        if row[nid] is CellState.FEEDING
+                        else CellState.OUT_OF_DATE,
+                    )
+                    for nid in readable
+                    if nid not in running
+                ]
+        return changes

@@ -1,0 +1,178 @@
+"""How nodes join the cluster (specification, *Identification to the Primary Master*)."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from neo.master.running import start_storage
+from neo.master.states import HEARS_OF
+from neo.net.sockets import format_address
+from neo.node.handler import Handler, on
+from neo.node.peer import Peer
+from neo.protocol.enums import ClusterState, ErrorCode, NodeState, NodeType
+from neo.protocol.errors import ErrorAnswer
+from neo.protocol.ids import format_nid, nid_namespace
+from neo.protocol.packets import (
+    FEATURES,
+    AcceptIdentification,
+    NotifyNodeInformation,
+    RequestIdentification,
+    SendPartitionTable,
+)
+from neo.topology.nodes import Node
+
+if TYPE_CHECKING:
+    from neo.master.core import MasterCore
+
+logger = logging.getLogger("neo.master")
+
+
+class Identification(Handler):
+    """The handler of whoever connects, until it is known."""
+
+    def __init__(self, master: MasterCore) -> None:
+        self.master = master
+
+    @on(RequestIdentification)
+    def identify(self, peer: Peer, message_id: int, request: RequestIdentification) -> None:
+        try:
+            node = self._node(request)
+        except ErrorAnswer as e:
+            logger.warning("%r may not join: %s", peer, e)
+            peer.refuse(message_id, e.code, e.message)
+            peer.close()
+            return
+        peer.connection.trust()
+        self._join(peer, message_id, node, request)
+
+    # -- checks ----------------------------------------------------------------------------------
+
+    def _node(self, request: RequestIdentification) -> Node:
+        """The node that asks, with its id. Raises ErrorAnswer."""
+        master = self.master
+        if request.name != master.cluster:
+            raise ErrorAnswer(
+                ErrorCode.PROTOCOL_ERROR,
+                f"invalid cluster name: this is {master.cluster!r}, you asked for {request.name!r}",
+            )
+        if request.address is not None and request.address == master.node.address:
+            raise ErrorAnswer(
+                ErrorCode.PROTOCOL_ERROR,
+                f"address conflict: {format_address(request.address)} is the master's",
+            )
+        if request.node_type is NodeType.MASTER:
+            raise ErrorAnswer(
+                ErrorCode.NOT_READY,
+                "this cluster has one master: election among several is not available",
+            )
+        if request.extra.get("new_nid"):
+            raise ErrorAnswer(ErrorCode.NOT_READY, "cloning of storage nodes is not available")
+        if not master.admitted(request.node_type):
+            raise ErrorAnswer(ErrorCode.NOT_READY, "Retry Later")
+        return self._known(request) or self._new(request)
+
+    def _known(self, request: RequestIdentification) -> Node | None:
+        """The node of the table that this is, if any."""
+        nodes = self.master.nodes
+        by_address = nodes.by_address(request.node_type, request.address)
+        by_nid = nodes.get(request.nid)
+        if by_nid is not None and by_nid.type is not request.node_type:
+            by_nid = None  # a temporary id that was given to somebody else meanwhile
+        for node in (by_nid, by_address):
+            if node is not None and node.identified and self._conflicts(node, request):
+                raise ErrorAnswer(
+                    ErrorCode.PROTOCOL_ERROR,
+                    f"already connected: {format_nid(node.nid)} at {format_address(node.address)}",
+                )
+        if by_nid is not None and by_nid.identified:
+            return None
+        if by_nid is None and by_address is not None and request.nid is not None:
+            # Another database behind the same address: it is another node.
+            nodes.remove(by_address)
+            return None
+        node = by_nid or by_address
+        if node is not None and by_address is not None and by_address is not node:
+            nodes.remove(by_address)
+        return node
+
+    @staticmethod
+    def _conflicts(node: Node, request: RequestIdentification) -> bool:
+        if request.address is not None and node.address == request.address:
+            return True
+        # Only storages insist on their ids: their tables are known by them.
+        return request.node_type is NodeType.STORAGE
+
+    def _new(self, request: RequestIdentification) -> Node:
+        nodes = self.master.nodes
+        nid = request.nid
+        if (
+            nid is None
+            or nodes.get(nid) is not None
+            or (request.node_type is NodeType.STORAGE and nid < 0)
+            or (
+                request.node_type is not NodeType.STORAGE
+                and nid >> 24 != nid_namespace(request.node_type) >> 24
+            )
+        ):
+            nid = self._free_nid(request.node_type)
+        return nodes.add(Node(request.node_type, nid, request.address))
+
+    def _free_nid(self, node_type: NodeType) -> int:
+        """An id that neither a node nor a cell of the table has."""
+        nid = self.master.nodes.free_nid(node_type)
+        taken = self.master.partitions.nodes()
+        while nid in taken or self.master.nodes.get(nid) is not None:
+            nid += 1
+        return nid
+
+    # -- joining ---------------------------------------------------------------------------------
+
+    def _join(
+        self, peer: Peer, message_id: int, node: Node, request: RequestIdentification
+    ) -> None:
+        master = self.master
+        assert node.nid is not None
+        node.address = request.address
+        node.id_timestamp = master.stamp()
+        devpath = request.extra.get("devpath")
+        node.devpath = tuple(map(str, devpath)) if isinstance(devpath, list) else ()
+        features = request.extra.get(FEATURES)
+        node.features = frozenset(map(str, features)) if isinstance(features, list) else frozenset()
+        node.state = self._state(node)
+        master.notify_nodes([node])
+        node.identified = True
+        peer.node = node
+        peer.handler = master.service_handler(node.type)
+        master.connected[node.nid] = peer
+        logger.info("%s joined from %s", format_nid(node.nid), format_address(peer.address))
+        peer.answer(message_id, AcceptIdentification(NodeType.MASTER, master.node.nid, node.nid))
+        self._introduce(peer, node)
+
+    def _state(self, node: Node) -> NodeState:
+        if node.type is not NodeType.STORAGE:
+            return NodeState.RUNNING
+        if self.master.state is ClusterState.RECOVERING:
+            return NodeState.PENDING
+        assert node.nid is not None
+        assigned = self.master.partitions.assigned(node.nid)
+        return NodeState.RUNNING if assigned else NodeState.PENDING
+
+    def _introduce(self, peer: Peer, node: Node) -> None:
+        """The newcomer learns of the others, itself first (FACTS 3.7)."""
+        master = self.master
+        heard = HEARS_OF[node.type]
+        others = [n.row() for n in master.nodes if n is not node and n.type in heard]
+        peer.send(NotifyNodeInformation(master.stamp(), [node.row(), *others]))
+        if master.state is not ClusterState.RECOVERING:
+            peer.send(master.table())
+            if node.type is NodeType.STORAGE and master.state is ClusterState.RUNNING:
+                if node.state is NodeState.RUNNING:
+                    start_storage(master, peer)
+        elif node.type is NodeType.ADMIN:
+            empty = SendPartitionTable(
+                None, master.settings.replicas, [[] for _ in range(master.settings.partitions)]
+            )
+            peer.send(master.table() if master.partitions.ptid is not None else empty)
+        else:
+            master.recovery.joined(peer)

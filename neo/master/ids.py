@@ -1,0 +1,65 @@
+"""Generators of tids and oids, PURE (specification, *tpc_begin*)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from neo.protocol.ids import ZERO_OID, ZERO_TID, p64, tid_from_time, u64
+
+#: Oids are 8 bytes; the greatest is INVALID_OID.
+_LAST_OID = 2**64 - 2
+
+
+class TidGenerator:
+    """One generator for ttids and final tids; whatever the clock does, each is greater than the last.
+
+    ``time``: seconds since 1970.
+    """
+
+    def __init__(self, time: Callable[[], float]) -> None:
+        self._time = time
+        self.last = ZERO_TID
+
+    def reset(self, last: bytes) -> None:
+        """Continue after the greatest tid of the database."""
+        self.last = last
+
+    def seen(self, tid: bytes) -> None:
+        """A tid was imposed from outside (IStorageRestoreable)."""
+        self.last = max(self.last, tid)
+
+    def ttid(self) -> bytes:
+        """A temporary tid: the clock, or one more than the last."""
+        self.last = max(tid_from_time(self._time()), p64(u64(self.last) + 1))
+        return self.last
+
+    def tid(self, ttid: bytes, partitions: int) -> bytes:
+        """The final tid of ``ttid``: in the same partition, where its metadata is already stored."""
+        minimum = u64(self.last)
+        tid = max(u64(tid_from_time(self._time())), minimum + 1)
+        tid += u64(ttid) % partitions - tid % partitions
+        if tid <= minimum:
+            tid += partitions
+        self.last = p64(tid)
+        return self.last
+
+
+class OidGenerator:
+    def __init__(self) -> None:
+        self.last = ZERO_OID
+
+    def reset(self, last: bytes) -> None:
+        self.last = last
+
+    def seen(self, oid: bytes) -> None:
+        """A foreign oid was stored."""
+        self.last = max(self.last, oid)
+
+    def take(self, count: int) -> list[bytes]:
+        """Raises OverflowError when there are not so many left."""
+        first = u64(self.last) + 1
+        if first + count - 1 > _LAST_OID:
+            raise OverflowError("all oids are used")
+        oids = [p64(number) for number in range(first, first + count)]
+        self.last = oids[-1] if oids else self.last
+        return oids

@@ -1,0 +1,244 @@
+"""RECOVERING: find the newest partition table, and wait until it is safe to start.
+
+The conditions are those of the specification, *RECOVERING*, plus one: a table older than the last
+one that this master served with is never taken, because commits may have happened that its nodes
+have not seen (FACTS 5.5). The log and ``neoctl`` say which nodes are waited for.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from neo.node.peer import Peer
+from neo.node.task import Future
+from neo.protocol.enums import NodeState, NodeType
+from neo.protocol.errors import ConnectionLost, ErrorAnswer
+from neo.protocol.ids import format_nid
+from neo.protocol.packets import (
+    AnswerPartitionTable,
+    AnswerRecovery,
+    AskPartitionTable,
+    AskRecovery,
+    NotifyNodeInformation,
+    Truncate,
+)
+
+if TYPE_CHECKING:
+    from neo.master.core import MasterCore
+
+logger = logging.getLogger("neo.master")
+
+
+class Recovery:
+    """One stay in RECOVERING."""
+
+    def __init__(self, master: MasterCore) -> None:
+        self.master = master
+        self._done: Future[None] = Future()
+        #: What storages answered; a node that is asked again is taken out meanwhile.
+        self._answers: dict[int, AnswerRecovery] = {}
+        #: The node that is being asked for its table.
+        self._asking: Peer | None = None
+        self._reported = ""
+        #: This master has been primary all the time since it served: it need not fear a split brain.
+        self._continues = master.served_ptid is not None
+
+    async def run(self) -> None:
+        """Returns when the tables are ready for VERIFYING."""
+        self.master.partitions.clear()
+        for peer in self.master.storages():
+            self.joined(peer)
+        self.check()
+        await self._done
+        self.master.truncate_tid = self._truncate_tid()
+        self._prepare()
+
+    # -- what storages know ------------------------------------------------------------------------
+
+    def joined(self, peer: Peer) -> None:
+        """A storage is here: ask what it remembers."""
+        self.master.spawn(self._ask(peer))
+
+    async def _ask(self, peer: Peer) -> None:
+        node = peer.node
+        assert node is not None and node.nid is not None
+        self._answers.pop(node.nid, None)
+        try:
+            answer = await peer.ask(AskRecovery())
+        except ConnectionLost:
+            return
+        except ErrorAnswer as e:
+            logger.error("%r cannot say what it remembers: %s", peer, e)
+            return
+        assert isinstance(answer, AnswerRecovery)
+        if self._done.done:
+            return
+        self._answers[node.nid] = answer
+        await self._load_table()
+        self.check()
+
+    def _newest(self) -> tuple[int, int] | None:
+        """(ptid, nid) of the node with the newest table among those that answered and are here."""
+        present = self.master.identified_storages()
+        return max(
+            (
+                (answer.ptid, nid)
+                for nid, answer in self._answers.items()
+                if answer.ptid is not None and nid in present
+            ),
+            default=None,
+        )
+
+    async def _load_table(self) -> None:
+        """Get the newest table from one of the nodes that have it, others if that one is lost."""
+        while not self._done.done and (newest := self._newest()) is not None:
+            ptid, nid = newest
+            loaded = self.master.partitions.ptid
+            if self._asking is not None or (loaded is not None and loaded >= ptid):
+                return
+            peer = self._asking = self.master.connected[nid]
+            try:
+                table = await peer.ask(AskPartitionTable())
+            except (ConnectionLost, ErrorAnswer) as e:
+                logger.warning("%r did not give its partition table: %s", peer, e)
+                self._answers.pop(nid, None)
+                continue
+            finally:
+                self._asking = None
+            assert isinstance(table, AnswerPartitionTable)
+            self.master.partitions.load(table.ptid, table.num_replicas, table.row_list)
+            self._show_admins()
+
+    def _show_admins(self) -> None:
+        for peer in self.master.of_type(NodeType.ADMIN):
+            peer.send(NotifyNodeInformation(self.master.stamp(), []))
+            peer.send(self.master.table())
+
+    # -- may it start? -------------------------------------------------------------------------------
+
+    def lost(self) -> None:
+        """A storage went away."""
+        present = self.master.identified_storages()
+        for nid in list(self._answers):
+            if nid not in present:
+                del self._answers[nid]
+        self.check()
+
+    def check(self) -> None:
+        """Start if it is safe without asking anybody."""
+        if self._done.done:
+            return
+        reason = self._obstacle(strict=not (self._continues and not self._truncate_tid()))
+        if reason is None:
+            self._done.resolve(None)
+        elif reason != self._reported:
+            self._reported = reason
+            logger.info("waiting to start: %s", reason)
+
+    def obstacle_to_force(self) -> str | None:
+        """Why the operator cannot make it start now; None if he can."""
+        return self._obstacle(strict=False, forced=True)
+
+    def force(self) -> None:
+        """The operator asked to start."""
+        assert self.obstacle_to_force() is None
+        self._done.resolve(None)
+
+    def _obstacle(self, strict: bool, forced: bool = False) -> str | None:
+        """Why the cluster may not start now; None if it may."""
+        if self.master.partitions.ptid is None:
+            return self._obstacle_to_creation(forced)
+        return self._obstacle_to_restart(strict, forced)
+
+    def _obstacle_to_creation(self, forced: bool) -> str | None:
+        storages = self.master.identified_storages()
+        if not storages:
+            return "no storage node is connected"
+        if storages - self._answers.keys():
+            return f"{_names(storages - self._answers.keys())} did not answer yet"
+        if any(answer.ptid is not None for answer in self._answers.values()):
+            return "the partition table is being read"
+        if self.master.served_ptid is not None:
+            return f"no node has the partition table {self.master.served_ptid} that was in use"
+        autostart = self.master.settings.autostart
+        if forced or (autostart and len(storages) >= autostart):
+            return None
+        if autostart:
+            return f"a new database is created when {autostart} storage nodes are connected"
+        return "a new database is created when the operator says so: neoctl start"
+
+    def _obstacle_to_restart(self, strict: bool, forced: bool) -> str | None:
+        table = self.master.partitions
+        assert table.ptid is not None
+        served = self.master.served_ptid
+        if served is not None and table.ptid < served:
+            return (
+                f"the newest partition table here is {table.ptid}, but {served} was in use: "
+                "commits would be lost; start a storage node that has it"
+            )
+        identified = self.master.identified_storages()
+        readable = table.nodes(readable_only=True)
+        truncate_tid = self._truncate_tid()
+        required = readable & identified if not strict else readable
+        if strict and truncate_tid is not None:
+            # A node that stays away must not come back with another history.
+            required = table.nodes()
+        missing = required - identified
+        if missing:
+            return f"{_names(missing)} must be connected first"
+        if not required:
+            return "no storage node with readable data is connected"
+        silent = required - self._answers.keys()
+        if silent:
+            return f"{_names(silent)} did not answer yet"
+        if not table.operational(identified):
+            return f"some partitions cannot be read without {_names(table.missing(identified))}"
+        if truncate_tid is not None:
+            return self._obstacle_to_truncation(required, truncate_tid)
+        return None
+
+    def _truncate_tid(self) -> bytes | None:
+        """Where to cut: as asked, or as any storage remembers from a truncation that was cut short."""
+        remembered = [a.truncate_tid for a in self._answers.values() if a.truncate_tid is not None]
+        if self.master.truncate_tid is not None:
+            remembered.append(self.master.truncate_tid)
+        return min(remembered, default=None)
+
+    def _obstacle_to_truncation(self, required: set[int], tid: bytes) -> str | None:
+        """Every node must remember durably that it has to truncate, before any does."""
+        for nid in required:
+            stored = self._answers[nid].truncate_tid
+            if stored is None or stored > tid:
+                peer = self.master.connected[nid]
+                peer.send(Truncate(tid))
+                self.joined(peer)
+        waiting = required - self._answers.keys()
+        return f"{_names(waiting)} must remember the truncation" if waiting else None
+
+    # -- the end -------------------------------------------------------------------------------------
+
+    def _prepare(self) -> None:
+        """Node and partition tables as the next phases need them."""
+        master = self.master
+        identified = master.identified_storages()
+        if master.partitions.ptid is None:
+            settings = master.settings
+            master.partitions.create(settings.partitions, settings.replicas, list(identified))
+            serving = identified
+        else:
+            serving = identified & master.partitions.nodes()
+        nodes = [node for nid in serving if (node := master.nodes.get(nid)) is not None]
+        master.set_node_states(nodes, NodeState.RUNNING)
+        changes = master.lost_cells()
+        if changes:
+            assert master.partitions.ptid is not None
+            ptid = master.partitions.ptid + 1
+            master.partitions.change(ptid, master.partitions.replicas, changes)
+        master.served_ptid = master.partitions.ptid
+        for peer in master.of_type(NodeType.ADMIN):
+            peer.send(master.table())
+
+
+def _names(nids: set[int]) -> str:
+    return ", ".join(map(format_nid, sorted(nids))) or "other nodes"

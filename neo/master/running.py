@@ -1,0 +1,224 @@
+"""RUNNING: commits of clients, and the storages that take part in them (specification, *Commit*)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from neo.master.transactions import Transaction
+from neo.node.handler import Handler, on
+from neo.node.peer import Peer
+from neo.protocol.enums import ClusterState, ErrorCode, NodeState
+from neo.protocol.errors import ConnectionLost, ErrorAnswer, PeerError
+from neo.protocol.ids import MAX_TID
+from neo.protocol.packets import (
+    AbortTransaction,
+    AnswerFinalTID,
+    AnswerLastTransaction,
+    AnswerNewOIDs,
+    AnswerPack,
+    AskBeginTransaction,
+    AskFinalTID,
+    AskFinishTransaction,
+    AskLastTransaction,
+    AskNewOIDs,
+    AskPack,
+    Error,
+    FailedVote,
+    Message,
+    NotifyDeadlock,
+    NotifyReady,
+    StartOperation,
+)
+
+if TYPE_CHECKING:
+    from neo.master.core import MasterCore
+
+logger = logging.getLogger("neo.master")
+
+#: A client asks for a hundred at a time; nobody needs more than this at once.
+MAX_NEW_OIDS = 100_000
+
+
+def begin_service(master: MasterCore) -> None:
+    """The cluster is RUNNING: storages may serve clients."""
+    for peer in master.storages():
+        if peer.node is not None and peer.node.state is NodeState.RUNNING:
+            start_storage(master, peer)
+
+
+def start_storage(master: MasterCore, peer: Peer) -> None:
+    """Transactions wait until it is ready, so that it is known who has all their data."""
+    assert peer.node is not None and peer.node.nid is not None
+    master.starting.add(peer.node.nid)
+    peer.send(StartOperation(False))
+
+
+class ServeClient(Handler):
+    def __init__(self, master: MasterCore) -> None:
+        self.master = master
+
+    def lost(self, peer: Peer, reason: str) -> None:
+        master = self.master
+        # Storages drop what they hold for it when they hear that it is gone.
+        master.forget(peer)
+        master.commits.client_lost(peer)
+
+    @on(AskLastTransaction)
+    def last_transaction(self, peer: Peer, message_id: int, m: AskLastTransaction) -> Message:
+        return AnswerLastTransaction(self.master.last_tid)
+
+    @on(AskNewOIDs)
+    def new_oids(self, peer: Peer, message_id: int, m: AskNewOIDs) -> Message:
+        if not 0 < m.num_oids <= MAX_NEW_OIDS:
+            raise ErrorAnswer(
+                ErrorCode.PROTOCOL_ERROR, f"{m.num_oids} oids asked: 1 to {MAX_NEW_OIDS} are given"
+            )
+        return AnswerNewOIDs(self.master.oids.take(m.num_oids))
+
+    # -- tpc_begin -------------------------------------------------------------------------------
+
+    @on(AskBeginTransaction)
+    def begin(self, peer: Peer, message_id: int, m: AskBeginTransaction) -> None:
+        # One waits per thread of a client: the number is bounded by that of the applications.
+        self.master.commits.begin(peer, message_id, m.tid)
+
+    # -- tpc_vote --------------------------------------------------------------------------------
+
+    def _transaction(self, peer: Peer, ttid: bytes) -> Transaction[Peer]:
+        transaction = self.master.commits.transactions.get(ttid)
+        if transaction is None or transaction.client is not peer:
+            raise ErrorAnswer(ErrorCode.PROTOCOL_ERROR, f"unknown transaction {ttid.hex()}")
+        if transaction.locking:
+            raise PeerError(f"transaction {ttid.hex()} is already being finished")
+        return transaction
+
+    @on(FailedVote)
+    def failed_vote(self, peer: Peer, message_id: int, m: FailedVote) -> Message:
+        transaction = self._transaction(peer, m.ttid)
+        failed = frozenset(m.failed)
+        promised = self.master.commits.transactions.failures(transaction)
+        if not _operational_without(self.master, failed | promised):
+            raise ErrorAnswer(ErrorCode.INCOMPLETE_TRANSACTION)
+        transaction.failed = failed
+        return Error(ErrorCode.ACK.value, "")
+
+    @on(AbortTransaction)
+    def abort(self, peer: Peer, message_id: int, m: AbortTransaction) -> None:
+        transaction = self.master.commits.transactions.get(m.ttid)
+        if transaction is None or transaction.client is not peer or transaction.locking:
+            raise PeerError(f"abort of unknown or finishing transaction {m.ttid.hex()}")
+        self.master.commits.abort(transaction, m.nid_list)
+
+    # -- tpc_finish ------------------------------------------------------------------------------
+
+    @on(AskFinishTransaction)
+    def finish(self, peer: Peer, message_id: int, m: AskFinishTransaction) -> None:
+        master = self.master
+        transaction = self._transaction(peer, m.ttid)
+        transaction.message_id = message_id
+        involved = self._involved(m)
+        lost = transaction.failed & transaction.ready & involved
+        nodes = (involved & transaction.ready & master.ready) - transaction.failed
+        if not self._complete(m, nodes) or (
+            lost and not _operational_without(master, transaction.failed)
+        ):
+            # From AskFinishTransaction on it is the master who aborts.
+            master.commits.abort(transaction, master.ready)
+            raise ErrorAnswer(ErrorCode.INCOMPLETE_TRANSACTION)
+        tid = master.commits.lock(transaction, m.stored_list, nodes)
+        for nid in lost:
+            if (failed := master.connected.get(nid)) is not None:
+                logger.error("%r did not take part in a vote, it is disconnected", failed)
+                master.disconnect(failed)
+        master.commits.ask_locks(transaction, tid)
+
+    def _involved(self, m: AskFinishTransaction) -> set[int]:
+        """Connected storages with any cell of the partitions of the transaction (FACTS 7.3)."""
+        table = self.master.partitions
+        partitions = {table.partition(oid) for oid in (*m.stored_list, *m.checked_list)}
+        partitions.add(table.partition(m.ttid))
+        nids = {nid for partition in partitions for nid in table.rows[partition]}
+        return nids & self.master.identified_storages()
+
+    def _complete(self, m: AskFinishTransaction, nodes: set[int]) -> bool:
+        """Every stored object and the metadata reach a node that has them readable."""
+        table = self.master.partitions
+        partitions = {table.partition(oid) for oid in m.stored_list}
+        partitions.add(table.partition(m.ttid))
+        return all(nodes.intersection(table.readable(p)) for p in partitions)
+
+    @on(AskFinalTID)
+    def final_tid(self, peer: Peer, message_id: int, m: AskFinalTID) -> Message | None:
+        """A client that lost us in tpc_finish wants to know how it ended (FACTS 7.4)."""
+        master = self.master
+        if m.ttid > master.tids.last:
+            return AnswerFinalTID(None)
+        transaction = master.commits.transactions.get(m.ttid)
+        if transaction is not None and transaction.locking:
+            master.commits.wait_final_tid(transaction, peer, message_id)
+            return None
+        return AnswerFinalTID(MAX_TID)
+
+    # -- pack ------------------------------------------------------------------------------------
+
+    @on(AskPack)
+    def pack(self, peer: Peer, message_id: int, m: AskPack) -> Message | None:
+        if self.master.packing:
+            return AnswerPack(False)
+        self.master.packing = True
+        self.master.spawn(self._pack(peer, message_id, m.tid))
+        return None
+
+    async def _pack(self, peer: Peer, message_id: int, tid: bytes) -> None:
+        futures = [
+            storage.ask(AskPack(tid))
+            for storage in self.master.storages()
+            if storage.node is not None and storage.node.state is NodeState.RUNNING
+        ]
+        failure = ""
+        for future in futures:
+            try:
+                await future
+            except (ConnectionLost, ErrorAnswer) as e:
+                failure = failure or str(e)
+        self.master.packing = False
+        if failure:
+            peer.refuse(message_id, ErrorCode.NOT_READY, f"pack is not complete: {failure}")
+        else:
+            peer.answer(message_id, AnswerPack(True))
+
+
+def _operational_without(master: MasterCore, failed: Iterable[int]) -> bool:
+    return master.partitions.operational(master.ready - set(failed))
+
+
+class ServeStorage(Handler):
+    def __init__(self, master: MasterCore) -> None:
+        self.master = master
+
+    def lost(self, peer: Peer, reason: str) -> None:
+        master = self.master
+        logger.warning("%r is lost: %s", peer, reason)
+        master.forget(peer)
+
+    @on(NotifyReady)
+    def ready(self, peer: Peer, message_id: int, m: NotifyReady) -> None:
+        assert peer.node is not None and peer.node.nid is not None
+        # It may have been sent before the peer heard that the operation stopped.
+        if self.master.state is ClusterState.RUNNING and peer.node.nid in self.master.starting:
+            self.master.starting.discard(peer.node.nid)
+            self.master.ready.add(peer.node.nid)
+            self.master.commits.begin_waiting()
+
+    @on(NotifyDeadlock)
+    def deadlock(self, peer: Peer, message_id: int, m: NotifyDeadlock) -> None:
+        """Give the transaction a new place in the queues, unless that was already done."""
+        transaction = self.master.commits.transactions.get(m.ttid)
+        if transaction is None or transaction.locking:
+            return
+        if m.locking_tid < transaction.locking_tid:
+            return
+        transaction.locking_tid = self.master.tids.ttid()
+        transaction.client.send(NotifyDeadlock(m.ttid, transaction.locking_tid))

@@ -1,0 +1,115 @@
+"""VERIFYING: decide the transactions that were interrupted in tpc_finish (specification)."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from neo.node.peer import Peer
+from neo.node.task import Checkpoint, Future
+from neo.protocol.enums import NodeState
+from neo.protocol.errors import ConnectionLost, ErrorAnswer
+from neo.protocol.ids import ZERO_OID, ZERO_TID
+from neo.protocol.packets import (
+    AnswerFinalTID,
+    AnswerLastIDs,
+    AnswerLockedTransactions,
+    AskFinalTID,
+    AskLastIDs,
+    AskLockedTransactions,
+    Message,
+    ValidateTransaction,
+)
+
+if TYPE_CHECKING:
+    from neo.master.core import MasterCore
+
+logger = logging.getLogger("neo.master")
+
+
+async def verify(master: MasterCore) -> None:
+    """Replay what was committed, then learn the greatest ids.
+
+    A storage lost meanwhile is left out; if it is needed, the whole phase is cancelled.
+    """
+    voted, locked = await _interrupted(master)
+    await _find_tids(master, voted, locked)
+    for ttid, tid in locked.items():
+        for nid in voted.get(ttid, ()):
+            peer = master.connected.get(nid)
+            if peer is not None:
+                logger.info("transaction %s is finished as %s on %r", ttid.hex(), tid.hex(), peer)
+                peer.send(ValidateTransaction(ttid, tid))
+    await _last_ids(master)
+    master.truncate_tid = None
+
+
+def _running(master: MasterCore) -> list[Peer]:
+    return [p for p in master.storages() if p.node and p.node.state is NodeState.RUNNING]
+
+
+async def _ask_all(master: MasterCore, peers: list[Peer], message: Message) -> dict[int, Message]:
+    """Answers by node id; nodes that are lost or fail are left out."""
+    asked: list[tuple[Peer, Future[Message]]] = [(peer, peer.ask(message)) for peer in peers]
+    answers = {}
+    for peer, future in asked:
+        try:
+            answer = await future
+        except ConnectionLost:
+            continue
+        except ErrorAnswer as e:
+            logger.error("%r failed to answer %s: %s", peer, type(message).__name__, e)
+            master.disconnect(peer)
+            await Checkpoint()
+            continue
+        assert peer.node is not None and peer.node.nid is not None
+        answers[peer.node.nid] = answer
+    return answers
+
+
+async def _interrupted(
+    master: MasterCore,
+) -> tuple[dict[bytes, list[int]], dict[bytes, bytes]]:
+    """(ttid → readable nodes that voted it, ttid → tid of those known to be locked)."""
+    readable = master.partitions.nodes(readable_only=True)
+    voted: dict[bytes, list[int]] = {}
+    locked: dict[bytes, bytes] = {}
+    for nid, answer in (await _ask_all(master, _running(master), AskLockedTransactions())).items():
+        assert isinstance(answer, AnswerLockedTransactions)
+        for ttid, tid in answer.tid_dict.items():
+            if tid is not None:
+                locked[ttid] = tid
+            # Replication gives the others what they miss.
+            if nid in readable:
+                voted.setdefault(ttid, []).append(nid)
+    return voted, locked
+
+
+async def _find_tids(
+    master: MasterCore, voted: dict[bytes, list[int]], locked: dict[bytes, bytes]
+) -> None:
+    """Nodes that already unlocked a transaction know its tid: the first that does is enough."""
+    running = master.running_storages()
+    for ttid in [ttid for ttid in voted if ttid not in locked]:
+        partition = master.partitions.partition(ttid)
+        for nid in master.partitions.readable(partition):
+            peer = master.connected.get(nid)
+            if peer is None or nid not in running:
+                continue
+            answers = await _ask_all(master, [peer], AskFinalTID(ttid))
+            answer = answers.get(nid)
+            if isinstance(answer, AnswerFinalTID) and answer.tid is not None:
+                locked[ttid] = answer.tid
+                break
+
+
+async def _last_ids(master: MasterCore) -> None:
+    """The generators go on after the greatest oid and tid; storages truncate before answering."""
+    loid, ltid = ZERO_OID, ZERO_TID
+    for answer in (await _ask_all(master, _running(master), AskLastIDs())).values():
+        assert isinstance(answer, AnswerLastIDs)
+        loid = max(loid, answer.loid or ZERO_OID)
+        ltid = max(ltid, answer.ltid or ZERO_TID)
+    master.oids.reset(loid)
+    master.tids.reset(ltid)
+    master.last_tid = ltid

@@ -1,0 +1,440 @@
+"""The client's blocking side of a connection: any thread asks, whoever waits reads for everybody.
+
+Theory of operation
+-------------------
+A channel is one connection shared by all threads of a client. A thread writes its request itself,
+under the *send lock*, and reads the answer itself when it is the first to wait: it is then the
+**leader**, the only thread that reads, decodes and delivers. The threads that come to wait meanwhile
+are **followers**: each sleeps on a waker of its own until its answer was delivered or until the
+leader, leaving, hands the lead to it. A thread that finds nobody waiting thus pays for no switch.
+
+* Messages take effect strictly in the order of arrival: the leader gives a notification to the
+  handler, and an answer to its ticket, before it looks at the next message. An answer whose effect
+  must also be complete before the next message is asked for with :meth:`Channel.hold`: the leader
+  stops there, and the lead goes to the thread that waits for that answer until it says so.
+* While nobody leads and no answer is expected, the *watcher* (one thread for all channels of a
+  client) reads. It is armed for one event, and disarmed as soon as somebody asks: left armed, it
+  would wake up for every answer and fight for the interpreter's lock.
+* A peer that is silent for ``patience`` seconds while an answer is due is asked with a Ping; silent
+  for as long again, it is lost. So a thread waits as long as a lock is held, and never for a dead peer.
+* When the connection ends, every ticket fails with ConnectionLost, once.
+
+Locks, in the order they may be taken: send lock, mutex. The handler is called without either.
+What blocks (sockets, locks, clock) is behind :class:`Host`, so that another world can replace it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Protocol
+
+from neo.net.connection import Connection, Received
+from neo.protocol.enums import ErrorCode
+from neo.protocol.errors import ConnectionLost, ErrorAnswer, HandshakeError, PeerError
+from neo.protocol.packets import Error, Message, Ping, Pong
+
+
+class Wire(Protocol):
+    """A connected stream of bytes. One thread may send while another receives."""
+
+    def send(self, data: bytes) -> None:
+        """All of it. Raises OSError; HandshakeError when TLS cannot be established."""
+
+    def receive(self, wait: bool) -> bytes | None:
+        """Some bytes; b"" at the end of the stream; None if nothing came for a while (``wait``: up
+        to a tick of the host, else at once). Raises OSError, HandshakeError."""
+
+    def close(self) -> None:
+        """Wake up whoever receives or sends, and give the socket back. May be called twice."""
+
+    def abandon(self) -> None:
+        """Give the descriptor back after a fork, without any effect on the parent's connection."""
+
+
+class Waker(Protocol):
+    """What one thread sleeps on until another one wakes it, once."""
+
+    def wait(self) -> None: ...
+
+    def wake(self) -> None: ...
+
+
+class Watch(Protocol):
+    """The watcher's interest in one channel."""
+
+    def arm(self) -> None: ...
+
+    def disarm(self) -> None: ...
+
+    def forget(self) -> None: ...
+
+
+class Host(Protocol):
+    """Everything that blocks or differs between the real world and a simulated one."""
+
+    def now(self) -> float:
+        """Seconds of a clock that never goes back."""
+
+    def lock(self) -> AbstractContextManager[object]: ...
+
+    def waker(self) -> Waker: ...
+
+    def watch(self, channel: Channel) -> Watch: ...
+
+
+class Handler(Protocol):
+    """What takes the messages of a channel that answer nothing. Called by the leading thread."""
+
+    def notified(self, channel: Channel, message: Message) -> None:
+        """In the order of arrival. Must not wait on this channel. Raises PeerError to end it."""
+
+    def lost(self, channel: Channel, reason: str) -> None:
+        """Once, before the tickets fail."""
+
+
+class Ticket:
+    """A question whose answer will come. ``sink``: where it is put when it is done."""
+
+    __slots__ = ("answer", "context", "done", "exclusive", "forgotten", "sink", "waker")
+
+    def __init__(
+        self, context: object = None, sink: deque[Ticket] | None = None, exclusive: bool = False
+    ) -> None:
+        self.done = False
+        self.answer: Message | ConnectionLost = None
+        self.waker: Waker | None = None
+        self.sink = sink
+        self.context = context
+        self.exclusive = exclusive
+        self.forgotten = False
+
+    def result(self) -> Message:
+        """The answer. Raises ErrorAnswer for an Error packet, ConnectionLost."""
+        answer = self.answer
+        if type(answer) is Error:
+            if answer.code == ErrorCode.ACK.value:
+                return answer
+            raise ErrorAnswer(_error_code(answer.code), answer.message)
+        if isinstance(answer, ConnectionLost):
+            raise ConnectionLost(str(answer))
+        return answer
+
+
+def _error_code(number: int) -> ErrorCode:
+    try:
+        return ErrorCode(number)
+    except ValueError:
+        return ErrorCode.PROTOCOL_ERROR
+
+
+class Channel:
+    """See the module's docstring. ``name`` is for people: the peer's node id and address."""
+
+    def __init__(self, host: Host, wire: Wire, handler: Handler, name: str, patience: float) -> None:
+        self.name = name
+        #: Why the connection ended; None while it lives.
+        self.lost: str | None = None
+        self._host = host
+        self._wire = wire
+        self._handler = handler
+        self._patience = patience
+        self._connection = Connection(server=False)
+        self._sending = host.lock()
+        self._mutex = host.lock()
+        # Protected by the mutex. The lead belongs to the thread that waits for that ticket.
+        self._leader: Ticket | None = None
+        self._followers: dict[Ticket, None] = {}
+        self._expected = 0  # tickets that somebody will wait for
+        self._armed = False
+        # Of the leader. What was decoded last may have messages left when the lead changes.
+        self._arrived: Iterator[Received] = iter(())
+        self._heard = 0.0
+        self._pinged = False
+        self._watch = host.watch(self)
+        self._rest()
+
+    # -- asking ----------------------------------------------------------------------------------
+
+    def ask(
+        self,
+        message: Message,
+        context: object = None,
+        sink: deque[Ticket] | None = None,
+        exclusive: bool = False,
+    ) -> Ticket:
+        """Send a request. Raises ConnectionLost. The ticket must be waited for, or forgotten."""
+        ticket = Ticket(context, sink, exclusive)
+        with self._mutex:
+            self._expected += 1
+            self._disarm()
+        with self._sending:
+            if self.lost is not None:
+                raise ConnectionLost(f"{self.name}: {self.lost}")
+            self._connection.ask(message, ticket)
+            broken = self._flush()
+        if broken is not None:
+            self._end(broken)
+        return ticket
+
+    def send(self, message: Message) -> None:
+        """Send a notification; nothing happens if the connection is lost."""
+        with self._sending:
+            self._connection.send(message)
+            broken = self._flush()
+        if broken is not None:
+            self._end(broken)
+
+    def call(self, message: Message) -> Message:
+        """Ask and wait. Raises ConnectionLost, ErrorAnswer."""
+        return self.wait(self.ask(message))
+
+    def _flush(self) -> str | None:
+        """With the send lock. Returns why the connection is broken."""
+        data = self._connection.take_outgoing()
+        if data and self.lost is None:
+            try:
+                self._wire.send(data)
+            except (OSError, HandshakeError) as e:
+                return _reason(e)
+        return None
+
+    # -- waiting ---------------------------------------------------------------------------------
+
+    def wait(self, ticket: Ticket, deadline: float | None = None) -> Message:
+        """The answer. Raises ErrorAnswer, ConnectionLost; TimeoutError after ``deadline``, which is
+        for the time before the peer is known to be one of us."""
+        assert not ticket.exclusive
+        if not ticket.done:
+            self._wait(ticket, deadline)
+        return ticket.result()
+
+    @contextmanager
+    def hold(self, ticket: Ticket) -> Iterator[Message]:
+        """Wait for the answer of an exclusive ticket, and let nothing that came later take effect
+        before the end of the block. The block must not wait on this channel. Raises as wait()."""
+        assert ticket.exclusive
+        self._wait(ticket, None)
+        try:
+            yield ticket.result()
+        finally:
+            self._lead(None, None)
+
+    def forget(self, ticket: Ticket) -> None:
+        """Nobody will wait for this ticket any more."""
+        with self._mutex:
+            if not ticket.done and not ticket.forgotten:
+                ticket.forgotten = True
+                self._expected -= 1
+        self._rest()
+
+    def _wait(self, ticket: Ticket, deadline: float | None) -> None:
+        """Until the ticket is done; if it is exclusive, this thread then has the lead."""
+        while True:
+            with self._mutex:
+                if self._leader is ticket:
+                    break  # it was handed to us
+                if ticket.done and not ticket.exclusive:
+                    return
+                if self._leader is None:
+                    self._leader = ticket
+                    self._disarm()
+                    break
+                ticket.waker = self._host.waker()
+                self._followers[ticket] = None
+            try:
+                ticket.waker.wait()
+            except BaseException:
+                self._withdraw(ticket)
+                raise
+        self._lead(ticket, deadline)
+
+    def _withdraw(self, ticket: Ticket) -> None:
+        """A follower was interrupted (KeyboardInterrupt)."""
+        self.forget(ticket)
+        with self._mutex:
+            self._followers.pop(ticket, None)
+            leading = self._leader is ticket
+        if leading:
+            self._leave(None)
+
+    # -- leading: one thread at a time -----------------------------------------------------------
+
+    def serve(self) -> None:
+        """Take what is there, if nobody else does. The watcher's thread, when it was woken."""
+        with self._mutex:
+            self._armed = False
+            if self._leader is not None or self.lost is not None:
+                return
+            self._leader = _WATCHER
+        self._lead(_WATCHER, None)
+
+    def _lead(self, ticket: Ticket | None, deadline: float | None) -> None:
+        """Deliver until ``ticket`` is done, then leave (but not with an exclusive one). None: only
+        what is decoded. The watcher's: only what is there."""
+        next_leader = None
+        try:
+            self._heard = self._host.now()
+            self._pinged = False
+            while True:
+                next_leader = self._deliver_arrived()
+                if next_leader is not None:
+                    break
+                if ticket is None or ticket.done or not self._read(ticket is not _WATCHER):
+                    break
+                if deadline is not None and self._host.now() > deadline:
+                    raise TimeoutError(f"no answer from {self.name}")
+        except TimeoutError:
+            self._leave(None)
+            raise
+        except BaseException:
+            # A message may have been taken without its effect.
+            self._end("interrupted")
+            self._leave(None)
+            raise
+        if ticket is None or next_leader is not ticket:
+            self._leave(next_leader)
+            if next_leader is not None and ticket is not None and ticket is not _WATCHER:
+                if not ticket.done:
+                    self._wait(ticket, deadline)
+
+    def _deliver_arrived(self) -> Ticket | None:
+        """All that is decoded, or up to an answer that its owner must handle alone."""
+        try:
+            for received in self._arrived:
+                message = received.message
+                if received.question is not None:
+                    ticket: Ticket = received.question.context
+                    ticket.answer = message
+                    self._complete(ticket)
+                    if ticket.exclusive and not ticket.forgotten:
+                        return ticket
+                elif type(message) is Ping:
+                    with self._sending:
+                        self._connection.answer(received.message_id, Pong())
+                        broken = self._flush()
+                    if broken is not None:
+                        self._end(broken)
+                else:
+                    self._handler.notified(self, message)
+        except PeerError as e:
+            with self._sending:
+                self._connection.fail(e)
+                self._flush()
+            self._end(str(e))
+        return None
+
+    def _read(self, wait: bool) -> bool:
+        """Decode some more. False: nothing is there, and nobody waits for it."""
+        if self.lost is not None:
+            self._end(self.lost)
+            return False
+        try:
+            data = self._wire.receive(wait)
+        except (OSError, HandshakeError) as e:
+            self._end(_reason(e))
+            return True
+        if data:
+            self._heard = self._host.now()
+            self._pinged = False
+            self._arrived = self._connection.receive(data)
+        elif data is not None:
+            self._end("closed by the peer")
+        elif wait:
+            self._check_silence()
+        else:
+            return False
+        return True
+
+    def _check_silence(self) -> None:
+        silent = self._host.now() - self._heard
+        if silent > 2 * self._patience:
+            self._end(f"no answer, not even to Ping, for {silent:.0f} s")
+        elif silent > self._patience and not self._pinged:
+            self._pinged = True
+            pong = Ticket()
+            pong.forgotten = True
+            with self._sending:
+                if self.lost is None:
+                    self._connection.ask(Ping(), pong)
+                    self._flush()
+
+    def _complete(self, ticket: Ticket) -> None:
+        with self._mutex:
+            ticket.done = True
+            if not ticket.forgotten:
+                self._expected -= 1
+            if ticket.sink is not None:
+                ticket.sink.append(ticket)
+            if ticket.waker is not None and not ticket.exclusive:
+                self._followers.pop(ticket, None)
+                ticket.waker.wake()
+
+    def _leave(self, next_leader: Ticket | None) -> None:
+        with self._mutex:
+            if next_leader is None and self._followers:
+                next_leader = next(iter(self._followers))
+            self._leader = next_leader
+            if next_leader is not None:
+                self._followers.pop(next_leader, None)
+                if next_leader.waker is not None:
+                    next_leader.waker.wake()
+        self._rest()
+
+    # -- the watcher -----------------------------------------------------------------------------
+
+    def _disarm(self) -> None:
+        """With the mutex."""
+        if self._armed:
+            self._armed = False
+            self._watch.disarm()
+
+    def _rest(self) -> None:
+        """Let the watcher read if nobody does, or soon will."""
+        with self._mutex:
+            if (
+                self._leader is None
+                and not self._expected
+                and not self._armed
+                and self.lost is None
+            ):
+                self._armed = True
+                self._watch.arm()
+
+    # -- the end ---------------------------------------------------------------------------------
+
+    def close(self, reason: str = "closed") -> None:
+        """End the connection and wake everybody. Any thread, several times."""
+        self._end(reason)
+
+    def abandon(self) -> None:
+        """In the child of a fork: the connection is the parent's."""
+        self.lost = "the process forked"
+        self._wire.abandon()
+
+    def _end(self, reason: str) -> None:
+        with self._mutex:
+            first = self.lost is None
+            if first:
+                self.lost = reason
+                self._armed = False
+                self._watch.forget()
+        if first:
+            # Whoever holds the send lock is woken up by this.
+            self._wire.close()
+            self._handler.lost(self, reason)
+        # Threads that come while the first one is here wait until no ticket is left.
+        with self._sending:
+            for question in self._connection.close():
+                ticket: Ticket = question.context
+                ticket.answer = ConnectionLost(f"{self.name}: {self.lost}")
+                self._complete(ticket)
+
+
+#: Stands for the watcher as leader: a ticket that is never done.
+_WATCHER = Ticket()
+
+
+def _reason(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)

@@ -1,0 +1,108 @@
+"""A master core with storages, clients and admins played by the tests."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from typing import Any
+
+from neo.master.primary import PrimaryMaster
+from neo.protocol.enums import CellState, ClusterState, NodeType
+from neo.protocol.packets import (
+    AnswerLastIDs,
+    AnswerLockedTransactions,
+    AnswerPartitionTable,
+    AnswerRecovery,
+    AskLastIDs,
+    AskLockedTransactions,
+    AskPartitionTable,
+    AskRecovery,
+    CellRow,
+    NotifyReady,
+    RequestIdentification,
+    SetClusterState,
+    StartOperation,
+)
+from tests.support.remote import FakeShell, Remote
+
+MASTER_ADDRESS = ("127.0.0.1", 10000)
+Rows = list[list[CellRow]]
+
+
+def tid(number: int) -> bytes:
+    return number.to_bytes(8, "big")
+
+
+class MasterWorld:
+    def __init__(self, **settings: Any) -> None:
+        values = {"cluster": "test", "nid": None, "partitions": 4, "replicas": 0, "autostart": None}
+        self.shell = FakeShell()
+        self._admin: Remote | None = None
+        self.master = PrimaryMaster(self.shell, Namespace(**{**values, **settings}), MASTER_ADDRESS)
+        self.shell.core = self.master
+        self.master.start()
+        self.master.flush()
+
+    def join(self, node_type: NodeType, nid: int | None = None, port: int | None = None) -> Remote:
+        remote = Remote.connect(self.master)
+        address = None if port is None else ("127.0.0.1", port)
+        remote.identified = remote.ask(  # type: ignore[attr-defined]
+            RequestIdentification(node_type, nid, address, "test", None, {})
+        )
+        return remote
+
+    def admin(self) -> Remote:
+        """The one admin node, its old messages forgotten."""
+        if self._admin is None:
+            self._admin = self.join(NodeType.ADMIN, port=9000)
+        self._admin.received.clear()
+        return self._admin
+
+    def client(self) -> Remote:
+        return self.join(NodeType.CLIENT)
+
+    def storage(
+        self,
+        number: int,
+        ptid: int | None = None,
+        rows: Rows | None = None,
+        nid: int | None = None,
+    ) -> Remote:
+        """A storage that answers AskRecovery; with a table, also AskPartitionTable."""
+        remote = self.join(NodeType.STORAGE, nid, port=9100 + number)
+        self.remember(remote, ptid, rows)
+        return remote
+
+    def remember(self, storage: Remote, ptid: int | None = None, rows: Rows | None = None) -> None:
+        storage.answer(storage.take(AskRecovery), AnswerRecovery(ptid, None, None))
+        if rows is not None and storage.has(AskPartitionTable):
+            storage.answer(storage.take(AskPartitionTable), AnswerPartitionTable(ptid, 0, rows))
+
+    def verify(self, *storages: Remote, ltid: bytes | None = None) -> None:
+        """Play an uneventful VERIFYING, then become ready."""
+        for storage in storages:
+            question = storage.take(AskLockedTransactions)
+            storage.answer(question, AnswerLockedTransactions({}))
+        for storage in storages:
+            storage.answer(storage.take(AskLastIDs), AnswerLastIDs(None, ltid))
+        self.make_ready(*storages)
+
+    def make_ready(self, *storages: Remote) -> None:
+        for storage in storages:
+            storage.take(StartOperation)
+            storage.send(NotifyReady())
+
+    def running(self, count: int = 2, **settings: Any) -> list[Remote]:
+        """A new database served by some storages."""
+        storages = [self.storage(i + 1) for i in range(count)]
+        admin = self.admin()
+        admin.ask(SetClusterState(ClusterState.VERIFYING)).result()
+        self.verify(*storages)
+        assert self.master.state is ClusterState.RUNNING
+        for storage in storages:
+            storage.received.clear()
+        return storages
+
+
+def spread(*nids: int, partitions: int = 4) -> Rows:
+    """Rows without replicas, partitions given in turn."""
+    return [[(nids[p % len(nids)], CellState.UP_TO_DATE)] for p in range(partitions)]

@@ -1,0 +1,129 @@
+"""Identification to the primary master (specification; FACTS 3)."""
+
+from __future__ import annotations
+
+import pytest
+
+from neo.protocol.enums import ErrorCode, NodeState, NodeType
+from neo.protocol.packets import (
+    AcceptIdentification,
+    AskPrimary,
+    Error,
+    NotifyNodeInformation,
+    Ping,
+    RequestIdentification,
+    SendPartitionTable,
+)
+from tests.support.remote import Remote, error_of
+from tests.unit.master.cluster import MASTER_ADDRESS, MasterWorld
+
+
+def identify(world: MasterWorld, **changes: object) -> tuple[Remote, object]:
+    request = RequestIdentification(
+        NodeType.STORAGE, None, ("127.0.0.1", 9101), "test", None, {}
+    )._replace(**changes)
+    remote = Remote.connect(world.master)
+    return remote, remote.ask(request)
+
+
+def test_ids_are_given_from_the_namespace_of_the_type(world: MasterWorld) -> None:
+    world.running(1)
+    given = {
+        node_type: world.join(node_type, port=9500 + node_type.value)
+        .take(AcceptIdentification)
+        .your_nid
+        for node_type in (NodeType.STORAGE, NodeType.CLIENT)
+    }
+    assert given == {NodeType.STORAGE: 2, NodeType.CLIENT: -0x1FFFFFFF}
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"name": "other"}, "invalid cluster name"),
+        ({"address": MASTER_ADDRESS}, "address conflict"),
+        ({"nid": 1}, "already connected"),
+        ({"address": ("127.0.0.1", 9101), "nid": None}, "already connected"),
+    ],
+)
+def test_conflicts_are_refused_and_disconnected(
+    world: MasterWorld, changes: dict[str, object], text: str
+) -> None:
+    world.storage(1)
+    remote, answer = identify(world, **changes)
+    error = error_of(answer)  # type: ignore[arg-type]
+    assert error.code is ErrorCode.PROTOCOL_ERROR and text in error.message
+    assert remote.closed
+
+
+def test_clients_are_told_to_retry_until_the_cluster_runs(world: MasterWorld) -> None:
+    remote = world.client()
+    assert remote.take(Error) == (ErrorCode.NOT_READY.value, "Retry Later")
+    assert remote.closed
+
+
+def test_client_learns_masters_and_storages_but_no_other_client(world: MasterWorld) -> None:
+    world.running(1)
+    world.client()
+    rows = world.client().take(NotifyNodeInformation).node_list
+    assert [row[0] for row in rows] == [NodeType.CLIENT, NodeType.MASTER, NodeType.STORAGE]
+    master = rows[1]
+    assert master[3] is NodeState.RUNNING and master[4] is None
+
+
+def test_others_hear_of_the_newcomer_before_it_is_accepted(world: MasterWorld) -> None:
+    (storage,) = world.running(1)
+    world.client()
+    row = storage.take(NotifyNodeInformation).node_list[0]
+    assert row[0] is NodeType.CLIENT and row[3] is NodeState.RUNNING
+
+
+def test_loss_of_a_client_is_told_as_unknown(world: MasterWorld) -> None:
+    (storage,) = world.running(1)
+    client = world.client()
+    storage.received.clear()
+    client.lose()
+    row = storage.take(NotifyNodeInformation).node_list[0]
+    assert row[0] is NodeType.CLIENT and row[3] is NodeState.UNKNOWN
+
+
+def test_identification_times_increase_when_the_clock_jumps_back(world: MasterWorld) -> None:
+    world.running(1)
+    before = world.client().take(NotifyNodeInformation).node_list[0][4]
+    world.shell.now -= 3600
+    after = world.client().take(NotifyNodeInformation).node_list[0][4]
+    assert before is not None and after is not None and after > before
+
+
+def test_admin_gets_an_empty_table_during_recovery(world: MasterWorld) -> None:
+    table = world.join(NodeType.ADMIN, port=9000).take(SendPartitionTable)
+    assert table == (None, 0, [[], [], [], []])
+
+
+def test_ping_is_answered_before_identification(world: MasterWorld) -> None:
+    remote = Remote.connect(world.master)
+    assert remote.ask(Ping()).result() == ()
+
+
+def test_other_messages_before_identification_are_unexpected(world: MasterWorld) -> None:
+    remote = Remote.connect(world.master)
+    error = error_of(remote.ask(AskPrimary()))
+    assert error.code is ErrorCode.PROTOCOL_ERROR and "unexpected AskPrimary" in error.message
+    assert remote.closed
+
+
+def test_strangers_are_disconnected_after_a_while(world: MasterWorld) -> None:
+    remote = Remote.connect(world.master)
+    world.shell.advance(60)
+    assert remote.closed
+
+
+def test_a_storage_that_moved_keeps_its_id(world: MasterWorld) -> None:
+    world.storage(1).lose()
+    moved = world.join(NodeType.STORAGE, 1, port=9777)
+    assert moved.take(AcceptIdentification).your_nid == 1
+
+
+def test_masters_are_refused_while_there_is_no_election(world: MasterWorld) -> None:
+    _, answer = identify(world, node_type=NodeType.MASTER, address=("127.0.0.1", 9800))
+    assert error_of(answer).code is ErrorCode.NOT_READY  # type: ignore[arg-type]

@@ -1,0 +1,258 @@
+"""RECOVERING and VERIFYING of the specification, and FACTS 5."""
+
+from __future__ import annotations
+
+from neo.protocol.enums import CellState, ClusterState, ErrorCode, NodeState, NodeType
+from neo.protocol.packets import (
+    AcceptIdentification,
+    AnswerFinalTID,
+    AnswerLastIDs,
+    AnswerLockedTransactions,
+    AnswerRecovery,
+    AskFinalTID,
+    AskLastIDs,
+    AskLockedTransactions,
+    AskPartitionTable,
+    AskRecovery,
+    Error,
+    NotifyClusterInformation,
+    NotifyNodeInformation,
+    SendPartitionTable,
+    SetClusterState,
+    StartOperation,
+    StopOperation,
+    Truncate,
+    ValidateTransaction,
+)
+from tests.support.remote import error_of
+from tests.unit.master.cluster import MasterWorld, spread, tid
+
+RECOVERING, VERIFYING, RUNNING = (
+    ClusterState.RECOVERING,
+    ClusterState.VERIFYING,
+    ClusterState.RUNNING,
+)
+
+
+def test_a_new_database_waits_for_the_operator(world: MasterWorld) -> None:
+    world.storage(1)
+    assert world.master.state is RECOVERING
+    world.admin().ask(SetClusterState(VERIFYING)).result()
+    assert world.master.state is VERIFYING
+    assert world.master.partitions.ptid == 1
+
+
+def test_autostart_creates_the_database_when_enough_storages_are_there() -> None:
+    world = MasterWorld(autostart=2)
+    world.storage(1)
+    assert world.master.state is RECOVERING
+    world.storage(2)
+    assert world.master.state is VERIFYING
+    assert world.master.partitions.nodes() == {1, 2}
+
+
+def test_start_is_denied_without_storage(world: MasterWorld) -> None:
+    error = error_of(world.admin().ask(SetClusterState(VERIFYING)))
+    assert error.code is ErrorCode.DENIED
+    assert "no storage node" in error.message
+
+
+def test_newcomer_gets_its_identity_first_and_storages_are_asked_what_they_know(
+    world: MasterWorld,
+) -> None:
+    storage = world.join(NodeType.STORAGE, port=9101)
+    assert storage.names() == ["AcceptIdentification", "NotifyNodeInformation", "AskRecovery"]
+
+
+def test_first_row_of_the_node_table_is_the_newcomer(world: MasterWorld) -> None:
+    world.storage(1)
+    storage = world.storage(2)
+    accepted = storage.take(AcceptIdentification)
+    rows = storage.take(NotifyNodeInformation).node_list
+    assert accepted.your_nid == rows[0][2] == 2
+    assert rows[0][3] is NodeState.PENDING
+    assert {row[0] for row in rows[1:]} == {NodeType.STORAGE, NodeType.MASTER}
+
+
+def test_order_of_messages_at_start(world: MasterWorld) -> None:
+    storage = world.storage(1)
+    storage.received.clear()
+    world.admin().ask(SetClusterState(VERIFYING))
+    assert storage.names() == [
+        "NotifyNodeInformation",
+        "NotifyClusterInformation",
+        "SendPartitionTable",
+        "AskLockedTransactions",
+    ]
+
+
+def test_existing_database_starts_when_all_its_readable_nodes_are_back(world: MasterWorld) -> None:
+    rows = spread(1, 2)
+    first = world.storage(1, 5, rows, nid=1)
+    assert world.master.state is RECOVERING
+    second = world.storage(2, 5, nid=2)
+    assert world.master.state is VERIFYING
+    world.verify(first, second, ltid=tid(77))
+    assert world.master.state is RUNNING
+    assert world.master.last_tid == tid(77)
+
+
+def test_table_is_asked_from_a_node_that_has_the_newest(world: MasterWorld) -> None:
+    old = world.storage(1, 5, spread(1, 3), nid=1)
+    new = world.storage(2, 6, spread(2), nid=2)
+    assert world.master.partitions.ptid == 6
+    assert not old.has(AskPartitionTable)  # it gave it when it was the only one
+    assert world.master.state is VERIFYING
+    assert new.has(SendPartitionTable)
+
+
+def test_another_node_is_asked_when_the_one_with_the_table_is_lost(world: MasterWorld) -> None:
+    first = world.storage(1, 5, nid=1)
+    second = world.storage(2, 5, nid=2)
+    assert first.has(AskPartitionTable) and not second.has(AskPartitionTable)
+    first.lose()
+    assert second.has(AskPartitionTable)
+
+
+def test_forced_start_without_a_replica_outdates_its_cells(world: MasterWorld) -> None:
+    rows = [[(1, CellState.UP_TO_DATE), (2, CellState.UP_TO_DATE)] for _ in range(4)]
+    world.storage(1, 5, rows, nid=1)
+    assert world.master.state is RECOVERING
+    world.admin().ask(SetClusterState(VERIFYING)).result()
+    assert world.master.state is VERIFYING
+    assert world.master.partitions.ptid == 6
+    assert world.master.partitions.state(0, 2) is CellState.OUT_OF_DATE
+
+
+def test_forced_start_is_denied_when_a_partition_cannot_be_read(world: MasterWorld) -> None:
+    world.storage(1, 5, spread(1, 2), nid=1)
+    error = error_of(world.admin().ask(SetClusterState(VERIFYING)))
+    assert error.code is ErrorCode.DENIED
+    assert "S2" in error.message
+
+
+def test_verification_finishes_locked_transactions_on_all_who_voted(world: MasterWorld) -> None:
+    rows = spread(1, 2)
+    first, second = world.storage(1, 5, rows, nid=1), world.storage(2, 5, nid=2)
+    ttid, final = tid(100), tid(108)
+    first.answer(first.take(AskLockedTransactions), AnswerLockedTransactions({ttid: final}))
+    second.answer(second.take(AskLockedTransactions), AnswerLockedTransactions({ttid: None}))
+    for storage in (first, second):
+        assert storage.take(ValidateTransaction) == (ttid, final)
+        assert storage.has(AskLastIDs)
+
+
+def test_verification_asks_the_tid_of_those_who_already_unlocked(world: MasterWorld) -> None:
+    first, second = world.storage(1, 5, spread(1, 2), nid=1), world.storage(2, 5, nid=2)
+    ttid, final = tid(100), tid(108)  # partition 0 of 4, on S1
+    first.answer(first.take(AskLockedTransactions), AnswerLockedTransactions({}))
+    second.answer(second.take(AskLockedTransactions), AnswerLockedTransactions({ttid: None}))
+    first.answer(first.take(AskFinalTID), AnswerFinalTID(final))
+    assert second.take(ValidateTransaction) == (ttid, final)
+    assert not first.has(ValidateTransaction)
+
+
+def test_verification_leaves_transactions_that_nobody_locked(world: MasterWorld) -> None:
+    first, second = world.storage(1, 5, spread(1, 2), nid=1), world.storage(2, 5, nid=2)
+    first.answer(first.take(AskLockedTransactions), AnswerLockedTransactions({}))
+    second.answer(second.take(AskLockedTransactions), AnswerLockedTransactions({tid(100): None}))
+    first.answer(first.take(AskFinalTID), AnswerFinalTID(None))
+    assert not second.has(ValidateTransaction) and second.has(AskLastIDs)
+
+
+def test_loss_of_a_needed_storage_stops_the_operation(world: MasterWorld) -> None:
+    first, second = world.running()
+    client = world.client()
+    client.received.clear()
+    second.lose()
+    assert world.master.state is RECOVERING
+    assert client.has(StopOperation) and client.closed
+    names = first.names()
+    assert names.index("StopOperation") < names.index("NotifyClusterInformation")
+    assert names[-2] == "AskRecovery" or names[-1] == "AskRecovery"
+
+
+def test_the_cluster_comes_back_by_itself(world: MasterWorld) -> None:
+    first, second = world.running()
+    rows = world.master.partitions.row_list()
+    second.lose()
+    world.remember(first, 1, rows)
+    assert world.master.state is RECOVERING
+    second = world.storage(2, 1, nid=2)
+    assert world.master.state is VERIFYING
+    world.verify(first, second)
+    assert world.master.state is RUNNING
+
+
+def test_a_table_older_than_the_one_in_use_is_refused() -> None:
+    """FACTS 5.5: with it an acknowledged commit would be lost."""
+    world = MasterWorld(replicas=1)
+    first, second = world.running()
+    rows = world.master.partitions.row_list()
+    first.lose()
+    assert world.master.state is RUNNING and world.master.partitions.ptid == 2
+    second.lose()
+    assert world.master.state is RECOVERING
+    world.storage(1, 1, rows, nid=1)
+    assert world.master.state is RECOVERING
+    error = error_of(world.admin().ask(SetClusterState(VERIFYING)))
+    assert "2 was in use" in error.message
+
+
+def test_loss_during_verification_starts_recovery_again(world: MasterWorld) -> None:
+    world.storage(1, 5, spread(1, 2), nid=1)
+    second = world.storage(2, 5, nid=2)
+    assert world.master.state is VERIFYING
+    second.lose()
+    assert world.master.state is RECOVERING
+
+
+def test_a_storage_that_refuses_verification_starts_recovery_again(world: MasterWorld) -> None:
+    first, second = world.storage(1, 5, spread(1, 2), nid=1), world.storage(2, 5, nid=2)
+    first.answer(first.take(AskLockedTransactions), AnswerLockedTransactions({}))
+    question = second.take(AskLockedTransactions)
+    second.answer(question, Error(ErrorCode.NOT_READY.value, "disk"))
+    assert world.master.state is RECOVERING
+    assert second.closed
+
+
+def test_truncation_is_remembered_by_all_before_any_is_truncated(world: MasterWorld) -> None:
+    first, second = world.running()
+    rows = world.master.partitions.row_list()
+    world.master.last_tid = tid(90)
+    world.admin().ask(Truncate(tid(50))).result()
+    assert world.master.state is RECOVERING
+    for storage in (first, second):
+        world.remember(storage, 1, rows)
+    for storage in (first, second):
+        assert storage.take(Truncate).tid == tid(50)
+        assert not storage.has(AskLockedTransactions)
+        storage.answer(storage.take(AskRecovery), AnswerRecovery(1, None, tid(50)))
+    assert world.master.state is VERIFYING
+    world.verify(first, second, ltid=tid(50))
+    assert world.master.truncate_tid is None
+
+
+def test_storage_without_cells_stays_pending_and_others_are_told(world: MasterWorld) -> None:
+    (first,) = world.running(1)
+    spare = world.join(NodeType.STORAGE, port=9109)
+    assert world.master.nodes.get(2).state is NodeState.PENDING  # type: ignore[union-attr]
+    assert spare.has(SendPartitionTable) and not spare.has(StartOperation)
+    assert first.has(NotifyNodeInformation)
+
+
+def test_state_changes_are_told_to_everybody(world: MasterWorld) -> None:
+    admin = world.admin()
+    world.storage(1)
+    admin.ask(SetClusterState(VERIFYING))
+    assert admin.take(NotifyClusterInformation).state is VERIFYING
+
+
+def test_last_ids_continue_after_the_greatest_of_all_storages(world: MasterWorld) -> None:
+    first, second = world.storage(1, 5, spread(1, 2), nid=1), world.storage(2, 5, nid=2)
+    for storage in (first, second):
+        storage.answer(storage.take(AskLockedTransactions), AnswerLockedTransactions({}))
+    first.answer(first.take(AskLastIDs), AnswerLastIDs(tid(12), tid(1000)))
+    second.answer(second.take(AskLastIDs), AnswerLastIDs(tid(15), tid(900)))
+    assert world.master.oids.take(1) == [tid(16)]
+    assert world.master.last_tid == tid(1000)
