@@ -1,0 +1,62 @@
+# `make demo` and `make test` need Python 3.11 or newer; on Debian 12 they install all the rest.
+#
+#   make demo [DATA=Data.fs] [DEMO_OPTIONS=--keep]   a cluster at work on real input
+#   make test [TEST_OPTIONS="-k wire"]               lint, then the whole suite
+#   make lint | bench | docs | clean
+
+PYTHON ?= python3
+VENV ?= .venv
+DEMO_OPTIONS ?=
+TEST_OPTIONS ?=
+BENCH_OPTIONS ?=
+
+BIN := $(VENV)/bin
+PACKAGING := setup.cfg pyproject.toml tools/install-debian.sh
+
+.PHONY: help demo test lint bench docs clean
+.DELETE_ON_ERROR:
+
+help:
+	@sed -n 's/^#   \{0,1\}//p' Makefile
+
+demo: $(VENV)/.installed-demo
+	$(BIN)/python -m neo.demo $(if $(DATA),--data '$(DATA)') $(DEMO_OPTIONS)
+
+test: lint
+	$(BIN)/python -m pytest $(TEST_OPTIONS)
+
+lint: $(VENV)/.installed-test
+	$(BIN)/ruff check neo neoctl schema tests tools
+	$(BIN)/mypy
+
+bench: $(VENV)/.installed-bench
+	$(BIN)/python -m tests.bench $(BENCH_OPTIONS)
+
+docs: $(VENV)/.installed-docs
+	$(BIN)/python tools/render_docs.py docs build/docs
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .tox
+	find neo neoctl schema tests tools -name __pycache__ -prune -exec rm -rf {} +
+
+# Wheels alone serve the demo: no compiler, no MariaDB.
+$(VENV)/.installed-demo: $(VENV)/bin/python $(PACKAGING)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@touch $@
+
+$(VENV)/.installed-test: $(VENV)/bin/python $(PACKAGING)
+	@tools/install-debian.sh test $(PYTHON)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test,mariadb]'
+	@touch $@
+
+$(VENV)/.installed-bench: $(VENV)/.installed-test
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
+	@touch $@
+
+$(VENV)/.installed-docs: $(VENV)/bin/python $(PACKAGING)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
+	@touch $@
+
+$(VENV)/bin/python:
+	@tools/install-debian.sh demo $(PYTHON)
+	$(PYTHON) -m venv $(VENV)

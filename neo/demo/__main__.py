@@ -1,0 +1,165 @@
+"""``python -m neo.demo``: start a cluster, give it real work, show what it does, stop it.
+
+Exit code 0 when everything that was shown is right, 1 with one sentence otherwise, 130 when
+interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ZODB.FileStorage import FileStorage
+from ZODB.POSException import POSError
+
+from neo.demo import scenes, stdlib
+from neo.demo.editing import review_by_processes
+from neo.demo.opening import UnknownAddress, open_database, open_storage
+from neo.demo.show import Show
+from neo.simple import Cluster, ClusterError
+
+NAME = "demo"
+STORAGES = 2
+PARTITIONS = 12
+REVIEWERS = ("Ada", "Barbara", "Grace", "Hedy")
+# Enough for the reviewers to meet, few enough to watch.
+TOPICS = 25
+NEOCTL = (("status",), ("print", "cluster"), ("print", "node"), ("print", "pt"), ("print", "ids"))
+# neoctl answers at once or says within a few seconds that the admin node is away.
+NEOCTL_SECONDS = 30
+# What a user can do something about; anything else is a bug and shows its traceback.
+FAILURES = (
+    OSError,
+    POSError,
+    UnknownAddress,
+    scenes.WrongDatabase,
+    scenes.PromiseBroken,
+    BrokenProcessPool,
+    ClusterError,
+)
+
+
+class Place(NamedTuple):
+    """Where the database is; ``admin`` is the address for neoctl when it is our own cluster."""
+
+    uri: str
+    admin: str | None
+
+
+def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m neo.demo", description="A NEO cluster at work on real input."
+    )
+    parser.add_argument(
+        "--data", type=Path, metavar="DATA.FS", help="copy this file instead of Python's library"
+    )
+    parser.add_argument(
+        "--folder", type=Path, help="where the cluster keeps its files (default: a temporary one)"
+    )
+    parser.add_argument("--keep", action="store_true", help="leave the files (in ./demo-data)")
+    parser.add_argument(
+        "--storage-uri", metavar="URI", help="use this ZODB storage, without a cluster of our own"
+    )
+    parser.add_argument(
+        "--modules", type=int, metavar="N", help="load only the first N modules of the library"
+    )
+    options = parser.parse_args(argv)
+    if options.data and not options.data.is_file():
+        parser.error(f"{options.data} is not a file")
+    return options
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the demonstration and return the exit code."""
+    options = arguments(argv)
+    show = Show()
+    try:
+        with database(show, options) as place:
+            run(show, options, place, partial(review_by_processes, place.uri))
+    except FAILURES as error:
+        print(f"neo.demo: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("neo.demo: interrupted; everything that it started has ended", file=sys.stderr)
+        return 130
+    return 0
+
+
+def run(show: Show, options: argparse.Namespace, place: Place, pool: scenes.ReviewerPool) -> None:
+    """Every scene against one database."""
+    if options.data:
+        with (
+            closing(FileStorage(str(options.data), read_only=True)) as source,
+            closing(open_storage(place.uri)) as storage,
+        ):
+            scenes.copy_datafs(show, storage, options.data, source)
+            topics = scenes.ask_datafs(show, storage)
+    with closing(open_database(place.uri)) as db:
+        if not options.data:
+            folder = stdlib.standard_library()
+            topics = scenes.load_standard_library(show, db, folder, options.modules)
+            scenes.ask_library(show, db)
+        share(show, db, topics, pool)
+        if place.admin:
+            show_neoctl(show, place.admin)
+
+
+def share(show: Show, db: Any, topics: list[str], pool: scenes.ReviewerPool) -> None:
+    """What several people do with one database, whatever it holds."""
+    before = scenes.edit_together(show, db, REVIEWERS, topics[:TOPICS], pool)
+    scenes.undo_a_mistake(show, db)
+    scenes.look_back(show, db, before)
+
+
+@contextmanager
+def database(show: Show, options: argparse.Namespace) -> Iterator[Place]:
+    """The database that the user named, or a new cluster for as long as the block runs."""
+    if options.storage_uri:
+        yield Place(options.storage_uri, None)
+        return
+    with files(show, options) as folder:
+        show.scene(f"Starting a cluster: one master, {STORAGES} storage nodes, one admin node")
+        with Cluster(folder, name=NAME, storages=STORAGES, partitions=PARTITIONS) as cluster:
+            show.say(f"applications open  {cluster.uri}")
+            show.say(f"operators type     neoctl -a {cluster.admin_address} status")
+            yield Place(cluster.uri, cluster.admin_address)
+            show.scene("Stopping")
+        show.say("All processes ended.", "green")
+
+
+@contextmanager
+def files(show: Show, options: argparse.Namespace) -> Iterator[Path]:
+    """The folder of the cluster: removed afterwards unless the user named or keeps it."""
+    if not (options.folder or options.keep):
+        with tempfile.TemporaryDirectory(prefix="neo-demo-") as folder:
+            yield Path(folder)
+        return
+    kept = (options.folder or Path("demo-data")).absolute()
+    kept.mkdir(parents=True, exist_ok=True)
+    yield kept
+    show.say(f"The files are in {kept}; serve them again with: neosimple --folder {kept}")
+
+
+def show_neoctl(show: Show, admin: str) -> None:
+    """What the operator of the cluster sees."""
+    show.scene("What neoctl says")
+    for words in NEOCTL:
+        command = (sys.executable, "-m", "neoctl", "-a", admin, *words)
+        answer = subprocess.run(
+            command, capture_output=True, text=True, timeout=NEOCTL_SECONDS, check=False
+        )
+        show.quote(f"neoctl -a {admin} {' '.join(words)}", answer.stdout + answer.stderr)
+        scenes.promise(answer.returncode == 0, f"neoctl {' '.join(words)} failed")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,107 @@
+"""A Data.fs of the visitor: its transactions copied, and what one can ask of any database.
+
+No class of the application is imported: records are read as far as the name of their class.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from heapq import heappush, heapreplace
+from typing import Any, NamedTuple
+
+from persistent.TimeStamp import TimeStamp
+from ZODB.POSException import POSKeyError
+from ZODB.utils import get_pickle_metadata, load_current, z64
+
+
+class Counted:
+    """A storage to copy from that reports every transaction it hands out."""
+
+    def __init__(self, source: Any, progress: Callable[[int], None]) -> None:
+        self._source = source
+        self._progress = progress
+
+    def iterator(self, start: bytes | None = None, stop: bytes | None = None) -> Iterator[Any]:
+        """The transactions of the source, counted from 1."""
+        for number, record in enumerate(self._source.iterator(start, stop), 1):
+            yield record
+            self._progress(number)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._source, name)
+
+
+def has_copy(storage: Any, source: Any) -> bool:
+    """Whether a storage holds the source's newest root object and is at least as new."""
+    data, serial = load_current(source, z64)
+    try:
+        same: bool = storage.loadSerial(z64, serial) == data
+    except POSKeyError:
+        return False
+    return same and bool(storage.lastTransaction() >= source.lastTransaction())
+
+
+def count_transactions(storage: Any) -> int:
+    """How many transactions there are."""
+    return sum(1 for _ in storage.iterator())
+
+
+class Inventory(NamedTuple):
+    """What the current objects of a database are.
+
+    ``biggest`` are (bytes of the record, oid, class), the biggest first.
+    """
+
+    objects: int
+    size: int
+    classes: list[tuple[str, int, int]]  # (class, objects, bytes), the most numerous first
+    biggest: list[tuple[int, bytes, str]]
+
+
+def inventory(storage: Any, count: int) -> Inventory:
+    """Go through every current object once; memory grows with the number of classes only."""
+    number: Counter[str] = Counter()
+    size: Counter[str] = Counter()
+    biggest: list[tuple[int, bytes, str]] = []
+    position = None
+    while True:
+        oid, _, data, position = storage.record_iternext(position)
+        name = class_of(data)
+        number[name] += 1
+        size[name] += len(data)
+        entry = (len(data), oid, name)
+        if len(biggest) < count:
+            heappush(biggest, entry)
+        elif entry > biggest[0]:
+            heapreplace(biggest, entry)
+        if position is None:
+            break
+    classes = [(name, n, size[name]) for name, n in number.most_common(count)]
+    return Inventory(number.total(), size.total(), classes, sorted(biggest, reverse=True))
+
+
+class Activity(NamedTuple):
+    """Who changed the database and when, each as (name, transactions), the busiest first."""
+
+    transactions: int
+    days: list[tuple[str, int]]
+    users: list[tuple[str, int]]
+
+
+def activity(storage: Any, count: int) -> Activity:
+    """Count the transactions per day (UTC) and per user."""
+    days: Counter[str] = Counter()
+    users: Counter[str] = Counter()
+    for record in storage.iterator():
+        seconds = TimeStamp(record.tid).timeTime()
+        days[datetime.fromtimestamp(seconds, UTC).date().isoformat()] += 1
+        users[record.user.decode(errors="replace").strip() or "(nobody)"] += 1
+    return Activity(days.total(), days.most_common(count), users.most_common(count))
+
+
+def class_of(data: bytes) -> str:
+    """The dotted name of the class of a record, read without importing it."""
+    module, name = get_pickle_metadata(data) if data else ("", "")
+    return f"{module}.{name}" if module else name or "(unreadable)"

@@ -1,0 +1,128 @@
+"""The application's own classes: what the demonstration keeps in its database.
+
+The schema of a ZODB application is its classes. Two habits shown here matter on any storage:
+
+* what is big and seldom read (the text of a module) is a persistent object of its own, so that
+  listing a thousand modules does not load ten megabytes;
+* what is searched is a BTree whose keys are tuples, so that a query is a range of keys, and loads
+  only the few buckets that hold this range.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from BTrees.Length import Length
+from BTrees.OOBTree import OOBTree, OOTreeSet
+from persistent import Persistent
+
+# Greater than every string that a key may hold: the end of a range of tuples.
+LAST = "\U0010ffff"
+
+
+class Source(Persistent):
+    """The text of one module."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+
+class Definition(Persistent):
+    """One function, method or class.
+
+    ``kind`` is "function", "method" or "class"; ``line`` counts from 1, ``length`` is in lines.
+    """
+
+    def __init__(
+        self, module: str, qualname: str, kind: str, line: int, length: int, summary: str
+    ) -> None:
+        self.module = module
+        self.qualname = qualname
+        self.kind = kind
+        self.line = line
+        self.length = length
+        self.summary = summary
+
+    @property
+    def name(self) -> str:
+        """The last part of the qualified name: what one writes after ``def`` or ``class``."""
+        return self.qualname.rpartition(".")[2]
+
+
+class Module(Persistent):
+    """One module. ``marks`` are its unfinished places: (line, text of the comment)."""
+
+    def __init__(
+        self,
+        name: str,
+        source: Source,
+        lines: int,
+        summary: str,
+        definitions: tuple[Definition, ...],
+        imports: tuple[str, ...],
+        marks: tuple[tuple[int, str], ...],
+    ) -> None:
+        self.name = name
+        self.source = source
+        self.lines = lines
+        self.summary = summary
+        self.definitions = definitions
+        self.imports = imports
+        self.marks = marks
+
+
+class Library(Persistent):
+    """Modules and the four BTrees that cross-reference them."""
+
+    def __init__(self) -> None:
+        self.modules: Any = OOBTree()  # name -> Module
+        self.definitions: Any = OOBTree()  # (name, module, qualname) -> Definition
+        self.words: Any = OOBTree()  # (word, module, qualname) -> Definition
+        self.imports: Any = OOTreeSet()  # (module, imported module)
+        self.imported_by: Any = OOTreeSet()  # (imported module, module)
+
+    def add(self, module: Module) -> None:
+        """Keep a module and enter it in every index."""
+        self.modules[module.name] = module
+        for definition in module.definitions:
+            where = (definition.module, definition.qualname)
+            self.definitions[(definition.name, *where)] = definition
+            for word in words_of(definition.summary):
+                self.words[(word, *where)] = definition
+        for imported in module.imports:
+            self.imports.insert((module.name, imported))
+            self.imported_by.insert((imported, module.name))
+
+
+class Note(Persistent):
+    """What one reviewer wrote about one topic."""
+
+    def __init__(self, reviewer: str, topic: str, text: str) -> None:
+        self.reviewer = reviewer
+        self.topic = topic
+        self.text = text
+
+
+class Desk(Persistent):
+    """Where reviewers work at the same time.
+
+    Two writers never wait for each other here: when both add to ``count``, or both insert into
+    the same bucket of ``notes``, these classes merge the two changes (``_p_resolveConflict``).
+    """
+
+    def __init__(self) -> None:
+        self.headline = Note("the editor", "headline", "Reviews are open.")
+        self.count = Length()
+        self.notes: Any = OOBTree()  # (topic, reviewer, number) -> Note
+
+
+def words_of(text: str) -> Iterator[str]:
+    """Each word of a text once, in lower case; words of one or two letters say nothing."""
+    letters = "".join(c if c.isalpha() else " " for c in text.lower())
+    return iter({word for word in letters.split() if len(word) > 2})
+
+
+def beginning_with(*first: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The range of tuple keys whose first parts are ``first``, as (least, greatest)."""
+    return first, (*first, LAST)

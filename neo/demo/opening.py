@@ -1,0 +1,44 @@
+"""From an address such as ``neo://demo@127.0.0.1:24000`` to an open ZODB database.
+
+Addresses are resolved by the packages that registered for their scheme (zodburi's entry points),
+so that the demonstration runs against FileStorage, ZEO or RelStorage too.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import entry_points
+from typing import Any
+
+from ZODB import DB
+
+
+class UnknownAddress(LookupError):
+    """No installed package understands an address; the message says what to install."""
+
+
+def open_storage(uri: str) -> Any:
+    """The storage at an address. Raises UnknownAddress."""
+    return _resolve(uri)[0]()
+
+
+def open_database(uri: str) -> Any:
+    """A ZODB.DB of the storage at an address. Raises UnknownAddress."""
+    factory, options = _resolve(uri)
+    return DB(
+        factory(),
+        pool_size=int(options.get("connection_pool_size", 7)),
+        cache_size=int(options.get("connection_cache_size", 10000)),
+        database_name=options.get("database_name", "unnamed"),
+    )
+
+
+def _resolve(uri: str) -> tuple[Any, dict[str, Any]]:
+    scheme, colon, _ = uri.partition(":")
+    found = list(entry_points(group="zodburi.resolvers", name=scheme))
+    if not colon or not found:
+        raise UnknownAddress(
+            f"nothing here understands the storage address {uri!r}: install the package that "
+            f"provides {scheme}: addresses (zodburi provides file:, zodburi with ZEO zeo:)"
+        )
+    factory, options = found[0].load()(uri)
+    return factory, options

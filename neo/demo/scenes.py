@@ -1,0 +1,234 @@
+"""The parts of the demonstration, in the order in which they are shown.
+
+Each takes an open database and a Show, and raises PromiseBroken when what comes back is not what
+was stored: a demonstration that shows something wrong must not look right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from ZODB.utils import readable_tid_repr, z64
+
+from neo.demo import datafs, editing, queries, stdlib
+from neo.demo.model import Library
+from neo.demo.show import Show, readable
+
+ROWS = 8
+NAME = "open"
+WORDS = "temporary file"
+CHAIN = ("json", "ctypes")
+MISTAKE = "demo: a hasty headline"
+MISTAKEN = "Everything is perfect, reviews are closed."
+
+ReviewerPool = Callable[[Sequence[str], list[str]], list[editing.Reviewed]]
+
+
+class PromiseBroken(Exception):
+    """The database lost, changed or kept something against its contract; the message says what."""
+
+
+class WrongDatabase(Exception):
+    """The database holds something that the demonstration must not touch."""
+
+
+def promise(kept: bool, otherwise: str) -> None:
+    """Raise PromiseBroken with the text ``otherwise`` unless the promise was kept."""
+    if not kept:
+        raise PromiseBroken(otherwise)
+
+
+def load_standard_library(show: Show, db: Any, folder: Path, limit: int | None) -> list[str]:
+    """Load the modules (the first ``limit`` by name); returns the names of all in the database."""
+    show.scene("Loading Python's own standard library")
+    files = stdlib.find_modules(folder)
+    if limit is not None:
+        files = dict(list(files.items())[:limit])
+    show.say(f"{len(files):,} modules beneath {folder}")
+    with (
+        show.timed("read, understood and committed"),
+        show.progress(len(files), "modules") as advance,
+    ):
+        new = stdlib.load_library(db, files, lambda done, total, name: advance(done, name))
+    if new < len(files):
+        show.say(f"{len(files) - new:,} of them were there already")
+    with db.transaction() as connection:
+        return list(connection.root()["library"].modules)
+
+
+def ask_library(show: Show, db: Any) -> None:
+    """Queries that know the classes of the application."""
+    show.scene("Asking")
+    with db.transaction() as connection:
+        connection.cacheMinimize()
+        library = connection.root()["library"]
+        for title, columns, ask in library_questions():
+            connection.getTransferCounts(clear=True)
+            start = perf_counter()
+            rows = ask(library)
+            seconds = perf_counter() - start
+            loads, _ = connection.getTransferCounts(clear=True)
+            show.table(title, columns, rows)
+            show.say(f"({readable(seconds)}, {loads:,} objects loaded)", "dim")
+
+
+Question = tuple[str, tuple[str, ...], Callable[[Library], list[tuple[Any, ...]]]]
+
+
+def library_questions() -> Iterator[Question]:
+    """(title, columns, query) of each question."""
+    yield "How much is there?", ("what", "how many"), lambda lib: [*queries.totals(lib)]
+    yield (
+        "Which modules define the most classes?",
+        ("module", "classes", "what it says of itself"),
+        lambda lib: [*queries.richest_in_classes(lib, ROWS)],
+    )
+    yield (
+        "Which functions are the longest?",
+        ("module", "function", "lines"),
+        lambda lib: [
+            (d.module, d.qualname, d.length) for d in queries.longest_functions(lib, ROWS)
+        ],
+    )
+    yield (
+        "On which modules does everybody depend?",
+        ("module", "imported by"),
+        lambda lib: [*queries.most_imported(lib, ROWS)],
+    )
+    yield (
+        f"Who defines {NAME!r}?",
+        ("module", "definition", "line", "what it says of itself"),
+        lambda lib: [
+            (d.module, d.qualname, d.line, d.summary)
+            for d in queries.definitions_of(lib, NAME)[: 2 * ROWS]
+        ],
+    )
+    yield (
+        f"What has to do with a {WORDS!r}?",
+        ("module", "definition", "what it says of itself"),
+        lambda lib: [
+            (d.module, d.qualname, d.summary) for d in queries.described_as(lib, WORDS)[:ROWS]
+        ],
+    )
+    yield (
+        "Where did somebody leave the most work for later?",
+        ("module", "marks", "the first"),
+        lambda lib: [
+            (m.name, len(m.marks), f"line {m.marks[0][0]}: {m.marks[0][1]}")
+            for m in queries.most_marks(lib, ROWS)
+            if m.marks
+        ],
+    )
+    yield (
+        f"How does importing {CHAIN[0]!r} come to need {CHAIN[1]!r}?",
+        ("the shortest chain of imports",),
+        lambda lib: [(" > ".join(queries.import_chain(lib, *CHAIN)) or "it does not",)],
+    )
+
+
+def copy_datafs(show: Show, storage: Any, path: Path, source: Any) -> None:
+    """Copy the transactions of a Data.fs, with their ids; nothing when they are there already.
+
+    Raises WrongDatabase when the database holds something else.
+    """
+    show.scene(f"Copying {path}")
+    if storage.lastTransaction() > z64:
+        if not datafs.has_copy(storage, source):
+            raise WrongDatabase(
+                f"the database is not empty and not a whole copy of {path}: give another --folder"
+            )
+        show.say("its transactions are there already")
+        return
+    total = datafs.count_transactions(source)
+    with show.timed("copied"), show.progress(total, "transactions") as advance:
+        storage.copyTransactionsFrom(datafs.Counted(source, lambda done: advance(done, "")))
+
+
+def ask_datafs(show: Show, storage: Any) -> list[str]:
+    """Queries that know no class of the application; returns the most numerous classes."""
+    show.scene("Asking")
+    with show.timed("every object looked at"):
+        found = datafs.inventory(storage, ROWS)
+    show.say(f"{found.objects:,} objects, {found.size:,} bytes")
+    show.table("What is in it?", ("class", "objects", "bytes"), found.classes)
+    show.table(
+        "What are the biggest objects?",
+        ("class", "oid", "bytes"),
+        [(name, f"0x{int.from_bytes(oid, 'big'):x}", size) for size, oid, name in found.biggest],
+    )
+    with show.timed("every transaction looked at"):
+        past = datafs.activity(storage, ROWS)
+    show.say(f"{past.transactions:,} transactions")
+    show.table("On which days was it changed most?", ("day (UTC)", "transactions"), past.days)
+    show.table("Who changed it?", ("user", "transactions"), past.users)
+    return [name for name, _, _ in found.classes]
+
+
+def edit_together(
+    show: Show, db: Any, reviewers: Sequence[str], topics: list[str], pool: ReviewerPool
+) -> bytes:
+    """Reviewers at work at the same time; returns the tid before the first of their notes."""
+    show.scene(f"{len(reviewers)} reviewers write at the same time")
+    start = editing.open_desk(db)
+    before: bytes = db.lastTransaction()
+    wanted = start + len(reviewers) * len(topics)
+    show.say("Each process writes a note about the same topics and adds 1 to one counter.")
+    with show.timed("all done"):
+        work = pool(reviewers, topics)
+    show.table(
+        "What became of their transactions",
+        ("reviewer", "notes", "merged with others'", "done again"),
+        work,
+    )
+    with db.transaction() as connection:
+        count, notes = editing.count_notes(connection)
+    promise(
+        count == notes == wanted,
+        f"the counter says {count} and there are {notes} notes, but {wanted} were acknowledged",
+    )
+    show.say(f"The counter says {count:,} and there are {notes:,} notes: none was lost.")
+    return before
+
+
+def undo_a_mistake(show: Show, db: Any) -> None:
+    """Change one object, commit, and undo that one transaction."""
+    show.scene("A mistake, and its undo")
+    before = headline(db)
+    show.say(f"before the mistake:  {before}")
+    editing.change(db, MISTAKE, lambda root: setattr(root["desk"].headline, "text", MISTAKEN))
+    show.say(f"after the mistake:   {headline(db)}", "red")
+    undone = editing.take_back(db, MISTAKE)
+    show.say(f"after its undo:      {headline(db)}", "green")
+    show.say(f"undone: {undone['description']!r}", "dim")
+    promise(headline(db) == before, "the undo did not bring the headline back")
+
+
+def headline(db: Any) -> str:
+    """The headline as a new transaction sees it."""
+    with db.transaction() as connection:
+        return str(connection.root()["desk"].headline.text)
+
+
+def look_back(show: Show, db: Any, before: bytes) -> None:
+    """Open the database as it was before the reviewers came."""
+    show.scene("The database as it was")
+    with opened(db, at=before) as past, opened(db) as present:
+        then, now = editing.count_notes(past)[0], editing.count_notes(present)[0]
+    show.say(f"at {readable_tid_repr(before)}: {then:,} notes")
+    show.say(f"now: {now:,} notes")
+    promise(then < now, "the past shows changes of the present")
+
+
+@contextmanager
+def opened(db: Any, at: bytes | None = None) -> Iterator[Any]:
+    """A connection to the present, or to the state after the transaction ``at``."""
+    connection = db.open(at=at)
+    try:
+        yield connection
+    finally:
+        connection.transaction_manager.abort()
+        connection.close()

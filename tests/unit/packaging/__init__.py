@@ -1,0 +1,1 @@
+"""What gets installed, and how."""

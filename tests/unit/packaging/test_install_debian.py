@@ -1,0 +1,61 @@
+"""tools/install-debian.sh: names what is missing, refuses what cannot work, installs nothing here."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+SCRIPT = Path(__file__).parents[3] / "tools" / "install-debian.sh"
+
+
+def run(*arguments: str, path: str | None = None) -> subprocess.CompletedProcess[str]:
+    """The script with --print, which never installs."""
+    return subprocess.run(
+        ["/bin/sh", str(SCRIPT), "--print", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=None if path is None else {"PATH": path},
+    )
+
+
+def test_the_demonstration_needs_nothing_where_python_runs() -> None:
+    done = run("demo", sys.executable)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_a_bare_machine_needs_python_for_the_demonstration_and_no_compiler(tmp_path: Path) -> None:
+    done = run("demo", path=str(tmp_path))
+    assert (done.returncode, done.stdout) == (0, "python3 python3-venv\n")
+
+
+def test_a_bare_machine_needs_a_compiler_for_the_tests(tmp_path: Path) -> None:
+    done = run("test", path=str(tmp_path))
+    assert {"python3-venv", "gcc", "pkg-config", "python3-dev"} <= set(done.stdout.split())
+
+
+def test_the_package_with_the_service_is_never_asked_for(tmp_path: Path) -> None:
+    assert "mariadb-server" not in run("test", path=str(tmp_path)).stdout.split()
+
+
+def test_an_old_python_is_named_with_its_version(tmp_path: Path) -> None:
+    old = tmp_path / "python3"
+    old.write_text('#!/bin/sh\n[ "$1" = --version ] && echo Python 3.9.2\nexit 1\n')
+    old.chmod(0o755)
+    done = run("demo", str(old))
+    assert done.returncode == 1
+    assert "Python 3.11 or newer" in done.stderr
+    assert "3.9.2" in done.stderr
+
+
+def test_a_python_that_is_not_there_is_named() -> None:
+    done = run("demo", "/nowhere/python3.12")
+    assert done.returncode == 1
+    assert "there is no /nowhere/python3.12" in done.stderr
+
+
+def test_an_unknown_purpose_is_refused_with_the_usage() -> None:
+    done = run("lunch", sys.executable)
+    assert done.returncode == 1
+    assert "usage:" in done.stderr

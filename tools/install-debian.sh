@@ -1,0 +1,92 @@
+#!/bin/sh
+# Install the Debian packages that `make demo` or `make test` needs and this machine lacks.
+#
+#   tools/install-debian.sh [--print] make|demo|test [PYTHON]
+#
+# Nothing is installed when nothing is missing, and no service is ever started or enabled: MariaDB
+# comes as `mariadb-server-core`, which holds the programs without a service. --print names the
+# missing packages instead of installing them.
+set -eu
+
+fail() {
+    echo "install-debian.sh: $*" >&2
+    exit 1
+}
+
+has() {
+    # /usr/sbin, where Debian keeps mariadbd, is not in the PATH of every user.
+    PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin" command -v "$1" >/dev/null 2>&1
+}
+
+need_python() {
+    if has "$python"; then
+        check_version
+        "$python" -c 'import ensurepip, venv' >/dev/null 2>&1 && return
+        [ "$python" = python3 ] || fail "$python cannot make virtual environments (module venv)."
+    elif [ "$python" = python3 ]; then
+        packages="$packages python3"
+    else
+        fail "there is no $python here. Name another one: make PYTHON=python3.12"
+    fi
+    packages="$packages python3-venv"
+}
+
+check_version() {
+    "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' && return
+    fail "NEO needs Python 3.11 or newer, and $python is $("$python" --version 2>&1)." \
+        "Install a newer one and name it: make PYTHON=python3.12"
+}
+
+need_compiler() {  # mysqlclient is published as source only
+    has gcc || packages="$packages gcc"
+    [ -e /usr/include/stdlib.h ] || packages="$packages libc6-dev"
+    has pkg-config || packages="$packages pkg-config"
+    "$python" -c '
+import os, sys, sysconfig
+sys.exit(not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")))
+' >/dev/null 2>&1 || packages="$packages python3-dev"
+    pkg-config --exists libmariadb 2>/dev/null \
+        || pkg-config --exists mariadb 2>/dev/null \
+        || pkg-config --exists mysqlclient 2>/dev/null \
+        || packages="$packages libmariadb-dev"
+}
+
+need_mariadb() {  # my_print_defaults, which mariadb-install-db calls, is with the client
+    { has mariadbd && has mariadb-install-db; } || packages="$packages mariadb-server-core"
+    has my_print_defaults || packages="$packages mariadb-client-core"
+}
+
+print=
+if [ "${1-}" = --print ]; then
+    print=yes
+    shift
+fi
+purpose=${1-}
+python=${2-python3}
+packages=
+case $purpose in
+    make) has make || packages=" make" ;;
+    demo) need_python ;;
+    test) need_python; need_compiler; need_mariadb ;;
+    *) fail "usage: install-debian.sh [--print] make|demo|test [PYTHON]" ;;
+esac
+packages=${packages# }
+
+if [ -n "$print" ]; then
+    [ -z "$packages" ] || echo "$packages"
+    exit 0
+fi
+[ -n "$packages" ] || exit 0
+has apt-get || fail "these are missing: $packages. Install them (the names are those of Debian)."
+as_root=
+if [ "$(id -u)" != 0 ]; then
+    has sudo || fail "these are missing: $packages. Run as root, or install sudo, or install them."
+    as_root=sudo
+fi
+echo "Installing from Debian: $packages"
+$as_root apt-get update -q
+# shellcheck disable=SC2086  # a list of words
+$as_root env DEBIAN_FRONTEND=noninteractive \
+    apt-get install -q -y --no-install-recommends $packages
+# A Python that was just installed may be too old as well.
+[ "$purpose" = make ] || check_version
