@@ -1,0 +1,48 @@
+"""How much work a run does: each bound in count, all of them in time."""
+
+import time
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """The size of every workload. `seconds` bounds each figure; what it cuts short is partial."""
+
+    imported: int = 50_000
+    objects: int = 20_000
+    loads: int = 4_000
+    threads: int = 8
+    prefetched: int = 1_000
+    commits: int = 1_000
+    clients: int = 8
+    commit_seconds: float = 5.0
+    stored: int = 100_000
+    big_mb: int = 256
+    echoes: int = 3_000
+    syncs: int = 300
+    seconds: float = 60.0
+
+    @property
+    def seconds_max(self) -> float:
+        """When a client that does not answer is killed: a call into a storage cannot be cut short.
+
+        Twice the limit leaves room for one call that began just before it; 30 s more are for
+        filling the database and for opening storages on a busy machine.
+        """
+        return 2 * self.seconds + 30
+
+
+QUICK = Sizes(
+    imported=100, objects=320, loads=100, threads=4, prefetched=100, commits=40, clients=4,
+    commit_seconds=0.25, stored=500, big_mb=2, echoes=200, syncs=20, seconds=5.0,
+)  # fmt: skip
+
+
+class Limit:
+    """A point in time after which a loop stops. CLOCK_MONOTONIC: shared with forked clients."""
+
+    def __init__(self, seconds: float) -> None:
+        self._end = time.monotonic() + seconds
+
+    def over(self) -> bool:
+        return time.monotonic() >= self._end

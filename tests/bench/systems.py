@@ -1,0 +1,166 @@
+"""The systems that are compared: how each is started, opened by a client, and stopped.
+
+The driver starts and stops them; clients open storages in forked processes of their own, so a
+System must be usable after a fork: it holds folders, addresses and process ids, never a storage.
+"""
+
+import contextlib
+import socket
+import subprocess
+import sys
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ZODB.FileStorage import FileStorage
+
+START_SECONDS_MAX = 60.0  # a MariaDB instance is created from nothing in two; machines are shared
+
+
+class SystemFailed(Exception):
+    """A system did not start; the message says why."""
+
+
+class System(ABC):
+    """One storage with its servers. One cycle of start and stop at a time."""
+
+    title: str
+    note = ""  # what a reader must know to compare its figures
+    one_process = False  # only one client process can open it
+
+    @abstractmethod
+    def start(self, folder: Path) -> None:
+        """Start an empty database below `folder` (empty, kept until stop). Raises SystemFailed."""
+
+    @abstractmethod
+    def storage(self) -> Any:
+        """A new client storage with an empty cache. In a client process."""
+
+    @abstractmethod
+    def pids(self) -> dict[str, int]:
+        """The server processes by a name for people; empty when there are none."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """End the servers. Also after a failed start."""
+
+
+class FileStorageSystem(System):
+    title = "FileStorage"
+    note = "inside the client's process, which nobody can share"
+    one_process = True
+
+    def start(self, folder: Path) -> None:
+        self._path = folder / "Data.fs"
+
+    def storage(self) -> Any:
+        return FileStorage(str(self._path))
+
+    def pids(self) -> dict[str, int]:
+        return {}
+
+    def stop(self) -> None:
+        pass
+
+
+class ZEOSystem(System):
+    title = "ZEO"
+    note = "one server process on a FileStorage"
+    _server: subprocess.Popen[bytes] | None = None
+
+    def start(self, folder: Path) -> None:
+        self._address = ("127.0.0.1", _free_port())
+        log = folder / "zeo.log"
+        with log.open("wb") as output:
+            self._server = subprocess.Popen(
+                [sys.executable, "-m", "ZEO.runzeo", "-f", str(folder / "Data.fs"),
+                 "-a", "{}:{}".format(*self._address), "--pid-file", str(folder / "zeo.pid")],
+                stdout=output, stderr=subprocess.STDOUT, cwd=folder,
+            )  # fmt: skip
+        _wait_for_port(self._address, self._server, log)
+
+    def storage(self) -> Any:
+        from ZEO.ClientStorage import ClientStorage
+
+        return ClientStorage(self._address, wait_timeout=START_SECONDS_MAX)
+
+    def pids(self) -> dict[str, int]:
+        return {"runzeo": self._server.pid} if self._server else {}
+
+    def stop(self) -> None:
+        if self._server is not None:
+            self._server.terminate()
+            try:
+                self._server.wait(10)
+            except subprocess.TimeoutExpired:
+                self._server.kill()
+                self._server.wait()
+            self._server = None
+
+
+class NEOSystem(System):
+    """One master and two storage nodes, as real processes."""
+
+    note = "one master, two storage nodes, 12 partitions, no replica"
+
+    def __init__(self, backend: str) -> None:
+        self.title = {"sqlite": "NEO SQLite", "mariadb": "NEO MariaDB"}[backend]
+        self._backend = backend
+        self._stack = contextlib.ExitStack()
+
+    def start(self, folder: Path) -> None:
+        from tests.support.cluster import Cluster
+
+        self._cluster = self._stack.enter_context(
+            Cluster(storages=2, backend=self._backend, partitions=12, folder=folder)
+        )
+
+    def storage(self) -> Any:
+        return self._cluster.storage()
+
+    def pids(self) -> dict[str, int]:
+        return dict(self._cluster.pids())
+
+    def stop(self) -> None:
+        self._stack.close()
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+def _wait_for_port(address: tuple[str, int], server: subprocess.Popen[bytes], log: Path) -> None:
+    """Return when `server` accepts connections. Raises SystemFailed with its last words."""
+    end = time.monotonic() + START_SECONDS_MAX
+    while server.poll() is None and time.monotonic() < end:
+        with contextlib.suppress(ConnectionRefusedError), socket.create_connection(address, 1):
+            return
+        time.sleep(0.02)
+    words = log.read_text(errors="replace").strip().splitlines()[-1:] or ["it said nothing"]
+    raise SystemFailed(f"the server at {address[0]}:{address[1]} did not start: {words[0]}")
+
+
+def _relstorage_sqlite() -> System:
+    from tests.bench.relstorage_systems import RelStorageSQLite
+
+    return RelStorageSQLite()
+
+
+def _relstorage_mariadb() -> System:
+    from tests.bench.relstorage_systems import RelStorageMariaDB
+
+    return RelStorageMariaDB()
+
+
+# A system whose packages are not installed fails when it is made, and alone.
+SYSTEMS: dict[str, Callable[[], System]] = {
+    "filestorage": FileStorageSystem,
+    "zeo": ZEOSystem,
+    "relstorage-sqlite": _relstorage_sqlite,
+    "relstorage-mariadb": _relstorage_mariadb,
+    "neo-sqlite": lambda: NEOSystem("sqlite"),
+    "neo-mariadb": lambda: NEOSystem("mariadb"),
+}

@@ -1,0 +1,391 @@
+"""The work: one function per workload, each yielding its figures as it has them.
+
+A workload gets a started System whose database may hold the objects of earlier workloads. It
+touches storages only in client processes (see clients). An error leaves the figures that were
+yielded before it. Reads and writes go through what a ZODB Connection itself would call: the MVCC
+view of the storage (`session`), or ZODB.DB where conflicts and invalidations matter.
+"""
+
+import os
+import random
+import statistics
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import transaction
+from BTrees.Length import Length
+from ZODB.Connection import TransactionMetaData
+from ZODB.DB import DB
+from ZODB.interfaces import IMVCCStorage
+from ZODB.mvccadapter import MVCCAdapter
+from ZODB.POSException import ConflictError
+from ZODB.utils import z64
+
+from tests.bench import clients
+from tests.bench.clients import ClientFailed, NotApplicable, PeakMemory, Ready
+from tests.bench.figures import Figure, Memory
+from tests.bench.records import Source, record
+from tests.bench.sizes import Limit, Sizes
+from tests.bench.systems import System
+
+T = TypeVar("T")
+Results = Iterator[Figure | Memory]
+Workload = Callable[[System, Sizes, Path], Results]
+
+_BATCH = 5_000  # objects per transaction while a database is filled: 1.5 MB, small for everyone
+_MB = 1_000_000
+_RETRIES_MAX = 1_000  # of one increment: far above what fair clients need, below for ever
+
+
+def session(storage: Any) -> Any:
+    """What one ZODB Connection sees of `storage`, at the newest transaction."""
+    adapter = storage if IMVCCStorage.providedBy(storage) else MVCCAdapter(storage)
+    instance = adapter.new_instance()
+    instance.poll_invalidations()
+    return instance
+
+
+def commit(view: Any, records: list[tuple[bytes, bytes, bytes]]) -> bytes:
+    """Commit (oid, serial, data) records through `view`; the tid."""
+    meta = TransactionMetaData("bench", "commit")
+    view.tpc_begin(meta)
+    for oid, serial, data in records:
+        view.store(oid, serial, data, "", meta)
+    view.tpc_vote(meta)
+    tid: bytes = view.tpc_finish(meta)
+    return tid
+
+
+def _fill(system: System, count: int) -> list[bytes]:
+    """Store `count` new objects; their oids."""
+    rng = random.Random(count)
+    storage = system.storage()
+    view = session(storage)
+    oids = [view.new_oid() for _ in range(count)]
+    for start in range(0, count, _BATCH):
+        commit(view, [(oid, z64, record(rng)) for oid in oids[start : start + _BATCH]])
+    storage.close()
+    rng.shuffle(oids)
+    return oids
+
+
+def import_and_iterate(system: System, sizes: Sizes, source: Path) -> Results:
+    """copyTransactionsFrom a Data.fs into the empty database, then iterate over all of it."""
+
+    def copy() -> tuple[int, float]:
+        storage = system.storage()
+        original = Source(source, sizes.imported, Limit(sizes.seconds))
+        begin = time.perf_counter()
+        storage.copyTransactionsFrom(original)
+        elapsed = time.perf_counter() - begin
+        original.close()
+        storage.close()
+        return original.copied, elapsed
+
+    def iterate() -> tuple[int, float, bool]:
+        storage = system.storage()
+        limit, count = Limit(sizes.seconds), 0
+        begin = time.perf_counter()
+        for item in storage.iterator():
+            for state in item:
+                len(state.data)
+            count += 1
+            if limit.over():
+                break
+        elapsed = time.perf_counter() - begin
+        partial = limit.over()
+        storage.close()
+        return count, elapsed, partial
+
+    copied, elapsed = clients.run(copy, sizes.seconds_max)
+    yield Figure("import_per_s", copied / elapsed, copied < sizes.imported)
+    count, elapsed, partial = clients.run(iterate, sizes.seconds_max)
+    if not partial and count != copied:
+        raise ClientFailed(f"{copied} transactions were imported, iteration gave {count}")
+    yield Figure("iteration_per_s", count / elapsed, partial)
+
+
+def cold_load(system: System, sizes: Sizes, source: Path) -> Results:
+    """The time of one load by one thread, each of another object, nothing in the cache."""
+    oids = clients.run(lambda: _fill(system, sizes.loads), sizes.seconds_max)
+
+    def load() -> list[float]:
+        storage = system.storage()
+        view, limit = session(storage), Limit(sizes.seconds)
+        samples = _timed(limit, view.load, oids)
+        storage.close()
+        return samples
+
+    samples = clients.run(load, sizes.seconds_max)
+    yield from _percentiles("cold_load", samples, sizes.loads)
+
+
+def loads(system: System, sizes: Sizes, source: Path) -> Results:
+    """Loads per second of one client process with 1 thread and with many, nothing in the cache."""
+    oids = clients.run(lambda: _fill(system, sizes.objects), sizes.seconds_max)
+
+    def load(threads: int, wanted: list[bytes]) -> tuple[int, float]:
+        storage = system.storage()
+        limit = Limit(sizes.seconds)
+        barrier = threading.Barrier(threads + 1, timeout=sizes.seconds)
+
+        def work(index: int) -> int:
+            view, count = session(storage), 0
+            barrier.wait()
+            for oid in wanted[index::threads]:
+                if limit.over():
+                    break
+                view.load(oid)
+                count += 1
+            return count
+
+        with ThreadPoolExecutor(threads) as pool:
+            futures = [pool.submit(work, index) for index in range(threads)]
+            barrier.wait()
+            begin = time.perf_counter()
+            count = sum(future.result() for future in futures)
+            elapsed = time.perf_counter() - begin
+        storage.close()
+        return count, elapsed
+
+    few = oids[: sizes.loads]
+    count, elapsed = clients.run(lambda: load(1, few), sizes.seconds_max)
+    yield Figure("loads_1", count / elapsed, count < len(few))
+    count, elapsed = clients.run(lambda: load(sizes.threads, oids), sizes.seconds_max)
+    yield Figure("loads_many", count / elapsed, count < len(oids))
+
+
+def prefetch(system: System, sizes: Sizes, source: Path) -> Results:
+    """Prefetch many objects and load each: until the application has them all."""
+    oids = clients.run(lambda: _fill(system, sizes.prefetched), sizes.seconds_max)
+
+    def fetch() -> float:
+        storage = system.storage()
+        view = session(storage)
+        begin = time.perf_counter()
+        view.prefetch(oids)
+        for oid in oids:
+            view.load(oid)
+        elapsed = time.perf_counter() - begin
+        storage.close()
+        return elapsed
+
+    yield Figure("prefetch_ms", clients.run(fetch, sizes.seconds_max) * 1e3)
+
+
+def commits(system: System, sizes: Sizes, source: Path) -> Results:
+    """The time of committing a new revision of one object, one client, from begin to finish."""
+
+    def work() -> list[float]:
+        storage = system.storage()
+        view, rng = session(storage), random.Random(1)
+        oid, serial = view.new_oid(), z64
+
+        def once(_number: int) -> None:
+            nonlocal serial
+            serial = commit(view, [(oid, serial, record(rng))])
+
+        once(0)
+        samples = _timed(Limit(sizes.seconds), once, range(sizes.commits))
+        storage.close()
+        return samples
+
+    yield from _percentiles("commit", clients.run(work, sizes.seconds_max), sizes.commits)
+
+
+def disjoint(system: System, sizes: Sizes, source: Path) -> Results:
+    """Commits per second of several client processes, each writing an object of its own."""
+
+    def work(index: int, ready: Ready) -> float:
+        storage = system.storage()
+        view, rng, count = session(storage), random.Random(index), 0
+        oid, serial = view.new_oid(), z64
+        serial = commit(view, [(oid, serial, record(rng))])
+        ready()
+        begin, limit = time.perf_counter(), Limit(sizes.commit_seconds)
+        while not limit.over():
+            serial = commit(view, [(oid, serial, record(rng))])
+            count += 1
+        elapsed = time.perf_counter() - begin
+        storage.close()
+        return count / elapsed
+
+    yield Figure("disjoint_1", sum(clients.run_many(1, work, sizes.seconds_max)))
+    _need_processes(system)
+    yield Figure("disjoint_many", sum(clients.run_many(sizes.clients, work, sizes.seconds_max)))
+
+
+def counter(system: System, sizes: Sizes, source: Path) -> Results:
+    """Commits per second of several client processes adding 1 to one BTrees.Length.
+
+    What conflict resolution leaves unresolved is retried, as an application would. The counter
+    must hold the number of commits in the end: a lost or doubled increment is an error.
+    """
+
+    def prepare() -> None:
+        with _root(system) as root:
+            root["bench counter"] = Length()
+
+    def value() -> int:
+        with _root(system) as root:
+            return int(root["bench counter"]())
+
+    def work(index: int, ready: Ready) -> tuple[int, float]:
+        database = DB(system.storage())
+        connection, count = database.open(), 0
+        length = connection.root()["bench counter"]
+        length()
+        ready()
+        begin, limit = time.perf_counter(), Limit(sizes.commit_seconds)
+        while not limit.over():
+            _increment(length)
+            count += 1
+        elapsed = time.perf_counter() - begin
+        connection.close()
+        database.close()
+        return count, elapsed
+
+    clients.run(prepare, sizes.seconds_max)
+    expected = 0
+    for name, processes in (("counter_1", 1), ("counter_many", sizes.clients)):
+        if processes > 1:
+            _need_processes(system)
+        results = clients.run_many(processes, work, sizes.seconds_max)
+        expected += sum(count for count, _ in results)
+        found = clients.run(value, sizes.seconds_max)
+        if found != expected:
+            raise ClientFailed(f"{expected} increments were committed, the counter says {found}")
+        yield Figure(name, sum(count / elapsed for count, elapsed in results))
+
+
+def big_transaction(system: System, sizes: Sizes, source: Path) -> Results:
+    """One transaction of many objects of 1 KiB, and what memory it takes in each process."""
+
+    def work() -> tuple[int, float, dict[str, float]]:
+        storage = system.storage()
+        view, rng, meta = session(storage), random.Random(2), TransactionMetaData()
+        memory, count = PeakMemory({"client": os.getpid()} | system.pids()), 0
+        limit = Limit(sizes.seconds)
+        begin = time.perf_counter()
+        view.tpc_begin(meta)
+        while count < sizes.stored and not limit.over():
+            view.store(view.new_oid(), z64, record(rng, 1024), "", meta)
+            count += 1
+        view.tpc_vote(meta)
+        view.tpc_finish(meta)
+        elapsed = time.perf_counter() - begin
+        rise = memory.rise()
+        storage.close()
+        return count, elapsed, rise
+
+    count, elapsed, rise = clients.run(work, sizes.seconds_max)
+    partial = count < sizes.stored
+    yield Figure("big_transaction_mb_s", count * 1024 / elapsed / _MB, partial)
+    yield from _memory("big_transaction", rise, partial)
+
+
+def big_object(system: System, sizes: Sizes, source: Path) -> Results:
+    """Write one very large object, and read it back in another client."""
+    size = sizes.big_mb * _MB
+    data = record(random.Random(3), 2 * _MB) * (size // (2 * _MB))
+
+    def write() -> tuple[bytes, float, dict[str, float]]:
+        storage = system.storage()
+        view, memory = session(storage), PeakMemory({"client": os.getpid()} | system.pids())
+        oid = view.new_oid()
+        begin = time.perf_counter()
+        commit(view, [(oid, z64, data)])
+        elapsed = time.perf_counter() - begin
+        rise = memory.rise()
+        storage.close()
+        return oid, elapsed, rise
+
+    def read(oid: bytes) -> tuple[float, dict[str, float]]:
+        storage = system.storage()
+        view, memory = session(storage), PeakMemory({"client": os.getpid()} | system.pids())
+        begin = time.perf_counter()
+        found, _ = view.load(oid)
+        elapsed = time.perf_counter() - begin
+        rise = memory.rise()
+        if found != data:
+            raise ClientFailed(f"{len(data)} bytes were written, {len(found)} others were read")
+        storage.close()
+        return elapsed, rise
+
+    oid, elapsed, written = clients.run(write, sizes.seconds_max)
+    yield Figure("big_object_write_mb_s", len(data) / elapsed / _MB)
+    yield from _memory("big_object_write", written)
+    elapsed, rise = clients.run(lambda: read(oid), sizes.seconds_max)
+    yield Figure("big_object_read_mb_s", len(data) / elapsed / _MB)
+    yield from _memory("big_object_read", rise)
+
+
+def _timed(limit: Limit, function: Callable[[T], object], items: Iterable[T]) -> list[float]:
+    """The µs of `function` on each of `items`, until the limit is over."""
+    samples = []
+    for item in items:
+        begin = time.perf_counter_ns()
+        function(item)
+        samples.append((time.perf_counter_ns() - begin) / 1e3)
+        if limit.over():
+            break
+    return samples
+
+
+def _percentiles(name: str, samples: list[float], wanted: int) -> Results:
+    slowest = sorted(samples)[int(len(samples) * 0.99)]
+    yield Figure(f"{name}_p50", statistics.median(samples), len(samples) < wanted)
+    yield Figure(f"{name}_p99", slowest, len(samples) < wanted)
+
+
+def _memory(prefix: str, rise: dict[str, float], partial: bool = False) -> Results:
+    servers = [value for name, value in rise.items() if name != "client"]
+    yield Memory(prefix, rise, partial)
+    yield Figure(f"{prefix}_client_mb", rise["client"], partial)
+    if servers:
+        yield Figure(f"{prefix}_server_mb", max(servers), partial)
+
+
+def _need_processes(system: System) -> None:
+    if system.one_process:
+        raise NotApplicable(f"only one process can open a {system.title}")
+
+
+@contextmanager
+def _root(system: System) -> Iterator[Any]:
+    """The root object of the database, whose changes are committed at the end."""
+    database = DB(system.storage())
+    with database.transaction() as connection:
+        yield connection.root()
+    database.close()
+
+
+def _increment(length: Length) -> None:
+    """Add 1 to `length` in a transaction of its own, however many conflicts that takes."""
+    for _ in range(_RETRIES_MAX):
+        transaction.begin()
+        try:
+            length.change(1)
+            transaction.commit()
+            return
+        except ConflictError:
+            transaction.abort()
+    raise ClientFailed(f"one increment met {_RETRIES_MAX} conflicts in a row")
+
+
+WORKLOADS: dict[str, Workload] = {
+    "import": import_and_iterate,  # first: it needs an empty database
+    "cold_load": cold_load,
+    "loads": loads,
+    "prefetch": prefetch,
+    "commit": commits,
+    "disjoint": disjoint,
+    "counter": counter,
+    "big_transaction": big_transaction,
+    "big_object": big_object,
+}
