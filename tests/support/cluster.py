@@ -1,0 +1,84 @@
+"""A cluster of real processes for tests and benchmarks: own folder, free ports, own MariaDB."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from neo.simple import Cluster as SimpleCluster
+from tests.support import mariadb
+
+#: Room for the biggest object that tests store.
+_MARIADB_OPTIONS = ("--max-allowed-packet=1G",)
+
+
+class Cluster:
+    """``backend``: 'sqlite' or 'mariadb'. ``server``: a MariaDB server to use instead of an own one.
+
+    The object holds neither threads nor open storages, so that processes may be forked beside it.
+    """
+
+    def __init__(
+        self,
+        storages: int = 2,
+        backend: str = "sqlite",
+        partitions: int = 12,
+        folder: Path | None = None,
+        server: mariadb.Server | None = None,
+        **options: Any,
+    ) -> None:
+        self._stack = contextlib.ExitStack()
+        self._shape = {"storages": storages, "partitions": partitions, **options}
+        self._backend = backend
+        self._folder = folder
+        self.server = server
+        self.simple: SimpleCluster
+
+    def __enter__(self) -> Cluster:
+        with contextlib.ExitStack() as stack:
+            folder = self._folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            shape = dict(self._shape)
+            if self._backend == "mariadb":
+                if self.server is None:
+                    self.server = stack.enter_context(mariadb.running_server(*_MARIADB_OPTIONS))
+                shape |= {"adapter": "MySQL", "database": self._databases()}
+            self.simple = SimpleCluster(folder, **shape)
+            stack.enter_context(self.simple)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+
+    def _databases(self) -> str:
+        """The template of the storages' database strings; the databases are created."""
+        assert self.server is not None
+        first = self.server.create_database()
+        user, _, rest = first.partition("@")
+        name = rest.partition("/")[0]
+        for number in range(1, self._shape["storages"] + 1):
+            self.server.query(f"CREATE DATABASE `{name}_{number}`")
+        return f"{user}@{name}_{{n}}{self.server.socket}"
+
+    # -- use -------------------------------------------------------------------------------------
+
+    @property
+    def uri(self) -> str:
+        return self.simple.uri
+
+    def storage(self, **options: Any) -> Any:
+        """A new client: :class:`neo.client.Storage`."""
+        from neo.client import Storage
+
+        return Storage(self.simple.masters, self.simple.name, **options)
+
+    def pids(self) -> dict[str, int]:
+        return {name: process.pid for name, process in self.simple.processes.items()}

@@ -1,0 +1,207 @@
+"""An own MariaDB server for tests and benchmarks: a temporary folder, a socket, never the system's.
+
+In a test, import the fixture into a ``conftest.py``::
+
+    from tests.support.mariadb import mariadb_server  # noqa: F401
+
+and in a script::
+
+    with running_server() as server:
+        database = server.create_database()   # "root@neo1/tmp/.../mysqld.sock"
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+#: Seconds in which a server starts or stops on a busy machine.
+DEADLINE = 120
+
+_OPTIONS = (
+    "--innodb-buffer-pool-size=64M",
+    "--innodb-log-file-size=32M",
+    "--innodb-log-buffer-size=16M",
+    "--key-buffer-size=1M",
+    "--aria-pagecache-buffer-size=1M",
+    "--max-connections=50",
+    "--performance-schema=OFF",
+    "--skip-log-bin",
+    "--skip-name-resolve",
+)
+
+
+def _program(*names: str) -> str:
+    for name in names:
+        found = shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin")
+        if found:
+            return found
+    raise RuntimeError(f"{names[0]} is not installed: apt-get install mariadb-server")
+
+
+def free_port() -> int:
+    """A TCP port of the loopback interface that nobody uses now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class Server:
+    """A server on its own data directory; ``options`` are added to the command line."""
+
+    def __init__(self, directory: str | Path, *options: str, tcp: bool = False) -> None:
+        self.directory = Path(directory)
+        self.data = self.directory / "data"
+        self.socket = str(self.directory / "mysqld.sock")
+        self.port = free_port() if tcp else None
+        self.options = list(options)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._numbers = count(1)
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, "not running"
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def install(self) -> None:
+        """Create the system tables; takes some seconds."""
+        subprocess.run(
+            [
+                _program("mariadb-install-db", "mysql_install_db"),
+                "--no-defaults",
+                f"--datadir={self.data}",
+                f"--user={pwd.getpwuid(os.getuid()).pw_name}",
+                "--auth-root-authentication-method=normal",
+                "--skip-test-db",
+                "--innodb-log-file-size=32M",
+            ],
+            check=True,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=DEADLINE,
+        )
+
+    def start(self, *options: str) -> None:
+        """Start and wait until it accepts connections. ``options`` are for this run only."""
+        assert not self.running, "already running"
+        network = (
+            ["--skip-networking"]
+            if self.port is None
+            else [f"--port={self.port}", "--bind-address=127.0.0.1"]
+        )
+        with open(self.directory / "error.log", "ab") as log:
+            self._process = subprocess.Popen(
+                [
+                    _program("mariadbd", "mysqld"),
+                    "--no-defaults",
+                    f"--user={pwd.getpwuid(os.getuid()).pw_name}",
+                    f"--datadir={self.data}",
+                    f"--socket={self.socket}",
+                    f"--pid-file={self.directory / 'pid'}",
+                    f"--tmpdir={self.directory}",
+                    *network,
+                    *_OPTIONS,
+                    *self.options,
+                    *options,
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        deadline = time.monotonic() + DEADLINE
+        while not self._accepts():
+            if not self.running or time.monotonic() > deadline:
+                self.stop()
+                raise RuntimeError(
+                    "MariaDB did not start:\n" + (self.directory / "error.log").read_text()[-4000:]
+                )
+            time.sleep(0.02)
+
+    def _accepts(self) -> bool:
+        if not self.running:
+            return False
+        with socket.socket(socket.AF_UNIX) as probe:
+            return probe.connect_ex(self.socket) == 0
+
+    def stop(self) -> None:
+        """Shut down cleanly; SIGKILL after the deadline."""
+        if self._process is None:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(DEADLINE)
+        except subprocess.TimeoutExpired:
+            self.kill()
+        self._process = None
+
+    def kill(self) -> None:
+        """SIGKILL, as a crash of the server."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def pause(self) -> None:
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        os.kill(self.pid, signal.SIGCONT)
+
+    def query(self, *statements: str) -> list[tuple[object, ...]]:
+        """Run statements as root; returns the rows of the last one."""
+        import MySQLdb
+
+        connection = MySQLdb.connect(user="root", unix_socket=self.socket, autocommit=True)
+        try:
+            with connection.cursor() as cursor:
+                for statement in statements:
+                    cursor.execute(statement)
+                return list(cursor.fetchall())
+        finally:
+            connection.close()
+
+    def create_database(self, name: str | None = None) -> str:
+        """Create an empty database; returns the string that NEO's configuration takes."""
+        if name is None:
+            name = f"neo{next(self._numbers)}"
+        self.query(f"DROP DATABASE IF EXISTS {name}", f"CREATE DATABASE {name}")
+        return f"root@{name}{self.socket}"
+
+
+@contextmanager
+def running_server(*options: str, tcp: bool = False) -> Iterator[Server]:
+    """A server in a temporary folder, stopped and removed at the end."""
+    # Not below a long temporary path: the path of a socket is at most 107 bytes.
+    directory = tempfile.mkdtemp(prefix="neo-mariadb-", dir="/tmp")
+    server = Server(directory, *options, tcp=tcp)
+    try:
+        server.install()
+        server.start()
+        yield server
+    finally:
+        server.stop()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def mariadb_server() -> Iterator[Server]:
+    """One server for the whole run; each test creates its own databases in it."""
+    with running_server() as server:
+        yield server

@@ -1,0 +1,356 @@
+"""AdminCore: messages in, messages out. The master and neoctl are played by the test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from neo.admin.core import NOT_CONNECTED, AdminCore
+from neo.node.bootstrap import RETRY_SECONDS
+from neo.node.core import STRANGER_SECONDS
+from neo.protocol.enums import CellState, ClusterState, ErrorCode, NodeState, NodeType
+from neo.protocol.ids import ZERO_TID, nid_namespace
+from neo.protocol.packets import (
+    AcceptIdentification,
+    AddPendingNodes,
+    Address,
+    AnswerClusterState,
+    AnswerLastIDs,
+    AnswerLastTransaction,
+    AnswerMonitorInformation,
+    AnswerPartitionList,
+    AnswerPrimary,
+    AnswerRecovery,
+    AnswerTweakPartitionTable,
+    AskClusterState,
+    AskLastIDs,
+    AskLastTransaction,
+    AskMonitorInformation,
+    AskNodeList,
+    AskPartitionList,
+    AskPrimary,
+    AskRecovery,
+    CheckReplicas,
+    Error,
+    FlushLog,
+    Message,
+    NotifyClusterInformation,
+    NotifyNodeInformation,
+    NotifyPartitionChanges,
+    NotPrimaryMaster,
+    Ping,
+    Repair,
+    RequestIdentification,
+    SendPartitionTable,
+    SetClusterState,
+    SetNodeState,
+    SetNumReplicas,
+    Truncate,
+    TweakPartitionTable,
+)
+from neo.topology.masters import MasterCandidates
+from tests.support.remote import FakeShell, Remote, error_of
+
+MASTER: Address = ("127.0.0.1", 2001)
+SECOND: Address = ("127.0.0.1", 2002)
+ADMIN: Address = ("127.0.0.1", 2003)
+M1 = nid_namespace(NodeType.MASTER) + 1
+A1 = nid_namespace(NodeType.ADMIN) + 1
+UP = CellState.UP_TO_DATE
+NODES = [
+    (NodeType.ADMIN, ADMIN, A1, NodeState.RUNNING, 5.0),
+    (NodeType.MASTER, MASTER, M1, NodeState.RUNNING, None),
+    (NodeType.STORAGE, ("127.0.0.1", 2101), 1, NodeState.RUNNING, 6.0),
+    (NodeType.STORAGE, ("127.0.0.1", 2102), 2, NodeState.RUNNING, 7.0),
+]
+TABLE = [[(1, UP)], [(2, UP)], [(1, UP)], [(2, UP)]]
+COMMANDS = [
+    AddPendingNodes([2]),
+    CheckReplicas({0: None}, ZERO_TID, None),
+    Repair([1], True),
+    SetClusterState(ClusterState.VERIFYING),
+    SetNodeState(1, NodeState.DOWN),
+    SetNumReplicas(1),
+    Truncate(ZERO_TID),
+]
+
+
+class World:
+    def __init__(self) -> None:
+        self.shell = FakeShell()
+        self.remembered: list[list[Address]] = []
+        self.core = AdminCore(
+            self.shell, "test", MasterCandidates([MASTER]), ADMIN, self.remembered.append
+        )
+        self.shell.core = self.core
+        self.core.start()
+        self.core.flush()
+
+    @property
+    def master(self) -> Remote:
+        """Whoever was dialed last."""
+        return self.shell.dialed[-1]
+
+    def accept(self, state: ClusterState | None = ClusterState.RUNNING) -> Remote:
+        """The master lets the admin node in, and tells all it knows."""
+        master = self.master
+        question = master.take(RequestIdentification)
+        master.answer(question, AcceptIdentification(NodeType.MASTER, M1, A1))
+        master.send(NotifyNodeInformation(10.0, NODES))
+        master.send(SendPartitionTable(1, 0, TABLE))
+        master.answer(master.take(AskClusterState), AnswerClusterState(state))
+        return master
+
+    def ctl(self) -> Remote:
+        return Remote.connect(self.core)
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    world = World()
+    yield world
+    assert world.shell.exit_code is None, "the admin node gave up"
+
+
+def test_introduces_itself_with_its_address_and_the_backups_it_watches(world: World) -> None:
+    assert world.master.peer.address == MASTER
+    assert world.master.take(RequestIdentification) == RequestIdentification(
+        NodeType.ADMIN, None, ADMIN, "test", None, {"backup": []}
+    )
+
+
+def test_mirror_answers_without_asking_the_master(world: World) -> None:
+    master = world.accept()
+    ctl = world.ctl()
+    assert ctl.ask(AskPrimary()).result() == AnswerPrimary(M1)
+    assert ctl.ask(AskClusterState()).result() == AnswerClusterState(ClusterState.RUNNING)
+    assert ctl.ask(AskNodeList(None)).result().node_list == NODES
+    assert ctl.ask(AskNodeList(NodeType.STORAGE)).result().node_list == NODES[2:]
+    assert ctl.ask(AskPartitionList(0, 0, None)).result() == AnswerPartitionList(1, 0, TABLE)
+    assert master.names() == []
+
+
+def test_partition_list_is_cut_to_the_range(world: World) -> None:
+    world.accept()
+    ctl = world.ctl()
+    assert ctl.ask(AskPartitionList(1, 3, None)).result().row_list == TABLE[1:3]
+    assert ctl.ask(AskPartitionList(2, 0, None)).result().row_list == TABLE[2:]
+
+
+@pytest.mark.parametrize(("first", "last"), [(0, 5), (3, 2), (-1, 2), (5, 0)])
+def test_partition_range_outside_the_table_is_denied(world: World, first: int, last: int) -> None:
+    world.accept()
+    ctl = world.ctl()
+    error = error_of(ctl.ask(AskPartitionList(first, last, None)))
+    assert error.code is ErrorCode.DENIED
+    assert "4 partitions" in error.message
+    assert not ctl.closed
+
+
+def test_mirror_follows_the_notifications(world: World) -> None:
+    master = world.accept()
+    master.send(NotifyPartitionChanges(2, 1, [(0, 2, CellState.OUT_OF_DATE)]))
+    master.send(NotifyClusterInformation(ClusterState.STOPPING))
+    down = (NodeType.STORAGE, ("127.0.0.1", 2102), 2, NodeState.DOWN, 7.0)
+    master.send(NotifyNodeInformation(11.0, [down]))
+    ctl = world.ctl()
+    table = ctl.ask(AskPartitionList(0, 1, None)).result()
+    assert table == AnswerPartitionList(2, 1, [[(1, UP), (2, CellState.OUT_OF_DATE)]])
+    assert ctl.ask(AskClusterState()).result().state is ClusterState.STOPPING
+    assert down in ctl.ask(AskNodeList(None)).result().node_list
+
+
+def test_notified_state_wins_over_an_answer_that_was_under_way(world: World) -> None:
+    master = world.master
+    master.answer(master.take(RequestIdentification), AcceptIdentification(NodeType.MASTER, M1, A1))
+    master.send(NotifyClusterInformation(ClusterState.RUNNING))
+    master.answer(master.take(AskClusterState), AnswerClusterState(ClusterState.VERIFYING))
+    assert world.core.state is ClusterState.RUNNING
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: type(command).__name__)
+def test_commands_go_to_the_master_and_its_words_come_back(world: World, command: Message) -> None:
+    master = world.accept()
+    # Ids of the two connections must not be the same by chance.
+    ctl = world.ctl()
+    for _ in range(3):
+        ctl.ask(AskPrimary())
+    future = ctl.ask(command)
+    assert not future.done
+    master.answer(master.take(type(command)), Error(ErrorCode.ACK.value, "as you wish"))
+    assert future.result() == Error(0, "as you wish")
+
+
+@pytest.mark.parametrize(
+    ("question", "answer"),
+    [
+        (AskRecovery(), AnswerRecovery(3, None, ZERO_TID)),
+        (AskLastIDs(), AnswerLastIDs(ZERO_TID, ZERO_TID)),
+        (AskLastTransaction(), AnswerLastTransaction(ZERO_TID)),
+        (TweakPartitionTable(True, [1]), AnswerTweakPartitionTable(True, TABLE)),
+    ],
+    ids=lambda message: type(message).__name__,
+)
+def test_questions_to_the_master_come_back_answered(
+    world: World, question: Message, answer: Message
+) -> None:
+    master = world.accept()
+    future = world.ctl().ask(question)
+    master.answer(master.take(type(question)), answer)
+    assert future.result() == answer
+
+
+def test_refusal_of_the_master_is_copied_and_keeps_the_connection(world: World) -> None:
+    master = world.accept()
+    ctl = world.ctl()
+    future = ctl.ask(SetNodeState(9, NodeState.DOWN))
+    master.answer(master.take(SetNodeState), Error(ErrorCode.DENIED.value, "unknown node"))
+    error = error_of(future)
+    assert (error.code, error.message) == (ErrorCode.DENIED, "unknown node")
+    assert not ctl.closed
+
+
+def test_answers_find_the_asker_whatever_their_order(world: World) -> None:
+    master = world.accept()
+    first, second = world.ctl(), world.ctl()
+    slow, quick = first.ask(SetNumReplicas(1)), second.ask(Truncate(ZERO_TID))
+    master.answer(master.take(Truncate), Error(0, "second"))
+    master.answer(master.take(SetNumReplicas), Error(0, "first"))
+    assert (slow.result().message, quick.result().message) == ("first", "second")
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        AskPrimary(),
+        AskNodeList(None),
+        AskPartitionList(0, 0, None),
+        AskClusterState(),
+        AskMonitorInformation(),
+        AskLastIDs(),
+        SetNumReplicas(1),
+    ],
+    ids=lambda message: type(message).__name__,
+)
+def test_without_primary_every_question_is_refused_and_the_asker_sent_away(
+    world: World, question: Message
+) -> None:
+    ctl = world.ctl()
+    error = error_of(ctl.ask(question))
+    assert (error.code, error.message) == (ErrorCode.NOT_READY, NOT_CONNECTED)
+    assert ctl.closed
+
+
+def test_master_lost_while_it_was_asked_refuses_and_closes(world: World) -> None:
+    master = world.accept()
+    ctl = world.ctl()
+    future = ctl.ask(Truncate(ZERO_TID))
+    master.lose()
+    error = error_of(future)
+    assert (error.code, error.message) == (ErrorCode.NOT_READY, NOT_CONNECTED)
+    assert ctl.closed
+
+
+def test_answer_for_an_asker_that_left_is_dropped(world: World) -> None:
+    master = world.accept()
+    ctl = world.ctl()
+    ctl.ask(SetNumReplicas(1))
+    ctl.lose()
+    master.answer(master.take(SetNumReplicas), Error(0, ""))
+    assert world.ctl().ask(AskPrimary()).result() == AnswerPrimary(M1)
+
+
+def test_reconnects_with_its_id_and_a_fresh_mirror(world: World) -> None:
+    world.accept().lose()
+    master = world.master
+    assert master is not world.shell.dialed[0]
+    assert master.take(RequestIdentification).nid == A1
+    question = AskNodeList(None)
+    assert error_of(world.ctl().ask(question)).code is ErrorCode.NOT_READY
+    master.received.append(RequestIdentification(NodeType.ADMIN, A1, ADMIN, "test", None, {}))
+    master.ids[id(master.received[-1])] = 0
+    master.answer(master.take(RequestIdentification), AcceptIdentification(NodeType.MASTER, M1, A1))
+    master.send(NotifyNodeInformation(1.0, NODES[:2]))
+    assert world.ctl().ask(question).result().node_list == NODES[:2]
+    assert world.core.partitions.ptid is None
+
+
+def test_keeps_trying_while_no_master_answers(world: World) -> None:
+    for attempt in range(1, 6):
+        assert len(world.shell.dialed) == attempt
+        world.master.lose("connection refused")
+        world.shell.advance(RETRY_SECONDS)
+    assert world.accept() is world.master
+
+
+def test_secondary_master_points_to_the_primary_and_is_remembered(world: World) -> None:
+    world.master.send(NotPrimaryMaster(1, [MASTER, SECOND]))
+    assert world.master.peer.address == SECOND
+    world.accept()
+    third = ("127.0.0.1", 2009)
+    rows = [(NodeType.MASTER, third, None, NodeState.DOWN, None)]
+    world.master.send(NotifyNodeInformation(12.0, rows))
+    assert world.remembered == [[MASTER, SECOND, third]]
+
+
+def test_partition_outside_the_table_is_the_fault_of_the_master(world: World) -> None:
+    master = world.accept()
+    master.send(NotifyPartitionChanges(2, 0, [(4, 1, UP)]))
+    assert master.closed
+    assert "4 rows" in master.complaint
+    assert world.master is not master
+
+
+def test_flush_log_reopens_our_log_and_goes_on_to_the_master(world: World) -> None:
+    master = world.accept()
+    world.ctl().send(FlushLog())
+    assert world.shell.logs_reopened == 1
+    assert master.names() == ["FlushLog"]
+    master.send(FlushLog())
+    assert world.shell.logs_reopened == 2
+    assert master.names() == []
+
+
+def test_neoctl_may_stay_without_identifying_itself(world: World) -> None:
+    world.accept()
+    ctl = world.ctl()
+    world.shell.advance(STRANGER_SECONDS * 3)
+    assert not ctl.closed
+    ctl.ask(Ping()).result()
+
+
+def test_message_that_is_not_for_an_admin_node_closes_that_connection_only(world: World) -> None:
+    world.accept()
+    good, bad = world.ctl(), world.ctl()
+    bad.send(NotifyClusterInformation(ClusterState.RUNNING))
+    assert "unexpected NotifyClusterInformation" in bad.complaint
+    assert bad.closed
+    assert good.ask(AskPrimary()).result() == AnswerPrimary(M1)
+
+
+def test_health_asks_the_master_for_the_last_transaction(world: World) -> None:
+    master = world.accept()
+    future = world.ctl().ask(AskMonitorInformation())
+    tid = bytes.fromhex("040d24252187ba31")
+    master.answer(master.take(AskLastTransaction), AnswerLastTransaction(tid))
+    text = "RUNNING; UP_TO_DATE=4; ltid=040d24252187ba31 (2026-11-20 10:45:07.858637)"
+    assert future.result() == AnswerMonitorInformation([], [], text)
+
+
+def test_health_names_this_cluster_nil_where_it_is_unwell(world: World) -> None:
+    master = world.accept()
+    ctl = world.ctl()
+
+    def health() -> AnswerMonitorInformation:
+        future = ctl.ask(AskMonitorInformation())
+        master.answer(master.take(AskLastTransaction), AnswerLastTransaction(ZERO_TID))
+        return future.result()  # type: ignore[no-any-return]
+
+    master.send(NotifyPartitionChanges(2, 1, [(0, 2, CellState.CORRUPTED)]))
+    assert health()[:2] == ([None], [])
+    down = (NodeType.STORAGE, ("127.0.0.1", 2102), 2, NodeState.DOWN, 7.0)
+    master.send(NotifyNodeInformation(11.0, [down]))
+    answer = health()
+    assert answer[:2] == ([], [None])
+    assert answer.summary.startswith("RUNNING; UP_TO_DATE=4, CORRUPTED=1; DOWN=1; ltid=0000")

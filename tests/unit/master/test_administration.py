@@ -1,0 +1,201 @@
+"""What operators may ask, and what is refused (FACTS 6)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from neo.protocol.enums import ClusterState, ErrorCode, NodeState, NodeType
+from neo.protocol.ids import parse_nid
+from neo.protocol.packets import (
+    AddPendingNodes,
+    AskClusterState,
+    AskLastIDs,
+    AskLastTransaction,
+    AskRecovery,
+    CheckReplicas,
+    FlushLog,
+    Message,
+    NotifyNodeInformation,
+    NotifyPartitionChanges,
+    NotifyReady,
+    NotifyRepair,
+    Repair,
+    SetClusterState,
+    SetNodeState,
+    SetNumReplicas,
+    StartOperation,
+    Truncate,
+    TweakPartitionTable,
+)
+from tests.support.remote import error_of
+from tests.unit.master.cluster import MasterWorld, tid
+
+DOWN, UNKNOWN, PENDING = NodeState.DOWN, NodeState.UNKNOWN, NodeState.PENDING
+
+
+def ack(world: MasterWorld, message: Message) -> Any:
+    return world.admin().ask(message).result()
+
+
+def refusal(world: MasterWorld, message: Message) -> str:
+    """The text of a refusal, which must have changed nothing and kept the connection."""
+    before = (
+        world.master.state,
+        world.master.partitions.ptid,
+        [n.row() for n in world.master.nodes],
+    )
+    error = error_of(world.admin().ask(message))
+    after = (
+        world.master.state,
+        world.master.partitions.ptid,
+        [n.row() for n in world.master.nodes],
+    )
+    assert error.code is ErrorCode.DENIED
+    assert before == after
+    assert not world.admin().closed
+    return error.message
+
+
+@pytest.mark.parametrize(
+    ("message", "text"),
+    [
+        (SetClusterState(ClusterState.RECOVERING), "Invalid state requested"),
+        (SetClusterState(ClusterState.VERIFYING), "Can not switch to this state"),
+        (SetClusterState(ClusterState.STARTING_BACKUP), "not configured to be a backup"),
+        (SetNodeState(9, DOWN), "unknown node"),
+        (SetNodeState(1, DOWN), "only readable copy"),
+        (SetNodeState(1, UNKNOWN), "must be stopped before removal"),
+        (SetNodeState(1, PENDING), "cannot be made PENDING"),
+        (SetNodeState(parse_nid("M1"), DOWN), "primary master cannot"),
+        (AddPendingNodes([7]), "unknown node"),
+        (SetNumReplicas(-1), "invalid number"),
+        (SetNumReplicas(10**6), "invalid number"),
+        (TweakPartitionTable(False, [7]), "unknown node"),
+        (TweakPartitionTable(False, [2]), "cannot replicate"),
+        (CheckReplicas({99: None}, tid(0), None), "no partition 99"),
+        (Repair([7], True), "unknown node"),
+        (Truncate(tid(2**40)), "nothing to delete"),
+    ],
+)
+def test_refused_while_running(message: Message, text: str) -> None:
+    world = MasterWorld()
+    world.running(2)
+    assert text in refusal(world, message)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        AddPendingNodes([1]),
+        SetNumReplicas(1),
+        TweakPartitionTable(True, []),
+        CheckReplicas({}, tid(0), None),
+        Truncate(tid(0)),
+    ],
+)
+def test_refused_while_recovering(message: Message) -> None:
+    world = MasterWorld()
+    world.storage(1)
+    assert "must be RUNNING" in refusal(world, message)
+
+
+def test_questions_about_the_cluster(world: MasterWorld) -> None:
+    world.running(1)
+    assert ack(world, AskClusterState()).state is ClusterState.RUNNING
+    assert ack(world, AskLastIDs()) == (bytes(8), bytes(8))
+    assert ack(world, AskLastTransaction()).tid == bytes(8)
+    assert ack(world, AskRecovery()).ptid == 1
+
+
+def test_add_starts_the_node_first_and_then_tells_all(world: MasterWorld) -> None:
+    """FACTS 6.4."""
+    world.running(1)
+    spare = world.join(NodeType.STORAGE, port=9102)
+    spare.received.clear()
+    assert ack(world, AddPendingNodes([2])).message == "Nodes added: S2"
+    assert spare.names() == ["StartOperation", "NotifyNodeInformation"]
+    assert ack(world, AddPendingNodes([2])).message == "No node added"
+
+
+def test_added_node_must_be_ready_before_transactions_begin(world: MasterWorld) -> None:
+    world.running(1)
+    spare = world.join(NodeType.STORAGE, port=9102)
+    ack(world, AddPendingNodes([2]))
+    assert world.master.starting == {2}
+    spare.take(StartOperation)
+    spare.send(NotifyReady())
+    assert world.master.ready == {1, 2}
+
+
+def test_number_of_replicas_is_an_empty_change_of_the_table(world: MasterWorld) -> None:
+    (storage,) = world.running(1)
+    ack(world, SetNumReplicas(1))
+    assert storage.take(NotifyPartitionChanges) == (2, 1, [])
+
+
+def test_tweak_of_a_balanced_table_changes_nothing(world: MasterWorld) -> None:
+    world.running(2)
+    answer = ack(world, TweakPartitionTable(True, []))
+    assert answer == (False, world.master.partitions.row_list())
+
+
+def test_kill_with_a_replica_disconnects_the_node() -> None:
+    """FACTS 6.3."""
+    world = MasterWorld(replicas=1)
+    first, second = world.running(2)
+    ack(world, SetNodeState(1, DOWN))
+    assert first.closed
+    assert first.take(NotifyNodeInformation).node_list[0][3] is DOWN
+    assert world.master.state is ClusterState.RUNNING
+    assert second.has(NotifyPartitionChanges)
+
+
+def test_drop_of_a_spare_node_tells_it_to_erase(world: MasterWorld) -> None:
+    world.running(1)
+    spare = world.join(NodeType.STORAGE, port=9102)
+    spare.received.clear()
+    assert ack(world, SetNodeState(2, UNKNOWN)).message == "node permanently removed"
+    assert spare.take(NotifyNodeInformation).node_list[0][2:4] == (2, UNKNOWN)
+    assert spare.closed
+    assert world.master.nodes.get(2) is None
+
+
+def test_drop_of_a_dead_replica_discards_its_cells() -> None:
+    world = MasterWorld(replicas=1)
+    first, _ = world.running(2)
+    first.lose()
+    ack(world, SetNodeState(1, UNKNOWN))
+    assert world.master.partitions.nodes() == {2}
+    assert world.master.nodes.get(1) is None
+
+
+def test_repair_is_passed_to_the_named_storages(world: MasterWorld) -> None:
+    first, second = world.running(2)
+    ack(world, Repair([2], True))
+    assert second.take(NotifyRepair).dry_run is True
+    assert not first.has(NotifyRepair)
+
+
+def test_flush_log_goes_to_everybody_else(world: MasterWorld) -> None:
+    (storage,) = world.running(1)
+    admin = world.admin()
+    admin.send(FlushLog())
+    assert storage.has(FlushLog) and not admin.has(FlushLog)
+    assert world.shell.logs_reopened == 1
+
+
+def test_stopping_tells_each_storage_that_it_is_down(world: MasterWorld) -> None:
+    """FACTS 5.7."""
+    (storage,) = world.running(1)
+    ack(world, SetClusterState(ClusterState.STOPPING))
+    row = storage.take(NotifyNodeInformation).node_list[0]
+    assert row[2:] == (1, DOWN, None)
+    assert storage.closed and world.shell.exit_code == 0
+
+
+def test_stopping_is_possible_during_recovery(world: MasterWorld) -> None:
+    world.storage(1)
+    ack(world, SetClusterState(ClusterState.STOPPING))
+    assert world.shell.exit_code == 0

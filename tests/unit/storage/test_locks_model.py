@@ -1,0 +1,65 @@
+"""Object locks under random schedules: see :mod:`tests.unit.storage.lock_cluster` for the oracle."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.unit.storage.lock_cluster import Cluster
+
+#: Far above what the worst schedules need: only a livelock gets there.
+STEPS_MAX = 20_000
+
+
+def run(cluster: Cluster, crashes: bool) -> None:
+    """Until everything is quiet; every transaction must have ended and left nothing behind."""
+    for number in range(STEPS_MAX):
+        if not cluster.step():
+            break
+        cluster.validate()
+        if number == 40:
+            for storage in cluster.storages:
+                storage.replicate()
+        if crashes and number == 60:
+            cluster.random.choice(cluster.clients).crash()
+        if number % 7 == 0:
+            storage = cluster.random.choice(cluster.storages)
+            storage.read(cluster.random.choice(list(cluster.cells)))
+    else:
+        raise AssertionError("livelock")
+    for client in cluster.clients:
+        assert not client.alive or not client.active, "a transaction waits for ever"
+    for storage in cluster.storages:
+        assert not storage.locks.shared()
+        assert not storage.voted and not storage.reads
+        assert not storage.data, "data that nothing refers to"
+        for oid, cells in cluster.cells.items():
+            if storage in cells:
+                assert storage.serials.get(oid) == cluster.master.serials.get(oid)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    storages=st.integers(1, 4),
+    objects=st.integers(1, 6),
+    clients=st.integers(2, 5),
+    late=st.booleans(),
+    crashes=st.booleans(),
+)
+def test_every_transaction_ends_and_no_update_is_lost(
+    seed: int, storages: int, objects: int, clients: int, late: bool, crashes: bool
+) -> None:
+    run(Cluster(seed, storages, objects, clients, late and storages > 1), crashes)
+
+
+def test_the_schedules_do_meet_deadlocks_conflicts_and_commits() -> None:
+    """The test above would prove nothing if its transactions never met."""
+    deadlocks = committed = aborted = 0
+    for seed in range(30):
+        cluster = Cluster(seed, storages=3, objects=3, clients=4, late=False)
+        run(cluster, crashes=False)
+        deadlocks += cluster.deadlocks
+        committed += sum(client.ended["committed"] for client in cluster.clients)
+        aborted += sum(client.ended["aborted"] for client in cluster.clients)
+    assert deadlocks > 30 and committed > 100 and aborted > 10, (deadlocks, committed, aborted)
