@@ -1,9 +1,6 @@
 -- Views for people who open the database with a shell: tids as UTC dates, ids as hexadecimal.
 -- The node itself never reads them.
 
--- The character set of the session stays in a view.
-SET NAMES utf8mb4;
-
 CREATE OR REPLACE VIEW show_pt AS SELECT
   `partition`,
   nid,
@@ -17,12 +14,12 @@ CREATE OR REPLACE VIEW show_pt AS SELECT
 
 CREATE OR REPLACE VIEW show_trans AS SELECT
   `partition`,
-  LOWER(LPAD(HEX(tid), 16, '0')) AS tid,
+  LOWER(LPAD(CONVERT(HEX(tid) USING ascii), 16, '0')) AS tid,
   CONCAT_WS(' ', CONCAT_WS('-', LPAD((tid >> 32) DIV 535680 + 1900, 4, '0'),
     LPAD((tid >> 32) DIV 44640 MOD 12 + 1, 2, '0'), LPAD((tid >> 32) DIV 1440 MOD 31 + 1, 2, '0')),
     CONCAT_WS(':', LPAD((tid >> 32) DIV 60 MOD 24, 2, '0'), LPAD((tid >> 32) MOD 60, 2, '0'),
     LPAD(TRUNCATE((tid & 4294967295) * 60 / 4294967296, 3), 6, '0'))) AS committed,
-  LOWER(LPAD(HEX(ttid), 16, '0')) AS ttid,
+  LOWER(LPAD(CONVERT(HEX(ttid) USING ascii), 16, '0')) AS ttid,
   CONCAT_WS(' ', CONCAT_WS('-', LPAD((ttid >> 32) DIV 535680 + 1900, 4, '0'),
     LPAD((ttid >> 32) DIV 44640 MOD 12 + 1, 2, '0'), LPAD((ttid >> 32) DIV 1440 MOD 31 + 1, 2, '0')),
     CONCAT_WS(':', LPAD((ttid >> 32) DIV 60 MOD 24, 2, '0'), LPAD((ttid >> 32) MOD 60, 2, '0'),
@@ -30,18 +27,18 @@ CREATE OR REPLACE VIEW show_trans AS SELECT
   LENGTH(oids) DIV 8 AS objects,
   CONVERT(user USING utf8mb4) AS user,
   CONVERT(description USING utf8mb4) AS description,
-  LOWER(HEX(oids)) AS oids,
-  LOWER(HEX(ext)) AS ext
+  LOWER(CONVERT(HEX(oids) USING ascii)) AS oids,
+  LOWER(CONVERT(HEX(ext) USING ascii)) AS ext
   FROM trans;
 
 CREATE OR REPLACE VIEW show_ttrans AS SELECT
   `partition`,
-  CASE WHEN tid IS NOT NULL THEN LOWER(LPAD(HEX(tid), 16, '0')) END AS tid,
+  CASE WHEN tid IS NOT NULL THEN LOWER(LPAD(CONVERT(HEX(tid) USING ascii), 16, '0')) END AS tid,
   CASE WHEN tid IS NOT NULL THEN CONCAT_WS(' ', CONCAT_WS('-', LPAD((tid >> 32) DIV 535680 + 1900, 4, '0'),
     LPAD((tid >> 32) DIV 44640 MOD 12 + 1, 2, '0'), LPAD((tid >> 32) DIV 1440 MOD 31 + 1, 2, '0')),
     CONCAT_WS(':', LPAD((tid >> 32) DIV 60 MOD 24, 2, '0'), LPAD((tid >> 32) MOD 60, 2, '0'),
     LPAD(TRUNCATE((tid & 4294967295) * 60 / 4294967296, 3), 6, '0'))) END AS committed,
-  LOWER(LPAD(HEX(ttid), 16, '0')) AS ttid,
+  LOWER(LPAD(CONVERT(HEX(ttid) USING ascii), 16, '0')) AS ttid,
   CONCAT_WS(' ', CONCAT_WS('-', LPAD((ttid >> 32) DIV 535680 + 1900, 4, '0'),
     LPAD((ttid >> 32) DIV 44640 MOD 12 + 1, 2, '0'), LPAD((ttid >> 32) DIV 1440 MOD 31 + 1, 2, '0')),
     CONCAT_WS(':', LPAD((ttid >> 32) DIV 60 MOD 24, 2, '0'), LPAD((ttid >> 32) MOD 60, 2, '0'),
@@ -49,24 +46,24 @@ CREATE OR REPLACE VIEW show_ttrans AS SELECT
   LENGTH(oids) DIV 8 AS objects,
   CONVERT(user USING utf8mb4) AS user,
   CONVERT(description USING utf8mb4) AS description,
-  LOWER(HEX(oids)) AS oids,
-  LOWER(HEX(ext)) AS ext
+  LOWER(CONVERT(HEX(oids) USING ascii)) AS oids,
+  LOWER(CONVERT(HEX(ext) USING ascii)) AS ext
   FROM ttrans;
 
 CREATE OR REPLACE VIEW show_obj AS SELECT
   `partition`,
-  LOWER(LPAD(HEX(oid), 16, '0')) AS oid,
-  LOWER(LPAD(HEX(tid), 16, '0')) AS tid,
+  LOWER(LPAD(CONVERT(HEX(oid) USING ascii), 16, '0')) AS oid,
+  LOWER(LPAD(CONVERT(HEX(tid) USING ascii), 16, '0')) AS tid,
   CONCAT_WS(' ', CONCAT_WS('-', LPAD((tid >> 32) DIV 535680 + 1900, 4, '0'),
     LPAD((tid >> 32) DIV 44640 MOD 12 + 1, 2, '0'), LPAD((tid >> 32) DIV 1440 MOD 31 + 1, 2, '0')),
     CONCAT_WS(':', LPAD((tid >> 32) DIV 60 MOD 24, 2, '0'), LPAD((tid >> 32) MOD 60, 2, '0'),
     LPAD(TRUNCATE((tid & 4294967295) * 60 / 4294967296, 3), 6, '0'))) AS committed,
-  CASE WHEN data_id IS NOT NULL THEN LOWER(LPAD(HEX(data_id), 16, '0')) END AS data_id,
-  LOWER(HEX(data.hash)) AS hash,
+  CASE WHEN data_id IS NOT NULL THEN LOWER(LPAD(CONVERT(HEX(data_id) USING ascii), 16, '0')) END AS data_id,
+  LOWER(CONVERT(HEX(data.hash) USING ascii)) AS hash,
   data.compression & 127 AS compression,
   CASE WHEN data.compression >= 128 THEN CAST(CONV(HEX(SUBSTR(data.value, 5, 4)), 16, 10) AS UNSIGNED)
     ELSE LENGTH(data.value) END AS size,
-  CASE WHEN value_tid IS NOT NULL THEN LOWER(LPAD(HEX(value_tid), 16, '0')) END AS value_tid,
+  CASE WHEN value_tid IS NOT NULL THEN LOWER(LPAD(CONVERT(HEX(value_tid) USING ascii), 16, '0')) END AS value_tid,
   CASE WHEN value_tid IS NOT NULL THEN CONCAT_WS(' ', CONCAT_WS('-', LPAD((value_tid >> 32) DIV 535680 + 1900, 4, '0'),
     LPAD((value_tid >> 32) DIV 44640 MOD 12 + 1, 2, '0'), LPAD((value_tid >> 32) DIV 1440 MOD 31 + 1, 2, '0')),
     CONCAT_WS(':', LPAD((value_tid >> 32) DIV 60 MOD 24, 2, '0'), LPAD((value_tid >> 32) MOD 60, 2, '0'),
@@ -75,18 +72,18 @@ CREATE OR REPLACE VIEW show_obj AS SELECT
 
 CREATE OR REPLACE VIEW show_tobj AS SELECT
   `partition`,
-  LOWER(LPAD(HEX(oid), 16, '0')) AS oid,
-  LOWER(LPAD(HEX(tid), 16, '0')) AS ttid,
+  LOWER(LPAD(CONVERT(HEX(oid) USING ascii), 16, '0')) AS oid,
+  LOWER(LPAD(CONVERT(HEX(tid) USING ascii), 16, '0')) AS ttid,
   CONCAT_WS(' ', CONCAT_WS('-', LPAD((tid >> 32) DIV 535680 + 1900, 4, '0'),
     LPAD((tid >> 32) DIV 44640 MOD 12 + 1, 2, '0'), LPAD((tid >> 32) DIV 1440 MOD 31 + 1, 2, '0')),
     CONCAT_WS(':', LPAD((tid >> 32) DIV 60 MOD 24, 2, '0'), LPAD((tid >> 32) MOD 60, 2, '0'),
     LPAD(TRUNCATE((tid & 4294967295) * 60 / 4294967296, 3), 6, '0'))) AS begun,
-  CASE WHEN data_id IS NOT NULL THEN LOWER(LPAD(HEX(data_id), 16, '0')) END AS data_id,
-  LOWER(HEX(data.hash)) AS hash,
+  CASE WHEN data_id IS NOT NULL THEN LOWER(LPAD(CONVERT(HEX(data_id) USING ascii), 16, '0')) END AS data_id,
+  LOWER(CONVERT(HEX(data.hash) USING ascii)) AS hash,
   data.compression & 127 AS compression,
   CASE WHEN data.compression >= 128 THEN CAST(CONV(HEX(SUBSTR(data.value, 5, 4)), 16, 10) AS UNSIGNED)
     ELSE LENGTH(data.value) END AS size,
-  CASE WHEN value_tid IS NOT NULL THEN LOWER(LPAD(HEX(value_tid), 16, '0')) END AS value_tid,
+  CASE WHEN value_tid IS NOT NULL THEN LOWER(LPAD(CONVERT(HEX(value_tid) USING ascii), 16, '0')) END AS value_tid,
   CASE WHEN value_tid IS NOT NULL THEN CONCAT_WS(' ', CONCAT_WS('-', LPAD((value_tid >> 32) DIV 535680 + 1900, 4, '0'),
     LPAD((value_tid >> 32) DIV 44640 MOD 12 + 1, 2, '0'), LPAD((value_tid >> 32) DIV 1440 MOD 31 + 1, 2, '0')),
     CONCAT_WS(':', LPAD((value_tid >> 32) DIV 60 MOD 24, 2, '0'), LPAD((value_tid >> 32) MOD 60, 2, '0'),
@@ -94,12 +91,10 @@ CREATE OR REPLACE VIEW show_tobj AS SELECT
   FROM tobj LEFT JOIN data ON data.id = data_id;
 
 CREATE OR REPLACE VIEW show_data AS SELECT
-  LOWER(LPAD(HEX(id), 16, '0')) AS id,
+  LOWER(LPAD(CONVERT(HEX(id) USING ascii), 16, '0')) AS id,
   id >> 48 & 65535 AS `partition`,
-  LOWER(HEX(hash)) AS hash,
+  LOWER(CONVERT(HEX(hash) USING ascii)) AS hash,
   data.compression & 127 AS compression,
   CASE WHEN data.compression >= 128 THEN CAST(CONV(HEX(SUBSTR(data.value, 5, 4)), 16, 10) AS UNSIGNED)
     ELSE LENGTH(data.value) END AS size
   FROM data;
-
-SET NAMES binary;

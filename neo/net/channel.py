@@ -20,68 +20,21 @@ leader, leaving, hands the lead to it. A thread that finds nobody waiting thus p
 * When the connection ends, every ticket fails with ConnectionLost, once.
 
 Locks, in the order they may be taken: send lock, mutex. The handler is called without either.
-What blocks (sockets, locks, clock) is behind :class:`Host`, so that another world can replace it.
+What blocks (sockets, locks, clock) is behind :mod:`neo.net.host`, for another world to replace it.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Protocol
 
 from neo.net.connection import Connection, Received
+from neo.net.host import Host, Waker, Wire
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ConnectionLost, ErrorAnswer, HandshakeError, PeerError
 from neo.protocol.packets import Error, Message, Ping, Pong
-
-
-class Wire(Protocol):
-    """A connected stream of bytes. One thread may send while another receives."""
-
-    def send(self, data: bytes) -> None:
-        """All of it. Raises OSError; HandshakeError when TLS cannot be established."""
-
-    def receive(self, wait: bool) -> bytes | None:
-        """Some bytes; b"" at the end of the stream; None if nothing came for a while (``wait``: up
-        to a tick of the host, else at once). Raises OSError, HandshakeError."""
-
-    def close(self) -> None:
-        """Wake up whoever receives or sends, and give the socket back. May be called twice."""
-
-    def abandon(self) -> None:
-        """Give the descriptor back after a fork, without any effect on the parent's connection."""
-
-
-class Waker(Protocol):
-    """What one thread sleeps on until another one wakes it, once."""
-
-    def wait(self) -> None: ...
-
-    def wake(self) -> None: ...
-
-
-class Watch(Protocol):
-    """The watcher's interest in one channel."""
-
-    def arm(self) -> None: ...
-
-    def disarm(self) -> None: ...
-
-    def forget(self) -> None: ...
-
-
-class Host(Protocol):
-    """Everything that blocks or differs between the real world and a simulated one."""
-
-    def now(self) -> float:
-        """Seconds of a clock that never goes back."""
-
-    def lock(self) -> AbstractContextManager[object]: ...
-
-    def waker(self) -> Waker: ...
-
-    def watch(self, channel: Channel) -> Watch: ...
 
 
 class Handler(Protocol):
@@ -152,7 +105,7 @@ class Channel:
         self._arrived: Iterator[Received] = iter(())
         self._heard = 0.0
         self._pinged = False
-        self._watch = host.watch(self)
+        self._watch = host.watch(wire, self)
         self._rest()
 
     # -- asking ----------------------------------------------------------------------------------
@@ -170,8 +123,8 @@ class Channel:
             self._expected += 1
             self._disarm()
         with self._sending:
-            if self.lost is not None:
-                raise ConnectionLost(f"{self.name}: {self.lost}")
+            if self._connection.closed:
+                raise ConnectionLost(f"{self.name}: {self.lost or 'closing'}")
             self._connection.ask(message, ticket)
             broken = self._flush()
         if broken is not None:
@@ -216,6 +169,8 @@ class Channel:
         before the end of the block. The block must not wait on this channel. Raises as wait()."""
         assert ticket.exclusive
         self._wait(ticket, None)
+        if isinstance(ticket.answer, ConnectionLost):
+            raise ticket.answer
         try:
             yield ticket.result()
         finally:
@@ -232,23 +187,26 @@ class Channel:
     def _wait(self, ticket: Ticket, deadline: float | None) -> None:
         """Until the ticket is done; if it is exclusive, this thread then has the lead."""
         while True:
+            waker = None
             with self._mutex:
-                if self._leader is ticket:
-                    break  # it was handed to us
-                if ticket.done and not ticket.exclusive:
+                if ticket.done and not ticket.exclusive and self._leader is not ticket:
                     return
-                if self._leader is None:
+                if self._leader is None or self._leader is ticket:
                     self._leader = ticket
                     self._disarm()
-                    break
-                ticket.waker = self._host.waker()
-                self._followers[ticket] = None
+                else:
+                    ticket.waker = waker = self._host.waker()
+                    self._followers[ticket] = None
+            if waker is None:
+                self._lead(ticket, deadline)
+                if ticket.done:
+                    return
+                continue  # the lead was handed to the owner of an exclusive ticket
             try:
-                ticket.waker.wait()
+                waker.wait()
             except BaseException:
                 self._withdraw(ticket)
                 raise
-        self._lead(ticket, deadline)
 
     def _withdraw(self, ticket: Ticket) -> None:
         """A follower was interrupted (KeyboardInterrupt)."""
@@ -295,9 +253,6 @@ class Channel:
             raise
         if ticket is None or next_leader is not ticket:
             self._leave(next_leader)
-            if next_leader is not None and ticket is not None and ticket is not _WATCHER:
-                if not ticket.done:
-                    self._wait(ticket, deadline)
 
     def _deliver_arrived(self) -> Ticket | None:
         """All that is decoded, or up to an answer that its owner must handle alone."""
@@ -409,8 +364,11 @@ class Channel:
         self._end(reason)
 
     def abandon(self) -> None:
-        """In the child of a fork: the connection is the parent's."""
+        """In the child of a fork: the connection is the parent's, and threads that held locks are
+        not here. No other thread may run."""
         self.lost = "the process forked"
+        self._sending, self._mutex = self._host.lock(), self._host.lock()
+        self._connection.close()
         self._wire.abandon()
 
     def _end(self, reason: str) -> None:

@@ -39,21 +39,18 @@ def ack(world: MasterWorld, message: Message) -> Any:
     return world.admin().ask(message).result()
 
 
+def _state(world: MasterWorld) -> object:
+    rows = [node.row() for node in world.master.nodes]
+    return world.master.state, world.master.partitions.ptid, rows
+
+
 def refusal(world: MasterWorld, message: Message) -> str:
     """The text of a refusal, which must have changed nothing and kept the connection."""
-    before = (
-        world.master.state,
-        world.master.partitions.ptid,
-        [n.row() for n in world.master.nodes],
-    )
-    error = error_of(world.admin().ask(message))
-    after = (
-        world.master.state,
-        world.master.partitions.ptid,
-        [n.row() for n in world.master.nodes],
-    )
+    admin = world.admin()
+    before = _state(world)
+    error = error_of(admin.ask(message))
+    assert before == _state(world)
     assert error.code is ErrorCode.DENIED
-    assert before == after
     assert not world.admin().closed
     return error.message
 

@@ -18,11 +18,11 @@ from neo.protocol.ids import p64, tid_from_time, u64
 def test_tids_increase_and_keep_the_partition_whatever_the_clock_does(
     times: list[float], partitions: int, data: st.DataObject
 ) -> None:
-    now = times[0]
-    generator = TidGenerator(lambda: now)
+    now = [times[0]]
+    generator = TidGenerator(lambda: now[0])
     given_tids = [generator.last]
     ttids = []
-    for now in times:
+    for now[0] in times:
         if ttids and data.draw(st.booleans()):
             ttid = data.draw(st.sampled_from(ttids))
             tid = generator.tid(ttid, partitions)
