@@ -6,7 +6,6 @@ import zlib
 from hashlib import sha1
 
 import pytest
-from tests.unit.backend.harness import NP, UP, Harness, p64, serials
 
 from neo.protocol.enums import CellState
 from neo.storage.backend.api import (
@@ -18,6 +17,7 @@ from neo.storage.backend.api import (
     Transaction,
     TransactionMeta,
 )
+from tests.unit.backend.harness import NP, UP, Harness, p64, serials
 
 MAX = b"\x7f" + b"\xff" * 7
 ABOVE_ALL = b"\xff" * 8
@@ -375,6 +375,7 @@ def test_a_closed_backend_says_so(node: Harness) -> None:
     for use in (
         lambda: backend.load(p64(1), None, None),
         lambda: backend.set_config("name", "x"),
+        lambda: node.store_data(backend, 3, b"x"),
         lambda: backend.stored(lambda: None),
     ):
         with pytest.raises(BackendFailure, match="not open"):
@@ -651,9 +652,9 @@ def test_tables_show_dates_and_hexadecimal_ids_to_people(node: Harness) -> None:
     assert others == [1, "user", p64(4).hex()]
     row = backend._read("SELECT oid, tid, hash, compression, size, value_tid FROM show_obj")[0]
     checksum = sha1(b"data").hexdigest()
-    assert [text(v) for v in row] == [p64(4).hex(), tid.hex(), checksum, 0, 4, None]
+    assert [str(text(v)) for v in row] == [p64(4).hex(), tid.hex(), checksum, "0", "4", "None"]
     row = backend._read("SELECT id, `partition`, size FROM show_data")[0]
-    assert [text(v) for v in row] == [f"{1 << 48:016x}", 1, 4]
+    assert [str(text(v)) for v in row] == [f"{1 << 48:016x}", "1", "4"]
     assert [text(v) for v in backend._read("SELECT state FROM show_pt")[0]] == ["UP_TO_DATE"]
     assert len(backend._read("SELECT * FROM show_ttrans")) == 0
     assert len(backend._read("SELECT * FROM show_tobj")) == 0

@@ -1,0 +1,1 @@
+"""A storage node: keeps cells of the partition table. ``core`` is the node, ``locks`` its heart."""

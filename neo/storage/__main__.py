@@ -1,0 +1,146 @@
+"""``neostorage``: the command."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import socket
+import sys
+from collections.abc import Callable
+
+from neo.node.config import ConfigError, Option, load, one_of, role_options
+from neo.node.process import ProcessShell, StartFailure
+from neo.node.process import main as run
+from neo.protocol.packets import Address
+from neo.storage.backend.api import Backend, BackendFailure
+from neo.storage.backend.factory import ADAPTERS, open_backend
+from neo.storage.core import StorageCore
+from neo.topology.masters import MasterCandidates, MasterListFile
+
+logger = logging.getLogger("neo.storage")
+
+DESCRIPTION = "Storage node of a NEO cluster: keeps a part of the data."
+OPTIONS = role_options(
+    Option("adapter", "SQLite, or MySQL for MariaDB", one_of(*ADAPTERS), "SQLite", short="a"),
+    Option(
+        "database",
+        "SQLite: a file; MariaDB: [user[:password]@]database[unix_socket]",
+        short="d",
+        required=True,
+    ),
+    Option("engine", "storage engine of MariaDB's tables, InnoDB by default", short="e"),
+    Option(
+        "wait",
+        "seconds to wait at start for a database that is away, -1 for ever",
+        float,
+        0.0,
+        short="w",
+    ),
+    Option("dedup", "keep equal values only once; stores are slower", flag=True, default=False),
+    Option(
+        "disable_drop_partitions",
+        "keep the data of partitions that this node loses",
+        flag=True,
+        default=False,
+    ),
+    Option("reset", "erase the database first", flag=True, default=False, command_line_only=True),
+    Option("new_nid", "start a clone of another node", flag=True, command_line_only=True),
+)
+
+
+def load_settings(argv: list[str]) -> argparse.Namespace:
+    """Raises ConfigError."""
+    settings = load("storage", DESCRIPTION, OPTIONS, argv)
+    if settings.bind is None:
+        raise ConfigError("setting 'bind' is missing: the address where clients find this node")
+    if settings.new_nid:
+        raise ConfigError("setting 'new_nid': cloning is not available in this version")
+    return settings
+
+
+def make_core(shell: ProcessShell) -> StorageCore:
+    """Raises StartFailure when the database cannot be used, ConfigError for the list of masters."""
+    settings = shell.settings
+    masters, file = _masters(settings)
+
+    def remember(masters: list[Address]) -> None:
+        if file is not None:
+            try:
+                file.save(masters)
+            except OSError as e:
+                logger.error("the list of masters cannot be kept: %s", e)
+
+    cores: list[StorageCore] = []  # empty while the backend is being opened
+
+    def failed(failure: BackendFailure) -> None:
+        for core in cores:
+            core.backend_failed(failure)
+
+    backend = _open(shell, settings, failed)
+    assert shell.bind is not None
+    try:
+        core = StorageCore(
+            shell,
+            settings.cluster,
+            masters,
+            shell.bind,
+            backend,
+            devpath=_devpath(settings),
+            drop_partitions=not settings.disable_drop_partitions,
+            remember=remember,
+        )
+    except ValueError as e:
+        backend.close()
+        raise StartFailure(str(e)) from None
+    cores.append(core)
+    return core
+
+
+def _masters(settings: argparse.Namespace) -> tuple[MasterCandidates, MasterListFile | None]:
+    addresses = list(settings.masters)
+    path = settings.dynamic_master_list
+    try:
+        file = MasterListFile(path) if path else None
+        if file is not None:
+            addresses += file.load()
+        return MasterCandidates(addresses), file
+    except (OSError, ValueError) as e:
+        raise ConfigError(f"masters: {e}") from None
+
+
+def _open(
+    shell: ProcessShell, settings: argparse.Namespace, failed: Callable[[BackendFailure], None]
+) -> Backend:
+    reset, settings.reset = settings.reset, False  # only once, not after a failure
+    try:
+        return open_backend(
+            settings.adapter,
+            settings.database,
+            settings.engine,
+            shell.from_thread,
+            failed,
+            settings.dedup,
+            settings.wait,
+            reset,
+        )
+    except BackendFailure as e:
+        raise StartFailure(str(e)) from None
+
+
+def _devpath(settings: argparse.Namespace) -> list[str]:
+    """Machine and disk, so that replicas are kept apart."""
+    host = socket.gethostname()
+    if settings.adapter.lower() != "sqlite":
+        return [host]
+    folder = os.path.dirname(os.path.abspath(settings.database))
+    return [host, str(os.stat(folder).st_dev)]
+
+
+def main() -> int:
+    """Entry point; returns the exit code."""
+    return run("storage", load_settings, make_core)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

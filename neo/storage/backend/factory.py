@@ -1,0 +1,62 @@
+"""The backend of a configuration: ``adapter``, ``database`` and ``engine`` of ``neo.conf``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from neo.storage.backend.api import Backend, BackendFailure, Schedule
+
+#: Names of adapters as users type them, without regard to case.
+ADAPTERS = ("SQLite", "MySQL", "MariaDB")
+
+
+def open_backend(
+    adapter: str,
+    database: str,
+    engine: str | None,
+    schedule: Schedule,
+    on_failure: Callable[[BackendFailure], None],
+    dedup: bool = False,
+    wait: float = 0,
+    reset: bool = False,
+) -> Backend:
+    """Make and open the backend. Raises BackendFailure.
+
+    ``database``: a file for SQLite, ``[user[:password]@]database[unix_socket]`` for MariaDB.
+    ``engine``: of MariaDB's tables, None for InnoDB. ``wait``: seconds to wait for a MariaDB server
+    that is away, negative for ever.
+    """
+    backend = make_backend(adapter, database, engine, schedule, on_failure, dedup, wait)
+    backend.open(reset)
+    return backend
+
+
+def make_backend(
+    adapter: str,
+    database: str,
+    engine: str | None,
+    schedule: Schedule,
+    on_failure: Callable[[BackendFailure], None],
+    dedup: bool = False,
+    wait: float = 0,
+) -> Backend:
+    """The backend, not open yet: a node opens it anew after a failure. Raises BackendFailure."""
+    name = adapter.lower()
+    if name == "sqlite":
+        if engine is not None:
+            raise BackendFailure(
+                f"engine {engine!r} is a setting of the adapter MySQL; remove it for SQLite"
+            )
+        from neo.storage.backend.sqlite import SQLite
+
+        return SQLite(database, schedule, on_failure, dedup)
+    if name in ("mysql", "mariadb"):
+        try:
+            from neo.storage.backend.mariadb import MariaDB
+        except ImportError as error:
+            raise BackendFailure(
+                f"adapter {adapter} needs the package mysqlclient, which cannot be imported:"
+                f" {error}. Install it (pip install 'zodb-neo[mariadb]') or use SQLite."
+            ) from error
+        return MariaDB(database, engine, schedule, on_failure, dedup, wait)
+    raise BackendFailure(f"unknown adapter {adapter!r}: it is one of {', '.join(ADAPTERS)}")

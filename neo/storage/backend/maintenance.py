@@ -1,0 +1,120 @@
+"""Truncation, pack, pruning of orphans, deletion of dropped partitions: small resumable steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+
+from neo.storage.backend import revisions
+from neo.storage.backend.reads import Reads
+from neo.storage.backend.revisions import Revision
+from neo.storage.backend.sql import Row, bound, to_bytes
+
+
+class Maintenance(Reads):
+    def truncate(self, tid: bytes, partitions: Sequence[int]) -> None:
+        self.drain()
+        last = bound(tid)
+        for partition in partitions:
+            ids = self._read(
+                "SELECT data_id FROM obj WHERE `partition`=? AND tid>? AND data_id IS NOT NULL",
+                partition,
+                last,
+            )
+            self._write("DELETE FROM obj WHERE `partition`=? AND tid>?", partition, last)
+            self._write("DELETE FROM trans WHERE `partition`=? AND tid>?", partition, last)
+            self._collect(data_id for (data_id,) in ids)
+        for (partition, nid), complete in self._cells.items():
+            if complete > last and partition in partitions:
+                self._cells[partition, nid] = last
+                self._write(
+                    "UPDATE pt SET tid=? WHERE `partition`=? AND nid=?", last, partition, nid
+                )
+
+    def pack(self, tid: bytes, partition: int, min_oid: bytes, length: int) -> bytes | None:
+        self.drain()
+        limit = bound(tid)
+        if limit > (self._config_tid("_pack_tid") or 0):
+            self.set_config("_pack_tid", str(limit))
+        oids = self._read(
+            "SELECT DISTINCT oid FROM obj WHERE `partition`=? AND oid>=? ORDER BY oid LIMIT ?",
+            partition,
+            bound(min_oid),
+            length + 1,
+        )
+        if oids:
+            last = oids[:length][-1][0]
+            rows = self._read(
+                "SELECT oid, tid, data_id, value_tid FROM obj"
+                " WHERE `partition`=? AND oid>=? AND oid<=? ORDER BY oid, tid",
+                partition,
+                oids[0][0],
+                last,
+            )
+            self._pack_rows(rows, limit, partition)
+        return to_bytes(oids[length][0]) if len(oids) > length else None
+
+    def _pack_rows(self, rows: Sequence[Row], tid: int, partition: int) -> None:
+        released: list[int] = []
+        for oid, of_oid in groupby(rows, lambda row: row[0]):
+            removed, changed = revisions.pack([Revision(*row[1:]) for row in of_oid], tid)
+            if removed:
+                self._write(
+                    "DELETE FROM obj WHERE `partition`=? AND oid=? AND tid<=?",
+                    partition,
+                    oid,
+                    removed[-1].tid,
+                )
+                released += [r.data_id for r in removed if r.data_id is not None]
+            for serial, value_tid in changed:
+                self._write(
+                    "UPDATE obj SET value_tid=? WHERE `partition`=? AND oid=? AND tid=?",
+                    value_tid,
+                    partition,
+                    oid,
+                    serial,
+                )
+        self._collect(released)
+
+    def prune_orphans(self, dry_run: bool, min_id: int, length: int) -> tuple[int, int, int | None]:
+        self.drain()
+        step = self._read("SELECT id FROM data WHERE id>=? ORDER BY id LIMIT ?", min_id, length + 1)
+        next_id = step[length][0] if len(step) > length else None
+        if not step:
+            return 0, 0, None
+        found = self._read(
+            f"SELECT d.id, {self.value_length} FROM data d WHERE d.id>=? AND d.id<=?"
+            " AND NOT EXISTS (SELECT 1 FROM obj WHERE data_id=d.id)",
+            min_id,
+            step[:length][-1][0],
+        )
+        orphans = [(data_id, int(size)) for data_id, size in found if data_id not in self._pending]
+        if not dry_run:
+            self._collect(data_id for data_id, _ in orphans)
+        return len(orphans), sum(size for _, size in orphans), next_id
+
+    def drop_partition(self, partition: int, length: int) -> bool:
+        self.drain()
+        rows = self._read(
+            "SELECT oid, tid, data_id FROM obj WHERE `partition`=? ORDER BY oid, tid LIMIT ?",
+            partition,
+            length,
+        )
+        if rows:
+            oid, tid, _ = rows[-1]
+            self._write("DELETE FROM obj WHERE `partition`=? AND oid<?", partition, oid)
+            self._write(
+                "DELETE FROM obj WHERE `partition`=? AND oid=? AND tid<=?", partition, oid, tid
+            )
+            self._collect(data_id for _, _, data_id in rows if data_id is not None)
+        left = length - len(rows)
+        if left > 0:
+            rows = self._read(
+                "SELECT tid FROM trans WHERE `partition`=? ORDER BY tid LIMIT ?", partition, left
+            )
+            if rows:
+                self._write(
+                    "DELETE FROM trans WHERE `partition`=? AND tid<=?", partition, rows[-1][0]
+                )
+            left -= len(rows)
+        return left == 0

@@ -1,0 +1,277 @@
+"""Reads of committed data, and of what a restarted node has to know (specification, *Read*)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from hashlib import sha1
+from heapq import merge
+from itertools import islice
+from typing import Any
+
+from neo.storage.backend import revisions
+from neo.storage.backend.api import BackendFailure, Record, Schedule, Stored, Transaction
+from neo.storage.backend.revisions import Revision
+from neo.storage.backend.sql import MAX_TID, Tables, bound, optional_bytes, to_bytes, to_int
+
+_LAST_SERIAL = "SELECT tid FROM obj WHERE `partition`=? AND oid=? ORDER BY tid DESC LIMIT 1"
+
+_OIDS = (
+    "SELECT oid FROM obj o WHERE `partition`=? AND oid>=? AND data_id IS NOT NULL AND tid="
+    "(SELECT MAX(tid) FROM obj n WHERE n.`partition`=o.`partition` AND n.oid=o.oid)"
+    " ORDER BY oid LIMIT ?"
+)
+
+_NO_CHECKSUM = bytes(20)
+
+
+class Reads(Tables):
+    #: SQL for the bytes of a value as stored, and for the value, of the table named ``d``.
+    value_length = "LENGTH(d.value)"
+    value_column = "d.value"
+
+    def __init__(self, schedule: Schedule, dedup: bool) -> None:
+        super().__init__(schedule, dedup)
+        record = (
+            f"SELECT o.tid, o.value_tid, o.data_id, d.compression, d.hash, {self.value_column}, "
+        )
+        following = (
+            "(SELECT n.tid FROM obj n WHERE n.`partition`=o.`partition` AND n.oid=o.oid"
+            " AND n.tid>o.tid ORDER BY n.tid LIMIT 1)"
+        )
+        source = " FROM obj o LEFT JOIN data d ON d.id=o.data_id WHERE o.`partition`=? AND o.oid=?"
+        last = " AND o.tid<? ORDER BY o.tid DESC LIMIT 1"
+        self._load_at = record + following + source + " AND o.tid=?"
+        self._load_before = record + following + source + last
+        self._load_current = record + "NULL" + source + last
+
+    # -- objects --------------------------------------------------------------------------------
+
+    def load(self, oid: bytes, at: bytes | None, before: bytes | None) -> Record | None:
+        o = to_int(oid)
+        if at is not None:
+            rows = self._read(self._load_at, o % self._modulo, o, to_int(at))
+        else:
+            limit = MAX_TID if before is None else bound(before)
+            # A revision before what is later than everything has no next one.
+            sql = self._load_current if limit > self._last_tid else self._load_before
+            rows = self._read(sql, o % self._modulo, o, limit)
+        if not rows:
+            return None
+        tid, value_tid, data_id, compression, checksum, data, next_tid = rows[0]
+        serial = to_bytes(tid)
+        if data_id is None:
+            compression, checksum, data = None, _NO_CHECKSUM, b""
+        else:
+            if checksum is None:
+                raise BackendFailure(
+                    f"{self.name}: object {oid.hex()} at serial {serial.hex()}: 'obj' refers to row"
+                    f" {data_id} of 'data', which is missing. Rebuild this node from a replica."
+                )
+            compression = compression or 0  # the column of MariaDB may be NULL
+            if data is None or compression > 0x7F:
+                compression, data = self._big_data(data_id, compression, data)
+            if sha1(data).digest() != checksum:
+                self._damaged(f"object {oid.hex()} at serial {serial.hex()}", data_id)
+        return Record(
+            serial,
+            None if next_tid is None else to_bytes(next_tid),
+            compression,
+            checksum,
+            data,
+            None if value_tid is None else to_bytes(value_tid),
+        )
+
+    def _damaged(self, what: str, data_id: int) -> None:
+        raise BackendFailure(
+            f"{self.name}: {what}: the value of row {data_id} of table 'data' does not match its"
+            " checksum: the disk or a program damaged it. Rebuild this node from a replica."
+        )
+
+    def object_exists(self, oid: bytes) -> bool:
+        return self.last_serial(oid) is not None
+
+    def last_serial(self, oid: bytes) -> bytes | None:
+        o = to_int(oid)
+        rows = self._read(_LAST_SERIAL, o % self._modulo, o)
+        return to_bytes(rows[0][0]) if rows else None
+
+    def value_at(self, oid: bytes, serial: bytes) -> tuple[int | None, bytes | None] | None:
+        o = to_int(oid)
+        rows = self._read(
+            "SELECT data_id, value_tid FROM obj WHERE `partition`=? AND oid=? AND tid=?",
+            o % self._modulo,
+            o,
+            to_int(serial),
+        )
+        if not rows:
+            return None
+        data_id, value_tid = rows[0]
+        if data_id is not None:
+            self._pending[data_id] += 1
+        return data_id, optional_bytes(value_tid)
+
+    def history(self, oid: bytes, first: int, last: int) -> list[tuple[bytes, int]]:
+        o = to_int(oid)
+        rows = self._read(
+            f"SELECT o.tid, {self.value_length} FROM obj o LEFT JOIN data d ON d.id=o.data_id"
+            " WHERE o.`partition`=? AND o.oid=? ORDER BY o.tid DESC LIMIT ? OFFSET ?",
+            o % self._modulo,
+            o,
+            max(0, last - first),
+            first,
+        )
+        return [(to_bytes(tid), int(size or 0)) for tid, size in rows]
+
+    def oids(self, partition: int, min_oid: bytes, length: int) -> list[bytes]:
+        rows = self._read(_OIDS, partition, bound(min_oid), length)
+        return [to_bytes(oid) for (oid,) in rows]
+
+    def load_data(self, data_id: int) -> tuple[int, bytes, bytes]:
+        self.drain()
+        rows = self._read(
+            f"SELECT d.compression, d.hash, {self.value_column} FROM data d WHERE d.id=?", data_id
+        )
+        if not rows:
+            raise BackendFailure(
+                f"{self.name}: row {data_id} of table 'data' is missing. Rebuild this node from a"
+                " replica."
+            )
+        compression, checksum, data = rows[0]
+        compression = compression or 0
+        if data is None or compression > 0x7F:
+            compression, data = self._big_data(data_id, compression, data)
+        if sha1(data).digest() != checksum:
+            self._damaged("data of a transaction in progress", data_id)
+        return compression, checksum, data
+
+    # -- undo -----------------------------------------------------------------------------------
+
+    def _revisions(self, o: int, before: int = MAX_TID) -> list[Revision]:
+        """The revisions of an object that are older than ``before``, ascending."""
+        rows = self._read(
+            "SELECT tid, data_id, value_tid FROM obj WHERE `partition`=? AND oid=? AND tid<?"
+            " ORDER BY tid",
+            o % self._modulo,
+            o,
+            before,
+        )
+        return [Revision(*row) for row in rows]
+
+    def undo_serial(
+        self, oid: bytes, max_tid: bytes, undone_tid: bytes, pending: Stored | None
+    ) -> tuple[bytes, bytes | None, bool] | None:
+        known = self._revisions(to_int(oid), bound(max_tid))
+        undone = next((r for r in known if r.tid == to_int(undone_tid)), None)
+        packed = to_int(undone_tid) <= (self._config_tid("_pack_tid") or 0)
+        if undone is None:
+            # An object that lost this revision looks like one that never had it.
+            if packed and known:
+                raise KeyError(oid)
+            return None
+        previous = revisions.before(known, undone.tid)
+        if previous is None and packed:
+            raise KeyError(oid)
+        undo_serial = None
+        if previous is not None and previous.data_id is not None:
+            undo_serial = to_bytes(revisions.origin(known, previous.tid))
+        current = known[-1]
+        if pending is None:
+            is_current = current.tid == undone.tid or self._same_data(
+                current.data_id, undone.data_id
+            )
+        else:
+            is_current = self._same_data(pending.data_id, undone.data_id)
+        return to_bytes(current.tid), undo_serial, is_current
+
+    def _same_data(self, a: int | None, b: int | None) -> bool:
+        """Whether two rows of ``data`` have the same content; copies made by imports count too."""
+        if a is None or b is None:
+            return False
+        if a == b:
+            return True
+        self.drain()
+        rows = self._read("SELECT hash, compression FROM data WHERE id IN (?, ?)", a, b)
+        return len(rows) == 2 and tuple(rows[0]) == tuple(rows[1])
+
+    # -- transactions ---------------------------------------------------------------------------
+
+    def transaction(self, tid: bytes) -> Transaction | None:
+        t = to_int(tid)
+        rows = self._read(
+            "SELECT user, description, ext, packed, oids, ttid FROM trans"
+            " WHERE `partition`=? AND tid=?",
+            t % self._modulo,
+            t,
+        )
+        if not rows:
+            return None
+        user, description, extension, packed, oids, ttid = rows[0]
+        return Transaction(
+            tid,
+            user,
+            description,
+            extension,
+            bool(packed),
+            [oids[i : i + 8] for i in range(0, len(oids), 8)],
+            to_bytes(ttid),
+        )
+
+    def tids_descending(self, first: int, last: int, partitions: Sequence[int]) -> list[bytes]:
+        # Each partition is sorted by its key; one query over all of them would sort everything.
+        sorted_tids: Iterable[Iterable[Any]] = [
+            self._read(
+                "SELECT tid FROM trans WHERE `partition`=? ORDER BY tid DESC LIMIT ?",
+                partition,
+                max(0, last),
+            )
+            for partition in partitions
+        ]
+        merged = merge(*sorted_tids, reverse=True)
+        return [to_bytes(tid) for (tid,) in islice(merged, max(0, first), max(0, last))]
+
+    def tids_ascending(
+        self, min_tid: bytes, max_tid: bytes, length: int, partition: int
+    ) -> list[bytes]:
+        rows = self._read(
+            "SELECT tid FROM trans WHERE `partition`=? AND tid>=? AND tid<=? ORDER BY tid LIMIT ?",
+            partition,
+            bound(min_tid),
+            bound(max_tid),
+            length,
+        )
+        return [to_bytes(tid) for (tid,) in rows]
+
+    def last_ids(self, partitions: Sequence[int]) -> tuple[bytes | None, bytes | None]:
+        self.drain()
+
+        def greatest(column: str, *tables: str) -> bytes | None:
+            found = (
+                self._greatest(column, table, partition)
+                for table in tables
+                for partition in partitions
+            )
+            return optional_bytes(max((n for n in found if n is not None), default=None))
+
+        return greatest("oid", "obj"), greatest("tid", "trans", "obj")
+
+    def final_tid(self, ttid: bytes) -> bytes | None:
+        self.drain()
+        t = to_int(ttid)
+        rows = self._read("SELECT tid FROM ttrans WHERE ttid=? AND tid IS NOT NULL", t)
+        if not rows:
+            # A tid is not less than its ttid, and rarely much greater: the walk is short.
+            rows = self._read(
+                "SELECT tid FROM trans WHERE `partition`=? AND tid>=? AND ttid=?"
+                " ORDER BY tid LIMIT 1",
+                t % self._modulo,
+                t,
+                t,
+            )
+        return to_bytes(rows[0][0]) if rows else None
+
+    def locked_transactions(self) -> dict[bytes, bytes | None]:
+        self.drain()
+        locked: dict[bytes, bytes | None] = {to_bytes(ttid): None for ttid in self._voted}
+        for ttid, tid in self._read("SELECT ttid, tid FROM ttrans"):
+            locked[to_bytes(ttid)] = optional_bytes(tid)
+        return locked

@@ -1,0 +1,66 @@
+"""What undo and pack have to know about the revisions of one object. Pure functions.
+
+Field terms: the *origin* of a revision is the serial of the revision whose data it has: itself, or
+what ``value_tid`` leads to when it is an undo. A revision without data (``data_id`` None) says that
+the object does not exist: its creation was undone, or it was deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class Revision(NamedTuple):
+    """A row of ``obj`` of one object."""
+
+    tid: int
+    data_id: int | None
+    value_tid: int | None
+
+
+def origin(revisions: Sequence[Revision], tid: int) -> int:
+    """The origin of the revision at ``tid``, as far as the revisions that are left tell."""
+    by_tid = {revision.tid: revision for revision in revisions}
+    while (value_tid := by_tid[tid].value_tid) is not None and value_tid in by_tid:
+        # A valid table only points backwards; the test ends the walk on any other.
+        if value_tid >= tid:
+            break
+        tid = value_tid
+    return tid
+
+
+def before(revisions: Sequence[Revision], tid: int) -> Revision | None:
+    """The last of the ascending revisions that is older than ``tid``."""
+    return next((r for r in reversed(revisions) if r.tid < tid), None)
+
+
+class Packed(NamedTuple):
+    """What a pack does to one object."""
+
+    removed: list[Revision]
+    #: (tid, new value_tid) of revisions that pointed to removed ones.
+    changed: list[tuple[int, int | None]]
+
+
+def pack(revisions: Sequence[Revision], tid: int) -> Packed:
+    """Keep of the ascending revisions the last one up to ``tid`` and all later ones.
+
+    That last one goes too if the object did not exist at ``tid``. Of the revisions that had the
+    data of a removed one, the first that is left becomes the origin of the others.
+    """
+    kept = before(revisions, tid + 1)
+    if kept is None:
+        return Packed([], [])
+    first = revisions.index(kept) + (kept.data_id is None)
+    removed = list(revisions[:first])
+    gone = {revision.tid for revision in removed}
+    heirs: dict[int, int] = {}
+    changed: list[tuple[int, int | None]] = []
+    for revision in revisions[first:]:
+        source = revision.value_tid
+        if source in gone and source is not None:
+            source = origin(revisions, source)
+            changed.append((revision.tid, heirs.get(source)))
+            heirs.setdefault(source, revision.tid)
+    return Packed(removed, changed)

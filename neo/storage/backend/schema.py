@@ -1,0 +1,44 @@
+"""The tables: ``schema/*.sql`` is what is executed (specification, *Storage Backends*)."""
+
+from __future__ import annotations
+
+import re
+from importlib import resources
+
+from neo.storage.backend.api import BackendFailure
+
+#: Version of the format, kept in the ``version`` row of ``config``.
+VERSION = 3
+
+#: Tables of a node, in the order in which a reset may drop them. MariaDB has ``bigdata`` too.
+TABLES = ("config", "pt", "trans", "obj", "data", "ttrans", "tobj")
+
+VIEWS = ("show_pt", "show_trans", "show_ttrans", "show_obj", "show_tobj", "show_data")
+
+
+def statements(name: str) -> list[str]:
+    """The statements of ``schema/<name>.sql``; no string or comment there holds a semicolon."""
+    text = resources.files("schema").joinpath(f"{name}.sql").read_text("utf-8")
+    text = re.sub(r"--[^\n]*", "", text)
+    return [s.strip() for s in text.split(";") if s.strip()]
+
+
+def check_version(found: str | None, database: str) -> None:
+    """Refuse a database that this program does not understand. Raises BackendFailure."""
+    if found == str(VERSION):
+        return
+    if found is None:
+        raise BackendFailure(
+            f"{database}: there is a 'config' table without version: this is not a database of a"
+            " NEO storage node. Give another database."
+        )
+    if found.isdecimal() and int(found) > VERSION:
+        raise BackendFailure(
+            f"{database}: the format of the database is {found}, newer than {VERSION}, the newest"
+            " this program knows. Upgrade the program of this storage node."
+        )
+    raise BackendFailure(
+        f"{database}: the format of the database is {found!r}, older than {VERSION}. Open it once"
+        " with the NEO release that wrote it and that upgrades to format 3, or start with an empty"
+        " database and let replicas fill it."
+    )

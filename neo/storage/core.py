@@ -1,0 +1,392 @@
+"""A storage node: keeps cells of the partition table, and serves the master and clients.
+
+Its life is :meth:`StorageCore.live`: find the primary master, do what it says until the connection is
+lost, again. Between StartOperation and StopOperation it is *operational*: then it has
+:class:`~neo.storage.locks.Locks` in use and accepts connections from clients.
+
+One order of work (DESIGN, *Storage node*): a handler writes into the open database transaction; an
+answer that promises durability is sent by the backend's callback. When the database fails, all that
+is in memory is worthless: the core ends, the shell makes another one, which joins the cluster anew.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from neo.node.bootstrap import RETRY_SECONDS, find_primary
+from neo.node.core import Core, Shell
+from neo.node.handler import Handler
+from neo.node.peer import Peer
+from neo.node.task import Future, Task
+from neo.protocol.enums import CellState, NodeState, NodeType
+from neo.protocol.ids import format_nid
+from neo.protocol.packets import (
+    FEATURE_OIDS,
+    FEATURES,
+    AcceptIdentification,
+    Address,
+    CellChange,
+    Message,
+    NotifyDeadlock,
+    RequestIdentification,
+)
+from neo.storage import maintenance
+from neo.storage.backend.api import Backend, BackendFailure, Stored
+from neo.storage.identification import Identification
+from neo.storage.locks import Locks
+from neo.storage.serve_master import ServeMaster
+from neo.storage.transactions import CellMode
+from neo.topology.masters import MasterCandidates
+from neo.topology.nodes import Node, NodeTable
+from neo.topology.partitions import PartitionTable
+
+logger = logging.getLogger("neo.storage")
+
+#: An unlocked transaction is committed with the next vote or lock, or at last after this time: until
+#: then a crash is repaired by verification, which takes longer the more there is to replay.
+COMMIT_SECONDS = 1.0
+
+
+class StorageShell(Shell, Protocol):
+    """What a storage node needs more: to be made again when its database failed."""
+
+    def restart(self) -> None:
+        """The core is dead: make another one after a pause, longer after each failure in a row."""
+
+    def healthy(self) -> None:
+        """The core works: the next failure is a new one."""
+
+
+class StorageCore(Core):
+    """``backend`` is open and belongs to this core, which closes it."""
+
+    def __init__(
+        self,
+        shell: StorageShell,
+        cluster: str,
+        masters: MasterCandidates,
+        address: Address,
+        backend: Backend,
+        *,
+        devpath: Iterable[str] = (),
+        drop_partitions: bool = True,
+        remember: Callable[[list[Address]], None] = lambda masters: None,
+    ) -> None:
+        """``devpath``: where the node is, from the widest place to the disk. ``remember`` keeps the
+        addresses of masters heard of. Raises ValueError if the database is of another cluster.
+        """
+        super().__init__(shell)
+        self.shell: StorageShell = shell
+        self.cluster = cluster
+        self.masters = masters
+        self.address = address
+        self.backend = backend
+        self.devpath = list(devpath)
+        self.drop_partitions = drop_partitions
+        self.remember = remember
+        self.nid = self._check_database()
+        self.master: Peer | None = None
+        self.operational = False
+        self.backup = False
+        self.locks = Locks(self.cell_mode, backend.last_serial, self._deadlock, self._discard)
+        self.clients: set[Peer] = set()
+        #: Identifications that are newer than the node table, with the way to look at them again.
+        self.delayed: dict[Peer, Callable[[], None]] = {}
+        self.jobs: set[Task[None]] = set()
+        self._lost: Future[str] = Future()
+        self._commit_planned = False
+        self._load_partitions()
+
+    # -- life ------------------------------------------------------------------------------------
+
+    def _check_database(self) -> int | None:
+        """The node id that the database remembers."""
+        name = self.backend.get_config("name")
+        if name is None:
+            self.backend.set_config("name", self.cluster)
+        elif name != self.cluster:
+            raise ValueError(
+                f"the database belongs to cluster {name!r}, not {self.cluster!r}: check the settings"
+                " 'cluster' and 'database', or erase it with --reset"
+            )
+        nid = self.backend.get_config("nid")
+        return None if nid is None else int(nid)
+
+    def _load_partitions(self) -> None:
+        ptid = self.backend.get_config("ptid")
+        if ptid is None:
+            return
+        rows: list[list[tuple[int, CellState]]] = [
+            [] for _ in range(self.backend.partition_count())
+        ]
+        for partition, nid, tid in self.backend.cells():
+            state = CellState.OUT_OF_DATE if tid >= 0 else CellState(-tid)
+            rows[partition].append((nid, state))
+        self.partitions.load(int(ptid), int(self.backend.get_config("replicas") or 0), rows)
+
+    def start(self) -> None:
+        super().start()
+        self.spawn(self.live())
+
+    async def live(self) -> None:
+        """Be with the primary master, whoever it is, until this node stops."""
+        while True:
+            self._lost = Future()
+            # The tables follow the acceptance in the same bytes: nothing may be awaited in between.
+            peer, accepted = await find_primary(
+                self, self.masters, self._request(), ServeMaster(self)
+            )
+            joined = self.shell.monotonic()
+            self._joined(peer, accepted)
+            reason = await self._lost
+            logger.warning("lost the primary master %r: %s", peer, reason)
+            self.master = None
+            self.stop_operation()
+            if self.shell.monotonic() - joined < RETRY_SECONDS:
+                await self.sleep(RETRY_SECONDS)
+
+    def _request(self) -> RequestIdentification:
+        extra = {"new_nid": [], "devpath": self.devpath, FEATURES: [FEATURE_OIDS]}
+        return RequestIdentification(
+            NodeType.STORAGE, self.nid, self.address, self.cluster, None, extra
+        )
+
+    def _joined(self, peer: Peer, accepted: AcceptIdentification) -> None:
+        self.master = peer
+        peer.node = Node(
+            NodeType.MASTER, accepted.nid, peer.address, NodeState.RUNNING, identified=True
+        )
+        self.nodes = NodeTable()
+        if self.nid != accepted.your_nid:
+            self.nid = accepted.your_nid
+            self.backend.set_config("nid", str(self.nid))
+        logger.info("%s joined the primary master %r", format_nid(self.nid), peer)
+
+    def master_lost(self, reason: str) -> None:
+        self._lost.resolve(reason)
+
+    def stranger_handler(self) -> Handler:
+        return Identification(self)
+
+    # -- operation -------------------------------------------------------------------------------
+
+    def start_operation(self, backup: bool) -> None:
+        """StartOperation: from now on clients may come."""
+        self.backup = backup
+        if self.operational:
+            return
+        self.backend.drop_unfinished()
+        self.operational = True
+        self.shell.healthy()
+        if self.drop_partitions:
+            self.run_job(maintenance.drop_partitions(self))
+
+    def stop_operation(self) -> None:
+        """StopOperation, or no master any more: forget the clients and what they were doing.
+
+        What did not vote is deleted; the rest is left to verification.
+        """
+        self.operational = False
+        for task in list(self.jobs):
+            task.cancel()
+        for peer in list(self.clients):
+            peer.close()
+        self.clients.clear()
+        self.locks.clear()
+        self.recheck_delayed()
+
+    def recheck_delayed(self) -> None:
+        """The node table changed, or the operation stopped: look again at who waits to identify."""
+        delayed, self.delayed = self.delayed, {}
+        for peer, check in delayed.items():
+            if not peer.closed:
+                check()
+
+    def client_gone(self, nid: int) -> None:
+        """The master lost a client: drop its connections and transactions that are not locked."""
+        for peer in [p for p in self.clients if p.node is not None and p.node.nid == nid]:
+            self.clients.remove(peer)
+            peer.close()
+        for ttid in self.locks.client_down(nid):
+            self.backend.abort(ttid)
+
+    # -- partition table -------------------------------------------------------------------------
+
+    def replace_partitions(self, table: PartitionTable) -> None:
+        """SendPartitionTable."""
+        assert table.ptid is not None and self.nid is not None
+        own = self.backend.partition_count()
+        if own not in (0, len(table)):
+            raise ValueError(
+                f"the database has {own} partitions and the cluster {len(table)}: it belongs to"
+                " another cluster of the same name; erase it with --reset if it is not needed"
+            )
+        self.backend.change_cells(
+            table.ptid, table.replicas, table.changes(), self.nid, replace=True
+        )
+        dropped = set(self.partitions.assigned(self.nid)) - set(table.assigned(self.nid))
+        self.partitions = table
+        self._cells_changed(bool(dropped))
+
+    def change_partitions(self, ptid: int, replicas: int, changes: list[CellChange]) -> None:
+        """NotifyPartitionChanges."""
+        assert self.nid is not None
+        self.backend.change_cells(ptid, replicas, changes, self.nid, replace=False)
+        self.partitions.change(ptid, replicas, changes)
+        self._cells_changed(
+            any(nid == self.nid and state is CellState.DISCARDED for _, nid, state in changes)
+        )
+
+    def _cells_changed(self, dropped: bool) -> None:
+        """Transactions in progress follow what the own cells have become."""
+        if not self.operational:
+            return  # StartOperation will look for what is to be dropped
+        self.locks.replicated(lambda oid: self.cell_mode(oid) is CellMode.NORMAL)
+        self.locks.lose(lambda oid: self.cell_mode(oid) is CellMode.ABSENT)
+        if dropped and self.drop_partitions:
+            self.run_job(maintenance.drop_partitions(self))
+
+    def cell_state(self, id_: bytes) -> CellState | None:
+        """State of the own cell that has an oid or a tid."""
+        partitions = self.partitions
+        return partitions.state(partitions.partition(id_), self.nid)
+
+    def cell_mode(self, oid: bytes) -> CellMode:
+        state = self.cell_state(oid)
+        if state is None or not state.writable:
+            return CellMode.ABSENT
+        return CellMode.NORMAL if state.readable else CellMode.LOCKLESS
+
+    def readable_partitions(self) -> list[int]:
+        assert self.nid is not None
+        partitions = self.partitions
+        return [
+            partition
+            for partition in partitions.assigned(self.nid)
+            if partitions.rows[partition][self.nid].readable
+        ]
+
+    # -- transactions ----------------------------------------------------------------------------
+
+    def _deadlock(self, ttid: bytes, locking_tid: bytes) -> None:
+        if self.master is not None:
+            self.master.send(NotifyDeadlock(ttid, locking_tid))
+
+    def _discard(self, stored: Stored) -> None:
+        if stored.data_id is not None:
+            self.backend.release_data((stored.data_id,))
+
+    def unlock(self, ttid: bytes) -> bool:
+        """NotifyUnlockInformation; False if the transaction is not locked here."""
+        tid = self.locks.final_tid(ttid)
+        if tid is None:
+            return False
+        self.backend.unlock(ttid, tid)
+        self.backend.executed(self.guard(lambda: self._unlocked(ttid)))
+        if not self._commit_planned:
+            self._commit_planned = True
+            self.call_later(COMMIT_SECONDS, self.guard(self._commit))
+        return True
+
+    def _unlocked(self, ttid: bytes) -> None:
+        # The operation may have stopped meanwhile.
+        if self.locks.final_tid(ttid) is not None:
+            self.locks.unlock(ttid)
+
+    def _commit(self) -> None:
+        self._commit_planned = False
+        self.backend.stored(lambda: None)
+
+    def abort(self, ttid: bytes) -> None:
+        """AbortTransaction from the master."""
+        if self.locks.abort(ttid, None):
+            self.backend.abort(ttid)
+
+    # -- the backend -----------------------------------------------------------------------------
+
+    def guard(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """For callbacks of the backend and timers: nothing happens after the end of the core, and a
+        failure of the database ends it."""
+
+        def run() -> None:
+            if self.stopped:
+                return
+            try:
+                callback()
+            except BackendFailure as e:
+                self.backend_failed(e)
+
+        return run
+
+    def answer_stored(self, peer: Peer, message_id: int, answer: Message) -> None:
+        """Answer when everything that was written until now is durable."""
+        self.backend.stored(self.guard(lambda: peer.answer(message_id, answer)))
+
+    def stored(self) -> Future[None]:
+        """To await in a job: everything written until now is durable."""
+        future: Future[None] = Future()
+        self.backend.stored(self.guard(lambda: future.resolve(None)))
+        return future
+
+    def run_job(self, coroutine: maintenance.Job) -> None:
+        """Long work in the background, cancelled when the operation stops."""
+        task = self.spawn(coroutine)
+        self.jobs.add(task)
+        task.then(lambda _: self.jobs.discard(task))
+
+    def fail(self, error: Exception) -> None:
+        if isinstance(error, BackendFailure):
+            self.backend_failed(error)
+        else:
+            super().fail(error)
+
+    # -- the end ---------------------------------------------------------------------------------
+
+    def stop(self, code: int) -> None:
+        if self.stopped:
+            return
+        self._end()
+        try:
+            self.locks.clear()
+        except BackendFailure as e:
+            logger.error("data of interrupted transactions is left in the database: %s", e)
+        self._close_backend()
+        self.shell.stop(code)
+
+    def erase(self) -> None:
+        """The operator removed this node from the cluster for ever (FACTS 6.3)."""
+        logger.warning("this node was dropped from the cluster: its database is erased")
+        self._end()
+        self._close_backend()
+        try:
+            self.backend.open(reset=True)
+        except BackendFailure as e:
+            logger.critical("the database of this dropped node could not be erased: %s", e)
+        self._close_backend()
+        self.shell.stop(0)
+
+    def backend_failed(self, failure: BackendFailure) -> None:
+        """Nothing can be promised any more: leave the cluster, let the shell make another core."""
+        if self.stopped:
+            return
+        logger.critical("the database failed: %s", failure)
+        self._end()
+        self._close_backend()
+        self.shell.restart()
+
+    def _end(self) -> None:
+        """Cancel every workflow and close every connection."""
+        self.stopped = True
+        for task in list(self._tasks):
+            task.cancel()
+        for peer in list(self.peers):
+            peer.close()
+        self.flush()
+
+    def _close_backend(self) -> None:
+        try:
+            self.backend.close()
+        except BackendFailure as e:
+            logger.error("the database could not be closed cleanly: %s", e)

@@ -1,0 +1,85 @@
+"""Who may connect to a storage node (specification, *Identification to Other Nodes*; FACTS 3.6)."""
+
+from __future__ import annotations
+
+import logging
+from itertools import count
+
+from neo.node.handler import on
+from neo.node.peer import Peer
+from neo.protocol.enums import ErrorCode, NodeState, NodeType
+from neo.protocol.errors import ErrorAnswer
+from neo.protocol.ids import format_nid
+from neo.protocol.packets import (
+    FEATURE_OIDS,
+    FEATURES,
+    AcceptIdentification,
+    NotifyFeatures,
+    RequestIdentification,
+)
+from neo.storage.handler import StorageHandler
+from neo.storage.serve_client import ServeClient
+from neo.storage.transactions import Client
+from neo.topology.nodes import Node
+
+logger = logging.getLogger("neo.storage")
+
+_connections = count(1)
+
+
+class Identification(StorageHandler):
+    """The handler of whoever connects, until it is known."""
+
+    def lost(self, peer: Peer, reason: str) -> None:
+        self.core.delayed.pop(peer, None)
+
+    @on(RequestIdentification)
+    def identify(self, peer: Peer, message_id: int, request: RequestIdentification) -> None:
+        try:
+            node = self._node(request)
+        except ErrorAnswer as e:
+            logger.warning("%r is refused: %s", peer, e)
+            peer.refuse(message_id, e.code, e.message)
+            peer.close()
+            return
+        if node is None:
+            # Bounded in time: a stranger that waits too long is disconnected by the base.
+            self.core.delayed[peer] = lambda: self.identify(peer, message_id, request)
+        else:
+            self._accept(peer, message_id, request, node)
+
+    def _node(self, request: RequestIdentification) -> Node | None:
+        """Who it is; None if the master did not tell us yet. Raises ErrorAnswer."""
+        core = self.core
+        if request.name != core.cluster:
+            raise ErrorAnswer(
+                ErrorCode.PROTOCOL_ERROR,
+                f"invalid cluster name: this is {core.cluster!r}, you asked for {request.name!r}",
+            )
+        if not core.operational:
+            raise ErrorAnswer(ErrorCode.NOT_READY, "Retry Later")
+        if request.node_type is not NodeType.CLIENT or request.nid is None:
+            raise ErrorAnswer(
+                ErrorCode.PROTOCOL_ERROR,
+                f"a storage node serves identified clients, not {request.node_type.name}"
+                f" {format_nid(request.nid)}",
+            )
+        node = core.nodes.get(request.nid)
+        known = node is not None and node.state is NodeState.RUNNING
+        if node is not None and known and node.id_timestamp == request.id_timestamp:
+            return node
+        if request.id_timestamp is not None and request.id_timestamp > core.nodes.timestamp:
+            return None
+        raise ErrorAnswer(ErrorCode.NOT_READY, "unknown by master")
+
+    def _accept(
+        self, peer: Peer, message_id: int, request: RequestIdentification, node: Node
+    ) -> None:
+        assert node.nid is not None
+        peer.node = node
+        peer.connection.trust()
+        peer.handler = ServeClient(self.core, Client(node.nid, next(_connections)))
+        self.core.clients.add(peer)
+        peer.answer(message_id, AcceptIdentification(NodeType.STORAGE, self.core.nid, node.nid))
+        if FEATURES in request.extra:
+            peer.send(NotifyFeatures([FEATURE_OIDS]))

@@ -1,0 +1,221 @@
+"""What the primary master asks of a storage node (specification, *Start & Stop*, *Commit*)."""
+
+from __future__ import annotations
+
+import logging
+
+from neo.node.handler import on
+from neo.node.peer import Peer
+from neo.protocol.enums import NodeState, NodeType
+from neo.protocol.errors import PeerError
+from neo.protocol.packets import (
+    AbortTransaction,
+    AnswerFinalTID,
+    AnswerInformationLocked,
+    AnswerLastIDs,
+    AnswerLockedTransactions,
+    AnswerPack,
+    AnswerPartitionTable,
+    AnswerRecovery,
+    AskFinalTID,
+    AskLastIDs,
+    AskLockedTransactions,
+    AskLockInformation,
+    AskPack,
+    AskPartitionTable,
+    AskRecovery,
+    FlushLog,
+    Message,
+    NotifyClusterInformation,
+    NotifyFeatures,
+    NotifyNodeInformation,
+    NotifyPartitionChanges,
+    NotifyReady,
+    NotifyRepair,
+    NotifyUnlockInformation,
+    SendPartitionTable,
+    StartOperation,
+    StopOperation,
+    Truncate,
+    ValidateTransaction,
+)
+from neo.storage import maintenance
+from neo.storage.handler import StorageHandler
+from neo.topology.nodes import Node
+from neo.topology.partitions import PartitionTable
+
+logger = logging.getLogger("neo.storage")
+
+
+class ServeMaster(StorageHandler):
+    """The handler of the primary master, from its acceptance on."""
+
+    packing = False
+
+    def lost(self, peer: Peer, reason: str) -> None:
+        self.core.master_lost(reason)
+
+    # -- tables ------------------------------------------------------------------------------------
+
+    @on(NotifyNodeInformation)
+    def nodes_changed(self, peer: Peer, message_id: int, m: NotifyNodeInformation) -> None:
+        core = self.core
+        for node in core.nodes.update(m.timestamp, m.node_list):
+            if node.nid == core.nid and node.type is NodeType.STORAGE:
+                self._own_state(node)
+            elif node.state in (NodeState.DOWN, NodeState.UNKNOWN):
+                if node.type is NodeType.CLIENT and node.nid is not None:
+                    core.client_gone(node.nid)
+            if core.stopped:
+                return
+        masters = [node.address for node in core.nodes.of_type(NodeType.MASTER) if node.address]
+        if core.masters.add(masters):
+            core.remember(core.masters.addresses)
+        core.recheck_delayed()
+
+    def _own_state(self, node: Node) -> None:
+        if node.state is NodeState.DOWN:
+            logger.info("the master tells this node to stop")
+            self.core.stop(0)
+        elif node.state is NodeState.UNKNOWN:
+            self.core.erase()
+
+    @on(SendPartitionTable)
+    def partitions_replaced(self, peer: Peer, message_id: int, m: SendPartitionTable) -> None:
+        table = PartitionTable()
+        table.load(m.ptid, m.num_replicas, m.row_list)
+        if table.ptid is None:
+            return
+        try:
+            self.core.replace_partitions(table)
+        except ValueError as e:
+            self.core.fail(e)
+
+    @on(NotifyPartitionChanges)
+    def partitions_changed(self, peer: Peer, message_id: int, m: NotifyPartitionChanges) -> None:
+        partitions = self.core.partitions
+        if partitions.ptid is None or m.ptid != partitions.ptid + 1:
+            raise PeerError(f"wrong partition table id: {m.ptid} does not follow {partitions.ptid}")
+        for partition, _, _ in m.cell_list:
+            if not 0 <= partition < len(partitions):
+                raise PeerError(f"the partition table has {len(partitions)} rows, not {partition}")
+        self.core.change_partitions(m.ptid, m.num_replicas, m.cell_list)
+
+    @on(NotifyClusterInformation)
+    def cluster_state(self, peer: Peer, message_id: int, m: NotifyClusterInformation) -> None:
+        logger.info("cluster state: %s", m.state.name)
+
+    @on(NotifyFeatures)
+    def features(self, peer: Peer, message_id: int, m: NotifyFeatures) -> None:
+        """Nothing that a storage asks of a master depends on them."""
+
+    @on(FlushLog)
+    def flush_log(self, peer: Peer, message_id: int, m: FlushLog) -> None:
+        self.core.shell.reopen_logs()
+
+    # -- RECOVERING ----------------------------------------------------------------------------------
+
+    @on(AskRecovery)
+    def recovery(self, peer: Peer, message_id: int, m: AskRecovery) -> None:
+        """What is answered is durable: the master relies on ``truncate_tid`` being so."""
+        backend = self.core.backend
+        self.core.answer_stored(
+            peer,
+            message_id,
+            AnswerRecovery(
+                self.core.partitions.ptid,
+                _tid(backend.get_config("backup_tid")),
+                _tid(backend.get_config("truncate_tid")),
+            ),
+        )
+
+    @on(AskPartitionTable)
+    def partition_table(self, peer: Peer, message_id: int, m: AskPartitionTable) -> Message:
+        table = self.core.partitions
+        return AnswerPartitionTable(table.ptid, table.replicas, table.row_list())
+
+    @on(Truncate)
+    def truncate(self, peer: Peer, message_id: int, m: Truncate) -> None:
+        """Only remembered: the data is truncated when all nodes do, in VERIFYING. Not answered."""
+        self.core.backend.set_config("truncate_tid", m.tid.hex())
+
+    # -- VERIFYING -----------------------------------------------------------------------------------
+
+    @on(AskLockedTransactions)
+    def locked_transactions(self, peer: Peer, message_id: int, m: AskLockedTransactions) -> Message:
+        return AnswerLockedTransactions(self.core.backend.locked_transactions())
+
+    @on(AskFinalTID)
+    def final_tid(self, peer: Peer, message_id: int, m: AskFinalTID) -> Message:
+        return AnswerFinalTID(self.core.backend.final_tid(m.ttid))
+
+    @on(ValidateTransaction)
+    def validate(self, peer: Peer, message_id: int, m: ValidateTransaction) -> None:
+        self.core.backend.validate(m.ttid, m.tid)
+
+    @on(AskLastIDs)
+    def last_ids(self, peer: Peer, message_id: int, m: AskLastIDs) -> None:
+        """The end of verification: what was asked before, truncation included, becomes durable."""
+        core = self.core
+        truncate_tid = _tid(core.backend.get_config("truncate_tid"))
+        if truncate_tid is not None and core.nid is not None:
+            logger.warning("everything later than %s is deleted", truncate_tid.hex())
+            core.backend.truncate(truncate_tid, core.partitions.assigned(core.nid))
+            core.backend.set_config("truncate_tid", None)
+        loid, ltid = core.backend.last_ids(core.readable_partitions())
+        core.answer_stored(peer, message_id, AnswerLastIDs(loid, ltid))
+
+    # -- RUNNING -------------------------------------------------------------------------------------
+
+    @on(StartOperation)
+    def start_operation(self, peer: Peer, message_id: int, m: StartOperation) -> None:
+        was_operational = self.core.operational
+        if self.core.partitions.ptid is None:
+            raise PeerError("StartOperation before any partition table")
+        self.core.start_operation(m.backup)
+        if not was_operational:
+            peer.send(NotifyReady())
+
+    @on(StopOperation)
+    def stop_operation(self, peer: Peer, message_id: int, m: StopOperation) -> None:
+        self.core.stop_operation()
+
+    @on(AskLockInformation)
+    def lock(self, peer: Peer, message_id: int, m: AskLockInformation) -> None:
+        """A node that got its cells after the client's stores has nothing to lock; replication of
+        these cells waits for the end of the transaction."""
+        if self.core.locks.lock(m.ttid, m.tid):
+            self.core.backend.lock(m.ttid, m.tid)
+        self.core.answer_stored(peer, message_id, AnswerInformationLocked(m.ttid))
+
+    @on(NotifyUnlockInformation)
+    def unlock(self, peer: Peer, message_id: int, m: NotifyUnlockInformation) -> None:
+        if not self.core.unlock(m.ttid):
+            logger.info("nothing to unlock for transaction %s", m.ttid.hex())
+
+    @on(AbortTransaction)
+    def abort(self, peer: Peer, message_id: int, m: AbortTransaction) -> None:
+        self.core.abort(m.ttid)
+
+    @on(AskPack)
+    def pack(self, peer: Peer, message_id: int, m: AskPack) -> Message | None:
+        if self.packing:
+            return AnswerPack(False)
+        self.packing = True
+        self.core.run_job(self._pack(peer, message_id, m.tid))
+        return None
+
+    async def _pack(self, peer: Peer, message_id: int, tid: bytes) -> None:
+        try:
+            await maintenance.pack(self.core, peer, message_id, tid)
+        finally:
+            self.packing = False
+
+    @on(NotifyRepair)
+    def repair(self, peer: Peer, message_id: int, m: NotifyRepair) -> None:
+        self.core.run_job(maintenance.prune_orphans(self.core, m.dry_run))
+
+
+def _tid(text: str | None) -> bytes | None:
+    """``config`` has tids as 16 hexadecimal digits."""
+    return None if text is None else bytes.fromhex(text)

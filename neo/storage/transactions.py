@@ -1,0 +1,101 @@
+"""What a storage node remembers of a transaction in progress.
+
+PURE. The data structures of :mod:`neo.storage.locks`, where the theory is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
+
+from neo.storage.backend.api import Stored
+
+#: Answer of a store or check: None (locked), ZERO_TID (lockless), else the conflicting serial.
+StoreAnswer = Callable[[bytes | None], None]
+
+
+class CellMode(Enum):
+    """What a node may do with a store in the cell of an object."""
+
+    NORMAL = "check for conflicts and lock"
+    LOCKLESS = "out of date: accept blindly"
+    ABSENT = "not assigned to this node, or corrupted: ignore"
+
+
+class Client(NamedTuple):
+    """The end of a connection: a transaction lives and dies with the one it started on."""
+
+    nid: int
+    connection: int  # tells the successive connections of a node apart
+
+
+class RebaseConflict(NamedTuple):
+    """Why an object could not be rebased; it no longer belongs to the transaction."""
+
+    serial: bytes
+    conflict_serial: bytes
+    change: Stored | None  # None: it was only checked
+
+
+RebaseAnswer = Callable[[RebaseConflict | None], None]
+
+
+class TransactionRefused(Exception):
+    """A request that contradicts the state of its transaction; the message is for the peer."""
+
+
+class Change(NamedTuple):
+    """What a transaction did with an object: ``stored`` is None if it only checked it."""
+
+    serial: bytes
+    stored: Stored | None
+
+
+@dataclass(eq=False, slots=True)
+class Transaction:
+    """``changes`` = ``held`` + ``lockless`` + what must be rebased (nothing, once it voted)."""
+
+    ttid: bytes
+    client: Client
+    locking_tid: bytes
+    changes: dict[bytes, Change] = field(default_factory=dict)
+    held: set[bytes] = field(default_factory=set)
+    lockless: set[bytes] = field(default_factory=set)
+    delayed: dict[Request, None] = field(default_factory=dict)
+    rebasing: bool = False  # from a deadlock here until the client's AskRebaseTransaction
+    voted: bool = False
+    tid: bytes | None = None  # set when locked
+    alone: tuple[Transaction, ...] = ()  # (self,): one tuple for all that it holds alone
+
+    def __post_init__(self) -> None:
+        self.alone = (self,)
+
+    def stored(self) -> Iterator[Stored]:
+        return (change.stored for change in self.changes.values() if change.stored is not None)
+
+    def to_rebase(self) -> list[bytes]:
+        """Objects it neither holds nor wrote blindly: it lost them in a deadlock."""
+        return [oid for oid in self.changes if oid not in self.held and oid not in self.lockless]
+
+
+@dataclass(eq=False, slots=True)
+class Request:
+    """A store or check (``change`` is set), or a rebase of what the transaction already has."""
+
+    transaction: Transaction
+    oid: bytes
+    number: int  # order of arrival
+    change: Change | None
+    answer_store: StoreAnswer | None = None
+    answer_rebase: RebaseAnswer | None = None
+
+    def order(self) -> tuple[bytes, int]:
+        return self.transaction.locking_tid, self.number
+
+    def succeed(self, locked: bytes | None) -> None:
+        if self.answer_store is not None:
+            self.answer_store(locked)
+        if self.answer_rebase is not None:
+            self.answer_rebase(None)

@@ -1,0 +1,376 @@
+"""MariaDB: servers that are away, lost, full or that cannot keep the promise of durability."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Event, Thread
+from typing import Any
+
+import pytest
+
+from neo.storage.backend import mariadb_writer
+from neo.storage.backend.api import BackendFailure, BackendRefused, TransactionMeta
+from neo.storage.backend.mariadb_link import Address, Link, parse
+from tests.support.mariadb import Server, running_server
+from tests.unit.backend.harness import Harness, p64
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("neo1", (None, None, "neo1", None)),
+        ("neo@neo1", ("neo", None, "neo1", None)),
+        ("neo:secret@neo1/run/my.sock", ("neo", "secret", "neo1", "/run/my.sock")),
+        ("neo:s@c:r/t@neo1", ("neo", "s@c:r/t", "neo1", None)),
+        ("neo1~/my.sock", (None, None, "neo1", os.path.expanduser("~/my.sock"))),
+    ],
+)
+def test_the_address_of_a_database(text: str, address: tuple[str | None, ...]) -> None:
+    assert parse(text) == Address(*address)
+
+
+@pytest.mark.parametrize("text", ["", "neo@", "@neo1", "a:b/c"])
+def test_a_wrong_address_shows_the_right_form(text: str) -> None:
+    with pytest.raises(BackendFailure, match=r"\[user\[:password\]@\]database"):
+        parse(text)
+
+
+@contextmanager
+def setting(server: Server, name: str, value: object) -> Iterator[None]:
+    """A global setting of the server, restored at the end."""
+    ((before,),) = server.query(f"SELECT @@GLOBAL.{name}")
+    server.query(f"SET GLOBAL {name}={value}")
+    try:
+        yield
+    finally:
+        server.query(f"SET GLOBAL {name}={before!r}")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("innodb_flush_log_at_trx_commit", 0, "loses acknowledged transactions.*SET GLOBAL"),
+        ("innodb_flush_log_at_trx_commit", 2, "loses acknowledged transactions.*SET GLOBAL"),
+        ("max_allowed_packet", 1 << 20, "max_allowed_packet=1048576 is too small.*16M"),
+        ("read_only", 1, "server is read-only.*SET GLOBAL read_only=0"),
+    ],
+)
+def test_a_server_that_cannot_keep_the_promise_is_refused(
+    mariadb: Harness, mariadb_server: Server, name: str, value: int, message: str
+) -> None:
+    with (
+        setting(mariadb_server, name, value),
+        pytest.raises(BackendFailure, match=message),
+    ):
+        mariadb.open()
+    mariadb.open()
+
+
+def test_a_lenient_sql_mode_of_the_server_does_not_matter(
+    mariadb: Harness, mariadb_server: Server
+) -> None:
+    with setting(mariadb_server, "sql_mode", "'NO_BACKSLASH_ESCAPES'"):
+        backend = mariadb.ready()
+        mariadb.commit(backend, 10, {4: b"a\\b'c\0d"})
+        assert backend.load(p64(4), None, None).data == b"a\\b'c\0d"
+        backend.set_config("name", "x" * 300)
+        backend.stored(lambda: None)
+        mariadb.run_until(lambda: mariadb.failures)
+        assert "too long" in str(mariadb.failures[0])
+
+
+def test_tables_of_another_engine_are_refused(mariadb: Harness) -> None:
+    backend = mariadb.ready()
+    backend._write("ALTER TABLE obj ENGINE=MyISAM")
+    backend.close()
+    with pytest.raises(BackendFailure, match="table obj is of engine MyISAM.*ALTER TABLE obj"):
+        mariadb.open()
+
+
+def test_an_unknown_engine_is_refused() -> None:
+    from neo.storage.backend.mariadb import MariaDB
+
+    with pytest.raises(BackendFailure, match="engine 'TokuDB' is not supported, use InnoDB"):
+        MariaDB("neo1", "TokuDB", lambda *args: None, lambda failure: None)
+
+
+@pytest.mark.parametrize(
+    ("version", "message"),
+    [("4", "is 4, newer than 3"), ("2", "older than 3"), (None, "without version")],
+)
+def test_another_format_is_refused(mariadb: Harness, version: str | None, message: str) -> None:
+    backend = mariadb.ready()
+    if version is None:
+        backend._write("DELETE FROM config WHERE name='version'")
+    else:
+        backend._write("UPDATE config SET value=? WHERE name='version'", version)
+    backend.close()
+    with pytest.raises(BackendFailure, match=message):
+        mariadb.open()
+    assert mariadb.open(reset=True).get_config("version") == "3"
+
+
+def test_a_database_of_another_program_is_refused(mariadb: Harness, mariadb_server: Server) -> None:
+    name = parse(mariadb.database).database
+    mariadb_server.query(f"CREATE TABLE {name}.songs (title TEXT)")
+    with pytest.raises(BackendFailure, match="another program.*songs"):
+        mariadb.open()
+
+
+def test_a_creation_that_was_interrupted_is_finished(
+    mariadb: Harness, mariadb_server: Server
+) -> None:
+    mariadb.open().close()
+    name = parse(mariadb.database).database
+    mariadb_server.query(f"DROP TABLE {name}.tobj", f"DROP TABLE {name}.data")
+    mariadb.open().close()
+    tables = ", ".join(f"{name}.{t}" for t in ("pt", "trans", "obj", "data", "ttrans", "tobj"))
+    mariadb_server.query(f"DROP TABLE {tables}, {name}.bigdata", f"DELETE FROM {name}.config")
+    assert mariadb.ready().get_config("version") == "3"
+
+
+def test_wrong_credentials_and_names_say_what_to_do(mariadb: Harness) -> None:
+    database = mariadb.database.partition("@")[2]
+    mariadb.database = f"nobody:secret@{database}"
+    with pytest.raises(BackendFailure, match="refuses this user.*GRANT ALL") as raised:
+        mariadb.open()
+    assert "secret" not in str(raised.value)
+    mariadb.database = f"root@missing{parse(database).socket}"
+    with pytest.raises(BackendFailure, match="missing.*does not exist. Create it"):
+        mariadb.open()
+
+
+def test_a_server_that_is_away_is_named_at_once_or_waited_for() -> None:
+    node = Harness("MariaDB", "root@neo1/nonexistent/mysqld.sock")
+    with pytest.raises(BackendFailure, match="neo1/nonexistent.*server is away. Start it"):
+        node.make().open()
+    waiting = node.make(wait=0.5)
+    with pytest.raises(BackendFailure, match="server is away"):
+        waiting.open()
+
+
+def test_a_node_waits_for_its_server_to_start(mariadb_server: Server) -> None:
+    node = Harness("MySQL", mariadb_server.create_database())
+    mariadb_server.stop()
+    opened: list[str | None] = []
+
+    def open_it() -> None:
+        backend = node.make(wait=-1)
+        backend.open()
+        opened.append(backend.get_config("version"))
+
+    thread = Thread(target=open_it)
+    try:
+        thread.start()
+    finally:
+        mariadb_server.start()
+    thread.join(60)
+    assert opened == ["3"]
+    node.close()
+
+
+def test_a_server_killed_in_the_middle_loses_nothing_that_was_acknowledged(
+    mariadb: Harness, mariadb_server: Server
+) -> None:
+    backend = mariadb.ready()
+    stored: list[int] = []
+    for tid in range(1, 50):
+        mariadb.commit(backend, tid, {4: b"%d" % tid, 5: b"%d" % tid})
+        backend.stored(lambda tid=tid: stored.append(tid))
+    mariadb.run_until(lambda: len(stored) > 20)
+    mariadb_server.kill()
+    try:
+        backend.set_config("x", "y")
+        backend.stored(lambda: stored.append(-1))
+        with pytest.raises(BackendFailure, match="server is away. Start it"):
+            backend.load(p64(4), None, None)
+        # The callbacks that were on their way, and not the last one.
+        while not mariadb.callbacks.empty():
+            callback, args = mariadb.callbacks.get()
+            callback(*args)
+        assert -1 not in stored
+        with pytest.raises(BackendFailure, match="server is away"):
+            backend.drain()
+        backend.close()
+        with pytest.raises(BackendFailure, match="server is away"):
+            backend.open()
+    finally:
+        mariadb_server.start()
+    backend.open()
+    tids = backend.tids_descending(0, 100, [0, 1, 2])
+    assert len(tids) >= stored[-1]
+    for oid in 4, 5:
+        history = [serial for serial, _ in backend.history(p64(oid), 0, 100)]
+        assert history == tids
+
+
+def kill_writer(backend: Any, server: Server) -> None:
+    backend.drain()  # its thread is idle: the connection is free for this question
+    writer_id = backend._write_link.execute("SELECT CONNECTION_ID()")[0][0]
+    server.query(f"KILL {writer_id}")
+
+
+def test_a_lost_connection_is_reported_to_the_loop(
+    mariadb: Harness, mariadb_server: Server
+) -> None:
+    backend = mariadb.ready()
+    kill_writer(backend, mariadb_server)
+    backend.set_config("x", "y")
+    acknowledged: list[bool] = []
+    backend.stored(lambda: acknowledged.append(True))
+    mariadb.run_until(lambda: mariadb.failures)
+    assert "server is away" in str(mariadb.failures[0])
+    assert not acknowledged
+    with pytest.raises(BackendFailure, match="server is away"):
+        backend.set_config("x", "z")
+    backend.close()
+    backend.open()
+    assert backend.get_config("x") is None
+
+
+def test_a_server_that_becomes_read_only_is_reported(
+    mariadb: Harness, mariadb_server: Server
+) -> None:
+    address = parse(mariadb.database)
+    mariadb_server.query(
+        "CREATE OR REPLACE USER neo IDENTIFIED BY 's/e@c:ret'",
+        f"GRANT ALL ON {address.database}.* TO neo",
+    )
+    mariadb.database = f"neo:s/e@c:ret@{address.database}{address.socket}"
+    backend = mariadb.ready()
+    mariadb.wait(backend.stored)
+    with setting(mariadb_server, "read_only", 1):
+        backend.set_config("x", "y")
+        backend.stored(lambda: None)
+        mariadb.run_until(lambda: mariadb.failures)
+    assert "server is read-only. SET GLOBAL read_only=0" in str(mariadb.failures[0])
+
+
+def test_a_full_disk_is_reported_and_nothing_is_half_stored() -> None:
+    limit = "--innodb-data-file-path=ibdata1:12M:autoextend:max:24M"
+    with running_server(limit, "--innodb-file-per-table=0") as server:
+        node = Harness("MySQL", server.create_database())
+        backend = node.ready()
+        stored: list[int] = []
+        for tid in range(1, 100):
+            node.vote(backend, tid, {4: os.urandom(1 << 20)})
+            backend.unlock(p64(tid), p64(tid))
+            backend.stored(lambda tid=tid: stored.append(tid))
+            node.run_until(lambda tid=tid: node.failures or tid in stored)
+            if node.failures:
+                break
+        assert "no space left. Free space" in str(node.failures[0])
+        backend.close()
+        backend.open()
+        assert [int.from_bytes(s, "big") for s, _ in backend.history(p64(4), 0, 100)] == [
+            *reversed(stored)
+        ]
+        assert backend.locked_transactions() == {}
+        node.close()
+
+
+@contextmanager
+def held_commit(backend: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """A COMMIT is under way until the end of the block; gives the list of commits."""
+    started, release = Event(), Event()
+    commits: list[str] = []
+    real = Link.execute
+
+    def execute(link: Link, sql: str, args: tuple[object, ...] = ()) -> object:
+        if sql == "COMMIT":
+            commits.append(sql)
+            started.set()
+            assert release.wait(60)
+        return real(link, sql, args)
+
+    monkeypatch.setattr(Link, "execute", execute)
+    backend.stored(lambda: None)
+    assert started.wait(60)
+    try:
+        yield commits
+    finally:
+        release.set()
+
+
+def test_calls_that_come_during_a_commit_share_the_next_one(
+    mariadb: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = mariadb.ready()
+    mariadb.wait(backend.stored)
+    stored: list[int] = []
+    with held_commit(backend, monkeypatch) as commits:
+        for i in range(100):
+            backend.set_config("x", str(i))
+            backend.stored(lambda i=i: stored.append(i))
+    mariadb.run_until(lambda: len(stored) == 100)
+    assert len(commits) == 2, "the one that was under way, and one for all the others"
+    assert stored == list(range(100))
+
+
+def test_reads_see_what_is_executed_while_a_commit_runs(
+    mariadb: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = mariadb.ready()
+    mariadb.wait(backend.stored)
+    mariadb.commit(backend, 10, {4: b"x"})
+    with held_commit(backend, monkeypatch):
+        assert backend.load(p64(4), None, None).data == b"x"
+
+
+def test_a_full_queue_waits_for_the_server(
+    mariadb: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mariadb_writer, "BYTES_MAX", 10_000)
+    monkeypatch.setattr(mariadb_writer, "STATEMENTS_MAX", 3)
+    backend = mariadb.ready()
+    longest = 0
+    for oid in range(100):
+        mariadb.store_data(backend, oid, bytes(4000))
+        backend.set_config("x", str(oid))
+        longest = max(longest, len(backend._writer._jobs))
+    assert longest <= 4
+    assert mariadb.data_rows(backend) == 100
+
+
+def test_a_full_queue_does_not_wait_for_a_server_that_is_gone(
+    mariadb: Harness, mariadb_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mariadb_writer, "STATEMENTS_MAX", 3)
+    backend = mariadb.ready()
+    kill_writer(backend, mariadb_server)
+    for i in range(100):
+        backend.set_config("x", str(i))
+    mariadb.run_until(lambda: mariadb.failures)
+    with pytest.raises(BackendFailure):
+        mariadb.store_data(backend, 1, b"x")
+
+
+def test_metadata_longer_than_its_column_is_refused(mariadb: Harness) -> None:
+    backend = mariadb.ready()
+    long = bytes(65536)
+    for what, meta in (
+        ("user", TransactionMeta(long, b"", b"", [])),
+        ("description", TransactionMeta(b"", long, b"", [])),
+        ("extension", TransactionMeta(b"", b"", long, [])),
+    ):
+        with pytest.raises(BackendRefused, match=f"{what} .* 65536 bytes.*at most 65535"):
+            backend.vote(p64(10), meta, [])
+    with pytest.raises(BackendRefused, match="2097152 objects"):
+        backend.vote(p64(10), TransactionMeta(b"", b"", b"", [p64(1)] * (1 << 21)), [])
+    assert backend.locked_transactions() == {}
+
+
+def test_a_transaction_of_many_objects_is_voted_in_few_statements(mariadb: Harness) -> None:
+    backend = mariadb.ready()
+    mariadb.commit(backend, 10, dict.fromkeys(range(20_000), b"x"))
+    assert len(backend.oids(0, p64(0), 100_000)) == 6667
+
+
+def test_a_value_of_256_megabytes(mariadb: Harness) -> None:
+    backend = mariadb.ready()
+    data = os.urandom(1 << 20) * 256
+    mariadb.commit(backend, 10, {4: data})
+    mariadb.wait(backend.stored)
+    assert backend.load(p64(4), None, None).data == data

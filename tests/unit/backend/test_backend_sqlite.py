@@ -1,0 +1,238 @@
+"""SQLite: what is refused, and how the log is kept short."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from neo.storage.backend import sqlite as module
+from neo.storage.backend.api import BackendFailure
+from tests.unit.backend.harness import Harness, p64
+
+
+def database(node: Harness) -> sqlite3.Connection:
+    return sqlite3.connect(node.database)
+
+
+def test_a_file_that_is_not_a_database_is_refused_and_left_alone(sqlite: Harness) -> None:
+    Path(sqlite.database).write_bytes(b"important text\n" * 100)
+    with pytest.raises(BackendFailure, match="not a SQLite database.*another file"):
+        sqlite.open(reset=True)
+    assert Path(sqlite.database).read_bytes() == b"important text\n" * 100
+
+
+def test_a_directory_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    node = Harness("SQLite", str(tmp_path / "missing" / "db"))
+    with pytest.raises(BackendFailure, match=r"missing/db.*directory must exist"):
+        node.open()
+
+
+@contextmanager
+def nobody() -> Iterator[None]:
+    """Without the rights of root, who may write anywhere."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@pytest.fixture
+def public() -> Iterator[Path]:
+    """A directory that any user can reach; the temporary directories of pytest are private."""
+    with TemporaryDirectory(prefix="neo-") as directory:
+        os.chmod(directory, 0o777)
+        yield Path(directory)
+
+
+def test_a_file_that_is_not_writable_is_refused(public: Path) -> None:
+    (public / "db").touch(0o444)
+    with (
+        nobody(),
+        pytest.raises(BackendFailure, match="not writable. Give it to the user"),
+    ):
+        Harness("SQLite", str(public / "db")).open()
+
+
+def test_a_directory_that_is_not_writable_is_refused(public: Path) -> None:
+    public.chmod(0o555)
+    with (
+        nobody(),
+        pytest.raises(BackendFailure, match="db-lock: Permission denied.*writable by the user"),
+    ):
+        Harness("SQLite", str(public / "db")).open()
+
+
+@pytest.mark.parametrize(
+    ("version", "message"),
+    [
+        ("4", "format of the database is 4, newer than 3.*Upgrade the program"),
+        ("2", "format of the database is '2', older than 3"),
+        (None, "without version.*another database"),
+    ],
+)
+def test_another_format_is_refused(sqlite: Harness, version: str | None, message: str) -> None:
+    sqlite.ready().close()
+    with database(sqlite) as db:
+        if version is None:
+            db.execute("DELETE FROM config WHERE name='version'")
+        else:
+            db.execute("UPDATE config SET value=? WHERE name='version'", (version,))
+    db.close()
+    with pytest.raises(BackendFailure, match=message):
+        sqlite.open()
+    assert sqlite.open(reset=True).get_config("version") == "3"
+
+
+def test_a_database_of_another_program_is_refused(sqlite: Harness) -> None:
+    with database(sqlite) as db:
+        db.execute("CREATE TABLE songs (title)")
+    db.close()
+    with pytest.raises(BackendFailure, match="another program.*songs"):
+        sqlite.open()
+
+
+def test_a_refused_database_can_be_opened_once_it_is_right(sqlite: Harness) -> None:
+    backend = sqlite.make()
+    Path(sqlite.database).write_bytes(b"x" * 4096)
+    with pytest.raises(BackendFailure):
+        backend.open()
+    Path(sqlite.database).unlink()
+    backend.open()
+    assert backend.get_config("version") == "3"
+
+
+def test_a_full_disk_is_a_failure_after_which_the_database_can_be_opened_anew(
+    sqlite: Harness,
+) -> None:
+    backend = sqlite.ready()
+    sqlite.commit(backend, 10, {4: b"kept"})
+    sqlite.wait(backend.stored)
+    backend._execute("PRAGMA max_page_count=30")
+    with pytest.raises(BackendFailure, match="no space is left. Free space"):
+        for tid in range(20, 1000):
+            sqlite.commit(backend, tid, {4: bytes(5000)})
+    with pytest.raises(BackendFailure, match="no space"):
+        backend.load(p64(4), None, None)
+    with pytest.raises(BackendFailure, match="no space"):
+        backend.stored(lambda: None)
+    backend.close()
+    backend.open()
+    assert backend.load(p64(4), None, None).data == b"kept"
+    assert backend.locked_transactions() == {}
+    sqlite.commit(backend, 2000, {4: b"again"})
+    sqlite.wait(backend.stored)
+
+
+def test_a_failing_sync_is_reported_and_acknowledges_nothing(
+    sqlite: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = sqlite.ready()
+    sqlite.wait(backend.stored)
+
+    def fail(fd: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "fdatasync", fail)
+    backend.set_config("name", "x")
+    acknowledged: list[bool] = []
+    backend.stored(lambda: acknowledged.append(True))
+    sqlite.run_until(lambda: sqlite.failures)
+    assert "Input/output error" in str(sqlite.failures[0])
+    assert not acknowledged
+    with pytest.raises(BackendFailure, match="Input/output error"):
+        backend.stored(lambda: None)
+    monkeypatch.undo()
+    backend.close()
+    backend.open()
+    sqlite.failures.clear()
+    sqlite.wait(backend.stored)
+
+
+def test_other_programs_may_look_but_not_write(sqlite: Harness) -> None:
+    backend = sqlite.ready()
+    sqlite.commit(backend, 10, {4: b"x"})
+    sqlite.wait(backend.stored)
+    other = sqlite3.connect(sqlite.database, timeout=0)
+    assert other.execute("SELECT COUNT(*) FROM show_obj").fetchone() == (1,)
+    with pytest.raises(sqlite3.OperationalError, match="locked"):
+        other.execute("DELETE FROM obj")
+    other.close()
+
+
+def test_no_sync_is_made_when_nothing_was_written(
+    sqlite: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = sqlite.ready()
+    sqlite.wait(backend.stored)
+    syncs: list[int] = []
+    monkeypatch.setattr(os, "fdatasync", syncs.append)
+    sqlite.wait(backend.stored)
+    assert not syncs
+    backend.set_config("name", "x")
+    sqlite.wait(backend.stored)
+    assert len(syncs) == 1
+
+
+def log_size(node: Harness) -> int:
+    return os.path.getsize(node.database + "-wal")
+
+
+def test_the_log_is_copied_back_and_starts_over(
+    sqlite: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "CHECKPOINT_ROWS", 40)
+    backend = sqlite.ready()
+    for tid in range(1, 400):
+        sqlite.commit(backend, tid, {tid % 50: b"%d" % tid})
+        sqlite.wait(backend.stored)
+    assert log_size(sqlite) < 100 * 4096 * 4, "without checkpoints it is more than 3 MB"
+    assert backend.load(p64(49), None, None).data == b"399"
+
+
+def test_the_log_stays_short_when_writing_never_pauses(
+    sqlite: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "CHECKPOINT_ROWS", 40)
+    monkeypatch.setattr(module, "LOG_BYTES_MAX", 400_000)
+    backend = sqlite.ready()
+    durable: list[int] = []
+    written = 0
+    while len(durable) < 400:
+        # Always some writes on top of those that are being synced.
+        while written < len(durable) + 5:
+            written += 1
+            backend.set_config("counter", str(written))
+            for oid in range(3):
+                sqlite.store_data(backend, oid, os.urandom(1000))
+            backend.stored(lambda: durable.append(1))
+        sqlite.run_until(lambda before=len(durable): len(durable) > before)
+    assert log_size(sqlite) < 1_200_000, "without the limit it is the whole 400 x 3 pages and more"
+    assert not sqlite.failures
+
+
+def test_a_name_with_a_tilde_is_in_the_home_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    node = Harness("SQLite", "~/db")
+    node.open()
+    node.close()
+    assert (tmp_path / "db").exists()
+
+
+def test_a_value_of_256_megabytes(sqlite: Harness) -> None:
+    backend = sqlite.ready()
+    data = os.urandom(1 << 20) * 256
+    sqlite.commit(backend, 10, {4: data})
+    sqlite.wait(backend.stored)
+    assert backend.load(p64(4), None, None).data == data

@@ -1,0 +1,178 @@
+"""SQLite: what ``stored`` acknowledged survives a power cut, and nothing else is half visible.
+
+A disk is imagined that keeps of the log only what was there at the last sync, or that and any part
+of what was written since. The database file itself is written by checkpoints only, which sync it.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+
+from neo.storage.backend import sqlite as module
+from neo.storage.backend.walsync import Syncer
+from tests.unit.backend.harness import Harness, p64, serials
+
+OIDS = range(6)
+
+
+class Disk:
+    """Knows the bytes of the log that were synced."""
+
+    def __init__(self, node: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.path = Path(node.database)
+        self.log = Path(node.database + "-wal")
+        self.synced = b""
+        self.syncs = 0
+        real_sync, real_checkpoint = os.fdatasync, Syncer._checkpoint
+
+        def fdatasync(fd: int) -> None:
+            real_sync(fd)
+            if os.fstat(fd).st_ino == os.stat(self.log).st_ino:
+                self.syncs += 1
+                self.synced = self.log.read_bytes()
+
+        def checkpoint(syncer: Syncer, db: object) -> object:
+            report = real_checkpoint(syncer, db)
+            self.synced = self.log.read_bytes()  # SQLite syncs the log before it copies it
+            return report
+
+        monkeypatch.setattr(os, "fdatasync", fdatasync)
+        monkeypatch.setattr(Syncer, "_checkpoint", checkpoint)
+
+    def crash(self, target: Path, chance: random.Random) -> Harness:
+        """A copy of the database as it may be found after a power cut now."""
+        target.mkdir()
+        shutil.copyfile(self.path, target / "db")
+        log = bytearray(self.log.read_bytes())
+        block = 512
+        for start in range(0, len(log), block):
+            kept = self.synced[start : start + block]
+            if log[start : start + block] != kept and chance.random() < 0.5:
+                log[start : start + block] = kept.ljust(len(log[start : start + block]), b"\0")
+        (target / "db-wal").write_bytes(self.synced if chance.random() < 0.3 else bytes(log))
+        return Harness("SQLite", str(target / "db"))
+
+
+@pytest.mark.parametrize("checkpoint_rows", [10**9, 30], ids=["log only", "checkpoints"])
+@pytest.mark.parametrize("seed", range(3))
+def test_what_is_stored_survives_a_power_cut_at_any_moment(
+    sqlite: Harness,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    seed: int,
+    checkpoint_rows: int,
+) -> None:
+    monkeypatch.setattr(module, "CHECKPOINT_ROWS", checkpoint_rows)
+    chance = random.Random(seed)
+    disk = Disk(sqlite, monkeypatch)
+    backend = sqlite.ready()
+    sqlite.wait(backend.stored)
+    acknowledged: list[int] = []
+    for tid in range(1, 60):
+        objects = chance.sample(OIDS, chance.randint(1, len(OIDS)))
+        sqlite.vote(backend, tid, {oid: b"%d of %d" % (oid, tid) for oid in objects})
+        if chance.random() < 0.5:
+            sqlite.wait(backend.stored)
+        backend.unlock(p64(tid), p64(tid))
+        if chance.random() < 0.5:
+            backend.stored(lambda tid=tid: acknowledged.append(tid))
+        if chance.random() < 0.5:
+            sqlite.wait(backend.stored)
+        if chance.random() < 0.3:
+            durable = max(acknowledged, default=0)
+            check_after_crash(disk.crash(tmp_path / f"crash{tid}", chance), durable)
+    assert disk.syncs > 10
+
+
+def check_after_crash(node: Harness, durable: int) -> None:
+    backend = node.open()
+    tids = [int.from_bytes(t, "big") for t in backend.tids_descending(0, 1000, [0, 1, 2])]
+    last = max(tids, default=0)
+    assert last >= durable, "an acknowledged transaction is lost"
+    assert tids == list(range(last, 0, -1)), "a transaction in the middle is lost"
+    listed = {tid: set(backend.transaction(p64(tid)).oids) for tid in tids}
+    found: dict[int, set[bytes]] = {tid: set() for tid in tids}
+    for oid in OIDS:
+        for serial in serials(backend, oid):
+            assert backend.load(p64(oid), p64(serial), None).data == b"%d of %d" % (oid, serial)
+            found[serial].add(p64(oid))
+    assert found == listed, "a transaction is half visible"
+    assert backend._read("PRAGMA integrity_check")[0][0] == "ok"
+    node.close()
+
+
+def test_this_test_notices_a_sync_that_is_missing(
+    sqlite: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = Disk(sqlite, monkeypatch)
+    backend = sqlite.ready()
+    sqlite.wait(backend.stored)
+    monkeypatch.setattr(os, "fdatasync", lambda fd: None)
+    sqlite.commit(backend, 1, {1: b"1 of 1"})
+    sqlite.wait(backend.stored)
+    seeds = random.Random(1)
+    with pytest.raises(AssertionError, match="acknowledged transaction is lost"):
+        for i in range(20):
+            check_after_crash(disk.crash(tmp_path / f"crash{i}", seeds), 1)
+
+
+def test_calls_that_come_during_a_sync_share_the_next_one(
+    sqlite: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = sqlite.ready()
+    sqlite.wait(backend.stored)
+    disk = Disk(sqlite, monkeypatch)
+    stored: list[int] = []
+    for i in range(100):
+        backend.set_config("x", str(i))
+        backend.stored(lambda i=i: stored.append(i))
+    sqlite.run_until(lambda: len(stored) == 100)
+    assert disk.syncs == 2
+    assert stored == list(range(100))
+
+
+def test_reads_and_writes_go_on_while_a_sync_runs(
+    sqlite: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from threading import Event
+
+    backend = sqlite.ready()
+    sqlite.commit(backend, 10, {4: b"x"})
+    sqlite.wait(backend.stored)
+    started, disk_is_ready = Event(), Event()
+
+    def slow(fd: int) -> None:
+        started.set()
+        assert disk_is_ready.wait(60)
+
+    monkeypatch.setattr(os, "fdatasync", slow)
+    stored: list[int] = []
+    sqlite.vote(backend, 11, {4: b"y"})
+    backend.stored(lambda: stored.append(1))
+    assert started.wait(60)
+    assert backend.load(p64(4), None, None).data == b"x"
+    backend.unlock(p64(11), p64(11))
+    assert backend.load(p64(4), None, None).data == b"y"
+    backend.stored(lambda: stored.append(2))
+    assert not stored
+    disk_is_ready.set()
+    sqlite.run_until(lambda: len(stored) == 2)
+    assert stored == [1, 2]
+
+
+def test_close_keeps_what_nobody_asked_to_store(sqlite: Harness) -> None:
+    backend = sqlite.ready()
+    sqlite.commit(backend, 10, {4: b"x"})
+    stored: list[int] = []
+    backend.set_config("a", "b")
+    backend.stored(lambda: stored.append(1))
+    backend.set_config("c", "d")
+    backend.stored(lambda: stored.append(2))
+    backend.close()
+    sqlite.run_until(lambda: len(stored) == 2)
+    assert sqlite.open().get_config("c") == "d"

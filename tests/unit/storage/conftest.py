@@ -1,0 +1,27 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.unit.storage.world import World
+
+
+@pytest.fixture
+def make_world(tmp_path: Path) -> Iterator[Callable[[], World]]:
+    """Make a node on the same database again, after ``close()`` of the one before."""
+    worlds: list[World] = []
+
+    def make() -> World:
+        worlds.append(World(str(tmp_path / "node.sqlite")))
+        return worlds[-1]
+
+    yield make
+    for world in worlds:
+        world.close()
+
+
+@pytest.fixture
+def world(make_world: Callable[[], World]) -> World:
+    return make_world()

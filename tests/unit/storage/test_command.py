@@ -1,0 +1,113 @@
+"""``neostorage``: its settings, and why it may refuse to start."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from neo.node.config import ConfigError
+from neo.node.process import StartFailure
+from neo.storage.__main__ import load_settings, make_core
+from neo.storage.core import StorageCore
+from tests.unit.storage.world import FakeShell
+
+
+def arguments(tmp_path: Path, *more: str) -> list[str]:
+    database = str(tmp_path / "s1.sqlite")
+    return ["-c", "test", "-m", "127.0.0.1:1", "-b", "127.0.0.1:2", "-d", database, *more]
+
+
+def start(*argv: str) -> StorageCore:
+    shell = FakeShell()
+    settings = load_settings(list(argv))
+    shell.settings, shell.bind = settings, settings.bind  # type: ignore[attr-defined]
+    return make_core(shell)  # type: ignore[arg-type]
+
+
+def test_starts_on_sqlite_by_default(tmp_path: Path) -> None:
+    core = start(*arguments(tmp_path))
+    assert (tmp_path / "s1.sqlite").exists()
+    assert core.address == ("127.0.0.1", 2)
+    assert len(core.devpath) == 2
+    core.stop(0)
+
+
+@pytest.mark.parametrize(
+    ("argv", "complaint"),
+    [
+        (["-c", "test", "-m", "127.0.0.1:1", "-b", "127.0.0.1:2"], "'database' is missing"),
+        (["-c", "test", "-m", "127.0.0.1:1", "-d", "x"], "'bind' is missing"),
+        (
+            ["-c", "test", "-m", "127.0.0.1:1", "-b", "127.0.0.1:2", "-d", "x", "-a", "Oracle"],
+            "'adapter'",
+        ),
+        (
+            ["-c", "test", "-m", "127.0.0.1:1", "-b", "127.0.0.1:2", "-d", "x", "-w", "soon"],
+            "'wait'",
+        ),
+        (
+            ["-c", "test", "-m", "127.0.0.1:1", "-b", "127.0.0.1:2", "-d", "x", "--new-nid"],
+            "'new_nid'",
+        ),
+    ],
+)
+def test_wrong_settings_are_named(argv: list[str], complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        load_settings(argv)
+
+
+def test_a_broken_list_of_masters_is_named(tmp_path: Path) -> None:
+    (tmp_path / "masters").write_text("nonsense")
+    with pytest.raises(ConfigError, match="is not a list"):
+        start(*arguments(tmp_path, "-D", str(tmp_path / "masters")))
+
+
+def test_masters_heard_of_are_kept_in_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "masters"
+    core = start(*arguments(tmp_path, "-D", str(path)))
+    core.remember([("127.0.0.1", 1), ("127.0.0.1", 3)])
+    core.stop(0)
+    core = start(*arguments(tmp_path, "-D", str(path)))
+    assert core.masters.addresses == [("127.0.0.1", 1), ("127.0.0.1", 3)]
+    core.stop(0)
+
+
+def test_a_database_of_another_cluster_is_refused_unless_it_is_reset(tmp_path: Path) -> None:
+    start(*arguments(tmp_path)).stop(0)
+    argv = arguments(tmp_path)
+    argv[1] = "other"
+    with pytest.raises(StartFailure, match="belongs to cluster 'test', not 'other'"):
+        start(*argv)
+    start(*argv, "--reset").stop(0)
+    start(*argv).stop(0)
+
+
+def test_reset_erases_once_not_after_every_failure(tmp_path: Path) -> None:
+    shell = FakeShell()
+    settings = load_settings(arguments(tmp_path, "--reset"))
+    shell.settings, shell.bind = settings, settings.bind  # type: ignore[attr-defined]
+    core = make_core(shell)  # type: ignore[arg-type]
+    core.backend.set_config("nid", "5")
+    core.stop(0)
+    core = make_core(shell)  # type: ignore[arg-type]
+    assert core.nid == 5
+    core.stop(0)
+
+
+def test_a_file_that_is_not_a_database_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "s1.sqlite").write_text("this is no database, but it is long enough to be one" * 9)
+    with pytest.raises(StartFailure, match=r"s1\.sqlite"):
+        start(*arguments(tmp_path))
+
+
+def test_a_database_in_use_is_refused(tmp_path: Path) -> None:
+    core = start(*arguments(tmp_path))
+    with pytest.raises(StartFailure, match="another process uses this database"):
+        start(*arguments(tmp_path))
+    core.stop(0)
+
+
+def test_a_folder_that_does_not_exist_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StartFailure, match="must exist"):
+        start(*arguments(tmp_path / "missing"))

@@ -1,0 +1,285 @@
+"""A storage node and its master: joining, recovery, verification, tables, the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from neo.protocol.enums import CellState, ClusterState, NodeState, NodeType
+from neo.protocol.ids import p64
+from neo.protocol.packets import (
+    AnswerLastIDs,
+    AnswerLockedTransactions,
+    AnswerPartitionTable,
+    AnswerRecovery,
+    AskFinalTID,
+    AskLastIDs,
+    AskLockedTransactions,
+    AskLockInformation,
+    AskPartitionTable,
+    AskRecovery,
+    Error,
+    FlushLog,
+    NotifyClusterInformation,
+    NotifyPartitionChanges,
+    NotifyReady,
+    StartOperation,
+    StopOperation,
+    Truncate,
+    ValidateTransaction,
+)
+from neo.storage.core import StorageCore
+from tests.unit.storage.test_serving import commit, load, store, vote
+from tests.unit.storage.world import C1, DISCARDED, MASTER, OUT, STORAGE, UP, World
+
+MakeWorld = Callable[[], World]
+
+
+def test_identifies_with_its_address_and_properties(world: World) -> None:
+    world.join()
+    assert world.request.node_type is NodeType.STORAGE
+    assert (world.request.nid, world.request.address) == (None, STORAGE)
+    assert world.request.extra["new_nid"] == []
+    assert world.request.extra["devpath"] == ["host", "disk"]
+
+
+def test_remembers_its_node_id(make_world: MakeWorld) -> None:
+    world = make_world()
+    world.join(nid=7)
+    world.close()
+    world = make_world()
+    world.join()
+    assert world.request.nid == 7
+
+
+def test_a_database_of_another_cluster_is_refused(make_world: MakeWorld) -> None:
+    world = make_world()
+    world.close()
+    world.backend.open()
+    with pytest.raises(ValueError, match="belongs to cluster 'test', not 'other'"):
+        StorageCore(world.shell, "other", world.core.masters, STORAGE, world.backend)
+    world.backend.close()
+
+
+def test_joins_again_after_the_loss_of_the_master(world: World) -> None:
+    master = world.operate()
+    client = world.client(master)
+    world.shell.advance(5)
+    master.disconnect()
+    assert client.closed
+    assert not world.core.operational
+    master = world.operate()
+    assert world.request.nid == 1
+
+
+def test_a_master_that_drops_us_at_once_is_not_dialed_in_a_loop(world: World) -> None:
+    world.join().disconnect()
+    assert not world.shell.dialed
+    world.shell.advance(1.5)
+    assert world.shell.dialed
+
+
+def test_masters_heard_of_are_remembered(world: World) -> None:
+    master = world.join()
+    world.notify(master, (NodeType.MASTER, ("127.0.0.1", 1001), None, NodeState.DOWN, None))
+    assert world.remembered == [[MASTER, ("127.0.0.1", 1001)]]
+
+
+# -- recovery ---------------------------------------------------------------------------------------
+
+
+def test_recovery_of_an_empty_database(world: World) -> None:
+    master = world.join(state=NodeState.PENDING)
+    assert master.ask(AskRecovery()) == AnswerRecovery(None, None, None)
+    assert master.ask(AskPartitionTable()) == AnswerPartitionTable(None, 0, [])
+
+
+def test_the_partition_table_survives_a_restart(make_world: MakeWorld) -> None:
+    world = make_world()
+    master = world.join()
+    rows = [[(1, UP), (2, OUT)], [(1, CellState.FEEDING)], [(2, CellState.CORRUPTED)]]
+    world.send_table(master, rows, ptid=5)
+    master.send(NotifyPartitionChanges(6, 1, [(0, 1, OUT), (1, 2, UP)]))
+    world.close()
+    world = make_world()
+    master = world.join()
+    assert master.ask(AskRecovery()).ptid == 6
+    rows[0][0] = (1, OUT)
+    rows[1].append((2, UP))
+    answer = master.ask(AskPartitionTable())
+    assert answer.num_replicas == 1
+    assert [[tuple(cell) for cell in row] for row in answer.row_list] == rows
+
+
+def test_truncation_is_remembered_before_it_is_confirmed(make_world: MakeWorld) -> None:
+    world = make_world()
+    master = world.join()
+    master.send(Truncate(p64(50)))
+    assert master.ask(AskRecovery()).truncate_tid == p64(50)
+    world.close()
+    world = make_world()
+    assert world.join().ask(AskRecovery()).truncate_tid == p64(50)
+
+
+# -- verification -----------------------------------------------------------------------------------
+
+
+def test_truncates_when_asked_for_the_last_ids(world: World) -> None:
+    master = world.operate()
+    client = world.client(master)
+    commit(master, client, 10, 12, 1)
+    commit(master, client, 14, 16, 2)
+    world.shell.advance(5)
+    master.disconnect()
+    master = world.join()
+    world.send_table(master)
+    master.send(Truncate(p64(13)))
+    master.ask(AskRecovery())
+    assert master.ask(AskLastIDs()) == AnswerLastIDs(p64(1), p64(12))
+    assert master.ask(AskRecovery()).truncate_tid is None
+
+
+def test_last_ids_of_an_empty_database(world: World) -> None:
+    master = world.join()
+    world.send_table(master)
+    assert master.ask(AskLastIDs()) == AnswerLastIDs(None, None)
+
+
+def test_interrupted_transactions_are_reported_and_validated(make_world: MakeWorld) -> None:
+    world = make_world()
+    master = world.operate()
+    client = world.client(master)
+    store(client, 10, 1)
+    vote(client, 10, 1)
+    store(client, 14, 2)
+    vote(client, 14, 2)
+    master.ask(AskLockInformation(p64(14), p64(16)))
+    world.close()
+    world = make_world()
+    master = world.join()
+    world.send_table(master)
+    answer = master.ask(AskLockedTransactions())
+    assert answer == AnswerLockedTransactions({p64(10): None, p64(14): p64(16)})
+    assert master.ask(AskFinalTID(p64(10))).tid is None
+    assert master.ask(AskFinalTID(p64(14))).tid == p64(16)
+    master.send(ValidateTransaction(p64(14), p64(16)))
+    assert master.ask(AskLastIDs()) == AnswerLastIDs(p64(2), p64(16))
+    master.send(StartOperation(False))
+    assert master.take(NotifyReady) == NotifyReady()
+    assert master.ask(AskLockedTransactions()).tid_dict == {}  # dropped by the start
+    client = world.client(master)
+    assert load(client, 2).serial == p64(16)
+    assert isinstance(load(client, 1), Error)
+
+
+# -- operation --------------------------------------------------------------------------------------
+
+
+def test_ready_is_notified_once(world: World) -> None:
+    master = world.join()
+    world.send_table(master)
+    master.send(StartOperation(False))
+    master.take(NotifyReady)
+    master.send(StartOperation(True))
+    master.send(NotifyClusterInformation(ClusterState.BACKINGUP))
+    assert not master.inbox
+
+
+def test_start_without_a_partition_table_is_a_protocol_error(world: World) -> None:
+    master = world.join()
+    master.send(StartOperation(False))
+    assert master.closed
+    assert "before any partition table" in master.complaint
+
+
+def test_stop_operation_disconnects_clients_and_forgets_their_transactions(world: World) -> None:
+    master = world.operate()
+    client = world.client(master)
+    store(client, 10, 1)
+    master.send(StopOperation())
+    assert client.closed
+    assert not master.closed
+    stranger = world.stranger()
+    assert world.identify(stranger) == Error(2, "Retry Later")
+    master.send(StartOperation(False))
+    other = world.client(master)
+    assert store(other, 11, 1) is None  # the lock of the first is gone
+
+
+@pytest.mark.parametrize("ptid", [1, 3])
+def test_a_gap_in_partition_table_ids_is_a_protocol_error(world: World, ptid: int) -> None:
+    master = world.operate()
+    master.send(NotifyPartitionChanges(ptid, 0, []))
+    assert master.closed
+    assert "wrong partition table id" in master.complaint
+
+
+def test_a_change_of_an_unknown_partition_is_a_protocol_error(world: World) -> None:
+    master = world.operate()
+    master.send(NotifyPartitionChanges(2, 0, [(2, 1, UP)]))
+    assert master.closed
+
+
+def test_a_table_with_another_number_of_partitions_stops_the_node(world: World) -> None:
+    master = world.operate()
+    world.send_table(master, [[(1, UP)]], ptid=2)
+    assert world.shell.exit_code == 1
+
+
+def test_the_data_of_lost_partitions_is_deleted(world: World) -> None:
+    master = world.operate()
+    client = world.client(master)
+    commit(master, client, 10, 12, 1)
+    assert world.backend.object_exists(p64(1))
+    master.send(NotifyPartitionChanges(2, 0, [(1, 2, UP), (1, 1, DISCARDED)]))
+    world.wait(lambda: not world.core.jobs, "the data is not deleted")
+    assert not world.backend.object_exists(p64(1))
+    assert world.backend.prune_orphans(True, 0, 10)[0] == 0
+
+
+def test_logs_are_reopened_on_demand(world: World) -> None:
+    world.join().send(FlushLog())
+    assert world.shell.reopened == 1
+
+
+# -- the end ----------------------------------------------------------------------------------------
+
+
+def test_stops_when_told_to_be_down(world: World) -> None:
+    master = world.operate()
+    world.notify(master, (NodeType.STORAGE, STORAGE, 1, NodeState.DOWN, None))
+    assert world.shell.exit_code == 0
+    assert master.closed
+
+
+def test_erases_its_database_when_dropped_for_ever(make_world: MakeWorld) -> None:
+    world = make_world()
+    master = world.operate()
+    commit(master, world.client(master), 10, 12, 1)
+    world.notify(master, (NodeType.STORAGE, STORAGE, 1, NodeState.UNKNOWN, None))
+    assert world.shell.exit_code == 0
+    world = make_world()
+    world.join()
+    assert world.request.nid is None
+    assert not world.backend.object_exists(p64(1))
+
+
+def test_a_failing_database_ends_the_core_and_asks_for_another(world: World) -> None:
+    master = world.operate()
+    client = world.client(master)
+    world.backend.close()  # whatever is asked of it now fails
+    client.ask_later(AskFinalTID(p64(1)))
+    assert world.shell.restarts == 1
+    assert master.closed and client.closed
+    assert world.shell.exit_code is None
+
+
+def test_unvoted_data_is_deleted_at_a_clean_stop(make_world: MakeWorld) -> None:
+    world = make_world()
+    master = world.operate()
+    store(world.client(master, C1), 10, 1)
+    world.core.terminate()
+    assert world.shell.exit_code == 0
+    world = make_world()
+    assert world.backend.prune_orphans(True, 0, 100)[0] == 0

@@ -1,0 +1,274 @@
+"""A storage node without process or sockets: real core, real SQLite, peers that are test code."""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Callable
+from random import Random
+from typing import Any, TypeVar
+
+from neo.net.connection import Connection
+from neo.node.peer import Peer
+from neo.protocol.enums import CellState, NodeState, NodeType
+from neo.protocol.errors import PeerError
+from neo.protocol.packets import (
+    AcceptIdentification,
+    Address,
+    CellRow,
+    Error,
+    Message,
+    NodeRow,
+    NotifyNodeInformation,
+    RequestIdentification,
+    SendPartitionTable,
+    StartOperation,
+)
+from neo.storage.backend.sqlite import SQLite
+from neo.storage.core import StorageCore
+from neo.topology.masters import MasterCandidates
+
+MASTER: Address = ("127.0.0.1", 1000)
+STORAGE: Address = ("127.0.0.1", 2000)
+M1, C1, C2 = -0x0FFFFFFF, -0x1FFFFFFF, -0x1FFFFFFE
+UP, OUT, DISCARDED = CellState.UP_TO_DATE, CellState.OUT_OF_DATE, CellState.DISCARDED
+#: Seconds in which the disk of a busy machine syncs.
+DEADLINE = 20
+
+T = TypeVar("T")
+
+
+class _Timer:
+    def __init__(self, when: float, callback: Callable[[], None]) -> None:
+        self.when, self.callback = when, callback
+
+    def cancel(self) -> None:
+        self.callback = lambda: None
+
+
+class FakeShell:
+    """The clock stands still unless a test moves it; threads are real, those of the backend."""
+
+    def __init__(self) -> None:
+        self.random = Random(0)
+        self.now = 1000.0
+        self.dialed: list[Peer] = []
+        self.exit_code: int | None = None
+        self.restarts = 0
+        self.reopened = 0
+        self._timers: list[_Timer] = []
+        self._calls: queue.Queue[tuple[Callable[..., None], tuple[object, ...]]] = queue.Queue()
+
+    def time(self) -> float:
+        return self.now
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def call_later(self, delay: float, callback: Callable[[], None]) -> _Timer:
+        timer = _Timer(self.now + delay, callback)
+        self._timers.append(timer)
+        return timer
+
+    def from_thread(self, callback: Callable[..., None], *args: object) -> object:
+        self._calls.put((callback, args))
+        return None
+
+    def dial(self, peer: Peer) -> None:
+        self.dialed.append(peer)
+
+    def reopen_logs(self) -> None:
+        self.reopened += 1
+
+    def stop(self, code: int) -> None:
+        self.exit_code = code
+
+    def restart(self) -> None:
+        self.restarts += 1
+
+    def healthy(self) -> None:
+        pass
+
+    def advance(self, seconds: float) -> None:
+        self.now += seconds
+        due = [timer for timer in self._timers if timer.when <= self.now]
+        self._timers = [timer for timer in self._timers if timer.when > self.now]
+        for timer in due:
+            timer.callback()
+
+    def run_calls(self, timeout: float = 0.0) -> bool:
+        """Run what threads asked for; False if nothing came in this time."""
+        try:
+            callback, args = (
+                self._calls.get(timeout=timeout) if timeout else self._calls.get_nowait()
+            )
+        except queue.Empty:
+            return False
+        callback(*args)
+        return True
+
+
+class End:
+    """The other end of a connection of the node; also the link of the node's peer."""
+
+    def __init__(self, world: World, peer: Peer) -> None:
+        self.world = world
+        self.peer = peer
+        self.connection = Connection(server=False)
+        self.inbox: list[tuple[int | None, Message]] = []
+        self.closed = False
+        self.complaint = ""  # an Error of the node that answers nothing
+        peer.link = self
+        peer.write_outgoing()
+
+    def write(self, data: bytes) -> None:
+        try:
+            for message_id, message, question in self.connection.receive(data):
+                if question is not None:
+                    question.context(message)
+                else:
+                    self.inbox.append((message_id, message))
+        except PeerError as e:
+            self.complaint = str(e)
+
+    def close(self) -> None:
+        self.closed = True
+
+    def _deliver(self) -> None:
+        self.peer.received(self.connection.take_outgoing())
+
+    def send(self, message: Message) -> None:
+        self.connection.send(message)
+        self._deliver()
+
+    def ask_later(self, message: Message) -> list[Any]:
+        """A list that will have the answer."""
+        answers: list[Any] = []
+        self.connection.ask(message, answers.append)
+        self._deliver()
+        return answers
+
+    def ask(self, message: Message) -> Any:
+        answers = self.ask_later(message)
+        self.world.wait(lambda: bool(answers), f"no answer to {message}")
+        return answers[0]
+
+    def take(self, kind: type[T]) -> T:
+        """The next notification or request from the node, which must be of this kind."""
+        self.world.wait(lambda: bool(self.inbox), f"no {kind.__name__}")
+        _, message = self.inbox.pop(0)
+        assert isinstance(message, kind), message
+        return message
+
+    def disconnect(self) -> None:
+        self.peer.lost("closed by the peer")
+
+
+class World:
+    """One storage node S1 on a database, its master and its clients."""
+
+    def __init__(self, database: str, cluster: str = "test") -> None:
+        self.shell = FakeShell()
+        self.backend = SQLite(database, self.shell.from_thread, self._failed)
+        self.backend.open()
+        self.remembered: list[list[Address]] = []
+        self.core = StorageCore(
+            self.shell,
+            cluster,
+            MasterCandidates([MASTER]),
+            STORAGE,
+            self.backend,
+            devpath=["host", "disk"],
+            remember=self.remembered.append,
+        )
+        self.core.start()
+        self.timestamp = 1.0
+        self.ids = 0
+
+    def _failed(self, failure: Exception) -> None:
+        self.core.fail(failure)
+
+    def close(self) -> None:
+        self.core.stop(0)
+
+    def wait(self, condition: Callable[[], bool], complaint: str) -> None:
+        deadline = time.monotonic() + DEADLINE
+        while not condition():
+            assert time.monotonic() < deadline, complaint
+            self.shell.advance(0)
+            if self.shell.run_calls(timeout=0.01):
+                self.core.flush()
+
+    def settle(self) -> None:
+        """Everything written until now is durable and was answered."""
+        done: list[bool] = []
+        self.backend.stored(lambda: done.append(True))
+        self.wait(lambda: bool(done), "the disk does not sync")
+        while self.shell.run_calls():
+            self.core.flush()
+
+    # -- master --------------------------------------------------------------------------------
+
+    def take_dial(self) -> End:
+        return End(self, self.shell.dialed.pop(0))
+
+    def join(self, nid: int = 1, state: NodeState = NodeState.RUNNING) -> End:
+        """Accept the identification of the node, as the primary master."""
+        self.core.flush()
+        master = self.take_dial()
+        self.core.flush()
+        message_id, request = master.inbox.pop(0)
+        assert isinstance(request, RequestIdentification), request
+        self.request = request
+        master.connection.answer(
+            message_id, AcceptIdentification(NodeType.MASTER, M1, request.nid or nid)
+        )
+        self.notify(
+            master,
+            (NodeType.STORAGE, STORAGE, request.nid or nid, state, 1.5),
+            (NodeType.MASTER, MASTER, M1, NodeState.RUNNING, None),
+        )
+        return master
+
+    def notify(self, master: End, *rows: NodeRow) -> None:
+        self.timestamp += 1
+        master.send(NotifyNodeInformation(self.timestamp, list(rows)))
+
+    def send_table(
+        self, master: End, rows: list[list[CellRow]] | None = None, ptid: int = 1
+    ) -> None:
+        master.send(SendPartitionTable(ptid, 0, rows or [[(1, UP)], [(1, UP)]]))
+
+    def operate(self, rows: list[list[CellRow]] | None = None) -> End:
+        """A master, up to NotifyReady."""
+        master = self.join()
+        self.send_table(master, rows)
+        master.send(StartOperation(False))
+        self.wait(lambda: bool(master.inbox), "the node is not ready")
+        master.inbox.clear()
+        return master
+
+    # -- clients -------------------------------------------------------------------------------
+
+    def client_row(self, nid: int, state: NodeState = NodeState.RUNNING) -> NodeRow:
+        return (NodeType.CLIENT, None, nid, state, 10.0 + nid)
+
+    def stranger(self) -> End:
+        return End(self, self.core.accepted(("127.0.0.1", 3000)))
+
+    def identify(self, end: End, nid: int = C1, **changes: Any) -> Any:
+        request = RequestIdentification(NodeType.CLIENT, nid, None, "test", 10.0 + nid, {})
+        return end.ask(request._replace(**changes))
+
+    def client(self, master: End, nid: int = C1) -> End:
+        self.notify(master, self.client_row(nid))
+        end = self.stranger()
+        answer = self.identify(end, nid)
+        assert answer == AcceptIdentification(NodeType.STORAGE, 1, nid), answer
+        return end
+
+
+def refused(answer: Any) -> tuple[int, str]:
+    """Code and text of an Error."""
+    assert isinstance(answer, Error), answer
+    return answer.code, answer.message
