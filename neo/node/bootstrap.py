@@ -43,7 +43,9 @@ async def find_primary(
     Each distinct reason of a failure is logged once, not at every try.
     """
     reported: set[str] = set()
+    hinted = False
     while True:
+        was_hint, hinted = hinted, False
         address = masters.take()
         redirected: Future[NotPrimaryMaster] = Future()
         peer = core.dial(address, _Candidate(redirected))
@@ -62,11 +64,14 @@ async def find_primary(
         except ConnectionLost as e:
             if redirected.done:
                 reason = "it is not the primary"
-                pause = not masters.learn(redirected.result())
+                hinted = masters.learn(redirected.result())
+                # Two masters that point to each other must not be dialed in a tight loop.
+                pause = was_hint or not hinted
             else:
                 reason = str(e)
-        if reason not in reported:
-            reported.add(reason)
-            logger.warning("master %s: %s", format_address(address), reason)
+        report = f"master {format_address(address)}: {reason}"
+        if report not in reported:
+            reported.add(report)
+            logger.warning("%s", report)
         if pause:
             await core.sleep(RETRY_SECONDS)

@@ -42,15 +42,22 @@ def boolean(text: str) -> bool:
     return states[text.lower()]
 
 
+def _integer(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a whole number") from None
+
+
 def positive(text: str) -> int:
-    number = int(text)
+    number = _integer(text)
     if number < 1:
         raise ValueError(f"{text} is not a positive number")
     return number
 
 
 def natural(text: str) -> int:
-    number = int(text)
+    number = _integer(text)
     if number < 0:
         raise ValueError(f"{text} is negative")
     return number
@@ -115,6 +122,8 @@ def load(
 ) -> argparse.Namespace:
     """All settings of one process, by name. Raises ConfigError."""
     arguments = vars(_parser(role, description, options).parse_args(argv))
+    if arguments["section"] and not arguments["file"]:
+        raise ConfigError("--section chooses a part of a configuration file: give it with --file")
     texts = _section(arguments["file"], arguments["section"] or role, options)
     for option in options:
         if arguments.get(option.name) is not None:
@@ -149,7 +158,7 @@ def _section(path: str | None, section: str, options: Sequence[Option]) -> dict[
             parser.read_file(file)
     except OSError as e:
         raise ConfigError(f"configuration file {path!r} cannot be read: {e.strerror}") from None
-    except configparser.Error as e:
+    except (configparser.Error, UnicodeDecodeError) as e:
         raise ConfigError(f"configuration file {path!r}: {e}") from None
     if not parser.has_section(section):
         raise ConfigError(

@@ -59,12 +59,13 @@ class Core:
 
     def __init__(self, shell: Shell) -> None:
         self.shell = shell
-        self.peers: set[Peer] = set()
+        # Dictionaries, not sets: the order of what is done with them must not depend on addresses.
+        self.peers: dict[Peer, None] = {}
         self.nodes = NodeTable()
         self.partitions = PartitionTable()
         self.stopped = False
         self._touched: dict[Peer, None] = {}
-        self._tasks: set[Task[Any]] = set()
+        self._tasks: dict[Task[Any], None] = {}
 
     # -- called by the shell ---------------------------------------------------------------------
 
@@ -123,12 +124,12 @@ class Core:
     def spawn(self, coroutine: Coroutine[Any, Any, Any]) -> Task[Any]:
         """Run a workflow. An unexpected error in it ends the node: its state would be unknown."""
         task = Task(coroutine)
-        self._tasks.add(task)
+        self._tasks[task] = None
         task.then(lambda _: self._task_done(task))
         return task
 
     def _task_done(self, task: Task[Any]) -> None:
-        self._tasks.discard(task)
+        self._tasks.pop(task, None)
         try:
             task.result()
         except Cancelled:

@@ -46,7 +46,7 @@ class Peer:
         self.since = core.shell.monotonic()
         self.connection = Connection(server)
         self.link: Link | None = None
-        core.peers.add(self)
+        core.peers[self] = None
         core.touch(self)
 
     def __repr__(self) -> str:
@@ -136,12 +136,14 @@ class Peer:
             return
         logger.info("connection with %r ended: %s", self, reason)
         questions = self._detach()
-        self.handler.lost(self, reason)
-        for question in questions:
-            question.context.fail(ConnectionLost(f"connection with {self} ended: {reason}"))
+        try:
+            self.handler.lost(self, reason)
+        finally:
+            for question in questions:
+                question.context.fail(ConnectionLost(f"connection with {self} ended: {reason}"))
 
     def _detach(self) -> list[Question]:
-        self.core.peers.discard(self)
+        self.core.peers.pop(self, None)
         self.write_outgoing()
         questions = self.connection.close()
         if self.link is not None:
@@ -164,10 +166,6 @@ def _complete(question: Question, message: Message) -> None:
         if question.answer is Error and message.code == ErrorCode.ACK.value:
             question.context.resolve(message)
             return
-        try:
-            code = ErrorCode(message.code)
-        except ValueError:
-            raise PeerError(f"unknown error code {message.code}: {message.message}") from None
-        question.context.fail(ErrorAnswer(code, message.message))
+        question.context.fail(ErrorAnswer.of(message.code, message.message))
     else:
         question.context.resolve(message)

@@ -91,10 +91,10 @@ class StorageCore(Core):
         self.operational = False
         self.backup = False
         self.locks = Locks(self.cell_mode, backend.last_serial, self._deadlock, self._discard)
-        self.clients: set[Peer] = set()
+        self.clients: dict[Peer, None] = {}
         #: Identifications that are newer than the node table, with the way to look at them again.
         self.delayed: dict[Peer, Callable[[], None]] = {}
-        self.jobs: set[Task[None]] = set()
+        self.jobs: dict[Task[None], None] = {}
         self._lost: Future[str] = Future()
         self._commit_planned = False
         self._load_partitions()
@@ -207,7 +207,7 @@ class StorageCore(Core):
     def client_gone(self, nid: int) -> None:
         """The master lost a client: drop its connections and transactions that are not locked."""
         for peer in [p for p in self.clients if p.node is not None and p.node.nid == nid]:
-            self.clients.remove(peer)
+            del self.clients[peer]
             peer.close()
         for ttid in self.locks.client_down(nid):
             self.backend.abort(ttid)
@@ -333,8 +333,8 @@ class StorageCore(Core):
     def run_job(self, coroutine: maintenance.Job) -> None:
         """Long work in the background, cancelled when the operation stops."""
         task = self.spawn(coroutine)
-        self.jobs.add(task)
-        task.then(lambda _: self.jobs.discard(task))
+        self.jobs[task] = None
+        task.then(lambda _: self.jobs.pop(task, None))
 
     def fail(self, error: Exception) -> None:
         if isinstance(error, BackendFailure):

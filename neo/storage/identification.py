@@ -79,7 +79,7 @@ class Identification(StorageHandler):
         peer.node = node
         peer.connection.trust()
         peer.handler = ServeClient(self.core, Client(node.nid, next(_connections)))
-        self.core.clients.add(peer)
+        self.core.clients[peer] = None
         peer.answer(message_id, AcceptIdentification(NodeType.STORAGE, self.core.nid, node.nid))
         if FEATURES in request.extra:
             peer.send(NotifyFeatures([FEATURE_OIDS]))

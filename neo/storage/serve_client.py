@@ -39,7 +39,7 @@ class ServeClient(ServeCommit):
     are locked, since the client may have been told of them already (FACTS 7.2)."""
 
     def lost(self, peer: Peer, reason: str) -> None:
-        self.core.clients.discard(peer)
+        self.core.clients.pop(peer, None)
         self.core.guard(lambda: self.core.locks.connection_lost(self.client))()
 
     # -- helpers -----------------------------------------------------------------------------------

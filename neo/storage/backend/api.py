@@ -32,7 +32,7 @@ Done = Callable[[], None]
 
 
 class BackendFailure(Exception):
-    """The database cannot be used any longer by this process; the message says why and what to do."""
+    """This process cannot use the database any longer; the message says why and what to do."""
 
 
 class BackendRefused(Exception):
@@ -93,7 +93,7 @@ class Backend(Protocol):
     # -- life -----------------------------------------------------------------------------------
 
     def open(self, reset: bool = False) -> None:
-        """Take the lock of the database, create missing tables (``schema/*.sql``), check ``version``.
+        """Take the database's lock, create missing tables (``schema/*.sql``), check ``version``.
 
         ``reset`` erases every table first. Raises BackendFailure: not a database, not writable,
         of a newer format, used by another process, wrong server settings...
@@ -131,17 +131,17 @@ class Backend(Protocol):
         own_nid: int,
         replace: bool,
     ) -> None:
-        """Write (partition, nid, state) changes, ptid and replicas. ``replace``: it is a whole table.
+        """Write (partition, nid, state) changes, ptid, replicas. ``replace``: it is a whole table.
 
         Own cells that become OUT_OF_DATE keep the tid up to which they are complete (TABLES.md,
-        *Loss of readability*); DISCARDED removes the row, and the data of own ones later (``drop``).
+        *Loss of readability*); DISCARDED removes the row; ``drop_partition`` is for the data.
         """
 
     # -- reads: committed data only ---------------------------------------------------------------
 
     def load(self, oid: bytes, at: bytes | None, before: bytes | None) -> Record | None:
-        """The record of AskObject (at wins over before); None if there is none so. The checksum is verified:
-        a mismatch raises BackendFailure naming oid, serial and table."""
+        """The record of AskObject (at wins over before); None if there is none so. The checksum is
+        verified: a mismatch raises BackendFailure naming oid, serial and table."""
 
     def object_exists(self, oid: bytes) -> bool:
         """Whether any revision exists: tells OID_NOT_FOUND from OID_DOES_NOT_EXIST."""
@@ -149,7 +149,10 @@ class Backend(Protocol):
     def last_serial(self, oid: bytes) -> bytes | None: ...
 
     def value_at(self, oid: bytes, serial: bytes) -> tuple[int | None, bytes | None] | None:
-        """(data_id, value_serial) of the revision, None if there is none: to store an undo."""
+        """(data_id, value_serial) of the revision, None if there is none: to store an undo.
+
+        Takes a pending reference to the data, as ``store_data`` does, so that a pack leaves it.
+        """
 
     def undo_serial(
         self, oid: bytes, max_tid: bytes, undone_tid: bytes, pending: Stored | None
@@ -162,7 +165,10 @@ class Backend(Protocol):
         """
 
     def history(self, oid: bytes, first: int, last: int) -> list[tuple[bytes, int]]:
-        """[(serial, size)] newest first, [first, last); size as stored."""
+        """[(serial, size)] newest first, [first, last); size as stored.
+
+        Also the revision that a pack kept though it is older than ``_pack_tid``.
+        """
 
     def transaction(self, tid: bytes) -> Transaction | None: ...
 
@@ -197,16 +203,25 @@ class Backend(Protocol):
         """(compression, checksum, data), also of data that is not committed yet."""
 
     def release_data(self, data_ids: Iterable[int]) -> None:
-        """Drop one pending reference each: data that nothing refers to is deleted."""
+        """Drop one pending reference each: data that nothing refers to is deleted.
+
+        For changes that were not voted; ``unlock`` and ``abort`` take care of those that were.
+        """
 
     def vote(self, ttid: bytes, meta: TransactionMeta | None, stored: Iterable[Stored]) -> None:
-        """Rows of ``tobj``, and of ``ttrans`` with tid NULL if meta is given."""
+        """Rows of ``tobj``, and of ``ttrans`` with tid NULL if meta is given.
+
+        Once for a ttid. Raises BackendRefused when metadata is longer than its column.
+        """
 
     def lock(self, ttid: bytes, tid: bytes) -> None:
         """Set ttrans.tid (nodes that have the metadata)."""
 
     def unlock(self, ttid: bytes, tid: bytes) -> None:
-        """Move ttrans to trans and tobj to obj with the final tid."""
+        """Move ttrans to trans and tobj to obj with the final tid.
+
+        It becomes durable with the next ``stored`` or ``close``: ask for one within a second.
+        """
 
     def abort(self, ttid: bytes) -> None:
         """Delete the rows of a voted transaction and its unreferenced data."""
@@ -215,7 +230,7 @@ class Backend(Protocol):
         """ValidateTransaction: lock and unlock whatever rows there are."""
 
     def drop_unfinished(self) -> None:
-        """Start of operation: delete what is left in ttrans and tobj, with its unreferenced data."""
+        """Start of operation: delete what is left in ttrans and tobj, and its unreferenced data."""
 
     # -- maintenance: each call does a bounded piece of work ---------------------------------------
 
@@ -223,16 +238,19 @@ class Backend(Protocol):
         """Delete everything later than tid in these partitions (AskLastIDs with truncate_tid)."""
 
     def pack(self, tid: bytes, partition: int, min_oid: bytes, length: int) -> bytes | None:
-        """One step of a pack: at most ``length`` oids from min_oid; returns the oid to go on with."""
+        """One step of a pack: ``length`` oids from min_oid; returns the oid to go on with.
+
+        Keeps the greatest tid of all packs in the configuration row ``_pack_tid``.
+        """
 
     def prune_orphans(self, dry_run: bool, min_id: int, length: int) -> tuple[int, int, int | None]:
         """One step: (rows, bytes, next id): data rows that neither obj nor tobj refers to."""
 
     def drop_partition(self, partition: int, length: int) -> bool:
-        """Delete at most ``length`` rows of a partition this node no longer has; False: nothing left."""
+        """Delete ``length`` rows of a partition this node no longer has; False: nothing left."""
 
 
 class Schedule(Protocol):
-    """How a backend's thread gives a callback to the loop's thread (``loop.call_soon_threadsafe``)."""
+    """How a backend gives a callback to the loop's thread (``loop.call_soon_threadsafe``)."""
 
     def __call__(self, callback: Callable[..., None], *args: object) -> object: ...

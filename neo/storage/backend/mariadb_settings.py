@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from neo.storage.backend.api import BackendFailure
-from neo.storage.backend.mariadb_link import Error, Link
+from neo.storage.backend.mariadb_link import Link
 
 ENGINE = "InnoDB"
 
@@ -125,6 +125,3 @@ def check_engines(link: Link, name: str, tables: tuple[str, ...]) -> None:
                 f" {ENGINE}. ALTER TABLE {table.decode()} ENGINE={ENGINE}, or use an empty"
                 " database."
             )
-
-
-__all__ = ["AWAY", "ENGINE", "Error", "check", "check_engines", "code_of", "explain"]

@@ -96,6 +96,7 @@ class Reads(Tables):
         return to_bytes(rows[0][0]) if rows else None
 
     def value_at(self, oid: bytes, serial: bytes) -> tuple[int | None, bytes | None] | None:
+        self.drain()
         o = to_int(oid)
         rows = self._read(
             "SELECT data_id, value_tid FROM obj WHERE `partition`=? AND oid=? AND tid=?",
@@ -160,6 +161,7 @@ class Reads(Tables):
     def undo_serial(
         self, oid: bytes, max_tid: bytes, undone_tid: bytes, pending: Stored | None
     ) -> tuple[bytes, bytes | None, bool] | None:
+        self.drain()  # undos are rare; what a pack removes meanwhile must not be gone back to
         known = self._revisions(to_int(oid), bound(max_tid))
         undone = next((r for r in known if r.tid == to_int(undone_tid)), None)
         packed = to_int(undone_tid) <= (self._config_tid("_pack_tid") or 0)

@@ -98,6 +98,9 @@ class SQLite(Writes, Maintenance):
             self._begin()
             self._load_state()
             self._sync_directory()
+            # Everything up to here is in the database, synced.
+            self._changes = self._checkpointed_changes = self._connection().total_changes
+            self._value_bytes = self._log_bytes = 0
             self._syncer = Syncer(self._path, self._schedule, self._synced, self._sync_failed)
         except BaseException:
             self._disconnect()

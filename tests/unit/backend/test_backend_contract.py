@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from hashlib import sha1
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,13 @@ OUT, FEEDING = CellState.OUT_OF_DATE, CellState.FEEDING
 CORRUPTED, DISCARDED = CellState.CORRUPTED, CellState.DISCARDED
 
 
-def record(serial, data, next_serial=None, data_serial=None, compression=0):
+def record(
+    serial: int,
+    data: bytes,
+    next_serial: int | None = None,
+    data_serial: int | None = None,
+    compression: int = 0,
+) -> Record:
     return Record(
         p64(serial),
         next_serial and p64(next_serial),
@@ -405,14 +412,15 @@ def test_calls_of_stored_are_answered_in_their_order(node: Harness) -> None:
 # -- undo ---------------------------------------------------------------------------------------
 
 
-def undo(node: Harness, backend, tid, undone, oid, pending=None):
+def undo(
+    backend: Any, tid: int, undone: int, oid: int, pending: Stored | None = None
+) -> tuple[int, int | None, bool] | None:
     """undo_serial as the client asks for it, with integers."""
     answer = backend.undo_serial(p64(oid), p64(tid), p64(undone), pending)
     if answer is None:
         return None
     current, target, is_current = answer
-    integer = lambda value: value and int.from_bytes(value, "big")  # noqa: E731
-    return integer(current), integer(target), is_current
+    return int.from_bytes(current, "big"), target and int.from_bytes(target, "big"), is_current
 
 
 def test_undo_goes_back_along_origins(node: Harness) -> None:
@@ -420,49 +428,49 @@ def test_undo_goes_back_along_origins(node: Harness) -> None:
     node.commit(backend, 11, {4: b"23"})
     node.commit(backend, 12, {4: b"24"})
     node.commit(backend, 13, {4: b"25"})
-    assert undo(node, backend, 14, 13, 4) == (13, 12, True)
+    assert undo(backend, 14, 13, 4) == (13, 12, True)
     node.commit(backend, 14, {4: 12})
     assert backend.load(p64(4), None, None) == record(14, b"24", data_serial=12)
-    assert undo(node, backend, 15, 12, 4) == (14, 11, True)
-    assert undo(node, backend, 15, 13, 4) == (14, 12, False)
+    assert undo(backend, 15, 12, 4) == (14, 11, True)
+    assert undo(backend, 15, 13, 4) == (14, 12, False)
     node.commit(backend, 15, {4: 11})
-    assert undo(node, backend, 16, 11, 4) == (15, None, True)
+    assert undo(backend, 16, 11, 4) == (15, None, True)
     node.commit(backend, 16, {4: None})
     gone = backend.load(p64(4), None, None)
     assert gone == Record(p64(16), None, None, bytes(20), b"", None)
-    assert undo(node, backend, 17, 16, 4) == (16, 11, True), "redo of the creation"
+    assert undo(backend, 17, 16, 4) == (16, 11, True), "redo of the creation"
     node.commit(backend, 17, {4: 11})
-    assert undo(node, backend, 18, 17, 4) == (17, None, True), "to not existing again"
-    assert undo(node, backend, 18, 99, 4) is None
-    assert undo(node, backend, 18, 11, 5) is None
+    assert undo(backend, 18, 17, 4) == (17, None, True), "to not existing again"
+    assert undo(backend, 18, 99, 4) is None
+    assert undo(backend, 18, 11, 5) is None
 
 
 def test_undo_is_asked_as_of_a_tid(node: Harness) -> None:
     backend = node.ready()
     node.commit(backend, 11, {4: b"1"})
     node.commit(backend, 12, {4: b"2"})
-    assert undo(node, backend, 12, 11, 4) == (11, None, True)
-    assert undo(node, backend, 13, 11, 4) == (12, None, False)
+    assert undo(backend, 12, 11, 4) == (11, None, True)
+    assert undo(backend, 13, 11, 4) == (12, None, False)
 
 
 def test_several_undos_in_one_transaction(node: Harness) -> None:
     backend = node.ready()
     for tid in 11, 12, 13:
         node.commit(backend, tid, {4: b"%d" % tid})
-    assert undo(node, backend, 14, 13, 4) == (13, 12, True)
+    assert undo(backend, 14, 13, 4) == (13, 12, True)
     pending = node.store(backend, 4, 12)
-    assert undo(node, backend, 14, 12, 4, pending) == (13, 11, True)
-    assert undo(node, backend, 14, 13, 4, pending) == (13, 12, False)
+    assert undo(backend, 14, 12, 4, pending) == (13, 11, True)
+    assert undo(backend, 14, 13, 4, pending) == (13, 12, False)
     resolved = Stored(p64(4), node.store_data(backend, 4, b"resolved"), None)
-    assert undo(node, backend, 14, 12, 4, resolved) == (13, 11, False)
+    assert undo(backend, 14, 12, 4, resolved) == (13, 11, False)
 
 
 def test_equal_data_counts_as_current(node: Harness) -> None:
     backend = node.ready()
     for tid, data in (11, b"a"), (12, b"b"), (13, b"c"), (14, b"b"):
         node.commit(backend, tid, {4: data})
-    assert undo(node, backend, 15, 12, 4) == (14, 11, True)
-    assert undo(node, backend, 15, 13, 4) == (14, 12, False)
+    assert undo(backend, 15, 12, 4) == (14, 11, True)
+    assert undo(backend, 15, 13, 4) == (14, 12, False)
 
 
 def test_undo_of_what_is_packed_away_is_an_error(node: Harness) -> None:
@@ -472,8 +480,8 @@ def test_undo_of_what_is_packed_away_is_an_error(node: Harness) -> None:
     assert backend.pack(p64(12), 1, p64(0), 10) is None
     for undone in 11, 12:
         with pytest.raises(KeyError):
-            undo(node, backend, 14, undone, 4)
-    assert undo(node, backend, 14, 13, 4) == (13, 12, True)
+            undo(backend, 14, undone, 4)
+    assert undo(backend, 14, 13, 4) == (13, 12, True)
 
 
 def test_data_of_an_undo_in_progress_survives_a_pack(node: Harness) -> None:
@@ -482,6 +490,7 @@ def test_data_of_an_undo_in_progress_survives_a_pack(node: Harness) -> None:
         node.commit(backend, tid, {4: b"%d" % tid})
     node.vote(backend, 20, {4: 11})
     backend.pack(p64(13), 1, p64(0), 10)
+    backend.drain()
     assert serials(backend, 4) == [13]
     backend.unlock(p64(20), p64(22))
     node.wait(backend.executed)

@@ -183,6 +183,22 @@ def test_no_sync_is_made_when_nothing_was_written(
     assert len(syncs) == 1
 
 
+def test_the_first_write_after_opening_anew_is_synced(
+    sqlite: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = sqlite.ready()
+    sqlite.wait(backend.stored)
+    for i in range(20):
+        backend.close()
+        backend.open()
+        syncs: list[int] = []
+        monkeypatch.setattr(os, "fdatasync", syncs.append)
+        for j in range(i):
+            backend.set_config("name", f"{i} {j}")
+        sqlite.wait(backend.stored)
+        assert len(syncs) == (i > 0), f"{i} writes"
+
+
 def log_size(node: Harness) -> int:
     return os.path.getsize(node.database + "-wal")
 
@@ -215,7 +231,8 @@ def test_the_log_stays_short_when_writing_never_pauses(
             for oid in range(3):
                 sqlite.store_data(backend, oid, os.urandom(1000))
             backend.stored(lambda: durable.append(1))
-        sqlite.run_until(lambda before=len(durable): len(durable) > before)
+        known = len(durable)
+        sqlite.run_until(lambda known=known: len(durable) > known)
     assert log_size(sqlite) < 1_200_000, "without the limit it is the whole 400 x 3 pages and more"
     assert not sqlite.failures
 
