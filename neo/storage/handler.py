@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -10,13 +11,21 @@ from neo.node.peer import Peer
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.packets import Message
-from neo.storage.backend.api import BackendFailure, BackendRefused
+from neo.storage.backend.api import BackendFailure, BackendRefused, RecordDamaged
 from neo.storage.transactions import TransactionRefused
 
 if TYPE_CHECKING:
     from neo.storage.core import StorageCore
 
+logger = logging.getLogger("neo.storage")
+
 Read = Callable[[], Message]
+
+
+def _damaged(error: RecordDamaged) -> ErrorAnswer:
+    """One bad record must not stop the node that serves all the others."""
+    logger.error("%s", error)
+    return ErrorAnswer(ErrorCode.CHECKING_ERROR, str(error))
 
 
 class StorageHandler(Handler):
@@ -36,6 +45,8 @@ class StorageHandler(Handler):
             except BackendFailure as e:
                 self.core.backend_failed(e)
                 return None
+            except RecordDamaged as e:
+                raise _damaged(e) from None
             except BackendRefused as e:
                 raise ErrorAnswer(ErrorCode.DENIED, str(e)) from None
             except TransactionRefused as e:
@@ -52,6 +63,9 @@ class StorageHandler(Handler):
                 return
             try:
                 answer = read()
+            except RecordDamaged as e:
+                refusal = _damaged(e)
+                peer.refuse(message_id, refusal.code, refusal.message)
             except ErrorAnswer as e:
                 peer.refuse(message_id, e.code, e.message)
             else:

@@ -39,6 +39,10 @@ class BackendRefused(Exception):
     """A single value cannot be kept (too big for the backend); nothing was written."""
 
 
+class RecordDamaged(Exception):
+    """One value is missing or does not match its checksum; the others can be read."""
+
+
 class Record(NamedTuple):
     """One revision of an object as read from the tables."""
 
@@ -141,7 +145,7 @@ class Backend(Protocol):
 
     def load(self, oid: bytes, at: bytes | None, before: bytes | None) -> Record | None:
         """The record of AskObject (at wins over before); None if there is none so. The checksum is
-        verified: a mismatch raises BackendFailure naming oid, serial and table."""
+        verified: a mismatch raises RecordDamaged naming oid, serial and table."""
 
     def object_exists(self, oid: bytes) -> bool:
         """Whether any revision exists: tells OID_NOT_FOUND from OID_DOES_NOT_EXIST."""

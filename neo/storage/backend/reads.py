@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any
 
 from neo.storage.backend import revisions
-from neo.storage.backend.api import BackendFailure, Record, Schedule, Stored, Transaction
+from neo.storage.backend.api import Record, RecordDamaged, Schedule, Stored, Transaction
 from neo.storage.backend.revisions import Revision
 from neo.storage.backend.sql import MAX_TID, Tables, bound, optional_bytes, to_bytes, to_int
 
@@ -63,7 +63,7 @@ class Reads(Tables):
             compression, checksum, data = None, _NO_CHECKSUM, b""
         else:
             if checksum is None:
-                raise BackendFailure(
+                raise RecordDamaged(
                     f"{self.name}: object {oid.hex()} at serial {serial.hex()}: 'obj' refers to row"
                     f" {data_id} of 'data', which is missing. Rebuild this node from a replica."
                 )
@@ -82,7 +82,7 @@ class Reads(Tables):
         )
 
     def _damaged(self, what: str, data_id: int) -> None:
-        raise BackendFailure(
+        raise RecordDamaged(
             f"{self.name}: {what}: the value of row {data_id} of table 'data' does not match its"
             " checksum: the disk or a program damaged it. Rebuild this node from a replica."
         )
@@ -133,7 +133,7 @@ class Reads(Tables):
             f"SELECT d.compression, d.hash, {self.value_column} FROM data d WHERE d.id=?", data_id
         )
         if not rows:
-            raise BackendFailure(
+            raise RecordDamaged(
                 f"{self.name}: row {data_id} of table 'data' is missing. Rebuild this node from a"
                 " replica."
             )

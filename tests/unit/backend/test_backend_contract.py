@@ -14,6 +14,7 @@ from neo.storage.backend.api import (
     BackendRefused,
     Cell,
     Record,
+    RecordDamaged,
     Stored,
     Transaction,
     TransactionMeta,
@@ -186,7 +187,7 @@ def test_a_value_that_does_not_match_its_checksum_is_reported_not_returned(node:
     node.commit(backend, 10, {4: b"right"})
     backend._write("UPDATE data SET value=?", b"wrong")
     backend.drain()
-    with pytest.raises(BackendFailure, match="0000000000000004.*000000000000000a.*'data'"):
+    with pytest.raises(RecordDamaged, match="0000000000000004.*000000000000000a.*'data'"):
         backend.load(p64(4), None, None)
 
 
@@ -195,7 +196,7 @@ def test_a_missing_value_is_reported(node: Harness) -> None:
     node.commit(backend, 10, {4: b"right"})
     backend._write("DELETE FROM data")
     backend.drain()
-    with pytest.raises(BackendFailure, match="0000000000000004.*missing"):
+    with pytest.raises(RecordDamaged, match="0000000000000004.*missing"):
         backend.load(p64(4), None, None)
 
 
