@@ -1,0 +1,116 @@
+"""A writing load that knows what must be true afterwards: ``python -m tests.faults.writer``.
+
+Each writer owns a few objects in different partitions. One transaction writes the same number into
+all of them. Before a commit the number goes to its *attempted* file, after it to *acknowledged*: at
+any time, in any snapshot, all objects of a writer hold one number between the two.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import transaction
+from persistent.mapping import PersistentMapping
+from ZODB.DB import DB
+from ZODB.POSException import POSError
+
+from neo.client import Storage
+
+OBJECTS = 4
+
+
+class Ledger:
+    """The numbers of one writer, in files that survive its death."""
+
+    def __init__(self, folder: Path, writer: int) -> None:
+        self._attempted = folder / f"writer{writer}.attempted"
+        self._acknowledged = folder / f"writer{writer}.acknowledged"
+
+    @staticmethod
+    def _write(path: Path, number: int) -> None:
+        # A record is written by one system call: whoever reads sees all of it or nothing.
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+        try:
+            os.write(fd, b"%020d" % number)
+        finally:
+            os.close(fd)
+
+    @staticmethod
+    def _read(path: Path) -> int:
+        if not path.exists():
+            return 0
+        return int(path.read_bytes()[-20:] or 0)
+
+    def attempt(self, number: int) -> None:
+        self._write(self._attempted, number)
+
+    def acknowledge(self, number: int) -> None:
+        self._write(self._acknowledged, number)
+
+    @property
+    def attempted(self) -> int:
+        return self._read(self._attempted)
+
+    @property
+    def acknowledged(self) -> int:
+        return self._read(self._acknowledged)
+
+
+def prepare(storage: Any, writers: int) -> None:
+    """Create the objects of all writers."""
+    db = DB(storage)
+    try:
+        with db.transaction() as connection:
+            root = connection.root()
+            for writer in range(writers):
+                for number in range(OBJECTS):
+                    root[writer, number] = PersistentMapping(value=0)
+    finally:
+        db.close()
+
+
+def values(connection: Any, writer: int) -> list[int]:
+    """What the objects of a writer hold in the connection's snapshot."""
+    root = connection.root()
+    return [root[writer, number]["value"] for number in range(OBJECTS)]
+
+
+def write_for_ever(storage: Any, writer: int, ledger: Ledger) -> None:
+    """Ends only by a signal; a cluster that is away is asked again."""
+    db = DB(storage)
+    number = ledger.attempted
+    while True:
+        number += 1
+        try:
+            with db.transaction(transaction.TransactionManager()) as connection:
+                found = set(values(connection, writer))
+                if len(found) != 1:
+                    sys.exit(f"writer {writer} sees half a transaction: {found}")
+                ledger.attempt(number)
+                root = connection.root()
+                for index in range(OBJECTS):
+                    root[writer, index]["value"] = number
+            ledger.acknowledge(number)
+        except (POSError, transaction.interfaces.TransientError) as e:
+            print(
+                f"writer {writer}: {number} not acknowledged: {type(e).__name__}: {e}", flush=True
+            )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("masters")
+    parser.add_argument("name")
+    parser.add_argument("writer", type=int)
+    parser.add_argument("folder", type=Path)
+    arguments = parser.parse_args()
+    storage = Storage(arguments.masters, arguments.name, wait_timeout=5)
+    write_for_ever(storage, arguments.writer, Ledger(arguments.folder, arguments.writer))
+
+
+if __name__ == "__main__":
+    main()
