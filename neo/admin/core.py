@@ -1,0 +1,285 @@
+"""The admin node: a mirror of what the primary master knows, and the way of ``neoctl`` to it.
+
+Theory of operation
+-------------------
+One workflow, :meth:`AdminCore._follow`, finds the primary master, keeps its node table, partition
+table and cluster state until the connection ends, and begins again, for ever. What the mirror knows
+is answered here; commands are forwarded with message ids of our own, and their answers, refusals
+included, copied back (FACTS 6.1). Without a primary every question is refused and its connection
+closed, so that nobody reads a stale mirror.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from neo.admin.monitor import examine
+from neo.node.bootstrap import find_primary
+from neo.node.core import Core, Shell
+from neo.node.handler import Handler, on
+from neo.node.peer import Peer
+from neo.node.task import Future
+from neo.protocol.enums import ClusterState, ErrorCode, NodeState, NodeType
+from neo.protocol.errors import ConnectionLost, ErrorAnswer, PeerError
+from neo.protocol.packets import (
+    AddPendingNodes,
+    Address,
+    AnswerClusterState,
+    AnswerMonitorInformation,
+    AnswerNodeList,
+    AnswerPartitionList,
+    AnswerPrimary,
+    AskClusterState,
+    AskLastIDs,
+    AskLastTransaction,
+    AskMonitorInformation,
+    AskNodeList,
+    AskPartitionList,
+    AskPrimary,
+    AskRecovery,
+    CheckReplicas,
+    Error,
+    FlushLog,
+    Message,
+    NotifyClusterInformation,
+    NotifyNodeInformation,
+    NotifyPartitionChanges,
+    Repair,
+    RequestIdentification,
+    SendPartitionTable,
+    SetClusterState,
+    SetNodeState,
+    SetNumReplicas,
+    Truncate,
+    TweakPartitionTable,
+)
+from neo.topology.masters import MasterCandidates
+from neo.topology.nodes import Node, NodeTable
+
+logger = logging.getLogger("neo.admin")
+
+NOT_CONNECTED = "Not connected to a primary master."
+
+
+class AdminCore(Core):
+    """``bind``: our address, told to the master. ``remember``: keeps the addresses of all masters."""
+
+    must_identify = False
+
+    def __init__(
+        self,
+        shell: Shell,
+        cluster: str,
+        masters: MasterCandidates,
+        bind: Address,
+        remember: Callable[[list[Address]], None],
+    ) -> None:
+        super().__init__(shell)
+        self.cluster = cluster
+        self.masters = masters
+        self.remember = remember
+        self.primary: Peer | None = None
+        self.primary_nid: int | None = None
+        self.state: ClusterState | None = None
+        self._bind = bind
+        self._nid: int | None = None
+
+    def start(self) -> None:
+        super().start()
+        self.spawn(self._follow())
+
+    def stranger_handler(self) -> Handler:
+        return ControlHandler(self)
+
+    async def _follow(self) -> None:
+        """Be connected to the primary master, whoever it is, until this node stops."""
+        while True:
+            ended: Future[str] = Future()
+            request = RequestIdentification(
+                NodeType.ADMIN, self._nid, self._bind, self.cluster, None, {"backup": []}
+            )
+            # The tables follow the acceptance in the same bytes: nothing may be awaited in between.
+            peer, accepted = await find_primary(
+                self, self.masters, request, MirrorHandler(self, ended)
+            )
+            self._nid = accepted.your_nid
+            self.nodes = NodeTable()
+            self.partitions.clear()
+            self.primary, self.primary_nid = peer, accepted.nid
+            peer.node = Node(
+                NodeType.MASTER, accepted.nid, peer.address, NodeState.RUNNING, identified=True
+            )
+            logger.info("connected to the primary master %r", peer)
+            peer.ask(AskClusterState()).then(self._learn_state)
+            reason = await ended
+            self.primary, self.primary_nid, self.state = None, None, None
+            logger.warning("lost the primary master %r: %s", peer, reason)
+
+    def _learn_state(self, answer: Future[Message]) -> None:
+        try:
+            state = answer.result().state
+        except ConnectionLost:
+            return  # the workflow is told by the handler
+        except ErrorAnswer as e:
+            logger.error("the primary master does not tell the state of the cluster: %s", e)
+            return
+        # A notification that came meanwhile is newer.
+        if self.state is None:
+            self.state = state
+
+
+class MirrorHandler(Handler):
+    """Messages of the primary master."""
+
+    def __init__(self, core: AdminCore, ended: Future[str]) -> None:
+        self._core = core
+        self._ended = ended
+
+    def lost(self, peer: Peer, reason: str) -> None:
+        self._ended.resolve(reason)
+
+    @on(NotifyNodeInformation)
+    def nodes_changed(self, peer: Peer, message_id: int, message: NotifyNodeInformation) -> None:
+        core = self._core
+        core.nodes.update(message.timestamp, message.node_list)
+        masters = [node.address for node in core.nodes.of_type(NodeType.MASTER) if node.address]
+        if core.masters.add(masters):
+            core.remember(core.masters.addresses)
+
+    @on(SendPartitionTable)
+    def table_replaced(self, peer: Peer, message_id: int, message: SendPartitionTable) -> None:
+        self._core.partitions.load(message.ptid, message.num_replicas, message.row_list)
+
+    @on(NotifyPartitionChanges)
+    def table_changed(self, peer: Peer, message_id: int, message: NotifyPartitionChanges) -> None:
+        partitions = self._core.partitions
+        for partition, _, _ in message.cell_list:
+            if not 0 <= partition < len(partitions):
+                raise PeerError(f"the partition table has {len(partitions)} rows, not {partition}")
+        partitions.change(message.ptid, message.num_replicas, message.cell_list)
+
+    @on(NotifyClusterInformation)
+    def state_changed(self, peer: Peer, message_id: int, message: NotifyClusterInformation) -> None:
+        self._core.state = message.state
+        logger.info("cluster state: %s", message.state.name)
+
+    @on(FlushLog)
+    def flush_log(self, peer: Peer, message_id: int, message: FlushLog) -> None:
+        self._core.shell.reopen_logs()
+
+
+class ControlHandler(Handler):
+    """Questions and commands of ``neoctl``, which does not identify itself."""
+
+    def __init__(self, core: AdminCore) -> None:
+        self._core = core
+
+    def _primary(self, peer: Peer, message_id: int) -> Peer | None:
+        """The primary master; without it, the question is refused and the peer sent away."""
+        primary = self._core.primary
+        if primary is None:
+            peer.refuse(message_id, ErrorCode.NOT_READY, NOT_CONNECTED)
+            peer.close()
+        return primary
+
+    # -- answered by the mirror --------------------------------------------------------------------
+
+    @on(AskPrimary)
+    def ask_primary(self, peer: Peer, message_id: int, message: AskPrimary) -> Message | None:
+        if self._primary(peer, message_id) is None:
+            return None
+        return AnswerPrimary(self._core.primary_nid)  # type: ignore[arg-type]  # known with the peer
+
+    @on(AskClusterState)
+    def ask_state(self, peer: Peer, message_id: int, message: AskClusterState) -> Message | None:
+        if self._primary(peer, message_id) is None:
+            return None
+        return AnswerClusterState(self._core.state)
+
+    @on(AskNodeList)
+    def ask_nodes(self, peer: Peer, message_id: int, message: AskNodeList) -> Message | None:
+        if self._primary(peer, message_id) is None:
+            return None
+        return AnswerNodeList(
+            [node.row() for node in self._core.nodes if message.node_type in (None, node.type)]
+        )
+
+    @on(AskPartitionList)
+    def ask_partitions(
+        self, peer: Peer, message_id: int, message: AskPartitionList
+    ) -> Message | None:
+        if self._primary(peer, message_id) is None:
+            return None
+        table = self._core.partitions
+        first, last = message.min_offset, message.max_offset or len(table)
+        if not 0 <= first <= last <= len(table):
+            raise ErrorAnswer(
+                ErrorCode.DENIED, f"there are {len(table)} partitions, not [{first}, {last})"
+            )
+        return AnswerPartitionList(table.ptid, table.replicas, table.row_list(first, last))
+
+    @on(AskMonitorInformation)
+    def ask_health(self, peer: Peer, message_id: int, message: AskMonitorInformation) -> None:
+        primary = self._primary(peer, message_id)
+        if primary is not None:
+            primary.ask(AskLastTransaction()).then(
+                lambda answer: self._answer(peer, message_id, answer, self._health)
+            )
+
+    def _health(self, answer: Message) -> Message:
+        core = self._core
+        health = examine(core.state, core.partitions, core.nodes, answer.tid)
+        # None stands for the cluster itself, among names of backup clusters.
+        warnings: list[str | None] = [None] if health.warning and not health.problem else []
+        problems: list[str | None] = [None] if health.problem else []
+        return AnswerMonitorInformation(warnings, problems, health.summary)
+
+    # -- forwarded to the master -------------------------------------------------------------------
+
+    @on(
+        AddPendingNodes,
+        CheckReplicas,
+        Repair,
+        SetClusterState,
+        SetNodeState,
+        SetNumReplicas,
+        Truncate,
+        TweakPartitionTable,
+    )
+    def command(self, peer: Peer, message_id: int, message: Message) -> None:
+        logger.info("%r commands: %s", peer, message)
+        self.question(peer, message_id, message)
+
+    @on(AskLastIDs, AskLastTransaction, AskRecovery)
+    def question(self, peer: Peer, message_id: int, message: Message) -> None:
+        primary = self._primary(peer, message_id)
+        if primary is not None:
+            primary.ask(message).then(
+                lambda answer: self._answer(peer, message_id, answer, lambda copy: copy)
+            )
+
+    def _answer(
+        self,
+        peer: Peer,
+        message_id: int,
+        future: Future[Message],
+        convert: Callable[[Message], Message],
+    ) -> None:
+        """Pass on what the master said, or that it is gone."""
+        try:
+            answer = convert(future.result())
+        except ErrorAnswer as e:
+            answer = Error(e.code.value, e.message)
+        except ConnectionLost:
+            peer.refuse(message_id, ErrorCode.NOT_READY, NOT_CONNECTED)
+            peer.close()
+            return
+        peer.answer(message_id, answer)
+
+    @on(FlushLog)
+    def flush_log(self, peer: Peer, message_id: int, message: FlushLog) -> None:
+        """Every node writes its log out and opens the file again; not answered."""
+        self._core.shell.reopen_logs()
+        if self._core.primary is not None:
+            self._core.primary.send(message)

@@ -1,0 +1,66 @@
+"""What is to be said of a cluster in one line: the answer to AskMonitorInformation.
+
+``RUNNING; OUT_OF_DATE=4, UP_TO_DATE=8; DOWN=1; ltid=040d24252187ba31 (2026-11-20 10:45:07.858637)``
+is parsed by the scripts of operators: the form is fixed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from neo.protocol.enums import CellState, ClusterState, NodeState, NodeType
+from neo.protocol.ids import ZERO_TID, u64
+from neo.topology.nodes import Node
+from neo.topology.partitions import PartitionTable
+
+#: States in which a cluster does what it is there for.
+SERVING = (ClusterState.RUNNING, ClusterState.BACKINGUP)
+
+
+class Health(NamedTuple):
+    """``problem``: something is missing now; ``warning``: some copies cannot be relied on."""
+
+    problem: bool
+    warning: bool
+    summary: str
+
+
+def tid_date(tid: bytes) -> str:
+    """The moment of a tid in UTC, cut (not rounded) to microseconds, without them when zero."""
+    minutes, units = divmod(u64(tid), 2**32)
+    days, minute = divmod(minutes, 24 * 60)
+    months, day = divmod(days, 31)
+    year, month = divmod(months, 12)
+    start = datetime(1900 + year, month + 1, 1)
+    return str(start + timedelta(days=day, minutes=minute, microseconds=(units * 60_000_000) >> 32))
+
+
+def examine(
+    state: ClusterState | None,
+    partitions: PartitionTable,
+    nodes: Iterable[Node],
+    last_tid: bytes | None,
+) -> Health:
+    """The health of one cluster. ``state`` and ``last_tid`` are None while they are unknown."""
+    cells = Counter(cell for row in partitions.rows for cell in row.values())
+    down = sum(
+        node.state is NodeState.DOWN and node.type in (NodeType.MASTER, NodeType.STORAGE)
+        for node in nodes
+    )
+    parts = [state.name if state else "UNKNOWN"]
+    # In the order of the enumeration; an empty table says nothing.
+    counts = ", ".join(f"{cell.name}={cells[cell]}" for cell in CellState if cells[cell])
+    if counts:
+        parts.append(counts)
+    if down:
+        parts.append(f"DOWN={down}")
+    tid = last_tid or ZERO_TID
+    parts.append(f"ltid={tid.hex()} ({tid_date(tid)})")
+    return Health(
+        problem=state not in SERVING or down > 0,
+        warning=any(cells[cell] for cell in cells if cell is not CellState.UP_TO_DATE),
+        summary="; ".join(parts),
+    )

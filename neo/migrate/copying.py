@@ -1,0 +1,103 @@
+"""Copy transactions, one by one, with their ids, metadata, records and backpointers."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import closing
+from typing import Any, NamedTuple
+
+from ZODB.blob import is_blob_record
+from ZODB.interfaces import IStorageIteration, IStorageRestoreable
+
+from neo.migrate.comparing import differences
+from neo.migrate.listing import last_tid, transactions
+from neo.protocol.ids import ZERO_TID, add64
+
+
+class MigrateError(Exception):
+    """The copy cannot be made; the message says why and what to do."""
+
+
+class Copied(NamedTuple):
+    """One transaction that is now in the destination; ``size``: bytes of its data."""
+
+    tid: bytes
+    records: int
+    size: int
+
+
+def starting_point(source: Any, destination: Any | None) -> bytes | None:
+    """The first tid to copy, None when the destination has everything. Raises MigrateError.
+
+    What the destination has already must come from this source: its last transaction is compared.
+    """
+    if not IStorageIteration.providedBy(source):
+        raise MigrateError(f"{_name(source)} cannot be read: it does not list its transactions")
+    if destination is None:
+        return ZERO_TID
+    if not IStorageRestoreable.providedBy(destination):
+        raise MigrateError(f"{_name(destination)} cannot be written with the ids of the source")
+    last = last_tid(destination)
+    if last == ZERO_TID:
+        return ZERO_TID
+    if not IStorageIteration.providedBy(destination):
+        raise MigrateError(
+            f"{_name(destination)} has transactions already and does not list them: "
+            "choose an empty destination"
+        )
+    _check_boundary(source, destination, last)
+    return None if last_tid(source) == last else add64(last, 1)
+
+
+def _check_boundary(source: Any, destination: Any, last: bytes) -> None:
+    with (
+        closing(transactions(source, last, last)) as ours,
+        closing(transactions(destination, last, last)) as theirs,
+    ):
+        mine, copied = next(ours, None), next(theirs, None)
+        if mine is None or copied is None:
+            raise MigrateError(
+                f"the destination ends with transaction 0x{last.hex()}, which the source has not: "
+                "it is another database, or was changed since; choose an empty destination"
+            )
+        for difference in differences(mine, copied):
+            raise MigrateError(
+                f"the destination holds another database: {difference}; choose an empty destination"
+            )
+
+
+def _name(storage: Any) -> str:
+    return f"storage {storage.getName()!r}"
+
+
+def copy_from(start: bytes, source: Any, destination: Any) -> Generator[Copied, None, None]:
+    """Copy every transaction from ``start`` on; a step each. Raises MigrateError and ZODB's errors.
+
+    The destination is left between two transactions, whatever happens. Close it when it is left early.
+    """
+    for transaction in transactions(source, start):
+        destination.tpc_begin(transaction, transaction.tid, transaction.status)
+        try:
+            records, size = _restore(transaction, destination)
+            destination.tpc_vote(transaction)
+        except BaseException:
+            destination.tpc_abort(transaction)
+            raise
+        destination.tpc_finish(transaction)
+        yield Copied(transaction.tid, records, size)
+
+
+def _restore(transaction: Any, destination: Any) -> tuple[int, int]:
+    records = size = 0
+    for record in transaction:
+        data = record.data
+        if is_blob_record(data):
+            raise MigrateError(
+                f"object 0x{record.oid.hex()} of transaction 0x{transaction.tid.hex()} is a blob, "
+                "and blobs are not copied: a copy without them would look complete"
+            )
+        # A backpointer spares the destination the data, when it still has what it points to.
+        destination.restore(record.oid, record.tid, data, "", record.data_txn, transaction)
+        records += 1
+        size += len(data or b"")
+    return records, size

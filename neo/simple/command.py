@@ -1,0 +1,93 @@
+"""``neosimple``: a whole small cluster in the foreground, until Ctrl-C."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from neo.simple.cluster import Cluster, ClusterError
+
+#: How often the processes are looked at.
+WATCH_SECONDS = 0.5
+
+
+def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="neosimple",
+        description="Start a whole small NEO cluster on this machine, until Ctrl-C or SIGTERM. "
+        "The folder keeps addresses and data: give it again to go on later.",
+    )
+    add = parser.add_argument
+    add("--folder", type=Path, default=Path("neo-data"), help="default: ./neo-data")
+    add("--name", help="name of the cluster (default: neo)")
+    add("--storages", type=int, metavar="N", help="storage nodes (default: 1)")
+    add("--partitions", type=int, metavar="P", help="partitions, for ever (default: 12)")
+    add("--replicas", type=int, metavar="R", help="copies besides the first (default: 0)")
+    add("--masters", type=int, metavar="M", help="masters (default: 1)")
+    add("--adapter", choices=("SQLite", "MySQL"), help="where storage nodes keep data")
+    add(
+        "--database",
+        help="database string with {n} for the number of the storage node, "
+        "such as user:password@neo{n} (default: a SQLite file in the folder)",
+    )
+    add("--port-base", type=int, metavar="PORT", help="first of the ports (default: free ones)")
+    add("--ca", help="certificate authority; with --cert and --key every link uses TLS")
+    add("--cert", help="certificate of the nodes")
+    add("--key", help="its private key")
+    return parser.parse_args(argv)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point. Exit codes: 0 stopped on request, 1 the cluster cannot be started or died."""
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: _interrupt(stop))
+    try:
+        with Cluster(**vars(_arguments(argv))) as cluster:
+            _introduce(cluster)
+            return _watch(cluster, stop)
+    except ClusterError as e:
+        print(f"neosimple: {e}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 0
+
+
+def _interrupt(stop: threading.Event) -> None:
+    """The first signal ends the watch, or the start that is still going on."""
+    if stop.is_set():
+        return  # already stopping
+    stop.set()
+    raise KeyboardInterrupt
+
+
+def _introduce(cluster: Cluster) -> None:
+    print(f"Cluster {cluster.name!r} is running, its files are in {cluster.folder}.")
+    print(f"\nApplications open:\n\n  {cluster.uri}\n\nor in ZConfig:\n")
+    print("".join(f"  {line}\n" for line in cluster.zconfig.splitlines()))
+    print(f"Operators type:\n\n  neoctl -a {cluster.admin_address} status\n")
+    print("Ctrl-C stops it.", flush=True)
+
+
+def _watch(cluster: Cluster, stop: threading.Event) -> int:
+    """Report who dies; the others go on, as they would on machines of their own."""
+    reported: set[str] = set()
+    while not stop.wait(WATCH_SECONDS):
+        for name in cluster.dead():
+            if name not in reported:
+                reported.add(name)
+                role = name.rstrip("0123456789")
+                print(
+                    f"neosimple: {cluster.obituary(name)}\nStart it again with: "
+                    f"neo{role} -f {cluster.conf.path} -s {name}",
+                    file=sys.stderr,
+                    flush=True,
+                )
+        if len(reported) == len(cluster.processes):
+            print("neosimple: no process is left", file=sys.stderr)
+            return 1
+    return 0

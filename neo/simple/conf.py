@@ -1,0 +1,186 @@
+"""``neo.conf`` of a small cluster: the one record of its shape, its addresses and its files.
+
+It is written once, when the folder is new. Later starts read it, so that a folder keeps its ports
+and its data; the real commands read the same file (``neostorage -f neo.conf -s storage1``).
+"""
+
+from __future__ import annotations
+
+import configparser
+import random
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from neo.net.sockets import parse_address
+from neo.protocol.packets import Address
+
+#: Ports below the range that the kernel gives to outgoing connections: nobody takes one by chance
+#: between two starts of a cluster.
+FIRST_PORT = 20000
+LAST_PORT = 32000
+HOST = "127.0.0.1"
+ROLES = ("master", "storage", "admin")
+
+
+class ConfError(Exception):
+    """The folder does not hold such a cluster; the message says what to do."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a new cluster is made of. ``database``: template of the storage nodes' database strings
+    with ``{n}`` for 1, 2…, None: a SQLite file in the folder. ``settings``: more lines of
+    ``[DEFAULT]``."""
+
+    name: str = "neo"
+    masters: int = 1
+    storages: int = 1
+    partitions: int = 12
+    replicas: int = 0
+    adapter: str = "SQLite"
+    database: str | None = None
+    port_base: int | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    def check(self) -> None:
+        """Raises ConfError when no cluster can have this shape."""
+        for name in ("masters", "storages", "partitions"):
+            if getattr(self, name) < 1:
+                raise ConfError(f"{name} is {getattr(self, name)}: at least 1 is needed")
+        if not 0 <= self.replicas < self.storages:
+            raise ConfError(
+                f"{self.replicas} replicas need at least {self.replicas + 1} storage nodes, "
+                f"not {self.storages}: give --storages {self.replicas + 1}"
+            )
+        if self.database is None and self.adapter != "SQLite":
+            raise ConfError(
+                f"adapter {self.adapter} needs --database with {{n}} for the number of the node, "
+                "for example 'user:password@neo{n}'; the databases must exist"
+            )
+        if self.database is not None and self.storages > 1 and "{n}" not in self.database:
+            raise ConfError(
+                f"database {self.database!r} would be shared by {self.storages} storage nodes: "
+                "write {n} where the number of the node goes"
+            )
+
+
+@dataclass(frozen=True)
+class NodeConf:
+    """One section: ``name`` is ``master1``, ``storage2``, ``admin``."""
+
+    name: str
+    role: str
+    address: Address
+    logfile: Path
+
+
+class ClusterConf:
+    """The file, parsed. Raises ConfError when it is not one of ours."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        parser = configparser.ConfigParser(interpolation=None)
+        try:
+            with open(path) as file:
+                parser.read_file(file)
+            self.values = dict(parser.defaults())
+            self.name = self.values["cluster"]
+            self.masters = self.values["masters"]
+            self.nodes = [_node(parser, name) for name in parser.sections()]
+        except OSError as e:
+            raise ConfError(f"{path} cannot be read: {e.strerror}") from None
+        except (configparser.Error, KeyError, ValueError) as e:
+            raise ConfError(
+                f"{path} is not the file of a neosimple cluster ({e}): choose another folder"
+            ) from None
+        for role in ROLES:
+            if not self.of_role(role):
+                raise ConfError(f"{path} has no section of a {role}: choose another folder")
+
+    def of_role(self, role: str) -> list[NodeConf]:
+        return [node for node in self.nodes if node.role == role]
+
+    def check(self, wanted: Mapping[str, object]) -> None:
+        """Raises ConfError when the cluster of this folder is not what was asked for."""
+        actual = {
+            "name": self.name,
+            "masters": len(self.of_role("master")),
+            "storages": len(self.of_role("storage")),
+            "partitions": int(self.values["partitions"]),
+            "replicas": int(self.values["replicas"]),
+            "adapter": self.values["adapter"],
+        }
+        for name, value in actual.items():
+            if wanted.get(name) not in (None, value):
+                raise ConfError(
+                    f"{self.path.parent} holds a cluster with {name} {value}, not "
+                    f"{wanted[name]}: choose another folder, or leave the option out"
+                )
+
+
+def _node(parser: configparser.ConfigParser, name: str) -> NodeConf:
+    section = parser[name]
+    role = name.rstrip("0123456789")
+    if role not in ROLES:
+        raise ValueError(f"section [{name}] is no master, storage or admin")
+    return NodeConf(name, role, parse_address(section["bind"]), Path(section["logfile"]))
+
+
+def create(path: Path, shape: Shape) -> ClusterConf:
+    """Write the file of a new cluster, with addresses that are free now. Raises ConfError."""
+    shape.check()
+    names = [f"master{n + 1}" for n in range(shape.masters)]
+    names += [f"storage{n + 1}" for n in range(shape.storages)]
+    names.append("admin")
+    addresses = dict(zip(names, _free_addresses(len(names), shape.port_base), strict=True))
+    parser = configparser.ConfigParser(interpolation=None)
+    parser["DEFAULT"] = {
+        "cluster": shape.name,
+        "masters": " ".join(addresses[name] for name in names if name.startswith("master")),
+        "partitions": str(shape.partitions),
+        "replicas": str(shape.replicas),
+        "autostart": str(shape.storages),
+        "adapter": shape.adapter,
+        **shape.settings,
+    }
+    folder = path.parent
+    for name in names:
+        parser[name] = {"bind": addresses[name], "logfile": str(folder / f"{name}.log")}
+        if name.startswith("storage"):
+            parser[name]["database"] = (
+                str(folder / f"{name}.sqlite")
+                if shape.database is None
+                else shape.database.replace("{n}", name.removeprefix("storage"))
+            )
+    with open(path, "x") as file:
+        parser.write(file)
+    return ClusterConf(path)
+
+
+def _free_addresses(count: int, base: int | None) -> list[str]:
+    if base is not None:
+        busy = [port for port in range(base, base + count) if not _is_free(port)]
+        if busy:
+            raise ConfError(f"port {busy[0]} is in use: choose another --port-base")
+        return [f"{HOST}:{port}" for port in range(base, base + count)]
+    # A random start keeps clusters that are created at the same time apart.
+    start = random.randrange(FIRST_PORT, LAST_PORT)
+    found: list[str] = []
+    for port in (*range(start, LAST_PORT), *range(FIRST_PORT, start)):
+        if _is_free(port):
+            found.append(f"{HOST}:{port}")
+            if len(found) == count:
+                return found
+    raise ConfError(f"no {count} ports between {FIRST_PORT} and {LAST_PORT} are free")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            sock.bind((HOST, port))
+        except OSError:
+            return False
+        return True

@@ -1,0 +1,113 @@
+"""``neoctl``: the command line of operators. Exit codes: 0 done, 1 refused or not possible, 2 wrong
+options, 3 ``status`` found a problem."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from neo.protocol.errors import ErrorAnswer
+from neoctl import commands  # registers the verbs
+from neoctl.client import TIMEOUT_SECONDS, AdminAway, AdminClient
+from neoctl.settings import ADDRESS_VARIABLE, SettingError, target
+from neoctl.verbs import VERBS, Arguments, CommandError, Reply, find
+
+__all__ = ["commands", "main"]
+
+#: What to do when the master refuses; its own words, which scripts parse, stay alone on stdout.
+HINTS = {
+    "unknown node": "'neoctl print node' lists the nodes",
+    "a running node must be stopped before removal": "stop its process, or: neoctl kill NODE",
+    "can not kill primary master node": "stop its process, or: neoctl set cluster stopping",
+    "Can not switch to this state": "'neoctl status' tells the state it is in",
+    "Invalid state requested": "write verifying, stopping, starting_backup or stopping_backup",
+    "Not connected to a primary master.": "is a master running? See the log of the admin node",
+}
+
+
+def _parser() -> argparse.ArgumentParser:
+    width = max(len(found.usage) for found in VERBS.values())
+    table = "".join(f"  {found.usage:{width}}  {found.help}\n" for found in VERBS.values())
+    parser = argparse.ArgumentParser(
+        prog="neoctl",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description="Administer a NEO cluster.",
+        epilog=f"commands:\n{table}\nNodes are written S1, M1, C1, A1; a TID as an integer, 0x..., "
+        "or a timestamp\n(seconds since 1970) with a dot.\n\n"
+        "Exit codes: 0 done, 1 refused or not possible, 2 wrong options, 3 status found a problem.",
+    )
+    add = parser.add_argument
+    add("-a", "--address", metavar="HOST:PORT", help=f"admin node (or {ADDRESS_VARIABLE})")
+    add("-f", "--file", help="neo.conf with the section of the admin node")
+    add("-s", "--section", default="admin", help="that section (default: admin)")
+    add("--ca", help="file of the certificate authority; with --cert and --key: use TLS")
+    add("--cert", help="file of a certificate")
+    add("--key", help="file of its private key")
+    add("--json", action="store_true", help="print data instead of text")
+    add("--timeout", type=float, default=TIMEOUT_SECONDS, metavar="SECONDS", help="of each answer")
+    add("-n", "--dry-run", action="store_true", help="of tweak: only show what would change")
+    add("command", nargs="*", help="see below")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code."""
+    parser = _parser()
+    options = parser.parse_intermixed_args(argv)
+    if not options.command:
+        parser.print_usage(sys.stderr)
+        print("neoctl: what to do? 'neoctl --help' lists the commands", file=sys.stderr)
+        return 2
+    try:
+        reply = _run(options)
+    except ErrorAnswer as e:
+        return _refused(options, e.code.name, e.message or e.code.name, HINTS.get(e.message, ""))
+    except CommandError as e:
+        return _refused(options, "COMMAND", str(e), e.hint)
+    except (SettingError, AdminAway) as e:
+        return _impossible(options, e)
+    if options.json:
+        _print_json(reply.data)
+    elif reply.text is not None:
+        print(reply.text)
+    return reply.exit_code
+
+
+def _run(options: argparse.Namespace) -> Reply:
+    found, words = find(options.command)
+    if options.dry_run and found is not VERBS["tweak"]:
+        raise CommandError("option -n is of tweak alone")
+    where = target(options)
+    with AdminClient(where.address, where.tls, options.timeout) as admin:
+        return found.run(admin, Arguments(words, options.dry_run))
+
+
+def _refused(options: argparse.Namespace, code: str, message: str, hint: str) -> int:
+    """``message`` goes to stdout, where scripts look for it; what else there is to say, to stderr."""
+    if options.json:
+        _print_json({"error": {"code": code, "message": message, "hint": hint}})
+        return 1
+    print(message)
+    if hint:
+        print(f"neoctl: {hint}", file=sys.stderr)
+    return 1
+
+
+def _impossible(options: argparse.Namespace, error: Exception) -> int:
+    """Nobody was asked, or nobody answered."""
+    if options.json:
+        _print_json({"error": {"code": type(error).__name__, "message": str(error), "hint": ""}})
+    else:
+        print(f"neoctl: {error}", file=sys.stderr)
+    return 1
+
+
+def _print_json(data: dict[str, Any]) -> None:
+    print(json.dumps(data, indent=2, ensure_ascii=False))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,130 @@
+"""A blocking connection to an admin node: one question, one answer.
+
+Used by ``neoctl``, by ``neosimple`` and by tests, in the caller's thread. It does not identify itself:
+whoever reaches the port of an admin node administers the cluster (specification, *Link Establishment*).
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import time
+from types import TracebackType
+
+from neo.net.connection import Connection
+from neo.net.sockets import READ_SIZE, configure, format_address
+from neo.net.tls import TlsLink
+from neo.protocol.enums import ErrorCode
+from neo.protocol.errors import ErrorAnswer, HandshakeError, PeerError
+from neo.protocol.packets import ANSWERS, Address, Error, Message, Ping
+
+#: Long enough for a verb that waits for the storage nodes, short enough for a person.
+TIMEOUT_SECONDS = 30.0
+BROKEN_HINT = "look at its log; do both sides use TLS, or none?"
+
+
+class AdminAway(Exception):
+    """The admin node, or the cluster behind it, cannot answer; the message says what to do."""
+
+
+class AdminClient:
+    """Context manager. ``timeout``: seconds of connecting, and of each question."""
+
+    def __init__(
+        self,
+        address: Address,
+        tls: ssl.SSLContext | None = None,
+        timeout: float = TIMEOUT_SECONDS,
+    ) -> None:
+        """Connect. Raises AdminAway."""
+        self._name = f"admin node {format_address(address)}"
+        self._timeout = timeout
+        self._connection = Connection(server=False)
+        self._link = None if tls is None else TlsLink(tls, server=False)
+        try:
+            self._socket = socket.create_connection(address, timeout)
+        except OSError as e:
+            raise AdminAway(
+                f"{self._name} cannot be reached ({e.strerror or e}): start neoadmin, "
+                "or give its address with --address"
+            ) from None
+        configure(self._socket)
+        if self._link is not None:
+            self._write(self._link.start())
+
+    def __enter__(self) -> AdminClient:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._connection.close()
+        self._socket.close()
+
+    def ask(self, message: Message) -> Message:
+        """The answer. Raises ErrorAnswer when refused, AdminAway when there is none."""
+        self._connection.ask(message, None)
+        answer = self._answer()
+        if isinstance(answer, Error):
+            if ANSWERS[type(message)] is Error and answer.code == ErrorCode.ACK.value:
+                return answer
+            raise ErrorAnswer.of(answer.code, answer.message)
+        return answer
+
+    def notify(self, message: Message) -> None:
+        """Send a message that has no answer; returns when the admin node has taken it."""
+        self._connection.send(message)
+        self.ask(Ping())
+
+    def _answer(self) -> Message:
+        deadline = time.monotonic() + self._timeout
+        try:
+            self._send()
+            while True:
+                self._socket.settimeout(max(deadline - time.monotonic(), 0.001))
+                for received in self._connection.receive(self._read()):
+                    if received.question is not None:
+                        return received.message
+                    # An admin node asks its visitors nothing, but anybody may ask for a Pong.
+                    if not isinstance(received.message, Ping):
+                        raise PeerError(f"unexpected {type(received.message).__name__}")
+        except TimeoutError:
+            raise AdminAway(
+                f"{self._name} did not answer in {self._timeout:g} s: look at its log, "
+                "or wait longer with --timeout"
+            ) from None
+        except PeerError as e:
+            raise AdminAway(f"{self._name}: {e}") from None
+        except OSError as e:
+            raise AdminAway(
+                f"connection with {self._name} broke ({e.strerror or e}): {BROKEN_HINT}"
+            ) from None
+
+    def _send(self) -> None:
+        data = self._connection.take_outgoing()
+        self._write(data if self._link is None else self._link.encrypt(data))
+
+    def _write(self, raw: bytes) -> None:
+        if raw:
+            self._socket.settimeout(self._timeout)
+            self._socket.sendall(raw)
+
+    def _read(self) -> bytes:
+        raw = self._socket.recv(READ_SIZE)
+        if not raw:
+            raise AdminAway(f"{self._name} closed the connection without an answer: {BROKEN_HINT}")
+        if self._link is None:
+            return raw
+        try:
+            data, reply = self._link.decrypt(raw)
+        except HandshakeError:
+            self._write(self._link.farewell())
+            raise
+        self._write(reply)
+        return data

@@ -1,0 +1,237 @@
+"""What each verb asks, and what is said of the answer. Documented forms: see ``render``."""
+
+from __future__ import annotations
+
+import json
+
+from neo.admin.monitor import tid_date
+from neo.protocol.enums import ClusterState, NodeState, NodeType
+from neo.protocol.ids import ZERO_TID, format_nid
+from neo.protocol.packets import (
+    AddPendingNodes,
+    AskClusterState,
+    AskLastIDs,
+    AskMonitorInformation,
+    AskNodeList,
+    AskPartitionList,
+    AskPrimary,
+    AskRecovery,
+    CheckReplicas,
+    FlushLog,
+    Message,
+    Repair,
+    SetClusterState,
+    SetNodeState,
+    SetNumReplicas,
+    Truncate,
+    TweakPartitionTable,
+)
+from neoctl import render
+from neoctl.client import AdminClient
+from neoctl.status import status_reply
+from neoctl.verbs import (
+    Arguments,
+    CommandError,
+    Reply,
+    cluster_state,
+    natural,
+    nid,
+    nids,
+    node_type,
+    tid,
+    verb,
+)
+
+
+def _done(answer: Message) -> Reply:
+    """What the master says of a command that it obeyed."""
+    return Reply(answer.message, {"message": answer.message})
+
+
+def _storages(admin: AdminClient, state: NodeState) -> list[int]:
+    rows = admin.ask(AskNodeList(NodeType.STORAGE)).node_list
+    return sorted(row[2] for row in rows if row[3] is state and row[2] is not None)
+
+
+# -- questions -----------------------------------------------------------------------------------
+
+
+@verb("status", "everything about the cluster on one screen, with problems and what to do")
+def status(admin: AdminClient, arguments: Arguments) -> Reply:
+    return status_reply(admin)
+
+
+@verb("print cluster", "state of the cluster")
+def print_cluster(admin: AdminClient, arguments: Arguments) -> Reply:
+    """Data: ``state``, null while the admin node does not know it."""
+    state = admin.ask(AskClusterState()).state
+    name = None if state is None else state.name
+    return Reply(str(name), {"state": name})
+
+
+@verb("print primary", "node id of the primary master")
+def print_primary(admin: AdminClient, arguments: Arguments) -> Reply:
+    """Data: ``primary``."""
+    primary = format_nid(admin.ask(AskPrimary()).primary_nid)
+    return Reply(primary, {"primary": primary})
+
+
+@verb("print node [TYPE]", "nodes: id, type, address, state, time of identification", 0, 1)
+def print_node(admin: AdminClient, arguments: Arguments) -> Reply:
+    """Data: ``nodes``."""
+    wanted = node_type(arguments.words[0]) if arguments.words else None
+    nodes = render.node_data(admin.ask(AskNodeList(wanted)).node_list)
+    return Reply(render.node_text(nodes), {"nodes": nodes})
+
+
+@verb("print pt [MIN [MAX [NODE]]]", "partition table, by node, or by partition from MIN", 0, 3)
+def print_pt(admin: AdminClient, arguments: Arguments) -> Reply:
+    """Data: ``ptid replicas partitions``; by node also ``nodes``."""
+    words = arguments.words
+    first, last = (natural(word) for word in (*words[:2], "0", "0")[:2]) if words else (0, 0)
+    node = nid(words[2]) if len(words) > 2 else None
+    answer = admin.ask(AskPartitionList(first, last, node))
+    table = render.table_data(answer.ptid, answer.num_replicas, answer.row_list, first)
+    if not words:
+        nodes = render.node_data(admin.ask(AskNodeList(NodeType.STORAGE)).node_list)
+        return Reply(render.table_by_node(table, nodes), {**table, "nodes": nodes})
+    if node is not None:
+        table["partitions"] = [
+            row for row in table["partitions"] if format_nid(node) in row["cells"]
+        ]
+    return Reply(render.table_by_partition(table), table)
+
+
+@verb("print ids", "last oid, tid and partition table id")
+def print_ids(admin: AdminClient, arguments: Arguments) -> Reply:
+    """Data: ``last_oid last_tid last_tid_date last_ptid backup_tid truncate_tid``."""
+    recovery = admin.ask(AskRecovery())
+    last = admin.ask(AskLastIDs())
+    tids = {
+        "last_tid": last.ltid,
+        "backup_tid": recovery.backup_tid,
+        "truncate_tid": recovery.truncate_tid,
+    }
+    data = {
+        "last_oid": render.hex_id(last.loid),
+        **{name: render.hex_id(value) for name, value in tids.items()},
+        "last_tid_date": None if last.ltid is None else tid_date(last.ltid),
+        "last_ptid": recovery.ptid,
+    }
+    return Reply(render.id_lines(last.loid, recovery.ptid, tids), data)
+
+
+@verb("print summary", "one line for monitoring; first line: who has warnings or problems")
+def print_summary(admin: AdminClient, arguments: Arguments) -> Reply:
+    """Data: ``warnings problems`` (names of backup clusters, null: this one) and ``summary``."""
+    answer = admin.ask(AskMonitorInformation())
+    lists = {"warnings": answer.warning_list, "problems": answer.problem_list}
+    found = {name: clusters for name, clusters in lists.items() if clusters}
+    return Reply(f"# {json.dumps(found)}\n{answer.summary}", {**lists, "summary": answer.summary})
+
+
+# -- commands ------------------------------------------------------------------------------------
+
+
+@verb("start", "start a cluster that waits in RECOVERING, such as a new one")
+def start(admin: AdminClient, arguments: Arguments) -> Reply:
+    return _done(admin.ask(SetClusterState(ClusterState.VERIFYING)))
+
+
+@verb("set cluster STATE", "verifying, stopping, starting_backup or stopping_backup", 1, 1)
+def set_cluster(admin: AdminClient, arguments: Arguments) -> Reply:
+    return _done(admin.ask(SetClusterState(cluster_state(arguments.words[0]))))
+
+
+@verb("set replicas N", "copies besides the first; then: tweak", 1, 1)
+def set_replicas(admin: AdminClient, arguments: Arguments) -> Reply:
+    return _done(admin.ask(SetNumReplicas(natural(arguments.words[0]))))
+
+
+@verb("add NODE...|all", "take PENDING storage nodes into service; then: tweak", 1, None)
+def add(admin: AdminClient, arguments: Arguments) -> Reply:
+    if arguments.words == ["all"]:
+        wanted = _storages(admin, NodeState.PENDING)
+        if not wanted:
+            return Reply("No node added", {"message": "No node added"})
+    else:
+        wanted = nids(arguments.words)
+    return _done(admin.ask(AddPendingNodes(wanted)))
+
+
+@verb("tweak [-n] [NODE...]", "balance the partitions, emptying the nodes; -n: only show", 0, None)
+def tweak(admin: AdminClient, arguments: Arguments) -> Reply:
+    """Data: ``changed dry_run`` and ``partitions`` as they are to be."""
+    answer = admin.ask(TweakPartitionTable(arguments.dry_run, nids(arguments.words)))
+    table = render.table_data(None, 0, answer.row_list)
+    data = {
+        "changed": answer.changed,
+        "dry_run": arguments.dry_run,
+        "partitions": table["partitions"],
+    }
+    if not answer.changed:
+        return Reply("No change done.", data)
+    nodes = render.node_data(admin.ask(AskNodeList(NodeType.STORAGE)).node_list)
+    body = render.table_by_node(table, nodes).partition("\n")[2]
+    title = "It would become:" if arguments.dry_run else "The partition table becomes:"
+    return Reply(f"{title}\n{body}", data)
+
+
+@verb("drop NODE", "remove a storage node that is down, for ever; its database is erased", 1, 1)
+def drop(admin: AdminClient, arguments: Arguments) -> Reply:
+    return _done(admin.ask(SetNodeState(nid(arguments.words[0]), NodeState.UNKNOWN)))
+
+
+@verb("kill NODE", "stop a storage node or a secondary master", 1, 1)
+def kill(admin: AdminClient, arguments: Arguments) -> Reply:
+    return _done(admin.ask(SetNodeState(nid(arguments.words[0]), NodeState.DOWN)))
+
+
+@verb(
+    "check [PARTITION:[NODE]]... [MIN_TID [MAX_TID]]",
+    "compare replicas, with NODE as the reference; no PARTITION: all of them",
+    0,
+    None,
+)
+def check(admin: AdminClient, arguments: Arguments) -> Reply:
+    pairs = [word.partition(":") for word in arguments.words if ":" in word]
+    tids = [tid(word) for word in arguments.words if ":" not in word]
+    if len(tids) > 2:
+        raise CommandError("at most two TIDs, the first and the last to check")
+    partitions: dict[int, int | None] = {}
+    for partition, _, reference in pairs or [("", ":", "")]:
+        source = nid(reference) if reference else None
+        if partition:
+            partitions[natural(partition)] = source
+        else:
+            count = len(admin.ask(AskPartitionList(0, 0, None)).row_list)
+            partitions.update(dict.fromkeys(range(count), source))
+    last = tids[1] if len(tids) > 1 else None
+    return _done(admin.ask(CheckReplicas(partitions, tids[0] if tids else ZERO_TID, last)))
+
+
+@verb(
+    "prune_orphan 0|1 NODE...|all",
+    "look for data that no object refers to (1), and delete it (0)",
+    2,
+    None,
+)
+def prune_orphan(admin: AdminClient, arguments: Arguments) -> Reply:
+    dry_run, *words = arguments.words
+    if dry_run not in ("0", "1"):
+        raise CommandError(f"{dry_run!r} is neither 0 (delete) nor 1 (only look)")
+    wanted = _storages(admin, NodeState.RUNNING) if words == ["all"] else nids(words)
+    return _done(admin.ask(Repair(wanted, dry_run == "1")))
+
+
+@verb("truncate TID", "delete everything after TID, on all nodes, for ever", 1, 1)
+def truncate(admin: AdminClient, arguments: Arguments) -> Reply:
+    return _done(admin.ask(Truncate(tid(arguments.words[0]))))
+
+
+@verb("flush_log", "make every node write out its log and open the file again")
+def flush_log(admin: AdminClient, arguments: Arguments) -> Reply:
+    """It has no answer: that the admin node is connected is asked before, that it came, after."""
+    admin.ask(AskPrimary())
+    admin.notify(FlushLog())
+    return Reply(None, {"message": ""})

@@ -1,0 +1,145 @@
+"""Answers as data for ``--json``, and that data as the text that scripts of operators parse.
+
+The text forms are fixed (they are those of all NEO installations); the keys of the data are ours and
+documented at each function. Nodes are written ``S1``, ids ``0x…`` of 16 digits, states by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from neo.admin.monitor import tid_date
+from neo.net.sockets import format_address
+from neo.protocol.enums import CellState
+from neo.protocol.ids import format_nid, u64
+from neo.protocol.packets import CellRow, NodeRow
+
+#: Cells in ``print pt``: one letter per partition.
+LETTERS = {
+    CellState.UP_TO_DATE.name: "U",
+    CellState.OUT_OF_DATE.name: "O",
+    CellState.FEEDING.name: "F",
+    CellState.CORRUPTED.name: "C",
+    CellState.DISCARDED.name: "D",
+}
+NO_CELL = "."
+
+Data = dict[str, Any]
+
+
+def hex_id(id_: bytes | None) -> str | None:
+    """An oid or a tid in data: all 16 digits, so that texts sort as ids do."""
+    return None if id_ is None else f"0x{id_.hex()}"
+
+
+# -- nodes ---------------------------------------------------------------------------------------
+
+
+def node_data(rows: Iterable[NodeRow]) -> list[Data]:
+    """``nid type address state id_timestamp`` of each node, by node id; times are seconds, UTC."""
+    ordered = sorted(rows, key=lambda row: (row[2] is not None, row[2] or 0))
+    return [
+        {
+            "nid": format_nid(nid),
+            "type": node_type.name,
+            "address": None if address is None else format_address(address),
+            "state": state.name,
+            "id_timestamp": id_timestamp,
+        }
+        for node_type, address, nid, state, id_timestamp in ordered
+    ]
+
+
+def timestamp_text(seconds: float | None) -> str:
+    """``2026-11-20 12:33:11.414714`` in UTC, or ``None``."""
+    if seconds is None:
+        return "None"
+    return str(datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None))
+
+
+def node_text(nodes: Sequence[Data]) -> str | None:
+    """A line per node: ``S1 | STORAGE | 127.0.0.1:2001 | RUNNING | 2026-11-20 12:33:11.445111``."""
+    rows = [
+        (
+            node["nid"],
+            node["type"],
+            node["address"] or "-",
+            node["state"],
+            timestamp_text(node["id_timestamp"]),
+        )
+        for node in nodes
+    ]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)][:-1]
+    lines = [
+        " | ".join([*map(str.ljust, row, widths), row[-1]])  # the last one ends the line
+        for row in rows
+    ]
+    return "\n".join(lines) or None
+
+
+# -- partition table -----------------------------------------------------------------------------
+
+
+def table_data(
+    ptid: int | None, replicas: int, rows: Sequence[Sequence[CellRow]], first: int = 0
+) -> Data:
+    """``ptid replicas partitions``; each partition: ``partition`` and ``cells``, node -> state."""
+    return {
+        "ptid": ptid,
+        "replicas": replicas,
+        "partitions": [
+            {
+                "partition": first + offset,
+                "cells": {format_nid(nid): state.name for nid, state in sorted(row)},
+            }
+            for offset, row in enumerate(rows)
+        ],
+    }
+
+
+def table_header(table: Data) -> str:
+    return f"# ptid: {table['ptid']}, replicas: {table['replicas']}"
+
+
+def letters(table: Data, nid: str) -> str:
+    """The cells of a node, one letter per partition."""
+    return "".join(
+        LETTERS[row["cells"][nid]] if nid in row["cells"] else NO_CELL
+        for row in table["partitions"]
+    )
+
+
+def table_by_node(table: Data, nodes: Sequence[Data]) -> str:
+    """A line per storage node: its name, the initial of its state, a letter per partition."""
+    width = max((len(node["nid"]) for node in nodes), default=0)
+    lines = [
+        f"{node['nid']:{width}} {node['state'][0]} {letters(table, node['nid'])}" for node in nodes
+    ]
+    return "\n".join([table_header(table), *lines])
+
+
+def table_by_partition(table: Data) -> str:
+    """A line per partition: ``000 | S1 - UP_TO_DATE | S2 - UP_TO_DATE |``."""
+    lines = [
+        f"{row['partition']:03} | "
+        + "".join(f"{nid} - {state} | " for nid, state in row["cells"].items())
+        for row in table["partitions"]
+    ]
+    return "\n".join([table_header(table), *(line.rstrip() for line in lines)])
+
+
+# -- ids -----------------------------------------------------------------------------------------
+
+
+def id_lines(oid: bytes | None, ptid: int | None, tids: dict[str, bytes | None]) -> str:
+    """``name = value`` lines of ``print ids``; tids that are None are left out, but the last one."""
+    lines = [f"last_oid = {None if oid is None else hex(u64(oid))}"]
+    for name, tid in tids.items():
+        if tid is not None:
+            lines.append(f"{name} = {u64(tid):#x} ({tid_date(tid)})")
+        elif name == "last_tid":
+            lines.append("last_tid = None")
+    lines.append(f"last_ptid = {ptid}")
+    return "\n".join(lines)

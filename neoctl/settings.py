@@ -1,0 +1,69 @@
+"""Where the admin node is: the command line, the environment, or ``neo.conf``, in this order."""
+
+from __future__ import annotations
+
+import argparse
+import configparser
+import os
+import ssl
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from neo.net.sockets import parse_address
+from neo.net.tls import tls_context
+from neo.protocol.packets import Address
+
+#: Environment variable with the address of the admin node.
+ADDRESS_VARIABLE = "NEO_ADMIN"
+
+
+class SettingError(Exception):
+    """An option of neoctl is wrong or missing; the message says what to write."""
+
+
+class Target(NamedTuple):
+    """The admin node to talk to; ``tls`` is None for plain connections."""
+
+    address: Address
+    tls: ssl.SSLContext | None
+
+
+def target(options: argparse.Namespace, environ: Mapping[str, str] = os.environ) -> Target:
+    """From ``address``, ``file``, ``section``, ``ca``, ``cert``, ``key``. Raises SettingError."""
+    section = _section(options.file, options.section) if options.file else {}
+    address = options.address or environ.get(ADDRESS_VARIABLE) or section.get("bind")
+    if not address:
+        raise SettingError(
+            "where is the admin node? Give -a HOST:PORT, or "
+            f"-f neo.conf, or set {ADDRESS_VARIABLE} in the environment"
+        )
+    files = [getattr(options, name) or section.get(name) for name in ("ca", "cert", "key")]
+    try:
+        return Target(parse_address(address), _tls(*files))
+    except ValueError as e:
+        raise SettingError(str(e)) from None
+
+
+def _tls(ca: str | None, cert: str | None, key: str | None) -> ssl.SSLContext | None:
+    if ca and cert and key:
+        return tls_context(ca, cert, key, server=False)
+    if ca or cert or key:
+        raise ValueError("TLS needs all of --ca, --cert and --key")
+    return None
+
+
+def _section(path: str, name: str) -> Mapping[str, str]:
+    parser = configparser.ConfigParser(interpolation=None)
+    try:
+        with open(path) as file:
+            parser.read_file(file)
+    except OSError as e:
+        raise SettingError(f"configuration file {path!r} cannot be read: {e.strerror}") from None
+    except configparser.Error as e:
+        raise SettingError(f"configuration file {path!r}: {e}") from None
+    if not parser.has_section(name):
+        raise SettingError(
+            f"configuration file {path!r} has no section [{name}]; it has "
+            f"{', '.join(parser.sections()) or 'none'}: choose that of the admin node with -s"
+        )
+    return parser[name]

@@ -1,0 +1,128 @@
+"""The table of verbs and how their arguments are read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from typing import Any, NamedTuple, TypeVar
+
+from neo.protocol.enums import ClusterState, NodeType
+from neo.protocol.ids import parse_nid, parse_tid
+from neoctl.client import AdminClient
+
+T = TypeVar("T")
+E = TypeVar("E", bound=Enum)
+
+
+class CommandError(Exception):
+    """What was typed makes no sense. ``hint``: what to do; the message alone is what scripts parse."""
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+class Reply(NamedTuple):
+    """``text`` for people and scripts, None for nothing; ``data`` for ``--json``."""
+
+    text: str | None
+    data: dict[str, Any]
+    exit_code: int = 0
+
+
+class Arguments(NamedTuple):
+    """What follows the verb. ``dry_run``: option ``-n``."""
+
+    words: list[str]
+    dry_run: bool
+
+
+Run = Callable[[AdminClient, Arguments], Reply]
+
+
+class Verb(NamedTuple):
+    """``least`` and ``most``: how many arguments; None for any number."""
+
+    usage: str
+    help: str
+    least: int
+    most: int | None
+    run: Run
+
+
+#: By what is typed: ``print ids``, ``tweak``. In the order of the help.
+VERBS: dict[str, Verb] = {}
+
+
+def verb(usage: str, help: str, least: int = 0, most: int | None = 0) -> Callable[[Run], Run]:
+    """Register a function; its name on the command line is the lower-case beginning of ``usage``."""
+
+    def register(run: Run) -> Run:
+        words = usage.split()
+        name = " ".join(words[:2] if words[0] in ("print", "set") else words[:1])
+        VERBS[name] = Verb(usage, help, least, most, run)
+        return run
+
+    return register
+
+
+def find(words: list[str]) -> tuple[Verb, list[str]]:
+    """The verb and its arguments. Raises CommandError."""
+    for length in (2, 1):
+        found = VERBS.get(" ".join(words[:length])) if len(words) >= length else None
+        if found is not None:
+            rest = words[length:]
+            if len(rest) < found.least or (found.most is not None and len(rest) > found.most):
+                raise CommandError(f"wrong number of arguments, write: neoctl {found.usage}")
+            return found, rest
+    raise CommandError(f"invalid command: {' '.join(words)}", "'neoctl --help' lists the commands")
+
+
+# -- arguments -----------------------------------------------------------------------------------
+
+
+def nid(text: str) -> int:
+    return _read(text, parse_nid)
+
+
+def nids(words: list[str]) -> list[int]:
+    return [nid(word) for word in words]
+
+
+def tid(text: str) -> bytes:
+    try:
+        return parse_tid(text)
+    except (ValueError, OverflowError):
+        raise CommandError(
+            f"{text!r} is not a TID: write an integer, 0x..., or a timestamp with a dot "
+            "(seconds since 1970, such as 1795171507.0)"
+        ) from None
+
+
+def natural(text: str) -> int:
+    if not text.isdecimal():
+        raise CommandError(f"{text!r} is not a number")
+    return int(text)
+
+
+def cluster_state(text: str) -> ClusterState:
+    return _member(text, ClusterState)
+
+
+def node_type(text: str) -> NodeType:
+    return _member(text, NodeType)
+
+
+def _member(text: str, enum: type[E]) -> E:
+    try:
+        return enum[text.upper()]
+    except KeyError:
+        names = ", ".join(item.name.lower() for item in enum)
+        raise CommandError(f"{text!r} is none of {names}") from None
+
+
+def _read(text: str, parse: Callable[[str], T]) -> T:
+    try:
+        return parse(text)
+    except ValueError as e:
+        raise CommandError(str(e)) from None

@@ -1,0 +1,124 @@
+"""neomigrate into a NEO cluster and out of it."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import transaction
+from persistent.mapping import PersistentMapping
+from ZODB import DB
+from ZODB.FileStorage import FileStorage
+
+from neo.migrate import main
+from neo.protocol.ids import ZERO_TID
+from neo.protocol.packets import AskLastTransaction
+from neo.simple import Cluster
+from tests.unit.neoctl.certificates import Authority
+
+Capture = pytest.CaptureFixture[str]
+TRANSACTIONS = 30
+SECONDS = 60
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """Several versions of objects, metadata, an undo, its undo and its undo."""
+    path = tmp_path / "source.fs"
+    with closing(DB(FileStorage(str(path)))) as db:
+        for number in range(TRANSACTIONS - 4):
+            with db.transaction(f"change {number}") as connection:
+                root = connection.root()
+                root[number] = PersistentMapping(number=number)
+                root[0]["text"] = "x" * number * 100
+                current = connection.transaction_manager.get()
+                current.setUser("ünï")
+                current.setExtendedInfo("number", number)
+        for _ in range(3):
+            db.undo(db.undoInfo(0, 1)[0]["id"], transaction.get())
+            transaction.commit()
+    return path
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    with Cluster(tmp_path / "cluster", storages=2, partitions=6) as cluster:
+        yield cluster
+
+
+def test_there_and_back_every_record_is_the_same(
+    source: Path, cluster: Cluster, tmp_path: Path, capsys: Capture
+) -> None:
+    back = tmp_path / "back.fs"
+    assert main([str(source), cluster.uri, "--verify"]) == 0
+    assert main([cluster.uri, str(back), "--verify"]) == 0
+    assert main([str(source), str(back), "--verify", "--dry-run"]) == 0
+    out = capsys.readouterr().out
+    assert out.count(f"Copied {TRANSACTIONS} transactions") == 2
+    assert out.count(f"Verified {TRANSACTIONS} transactions") == 3
+    # Undone changes are references there and back: nothing is stored twice.
+    assert back.stat().st_size == source.stat().st_size
+
+
+def test_application_goes_on_with_the_copy_where_the_source_was(
+    source: Path, cluster: Cluster, capsys: Capture
+) -> None:
+    main([str(source), cluster.uri])
+    config = source.parent / "application.conf"
+    config.write_text(
+        f"{cluster.zconfig.replace('<zodb_db', '<zodb').replace('/zodb_db', '/zodb')}"
+    )
+    assert main([str(source), "main", "--config", str(config), "--dry-run", "--verify"]) == 0
+    assert "are equal" in capsys.readouterr().out
+
+
+def test_killed_copy_goes_on_where_it_was(source: Path, cluster: Cluster, capsys: Capture) -> None:
+    with closing(DB(FileStorage(str(source)))) as db:
+        for number in range(300):
+            with db.transaction() as connection:
+                connection.root()["more"] = number
+    command = [sys.executable, "-m", "neo.migrate", "--quiet", str(source), cluster.uri]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        wait_for_transactions(cluster)
+        process.send_signal(signal.SIGKILL)
+        assert process.wait(SECONDS) == -signal.SIGKILL, "it was too quick to be killed"
+    assert main([str(source), cluster.uri, "--verify"]) == 0
+    out = capsys.readouterr().out
+    assert "Going on at transaction 0x" in out
+    assert f"Verified {TRANSACTIONS + 300} transactions" in out
+
+
+def wait_for_transactions(cluster: Cluster) -> None:
+    """Until the cluster has any."""
+
+    deadline = time.monotonic() + SECONDS
+    with cluster.admin() as admin:
+        while admin.ask(AskLastTransaction()).tid == ZERO_TID:
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+
+
+def test_difference_in_one_record_is_found(source: Path, cluster: Cluster, capsys: Capture) -> None:
+    main([str(source), cluster.uri])
+    data = source.read_bytes()
+    changed = data.replace(b"x" * 100, b"x" * 99 + b"y", 1)
+    assert changed != data
+    source.write_bytes(changed)
+    Path(f"{source}.index").unlink()
+    assert main([str(source), cluster.uri, "--verify"]) == 1
+    assert "different: transaction 0x" in capsys.readouterr().err
+
+
+def test_over_tls(source: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "tls"
+    folder.mkdir()
+    files = Authority("test").issue(folder)
+    with Cluster(tmp_path / "secret", storages=1, **files._asdict()) as cluster:
+        assert cluster.uri.startswith("neos://")
+        assert main([str(source), cluster.uri, "--verify"]) == 0

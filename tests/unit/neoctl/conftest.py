@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from neo.protocol.enums import CellState, ClusterState, NodeState, NodeType
+from neo.protocol.ids import ZERO_OID, ZERO_TID, nid_namespace
+from neo.protocol.packets import (
+    AnswerClusterState,
+    AnswerLastIDs,
+    AnswerLastTransaction,
+    AnswerMonitorInformation,
+    AnswerNodeList,
+    AnswerPartitionList,
+    AnswerPrimary,
+    AnswerRecovery,
+    AskClusterState,
+    AskLastIDs,
+    AskLastTransaction,
+    AskMonitorInformation,
+    AskNodeList,
+    AskPartitionList,
+    AskPrimary,
+    AskRecovery,
+    Message,
+)
+from neoctl.__main__ import main
+from tests.unit.neoctl.scripted import ScriptedAdmin
+
+UP = CellState.UP_TO_DATE
+M1 = nid_namespace(NodeType.MASTER) + 1
+A1 = nid_namespace(NodeType.ADMIN) + 1
+RUNNING = NodeState.RUNNING
+# The cluster of the recorded forms: 3 storage nodes, 1 replica, 6 partitions.
+ROWS = [[(1, UP), (2, UP)], [(1, UP), (3, UP)], [(2, UP), (3, UP)]] * 2
+NODES = [
+    (NodeType.STORAGE, ("127.0.0.1", 2103), 3, RUNNING, 1795177991.461422),
+    (NodeType.STORAGE, ("127.0.0.1", 2101), 1, RUNNING, 1795177991.445111),
+    (NodeType.STORAGE, ("127.0.0.1", 2102), 2, RUNNING, 1795177991.448297),
+    (NodeType.MASTER, ("127.0.0.1", 2001), M1, RUNNING, None),
+    (NodeType.ADMIN, ("127.0.0.1", 2003), A1, RUNNING, 1795177991.414714),
+]
+SUMMARY = "RUNNING; UP_TO_DATE=12; ltid=0000000000000000 (1900-01-01 00:00:00)"
+
+
+def healthy() -> dict[type[Message], Any]:
+    """What the admin node of that cluster answers."""
+    return {
+        AskClusterState: AnswerClusterState(ClusterState.RUNNING),
+        AskPrimary: AnswerPrimary(M1),
+        AskNodeList: lambda question: AnswerNodeList(
+            [row for row in NODES if question.node_type in (None, row[0])]
+        ),
+        AskPartitionList: AnswerPartitionList(1, 1, ROWS),
+        AskRecovery: AnswerRecovery(1, None, None),
+        AskLastIDs: AnswerLastIDs(ZERO_OID, ZERO_TID),
+        AskLastTransaction: AnswerLastTransaction(ZERO_TID),
+        AskMonitorInformation: AnswerMonitorInformation([], [], SUMMARY),
+    }
+
+
+class Console:
+    """Runs neoctl against a scripted admin node, in this process."""
+
+    def __init__(self, admin: ScriptedAdmin, capsys: pytest.CaptureFixture[str]) -> None:
+        self.admin = admin
+        self._capsys = capsys
+        self.out = self.err = ""
+
+    def __call__(self, *words: str) -> int:
+        """The exit code; output in ``out`` and ``err``, what was asked in ``admin.asked``."""
+        self.admin.asked.clear()
+        code = main(["-a", self.admin.name, *words])
+        self.out, self.err = self._capsys.readouterr()
+        return code
+
+
+@pytest.fixture
+def console(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[..., Console]]:
+    """Takes what differs from the healthy cluster, by type of question."""
+    with ExitStack() as stack:
+
+        def make(answers: dict[type[Message], Any] | None = None) -> Console:
+            admin = stack.enter_context(ScriptedAdmin({**healthy(), **(answers or {})}))
+            return Console(admin, capsys)
+
+        yield make

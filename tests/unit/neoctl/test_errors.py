@@ -1,0 +1,211 @@
+"""Whatever goes wrong: one line that says what to do, and an exit code that is not 0."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from neo.protocol.enums import ErrorCode
+from neo.protocol.errors import ErrorAnswer
+from neo.protocol.packets import AskClusterState, SetNodeState, Truncate
+from neoctl.__main__ import main
+from tests.unit.neoctl.conftest import Console, healthy
+from tests.unit.neoctl.scripted import SECONDS, ScriptedAdmin
+
+Make = Callable[..., Console]
+Capture = pytest.CaptureFixture[str]
+
+
+@contextmanager
+def raw_server(*answers: bytes) -> Iterator[str]:
+    """A server that sends these bytes to its only visitor, then waits until it leaves."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(SECONDS)
+
+        def serve() -> None:
+            sock, _ = listener.accept()
+            with sock:
+                sock.settimeout(SECONDS)
+                for answer in answers:
+                    sock.sendall(answer)
+                while sock.recv(4096):
+                    pass
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+        thread.join(SECONDS)
+        assert not thread.is_alive()
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("print", "invalid command: print"),
+        ("print nothing", "invalid command: print nothing"),
+        ("set", "invalid command: set"),
+        ("kill", "wrong number of arguments, write: neoctl kill NODE"),
+        ("kill S1 S2", "wrong number of arguments, write: neoctl kill NODE"),
+        ("print cluster now", "wrong number of arguments, write: neoctl print cluster"),
+        ("prune_orphan 1", "wrong number of arguments, write: neoctl prune_orphan 0|1 NODE...|all"),
+        ("kill 9", "'9' is not a node: write S1, M1, C1 or A1"),
+        ("drop X1", "'X1' is not a node: write S1, M1, C1 or A1"),
+        ("set replicas many", "'many' is not a number"),
+        ("set replicas -- -1", "'-1' is not a number"),
+        (
+            "set cluster asleep",
+            "'asleep' is none of recovering, verifying, running, stopping, starting_backup, "
+            "backingup, stopping_backup",
+        ),
+        ("print node disk", "'disk' is none of master, storage, client, admin"),
+        ("prune_orphan 2 all", "'2' is neither 0 (delete) nor 1 (only look)"),
+        ("check 1 2 3", "at most two TIDs, the first and the last to check"),
+        ("start -n", "option -n is of tweak alone"),
+    ],
+)
+def test_wrong_words_are_named_before_anything_is_sent(
+    console: Make, words: str, expected: str
+) -> None:
+    ctl = console()
+    assert ctl(*words.split()) == 1
+    assert ctl.out == f"{expected}\n"
+    assert ctl.admin.asked == []
+
+
+@pytest.mark.parametrize("text", ["tomorrow", "0xfg", "", "-1", "1" * 30, "nan.0", "1.5.2"])
+def test_wrong_tid_names_the_accepted_forms(console: Make, text: str) -> None:
+    ctl = console({Truncate: "done"})
+    assert ctl("truncate", "--", text) == 1
+    assert ctl.out.startswith(f"{text!r} is not a TID: write an integer, 0x..., or a timestamp")
+    assert ctl.admin.asked == []
+
+
+def test_admin_away_says_what_to_start(capsys: Capture) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    assert main(["-a", f"127.0.0.1:{port}", "print", "cluster"]) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"neoctl: admin node 127.0.0.1:{port} cannot be reached")
+    assert "start neoadmin" in err
+    assert err.count("\n") == 1
+
+
+def test_admin_without_primary_says_where_to_look(console: Make) -> None:
+    refusal = ErrorAnswer(ErrorCode.NOT_READY, "Not connected to a primary master.")
+    ctl = console({AskClusterState: refusal})
+    assert ctl("print", "cluster") == 1
+    assert ctl.out == "Not connected to a primary master.\n"
+    assert "is a master running?" in ctl.err
+
+
+def test_connection_closed_instead_of_an_answer(console: Make) -> None:
+    ctl = console({AskClusterState: None})
+    assert ctl("print", "cluster") == 1
+    assert ctl.out == ""
+    assert "closed the connection without an answer" in ctl.err
+    assert ctl.err.count("\n") == 1
+
+
+def test_silent_admin_is_given_up_after_the_timeout(capsys: Capture) -> None:
+    with raw_server() as address:
+        assert main(["-a", address, "--timeout", "0.05", "print", "cluster"]) == 1
+    assert "did not answer in 0.05 s" in capsys.readouterr().err
+
+
+def test_server_of_another_kind_is_recognised(capsys: Capture) -> None:
+    with raw_server(b"HTTP/1.1 400 Bad Request\r\n\r\n") as address:
+        assert main(["-a", address, "print", "cluster"]) == 1
+    assert "not a NEO node" in capsys.readouterr().err
+
+
+def test_node_of_another_version_is_recognised(capsys: Capture) -> None:
+    with raw_server(b"\x92\xa3NEO\x07") as address:
+        assert main(["-a", address, "print", "cluster"]) == 1
+    assert "the peer speaks version 7" in capsys.readouterr().err
+
+
+def test_answer_of_the_wrong_kind_is_a_protocol_error(capsys: Capture) -> None:
+    pong = b"\x92\xa3NEO\x01" + b"\x93\x00\xcd\x80\x02\x90"
+    with raw_server(pong) as address:
+        assert main(["-a", address, "print", "cluster"]) == 1
+    assert "AnswerClusterState expected" in capsys.readouterr().err
+
+
+def test_unknown_error_code_is_reported_with_its_text(capsys: Capture) -> None:
+    error = b"\x92\xa3NEO\x01" + b"\x93\x00\xcd\x80\x00\x92\x63\xc4\x03odd"
+    with raw_server(error) as address:
+        assert main(["-a", address, "print", "cluster"]) == 1
+    assert capsys.readouterr().out == "unknown error code 99: odd\n"
+
+
+def test_without_address_the_ways_to_give_one_are_told(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NEO_ADMIN", raising=False)
+    assert main(["print", "cluster"]) == 1
+    err = capsys.readouterr().err
+    assert all(way in err for way in ("-a HOST:PORT", "-f neo.conf", "NEO_ADMIN"))
+
+
+def test_without_verb_the_usage_is_shown(capsys: Capture) -> None:
+    assert main([]) == 2
+    assert "usage: neoctl" in capsys.readouterr().err
+
+
+def test_malformed_address_is_named(capsys: Capture) -> None:
+    assert main(["-a", "nowhere", "start"]) == 1
+    assert "'nowhere' is not an address: write host:port" in capsys.readouterr().err
+
+
+def test_address_comes_from_the_environment(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ScriptedAdmin(healthy()) as admin:
+        monkeypatch.setenv("NEO_ADMIN", admin.name)
+        assert main(["print", "cluster"]) == 0
+    assert capsys.readouterr().out == "RUNNING\n"
+
+
+def test_address_comes_from_neo_conf(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("NEO_ADMIN", raising=False)
+    conf = tmp_path / "neo.conf"
+    with ScriptedAdmin(healthy()) as admin:
+        conf.write_text(f"[DEFAULT]\ncluster = x\n[admin]\nbind = {admin.name}\n")
+        assert main(["-f", str(conf), "print", "cluster"]) == 0
+    assert capsys.readouterr().out == "RUNNING\n"
+    assert main(["-f", str(conf), "-s", "boss", "print", "cluster"]) == 1
+    assert "has no section [boss]; it has admin" in capsys.readouterr().err
+    assert main(["-f", str(tmp_path / "none"), "print", "cluster"]) == 1
+    assert "cannot be read: No such file" in capsys.readouterr().err
+
+
+def test_part_of_the_tls_files_is_refused(capsys: Capture) -> None:
+    assert main(["-a", "127.0.0.1:1", "--ca", "ca.pem", "start"]) == 1
+    assert "TLS needs all of" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("words", "code"), [(["kill", "S1"], "DENIED"), (["nonsense"], "COMMAND")])
+def test_errors_are_data_with_json(console: Make, words: list[str], code: str) -> None:
+    ctl = console({SetNodeState: ErrorAnswer(ErrorCode.DENIED, "unknown node")})
+    assert ctl("--json", *words) == 1
+    error = json.loads(ctl.out)["error"]
+    assert error["code"] == code
+    assert error["message"]
+    assert error["hint"]
+    assert ctl.err == ""
+
+
+def test_admin_away_is_data_with_json(capsys: Capture) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    assert main(["--json", "-a", f"127.0.0.1:{port}", "print", "cluster"]) == 1
+    assert json.loads(capsys.readouterr().out)["error"]["code"] == "AdminAway"

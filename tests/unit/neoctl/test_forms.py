@@ -1,0 +1,228 @@
+"""Output that scripts of operators parse, to the letter (recorded from another implementation)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from neo.protocol.enums import CellState, ClusterState, ErrorCode, NodeState, NodeType
+from neo.protocol.errors import ErrorAnswer
+from neo.protocol.ids import ZERO_TID, p64
+from neo.protocol.packets import (
+    AddPendingNodes,
+    AnswerMonitorInformation,
+    AnswerNodeList,
+    AnswerPartitionList,
+    AnswerTweakPartitionTable,
+    AskMonitorInformation,
+    AskNodeList,
+    AskPartitionList,
+    CheckReplicas,
+    FlushLog,
+    Message,
+    Repair,
+    SetClusterState,
+    SetNodeState,
+    SetNumReplicas,
+    Truncate,
+    TweakPartitionTable,
+)
+from tests.unit.neoctl.conftest import ROWS, SUMMARY, Console
+
+Make = Callable[..., Console]
+
+NODE_TABLE = """\
+A1 | ADMIN   | 127.0.0.1:2003 | RUNNING | 2026-11-20 12:33:11.414714
+M1 | MASTER  | 127.0.0.1:2001 | RUNNING | None
+S1 | STORAGE | 127.0.0.1:2101 | RUNNING | 2026-11-20 12:33:11.445111
+S2 | STORAGE | 127.0.0.1:2102 | RUNNING | 2026-11-20 12:33:11.448297
+S3 | STORAGE | 127.0.0.1:2103 | RUNNING | 2026-11-20 12:33:11.461422
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "answers", "output"),
+    [
+        ("print cluster", {}, "RUNNING\n"),
+        ("print primary", {}, "M1\n"),
+        ("print node", {}, NODE_TABLE),
+        (
+            "print node storage",
+            {},
+            "".join(NODE_TABLE.splitlines(keepends=True)[2:]),
+        ),
+        (
+            "print pt",
+            {},
+            "# ptid: 1, replicas: 1\nS1 R UU.UU.\nS2 R U.UU.U\nS3 R .UU.UU\n",
+        ),
+        (
+            "print pt 0 3",
+            {AskPartitionList: AnswerPartitionList(1, 1, ROWS[:3])},
+            "# ptid: 1, replicas: 1\n"
+            "000 | S1 - UP_TO_DATE | S2 - UP_TO_DATE |\n"
+            "001 | S1 - UP_TO_DATE | S3 - UP_TO_DATE |\n"
+            "002 | S2 - UP_TO_DATE | S3 - UP_TO_DATE |\n",
+        ),
+        (
+            "print pt 4 6 S1",
+            {AskPartitionList: AnswerPartitionList(1, 1, ROWS[4:])},
+            "# ptid: 1, replicas: 1\n004 | S1 - UP_TO_DATE | S3 - UP_TO_DATE |\n",
+        ),
+        (
+            "print ids",
+            {},
+            "last_oid = 0x0\nlast_tid = 0x0 (1900-01-01 00:00:00)\nlast_ptid = 1\n",
+        ),
+        ("print summary", {}, f"# {{}}\n{SUMMARY}\n"),
+        (
+            "print summary",
+            {AskMonitorInformation: AnswerMonitorInformation([None], ["bak"], "text")},
+            '# {"warnings": [null], "problems": ["bak"]}\ntext\n',
+        ),
+        (
+            "tweak -n",
+            {TweakPartitionTable: AnswerTweakPartitionTable(False, ROWS)},
+            "No change done.\n",
+        ),
+        ("set replicas 1", {SetNumReplicas: ""}, "\n"),
+        ("start", {SetClusterState: "Cluster state changed"}, "Cluster state changed\n"),
+        ("add all", {}, "No node added\n"),
+        ("add S2", {AddPendingNodes: "Nodes added: S2"}, "Nodes added: S2\n"),
+        ("kill S2", {SetNodeState: "state changed"}, "state changed\n"),
+        ("flush_log", {}, ""),
+    ],
+)
+def test_output_is_the_recorded_one(
+    console: Make, words: str, answers: dict[type[Message], Any], output: str
+) -> None:
+    ctl = console(answers)
+    assert ctl(*words.split()) == 0
+    assert (ctl.out, ctl.err) == (output, "")
+
+
+@pytest.mark.parametrize(
+    ("words", "question", "text"),
+    [
+        ("kill S9", SetNodeState, "unknown node"),
+        ("drop S1", SetNodeState, "a running node must be stopped before removal"),
+        ("set cluster recovering", SetClusterState, "Invalid state requested"),
+        ("start", SetClusterState, "Can not switch to this state"),
+    ],
+)
+def test_refusal_is_alone_on_stdout_and_what_to_do_on_stderr(
+    console: Make, words: str, question: type[Message], text: str
+) -> None:
+    ctl = console({question: ErrorAnswer(ErrorCode.DENIED, text)})
+    assert ctl(*words.split()) == 1
+    assert ctl.out == f"{text}\n"
+    assert ctl.err.startswith("neoctl: ")
+    assert ctl.err.count("\n") == 1
+
+
+def test_unknown_verb_is_called_by_its_name(console: Make) -> None:
+    ctl = console()
+    assert ctl("nonsense") == 1
+    assert ctl.out == "invalid command: nonsense\n"
+    assert "--help" in ctl.err
+    assert ctl.admin.asked == []
+
+
+@pytest.mark.parametrize(
+    ("words", "sent"),
+    [
+        ("start", SetClusterState(ClusterState.VERIFYING)),
+        ("set cluster Stopping", SetClusterState(ClusterState.STOPPING)),
+        ("set replicas 2", SetNumReplicas(2)),
+        ("drop S3", SetNodeState(3, NodeState.UNKNOWN)),
+        ("kill s3", SetNodeState(3, NodeState.DOWN)),
+        ("add S2 S4", AddPendingNodes([2, 4])),
+        ("truncate 0x10", Truncate(bytes(7) + b"\x10")),
+        ("truncate 16", Truncate(bytes(7) + b"\x10")),
+        ("prune_orphan 1 S1 S2", Repair([1, 2], True)),
+        ("prune_orphan 0 S1", Repair([1], False)),
+        ("prune_orphan 1 all", Repair([1, 2, 3], True)),
+        ("check", CheckReplicas(dict.fromkeys(range(6)), ZERO_TID, None)),
+        ("check 0:S1 1: 7", CheckReplicas({0: 1, 1: None}, bytes(7) + b"\x07", None)),
+        ("check :S2 1 2", CheckReplicas(dict.fromkeys(range(6), 2), p64(1), p64(2))),
+    ],
+)
+def test_words_become_the_message(console: Make, words: str, sent: Message) -> None:
+    ctl = console({type(sent): "done"})
+    assert ctl(*words.split()) == 0
+    assert ctl.out == "done\n"
+    assert ctl.admin.asked[-1] == sent
+
+
+def test_add_all_takes_the_pending_storages(console: Make) -> None:
+    nodes = [
+        (NodeType.STORAGE, None, 7, NodeState.PENDING, 1.0),
+        (NodeType.STORAGE, None, 5, NodeState.PENDING, 1.0),
+        (NodeType.STORAGE, None, 6, NodeState.DOWN, 1.0),
+    ]
+    ctl = console({AskNodeList: AnswerNodeList(nodes), AddPendingNodes: "Nodes added: S5, S7"})
+    assert ctl("add", "all") == 0
+    assert ctl.admin.asked == [AskNodeList(NodeType.STORAGE), AddPendingNodes([5, 7])]
+
+
+@pytest.mark.parametrize("option", ["-n", "--dry-run"])
+def test_dry_run_may_stand_before_or_after_the_nodes(console: Make, option: str) -> None:
+    ctl = console({TweakPartitionTable: AnswerTweakPartitionTable(True, ROWS)})
+    for words in (["tweak", option, "S1"], ["tweak", "S1", option], [option, "tweak", "S1"]):
+        assert ctl(*words) == 0
+        assert ctl.admin.asked[0] == TweakPartitionTable(True, [1])
+    assert ctl.out == "It would become:\nS1 R UU.UU.\nS2 R U.UU.U\nS3 R .UU.UU\n"
+
+
+def test_tweak_without_dry_run_changes(console: Make) -> None:
+    ctl = console({TweakPartitionTable: AnswerTweakPartitionTable(True, ROWS)})
+    assert ctl("tweak") == 0
+    assert ctl.admin.asked[0] == TweakPartitionTable(False, [])
+    assert ctl.out.startswith("The partition table becomes:\n")
+
+
+def test_flush_log_waits_until_the_admin_node_has_taken_it(console: Make) -> None:
+    ctl = console()
+    assert ctl("flush_log") == 0
+    assert FlushLog() in ctl.admin.asked
+    assert type(ctl.admin.asked[-1]).__name__ == "Ping"
+
+
+def test_cells_have_their_letters_and_nodes_the_initial_of_their_state(console: Make) -> None:
+    row = [
+        (1, CellState.UP_TO_DATE),
+        (2, CellState.OUT_OF_DATE),
+        (3, CellState.FEEDING),
+        (10, CellState.CORRUPTED),
+    ]
+    nodes = [
+        (NodeType.STORAGE, None, nid, state, None)
+        for nid, state in (
+            (1, NodeState.RUNNING),
+            (2, NodeState.DOWN),
+            (3, NodeState.PENDING),
+            (10, NodeState.RUNNING),
+        )
+    ]
+    ctl = console(
+        {
+            AskNodeList: AnswerNodeList(nodes),
+            AskPartitionList: AnswerPartitionList(7, 2, [row, []]),
+        }
+    )
+    assert ctl("print", "pt") == 0
+    assert ctl.out == "# ptid: 7, replicas: 2\nS1  R U.\nS2  D O.\nS3  P F.\nS10 R C.\n"
+
+
+def test_node_without_address_keeps_its_columns(console: Make) -> None:
+    nodes = [
+        (NodeType.STORAGE, None, 2, NodeState.DOWN, None),
+        (NodeType.STORAGE, ("::1", 21), 10, NodeState.RUNNING, None),
+    ]
+    ctl = console({AskNodeList: AnswerNodeList(nodes)})
+    assert ctl("print", "node") == 0
+    assert ctl.out == (
+        "S2  | STORAGE | -        | DOWN    | None\nS10 | STORAGE | [::1]:21 | RUNNING | None\n"
+    )

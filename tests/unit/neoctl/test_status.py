@@ -1,0 +1,186 @@
+"""``neoctl status``: what is judged a problem, and that it says what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+
+import pytest
+
+from neo.protocol.enums import CellState, ClusterState, NodeState, NodeType
+from neo.protocol.ids import tid_from_time
+from neo.protocol.packets import (
+    AnswerClusterState,
+    AnswerLastTransaction,
+    AnswerNodeList,
+    AnswerPartitionList,
+    AskClusterState,
+    AskLastTransaction,
+    AskNodeList,
+    AskPartitionList,
+    CellRow,
+    NodeRow,
+)
+from neoctl import render, status
+from neoctl.status import EXIT_PROBLEM, Problem, duration, find_problems
+from tests.unit.neoctl.conftest import NODES, ROWS, Console
+
+Make = Callable[..., Console]
+UP, OLD = CellState.UP_TO_DATE, CellState.OUT_OF_DATE
+NOW = 1_800_000_000.0
+
+
+def storage(nid: int, state: NodeState = NodeState.RUNNING) -> NodeRow:
+    return (NodeType.STORAGE, ("127.0.0.1", 2100 + nid), nid, state, 1.0)
+
+
+def judge(
+    nodes: list[NodeRow],
+    rows: Sequence[Sequence[CellRow]],
+    replicas: int = 0,
+    state: ClusterState | None = ClusterState.RUNNING,
+    ptid: int | None = 1,
+) -> list[Problem]:
+    table = render.table_data(ptid, replicas, rows)
+    return find_problems(state, render.node_data(nodes), table)
+
+
+def test_complete_cluster_has_no_problem() -> None:
+    assert judge([storage(1), storage(2)], [[(1, UP)], [(2, UP)]]) == []
+
+
+def test_node_that_is_down_is_a_problem_with_both_ways_out() -> None:
+    (problem, missing) = judge(
+        [storage(1), storage(2, NodeState.DOWN)], [[(1, UP), (2, OLD)]], replicas=1
+    )
+    assert problem.severity == "problem"
+    assert problem.text == "S2 (127.0.0.1:2102) is down"
+    assert "start neostorage" in problem.advice
+    assert "neoctl drop S2" in problem.advice
+    assert missing.severity == "warning"
+    assert "1 of 2" in missing.text
+
+
+def test_master_that_is_down_is_not_to_be_dropped() -> None:
+    (problem,) = judge([(NodeType.MASTER, ("::1", 1), None, NodeState.DOWN, None)], [])
+    assert problem.text == "? ([::1]:1) is down"
+    assert problem.advice == "start neomaster there"
+
+
+def test_pending_storage_is_to_be_added() -> None:
+    (warning,) = judge([storage(1), storage(2, NodeState.PENDING)], [[(1, UP)]])
+    assert warning.severity == "warning"
+    assert warning.advice == "neoctl add S2, then neoctl tweak"
+
+
+def test_corrupted_cells_are_counted_by_node() -> None:
+    bad = CellState.CORRUPTED
+    (warning,) = judge([storage(1), storage(2)], [[(1, UP), (2, bad)], [(1, UP), (2, bad)]])
+    assert warning.text.startswith("2 partitions of S2 differ")
+    assert "tweak S2" in warning.advice
+
+
+def test_replication_is_told_of_running_nodes_only() -> None:
+    rows = [[(1, UP), (2, OLD), (3, OLD)]]
+    texts = [p.text for p in judge([storage(1), storage(2), storage(3, NodeState.DOWN)], rows)]
+    assert "S2 is copying 1 partitions" in texts
+    assert not any("S3 is copying" in text for text in texts)
+
+
+def test_new_cluster_is_to_be_started() -> None:
+    nodes = [storage(1, NodeState.PENDING)]
+    problems = judge(nodes, [[], []], state=ClusterState.RECOVERING, ptid=None)
+    assert problems[0].text == "no database was created yet; S1 wait for it"
+    assert "neoctl start" in problems[0].advice
+
+
+def test_recovering_cluster_names_the_nodes_it_waits_for() -> None:
+    nodes = [storage(1, NodeState.PENDING), storage(2, NodeState.DOWN)]
+    problems = judge(nodes, [[(1, UP)], [(2, UP)]], state=ClusterState.RECOVERING)
+    assert "the cluster waits for storage nodes: S2" in [problem.text for problem in problems]
+
+
+@pytest.mark.parametrize("state", [None, ClusterState.STOPPING, ClusterState.VERIFYING])
+def test_cluster_that_does_not_serve_is_a_problem(state: ClusterState | None) -> None:
+    assert judge([], [], state=state)[0].severity == "problem"
+
+
+@pytest.mark.parametrize(
+    ("rows", "count"),
+    [
+        ([[(1, UP), (2, UP)], [(1, UP), (3, UP)]], 1),
+        ([[(1, UP), (2, UP), (3, UP)]], 2),
+        ([[(1, UP), (2, UP)], [(3, UP)]], 0),
+        ([[(1, UP), (2, OLD)]], 0),
+        ([[(1, UP), (9, UP)]], 0),
+        ([], 0),
+    ],
+)
+def test_how_many_nodes_may_fail(rows: list[list[CellRow]], count: int) -> None:
+    nodes = render.node_data([storage(1), storage(2), storage(3)])
+    assert status.can_lose(nodes, render.table_data(1, 0, rows)) == count
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.3, "less than a second"),
+        (1, "1 second"),
+        (59.9, "59 seconds"),
+        (3600, "1 hour"),
+        (3 * 86400 + 5, "3 days"),
+    ],
+)
+def test_age_is_told_in_its_largest_unit(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def test_screen_of_a_healthy_cluster(console: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(status, "time", SimpleNamespace(time=lambda: NOW))
+    tid = tid_from_time(NOW - 7200.5)
+    ctl = console({AskLastTransaction: AnswerLastTransaction(tid)})
+    assert ctl("status") == 0
+    lines = ctl.out.splitlines()
+    assert lines[0] == "NEO cluster RUNNING   primary master M1"
+    assert lines[1].startswith(
+        "last transaction 2027-01-15 05:59:59.499999 UTC, 2 hours ago   tid 0x"
+    )
+    assert lines[2] == ("6 partitions, 1 replica, partition table 1; any 1 storage node may fail")
+    assert any(line.split()[-2:] == ["RUNNING", "U.UU.U"] for line in lines)
+    assert lines[-1] == "No problem."
+
+
+def test_screen_of_a_broken_cluster_says_what_to_do_and_fails(console: Make) -> None:
+    nodes = [*NODES[1:], (*NODES[0][:3], NodeState.DOWN, 1.0)]
+    ctl = console(
+        {
+            AskNodeList: AnswerNodeList(nodes),
+            AskPartitionList: AnswerPartitionList(3, 1, ROWS * 20),
+        }
+    )
+    assert ctl("status") == EXIT_PROBLEM
+    assert "no transaction yet" in ctl.out
+    assert "80 UP_TO_DATE" in ctl.out, "120 letters would not fit"
+    assert "problem: S3 (127.0.0.1:2103) is down -> start neostorage there" in ctl.out
+
+
+def test_screen_before_the_first_start(console: Make) -> None:
+    ctl = console(
+        {
+            AskClusterState: AnswerClusterState(ClusterState.RECOVERING),
+            AskPartitionList: AnswerPartitionList(None, 0, [[], []]),
+            AskNodeList: AnswerNodeList([storage(1, NodeState.PENDING)]),
+        }
+    )
+    assert ctl("status") == EXIT_PROBLEM
+    assert "no partition table yet" in ctl.out
+    assert "neoctl start" in ctl.out
+
+
+def test_clock_behind_the_last_transaction_is_noticed(
+    console: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(status, "time", SimpleNamespace(time=lambda: NOW))
+    ctl = console({AskLastTransaction: AnswerLastTransaction(tid_from_time(NOW + 60))})
+    ctl("status")
+    assert "in the future: check the clocks" in ctl.out

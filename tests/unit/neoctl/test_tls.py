@@ -1,0 +1,75 @@
+"""neoctl with TLS: certificates on both sides, or one line that says so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from neo.net.tls import tls_context
+from neoctl.__main__ import main
+from tests.unit.neoctl.certificates import Authority, Files
+from tests.unit.neoctl.conftest import healthy
+from tests.unit.neoctl.scripted import ScriptedAdmin
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
+    return Authority("one").issue(tmp_path_factory.mktemp("tls"))
+
+
+def options(files: Files) -> list[str]:
+    return ["--ca", files.ca, "--cert", files.cert, "--key", files.key]
+
+
+def test_both_sides_with_certificates_of_one_authority(files: Files, capsys: Capture) -> None:
+    with ScriptedAdmin(healthy(), tls_context(*files, server=True)) as admin:
+        assert main(["-a", admin.name, *options(files), "print", "primary"]) == 0
+        assert main(["-a", admin.name, *options(files), "status"]) == 0
+    assert capsys.readouterr().out.startswith("M1\n")
+
+
+def test_files_come_from_neo_conf(files: Files, capsys: Capture, tmp_path: Path) -> None:
+    conf = tmp_path / "neo.conf"
+    with ScriptedAdmin(healthy(), tls_context(*files, server=True)) as admin:
+        conf.write_text(
+            f"[DEFAULT]\nca = {files.ca}\ncert = {files.cert}\nkey = {files.key}\n"
+            f"[admin]\nbind = {admin.name}\n"
+        )
+        assert main(["-f", str(conf), "print", "primary"]) == 0
+    assert capsys.readouterr().out == "M1\n"
+
+
+def test_plain_admin_is_recognised(files: Files, capsys: Capture) -> None:
+    with ScriptedAdmin(healthy()) as admin:
+        assert main(["-a", admin.name, *options(files), "print", "primary"]) == 1
+    err = capsys.readouterr().err
+    assert "this node uses TLS and the peer does not" in err
+    assert err.count("\n") == 1
+
+
+def test_tls_admin_is_recognised(files: Files, capsys: Capture) -> None:
+    with ScriptedAdmin(healthy(), tls_context(*files, server=True)) as admin:
+        assert main(["-a", admin.name, "print", "primary"]) == 1
+    err = capsys.readouterr().err
+    assert "do both sides use TLS" in err or "the peer uses TLS and this node does not" in err
+    assert err.count("\n") == 1
+
+
+def test_certificate_of_another_authority_is_refused(
+    files: Files, capsys: Capture, tmp_path: Path
+) -> None:
+    stranger = Authority("two").issue(tmp_path)
+    with ScriptedAdmin(healthy(), tls_context(*stranger, server=True)) as admin:
+        assert main(["-a", admin.name, *options(files), "print", "primary"]) == 1
+    err = capsys.readouterr().err
+    assert "same authority" in err
+    assert err.count("\n") == 1
+
+
+def test_missing_file_is_named(files: Files, capsys: Capture, tmp_path: Path) -> None:
+    lost = files._replace(cert=str(tmp_path / "lost.pem"))
+    assert main(["-a", "127.0.0.1:1", *options(lost), "start"]) == 1
+    assert "lost.pem" in capsys.readouterr().err
