@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -21,7 +22,6 @@ __all__ = ["commands", "main"]
 HINTS = {
     "unknown node": "'neoctl print node' lists the nodes",
     "a running node must be stopped before removal": "stop its process, or: neoctl kill NODE",
-    "can not kill primary master node": "stop its process, or: neoctl set cluster stopping",
     "Can not switch to this state": "'neoctl status' tells the state it is in",
     "Invalid state requested": "write verifying, stopping, starting_backup or stopping_backup",
     "Not connected to a primary master.": "is a master running? See the log of the admin node",
@@ -69,10 +69,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _refused(options, "COMMAND", str(e), e.hint)
     except (SettingError, AdminAway) as e:
         return _impossible(options, e)
-    if options.json:
-        _print_json(reply.data)
-    elif reply.text is not None:
-        print(reply.text)
+    try:
+        if options.json:
+            _print_json(reply.data)
+        elif reply.text is not None:
+            print(reply.text, flush=True)
+    except BrokenPipeError:
+        # Whoever reads has seen enough (head, grep -q); there is nobody to tell.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return reply.exit_code
 
 

@@ -114,7 +114,7 @@ def find_problems(state: ClusterState | None, nodes: list[Data], table: Data) ->
     """All there is to say, the worst first."""
     problems = [
         *_state_problems(state, nodes, table),
-        *_node_problems(nodes),
+        *_node_problems(state, nodes),
         *_cell_problems(state, nodes, table),
     ]
     return sorted(problems, key=lambda problem: problem.severity)
@@ -150,7 +150,7 @@ def _present(nodes: list[Data], row: Data) -> bool:
     return any(nid in there and CellState[state].readable for nid, state in row["cells"].items())
 
 
-def _node_problems(nodes: list[Data]) -> list[Problem]:
+def _node_problems(state: ClusterState | None, nodes: list[Data]) -> list[Problem]:
     problems = []
     for node in nodes:
         name = f"{node['nid']} ({node['address'] or 'address unknown'})"
@@ -163,7 +163,7 @@ def _node_problems(nodes: list[Data]) -> list[Problem]:
                     f"then neoctl drop {node['nid']}"
                 )
             problems.append(Problem("problem", f"{name} is down", advice))
-        elif node["state"] == NodeState.PENDING.name and node["type"] == NodeType.STORAGE.name:
+        elif node["state"] == NodeState.PENDING.name and state in SERVING:
             problems.append(
                 Problem(
                     "warning",

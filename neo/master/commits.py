@@ -11,6 +11,7 @@ from neo.node.peer import Peer
 from neo.node.task import Future
 from neo.protocol.enums import ClusterState, ErrorCode, NodeType
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
+from neo.protocol.ids import MAX_TID, add64
 from neo.protocol.packets import (
     AbortTransaction,
     AnswerBeginTransaction,
@@ -26,6 +27,11 @@ if TYPE_CHECKING:
     from neo.master.core import MasterCore
 
 logger = logging.getLogger("neo.master")
+
+
+#: A tid that a client imposes must leave room for those of later transactions: 2**48 tids are 45 days
+#: before the end of time as tids count it.
+TID_IMPOSED_MAX = add64(MAX_TID, -(2**48))
 
 
 class Commits:
@@ -54,6 +60,10 @@ class Commits:
     def _begin(self, peer: Peer, message_id: int, tid: bytes | None) -> None:
         tids = self.master.tids
         if tid is not None:
+            if tid > TID_IMPOSED_MAX:
+                text = f"tid {tid.hex()} is too far in the future: no transaction could follow it"
+                peer.refuse(message_id, ErrorCode.PROTOCOL_ERROR, text)
+                return
             tids.seen(tid)
         ttid = tids.ttid() if tid is None else tid
         try:

@@ -23,6 +23,7 @@ from neo.protocol.packets import (
     NotifyNodeInformation,
     Truncate,
 )
+from neo.topology.nodes import Node
 
 if TYPE_CHECKING:
     from neo.master.core import MasterCore
@@ -108,11 +109,21 @@ class Recovery:
                 self._asking = None
             assert isinstance(table, AnswerPartitionTable)
             self.master.partitions.load(table.ptid, table.num_replicas, table.row_list)
-            self._show_admins()
+            self._show_admins(self._absent_nodes())
 
-    def _show_admins(self) -> None:
+    def _absent_nodes(self) -> list[Node]:
+        """Nodes that have cells and are not known yet: who operates the cluster looks for them."""
+        nodes = self.master.nodes
+        return [
+            nodes.add(Node(NodeType.STORAGE, nid, state=NodeState.DOWN))
+            for nid in sorted(self.master.partitions.nodes())
+            if nodes.get(nid) is None
+        ]
+
+    def _show_admins(self, absent: list[Node]) -> None:
+        rows = [node.row() for node in absent]
         for peer in self.master.of_type(NodeType.ADMIN):
-            peer.send(NotifyNodeInformation(self.master.stamp(), []))
+            peer.send(NotifyNodeInformation(self.master.stamp(), rows))
             peer.send(self.master.table())
 
     # -- may it start? -------------------------------------------------------------------------------

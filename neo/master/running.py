@@ -11,7 +11,7 @@ from neo.node.handler import Handler, on
 from neo.node.peer import Peer
 from neo.protocol.enums import ClusterState, ErrorCode, NodeState
 from neo.protocol.errors import ConnectionLost, ErrorAnswer, PeerError
-from neo.protocol.ids import MAX_TID
+from neo.protocol.ids import MAX_TID, add64
 from neo.protocol.packets import (
     AbortTransaction,
     AnswerFinalTID,
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("neo.master")
 
+#: Backends keep oids as signed 64-bit integers; beyond this there must be room for new ones.
+OID_MAX = add64(MAX_TID, -(2**48))
 #: A client asks for a hundred at a time; nobody needs more than this at once.
 MAX_NEW_OIDS = 100_000
 
@@ -117,6 +119,12 @@ class ServeClient(Handler):
     def finish(self, peer: Peer, message_id: int, m: AskFinishTransaction) -> None:
         master = self.master
         transaction = self._transaction(peer, m.ttid)
+        if m.stored_list and max(m.stored_list) > OID_MAX:
+            # The generator goes on after the greatest oid: this one would use up all of them.
+            master.commits.abort(transaction, master.ready)
+            raise ErrorAnswer(
+                ErrorCode.PROTOCOL_ERROR, f"oid {max(m.stored_list).hex()} is too great"
+            )
         transaction.message_id = message_id
         involved = self._involved(m)
         lost = transaction.failed & transaction.ready & involved

@@ -30,7 +30,8 @@ from neo.protocol.packets import ANSWERS, CODES, RESPONSE, Error, Message
 MAGIC = b"\x92\xa3NEO"
 VERSION = b"\x01"
 HANDSHAKE = MAGIC + VERSION
-_TLS_RECORD = 0x16
+#: First byte of an alert and of a hello.
+_TLS_RECORDS = (0x15, 0x16)
 
 #: A stranger's bytes are decoded in portions, so that one who sends requests together with its
 #: identification is not taken for the sender of one oversized message.
@@ -56,7 +57,7 @@ def check_handshake(received: bytes) -> None:
     """Raises HandshakeError as soon as the beginning cannot become our handshake."""
     if HANDSHAKE.startswith(received):
         return
-    if received[0] == _TLS_RECORD:
+    if received[0] in _TLS_RECORDS:
         raise HandshakeError(
             "the peer uses TLS and this node does not: give all nodes ca, cert and key, or none"
         )
@@ -156,13 +157,15 @@ class Connection:
         if not CODES[type(message)] & RESPONSE:
             self._last_received_id = message_id
             return Received(message_id, message, None)
-        question = None if message_id is None else self._questions.pop(message_id, None)
-        if question is None:
+        question = None if message_id is None else self._questions.get(message_id)
+        if message_id is None or question is None:
             if type(message) is Error:
                 raise PeerError(f"the peer says: {message.message}")
             raise PeerError(f"answer to no question: {type(message).__name__}")
         if type(message) is not question.answer and type(message) is not Error:
+            # The question stays: its asker is told when the connection is closed.
             raise PeerError(f"{question.answer.__name__} expected, got {type(message).__name__}")
+        del self._questions[message_id]
         return Received(message_id, message, question)
 
     # -- the end -------------------------------------------------------------------------------

@@ -12,7 +12,10 @@ from threading import Lock
 
 from neo.protocol.errors import HandshakeError
 
-_TLS_RECORD = 0x16
+#: First byte of an alert and of a hello.
+_TLS_RECORDS = (0x15, 0x16)
+#: Fatal alert *protocol_version*, for a peer that does not use TLS: it knows then what we are.
+_ALERT = bytes.fromhex("15030300020246")
 _READ = 256 * 1024
 
 
@@ -32,6 +35,15 @@ def tls_context(ca: str, cert: str, key: str, server: bool) -> ssl.SSLContext:
     except (OSError, ssl.SSLError) as e:
         raise ValueError(f"certificate {cert!r} with key {key!r} cannot be used: {e}") from None
     return context
+
+
+def _failure(error: ssl.SSLError) -> HandshakeError:
+    """``reason`` comes from this node's check, or from the alert that tells the peer's."""
+    reason = getattr(error, "verify_message", "") or error.reason or str(error)
+    return HandshakeError(
+        f"TLS failed: {reason.replace('_', ' ').lower()}; each node needs a certificate that is "
+        "valid now, of the same authority"
+    )
 
 
 class TlsLink:
@@ -58,10 +70,7 @@ class TlsLink:
         except ssl.SSLWantReadError:
             return
         except ssl.SSLError as e:
-            raise HandshakeError(
-                f"TLS handshake failed: {e.reason or e}; check that both nodes have certificates "
-                "of the same authority"
-            ) from None
+            raise _failure(e) from None
         self._established = True
         for data in self._waiting:
             self._ssl.write(data)
@@ -77,11 +86,12 @@ class TlsLink:
             return self._outgoing.read()
 
     def decrypt(self, raw: bytes) -> tuple[bytes, bytes]:
-        """(plaintext, raw bytes to send back). Raises HandshakeError."""
+        """(plaintext, raw bytes to send back). Raises HandshakeError: see :meth:`farewell`."""
         with self._lock:
             if self._first and raw:
                 self._first = False
-                if raw[0] != _TLS_RECORD:
+                if raw[0] not in _TLS_RECORDS:
+                    self._outgoing.write(_ALERT)
                     raise HandshakeError(
                         "this node uses TLS and the peer does not: give all nodes ca, cert and "
                         f"key, or none (it began with {raw[:16]!r})"
@@ -101,5 +111,10 @@ class TlsLink:
             except ssl.SSLZeroReturnError:
                 pass  # the end of the stream follows on the socket
             except ssl.SSLError as e:
-                raise HandshakeError(f"TLS: {e.reason or e}") from None
+                raise _failure(e) from None
             return b"".join(portions), self._outgoing.read()
+
+    def farewell(self) -> bytes:
+        """After a HandshakeError: raw bytes to send, which tell the peer why, before closing."""
+        with self._lock:
+            return self._outgoing.read()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from typing import Protocol
+from typing import Protocol, cast
 
 from neo.net.sockets import configure, format_address
 from neo.net.tls import TlsLink
@@ -50,7 +50,7 @@ class Transport(asyncio.Protocol):
     # -- asyncio.Protocol ------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
+        transport = cast(asyncio.Transport, transport)  # uvloop's is not derived from it
         self._transport = transport
         Transport.open_count += 1
         sock = transport.get_extra_info("socket")
@@ -73,7 +73,7 @@ class Transport(asyncio.Protocol):
             try:
                 data, raw = self._tls.decrypt(data)
             except HandshakeError as e:
-                self._fail(str(e))
+                self._refuse(str(e), self._tls.farewell())
                 return
             if raw and self._transport is not None:
                 self._transport.write(raw)
@@ -91,7 +91,8 @@ class Transport(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         Transport.open_count -= 1
-        self._end(str(error) if error else "closed by the peer")
+        reason = getattr(error, "strerror", None) or str(error)
+        self._end("closed by the peer" if error is None else reason.lower())
 
     # -- for the owner ---------------------------------------------------------------------------
 
@@ -109,7 +110,7 @@ class Transport(asyncio.Protocol):
         """Close when everything written is sent; nothing is reported any more."""
         self._closing = True
         self._lost = True
-        if self._transport is not None:
+        if self._transport is not None and not self._transport.is_closing():
             if self._transport.is_reading() is False:
                 # A reader that never reads must not keep the socket open for ever.
                 self._transport.abort()
@@ -123,6 +124,12 @@ class Transport(asyncio.Protocol):
     def _fail(self, reason: str) -> None:
         if self._transport is not None:
             self._transport.abort()
+        self._end(reason)
+
+    def _refuse(self, reason: str, farewell: bytes) -> None:
+        if self._transport is not None:
+            self._transport.write(farewell)
+            self._transport.close()
         self._end(reason)
 
     def _end(self, reason: str) -> None:

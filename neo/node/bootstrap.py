@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
 from neo.net.sockets import format_address
@@ -21,6 +22,8 @@ logger = logging.getLogger("neo.node")
 
 #: Pause before dialing again, so that a cluster without primary is not flooded (FACTS 3.10).
 RETRY_SECONDS = 1.0
+#: A master answers at once or refuses; one that is stopped must not keep us from the others.
+ANSWER_SECONDS = 30.0
 
 
 class _Candidate(Handler):
@@ -49,6 +52,7 @@ async def find_primary(
         address = masters.take()
         redirected: Future[NotPrimaryMaster] = Future()
         peer = core.dial(address, _Candidate(redirected))
+        timer = core.call_later(ANSWER_SECONDS, partial(peer.lost, "it does not answer"))
         pause = True
         try:
             accepted = await peer.ask(request)
@@ -69,6 +73,8 @@ async def find_primary(
                 pause = was_hint or not hinted
             else:
                 reason = str(e)
+        finally:
+            timer.cancel()
         report = f"master {format_address(address)}: {reason}"
         if report not in reported:
             reported.add(report)

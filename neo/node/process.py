@@ -218,7 +218,12 @@ def main(
             configure_logging(program, settings.logfile, settings.log_format, settings.log_level)
         except OSError as e:
             raise ConfigError(f"setting 'logfile': {e}") from None
-        return uvloop.run(ProcessShell(settings, make_core).run())
+        try:
+            return uvloop.run(ProcessShell(settings, make_core).run())
+        except (ConfigError, StartFailure) as e:
+            if settings.logfile:  # else the log is where the message goes anyway
+                logger.critical("%s", e)
+            raise
     except ConfigError as e:
         print(f"{program}: {e}", file=sys.stderr)
         return 2

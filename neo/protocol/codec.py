@@ -16,6 +16,7 @@ import msgpack
 
 from neo.protocol.enums import EXTENSION_TYPES
 from neo.protocol.errors import PeerError
+from neo.protocol.lengths import check_lengths
 from neo.protocol.packets import BY_CODE, CODES, Message
 
 #: Before a peer has identified itself: the longest legitimate message is RequestIdentification.
@@ -24,7 +25,13 @@ LIMIT_STRANGER = 64 * 1024
 #: be at the mercy of a length field.
 LIMIT_PEER = 512 * 1024 * 1024
 
-#: A message nests 5 deep at most: packet, arguments, rows, cells, cell.
+#: Longest arrays and maps. neoctl, always a stranger, lists partitions; 16 million oids are 160 MB.
+ITEMS_STRANGER = LIMIT_STRANGER // 8
+ITEMS_PEER = 1 << 24
+#: Lengths are looked for in this much of an incomplete message: no body that is worth announcing
+#: comes later in any message.
+HEAD_BYTES = 512
+
 MAX_ID = 0xFFFFFFFF
 
 _EXT = {
@@ -111,7 +118,9 @@ def _any(value: Any) -> Any:
         return [_any(item) for item in value]
     if type(value) is dict:
         return {_any(key): _any(item) for key, item in value.items()}
-    return value
+    if value is None or isinstance(value, (int, float, Enum)):
+        return value
+    raise TypeError(f"no value of the protocol: {_short(value)}")
 
 
 def _optional(inner: Check) -> Check:
@@ -146,8 +155,12 @@ def _map(key: Check, inner: Check) -> Check:
 
 
 def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 40 else f"{text[:37]}..."
+    """For people, in bounded time whatever the value is."""
+    if isinstance(value, bytes):
+        return repr(value) if len(value) <= 24 else f"{value[:24]!r}... ({len(value)} bytes)"
+    if isinstance(value, (list, dict)):
+        return f"{'an array' if isinstance(value, list) else 'a map'} of {len(value)}"
+    return repr(value)
 
 
 def _checker(hint: Any) -> Check:
@@ -199,7 +212,7 @@ class Packet(NamedTuple):
 
 
 def _extension(number: int, data: bytes) -> Enum:
-    if number < len(EXTENSION_TYPES) and len(data) == 1:
+    if 0 <= number < len(EXTENSION_TYPES) and len(data) == 1:
         try:
             return EXTENSION_TYPES[number](data[0])
         except ValueError:
@@ -236,6 +249,7 @@ class Decoder:
         self._start(limit)
 
     def _start(self, limit: int) -> None:
+        items = ITEMS_STRANGER if limit <= LIMIT_STRANGER else ITEMS_PEER
         self._limit = limit
         self._unpacker = msgpack.Unpacker(
             raw=True,  # the reference reads str and bin alike
@@ -245,19 +259,26 @@ class Decoder:
             max_bin_len=limit,
             max_str_len=limit,
             max_ext_len=16,
-            # Room is reserved when the length is read: every item takes at least one byte.
-            max_array_len=min(limit, 1 << 24),
-            max_map_len=min(limit, 1 << 24),
+            # Releases of msgpack reserve room when they read the length: nested arrays multiply it.
+            max_array_len=items,
+            max_map_len=items,
         )
+        self._fed = 0  # bytes given to the unpacker
+        self._done = 0  # bytes of whole messages
+        self._recent: bytes | bytearray | memoryview = b""
+        # The beginning of an incomplete message, all of it below LIMIT_STRANGER.
+        self._head = bytearray()
 
     def raise_limit(self, limit: int) -> None:
-        """Accept longer messages from here on. Only between two messages."""
-        rest = self._unpacker.read_bytes(self._limit)
+        """Accept longer messages from here on."""
+        rest = bytes(self._head) or self._unpacker.read_bytes(self._limit)
         self._start(limit)
         self.feed(rest)
 
     def feed(self, data: bytes | bytearray | memoryview) -> None:
         """Raises PeerError when more than the limit waits for its end."""
+        self._fed += len(data)
+        self._recent = data
         try:
             self._unpacker.feed(data)
         except msgpack.BufferFull:
@@ -271,9 +292,28 @@ class Decoder:
         try:
             packet = self._unpacker.unpack()
         except msgpack.OutOfData:
+            if self._fed != self._done:
+                self._check_incomplete()
             raise StopIteration from None
-        except (ValueError, TypeError, msgpack.StackError, msgpack.FormatError) as e:
+        except msgpack.StackError:
+            raise PeerError("malformed message: nested too deeply") from None
+        except (ValueError, TypeError, msgpack.FormatError) as e:
             # Lengths over the limits, bytes that no format uses, unhashable map keys...
             reason = f": {e}" if str(e) else ""
             raise PeerError(f"malformed message{reason}") from None
+        self._done = self._unpacker.tell()
+        if self._head:
+            self._head.clear()
         return parse(packet)
+
+    def _check_incomplete(self) -> None:
+        """The unpacker bounds its buffer, but not what it has already made of a message."""
+        waiting = self._fed - self._done
+        if waiting > self._limit:
+            raise PeerError(f"message of more than {self._limit} bytes")
+        looked = len(self._head)
+        new = self._recent[max(0, len(self._recent) - waiting) :]
+        self._head += new[: LIMIT_STRANGER - looked]
+        self._recent = b""
+        if looked < HEAD_BYTES:
+            check_lengths(self._head[:HEAD_BYTES], self._limit)

@@ -26,6 +26,14 @@ class ErrorAnswer(Exception):
         self.code = code
         self.message = message
 
+    @classmethod
+    def of(cls, number: int, message: str) -> ErrorAnswer:
+        """From the arguments of an Error packet; a code that we do not know is a broken protocol."""
+        try:
+            return cls(ErrorCode(number), message)
+        except ValueError:
+            return cls(ErrorCode.PROTOCOL_ERROR, f"unknown error code {number}: {message}")
+
     def __str__(self) -> str:
         return f"{self.code.name}: {self.message}" if self.message else self.code.name
 

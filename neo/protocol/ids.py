@@ -66,14 +66,15 @@ def add64(id_: bytes, offset: int) -> bytes:
 
 def tid_from_time(seconds: float) -> bytes:
     """The tid of a moment given in seconds since 1970 UTC, as every ZODB storage computes it."""
-    moment = datetime.fromtimestamp(seconds, UTC)
+    # Whole seconds: fromtimestamp() would round the last half microsecond up to the next one.
+    moment = datetime.fromtimestamp(seconds // 1, UTC)
     tid: bytes = TimeStamp(
         moment.year,
         moment.month,
         moment.day,
         moment.hour,
         moment.minute,
-        moment.second + seconds % 1,
+        seconds % 60,
     ).raw()
     return tid
 

@@ -328,7 +328,7 @@ class AnswerNewOIDs(NamedTuple):
 
 @request(24, AnswerNewOIDs)
 class AskNewOIDs(NamedTuple):
-    """C ⇄ M"""
+    """Ids for new objects. C ⇄ M"""
 
     num_oids: int
 
@@ -466,7 +466,7 @@ class AnswerTransactionInformation(NamedTuple):
 
 @request(34, AnswerTransactionInformation)
 class AskTransactionInformation(NamedTuple):
-    """C ⇄ S"""
+    """Metadata of a committed transaction. C ⇄ S"""
 
     tid: Tid
 
@@ -509,7 +509,7 @@ class AnswerNodeList(NamedTuple):
 
 @request(37, AnswerNodeList)
 class AskNodeList(NamedTuple):
-    """ctl ⇄ A"""
+    """The nodes of a type, or all. ctl ⇄ A"""
 
     node_type: NodeType | None
 
@@ -544,14 +544,14 @@ class TweakPartitionTable(NamedTuple):
 
 @request(41, Error)
 class SetNumReplicas(NamedTuple):
-    """ctl ⇄ A ⇄ M"""
+    """How many copies besides the first one a partition shall have. ctl ⇄ A ⇄ M"""
 
     num_replicas: int
 
 
 @request(42, Error)
 class SetClusterState(NamedTuple):
-    """ctl ⇄ A ⇄ M"""
+    """Start, stop, enter or leave backup mode. ctl ⇄ A ⇄ M"""
 
     state: ClusterState
 
@@ -566,14 +566,14 @@ class Repair(NamedTuple):
 
 @notification(44)
 class NotifyRepair(NamedTuple):
-    """M → S"""
+    """Look for orphan data, and delete it unless ``dry_run``. M → S"""
 
     dry_run: bool
 
 
 @notification(45)
 class NotifyClusterInformation(NamedTuple):
-    """M → *"""
+    """The cluster is in another state. M → *"""
 
     state: ClusterState
 
@@ -584,7 +584,7 @@ class AnswerClusterState(NamedTuple):
 
 @request(46, AnswerClusterState)
 class AskClusterState(NamedTuple):
-    """ctl ⇄ A, A ⇄ M"""
+    """The state of the cluster; nil before an admin knows it. ctl ⇄ A, A ⇄ M"""
 
 
 class AnswerObjectUndoSerial(NamedTuple):
@@ -642,7 +642,7 @@ class CheckReplicas(NamedTuple):
 
 @notification(51)
 class CheckPartition(NamedTuple):
-    """``source``: (upstream cluster or '', address or nil). M → S"""
+    """Compare a partition; ``source``: (upstream cluster or '', address or nil). M → S"""
 
     partition: int
     source: tuple[str, Address | None]
@@ -658,7 +658,7 @@ class AnswerCheckTIDRange(NamedTuple):
 
 @request(52, AnswerCheckTIDRange)
 class AskCheckTIDRange(NamedTuple):
-    """S ⇄ S"""
+    """Digest of the transactions of a range. S ⇄ S"""
 
     partition: int
     length: int
@@ -676,7 +676,7 @@ class AnswerCheckSerialRange(NamedTuple):
 
 @request(53, AnswerCheckSerialRange)
 class AskCheckSerialRange(NamedTuple):
-    """S ⇄ S"""
+    """Digest of the object records of a range. S ⇄ S"""
 
     partition: int
     length: int
@@ -687,7 +687,7 @@ class AskCheckSerialRange(NamedTuple):
 
 @notification(54)
 class NotifyPartitionCorrupted(NamedTuple):
-    """S → M"""
+    """These nodes' cells differ from the reference. S → M"""
 
     partition: int
     nid_list: list[int]
@@ -735,7 +735,7 @@ class NotifyTransactionFinished(NamedTuple):
 
 @notification(59)
 class Replicate(NamedTuple):
-    """partition → address to replicate from, nil: nothing to fetch. M → S"""
+    """Fetch from upstream: partition → address, nil: nothing to fetch. M → S"""
 
     tid: Tid
     upstream_name: str
@@ -744,7 +744,7 @@ class Replicate(NamedTuple):
 
 @notification(60)
 class NotifyReplicationDone(NamedTuple):
-    """S → M"""
+    """A cell is complete up to ``max_tid``. S → M"""
 
     partition: int
     max_tid: Tid
@@ -758,7 +758,7 @@ class AnswerFetchTransactions(NamedTuple):
 
 @request(61, AnswerFetchTransactions)
 class AskFetchTransactions(NamedTuple):
-    """``tid_list``: what the asker has. S ⇄ S"""
+    """Send what is missing in ``tid_list``, which the asker has. S ⇄ S"""
 
     partition: int
     length: int
@@ -776,7 +776,7 @@ class AnswerFetchObjects(NamedTuple):
 
 @request(62, AnswerFetchObjects)
 class AskFetchObjects(NamedTuple):
-    """``object_dict``: tid → oids that the asker has. S ⇄ S"""
+    """Send what is missing in ``object_dict``: tid → oids that the asker has. S ⇄ S"""
 
     partition: int
     length: int
@@ -788,7 +788,7 @@ class AskFetchObjects(NamedTuple):
 
 @notification(63)
 class AddTransaction(NamedTuple):
-    """Carries the id of the AskFetchTransactions that it serves. S → S"""
+    """A replicated transaction; carries the id of its AskFetchTransactions. S → S"""
 
     tid: Tid
     user: bytes
@@ -801,7 +801,7 @@ class AddTransaction(NamedTuple):
 
 @notification(64)
 class AddObject(NamedTuple):
-    """Carries the id of the AskFetchObjects that it serves. S → S"""
+    """A replicated record; carries the id of its AskFetchObjects. S → S"""
 
     oid: Oid
     tid: Tid
@@ -820,7 +820,7 @@ class Truncate(NamedTuple):
 
 @notification(66)
 class FlushLog(NamedTuple):
-    """ctl → A → M → *"""
+    """Write out logs, and open log files again. ctl → A → M → *"""
 
 
 class AnswerMonitorInformation(NamedTuple):
@@ -833,19 +833,19 @@ class AnswerMonitorInformation(NamedTuple):
 
 @request(67, AnswerMonitorInformation)
 class AskMonitorInformation(NamedTuple):
-    """ctl ⇄ A"""
+    """State of the cluster and of its backups, for people. ctl ⇄ A"""
 
 
 @notification(68)
 class NotifyMonitorInformation(NamedTuple):
-    """A → A"""
+    """State of a backup cluster, to the admin of its upstream. A → A"""
 
     info: Extra
 
 
 @notification(69)
 class NotifyUpstreamAdmin(NamedTuple):
-    """M → A"""
+    """Where the admin of the upstream cluster is. M → A"""
 
     address: Address
 

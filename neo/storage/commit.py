@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from hashlib import sha1
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
     from neo.storage.core import StorageCore
 
 
+logger = logging.getLogger("neo.storage")
+
+
 class ServeCommit(StorageHandler):
     """The part of a client's handler that writes. ``client``: what its transactions belong to."""
 
@@ -48,7 +52,7 @@ class ServeCommit(StorageHandler):
         self._check_writable()
         stored = None  # in an absent cell, it is as if nothing were stored
         if self.core.cell_mode(m.oid) is not CellMode.ABSENT:
-            stored = self._write(m)
+            stored = self._write(peer, m)
         try:
             self.core.locks.store(
                 m.ttid,
@@ -67,7 +71,7 @@ class ServeCommit(StorageHandler):
         if self.core.backup:
             raise ErrorAnswer(ErrorCode.READ_ONLY_ACCESS, "this is a backup cluster")
 
-    def _write(self, m: AskStoreObject) -> Stored:
+    def _write(self, peer: Peer, m: AskStoreObject) -> Stored:
         """Write the data, which takes effect only if it is voted."""
         if m.data_serial is not None:
             return self._undo(m, m.data_serial)
@@ -78,11 +82,12 @@ class ServeCommit(StorageHandler):
                 ErrorCode.PROTOCOL_ERROR, f"compression {m.compression} is unknown: 0 or 1 expected"
             )
         if sha1(m.data).digest() != m.checksum:
-            raise ErrorAnswer(
-                ErrorCode.PROTOCOL_ERROR,
+            text = (
                 f"the data of object {m.oid.hex()} does not match its checksum: it was damaged on"
-                " its way and is not stored",
+                " its way and is not stored"
             )
+            logger.error("%r: %s", peer, text)
+            raise ErrorAnswer(ErrorCode.PROTOCOL_ERROR, text)
         data_id = self.core.backend.store_data(m.oid, m.compression, m.checksum, m.data)
         return Stored(m.oid, data_id, None)
 

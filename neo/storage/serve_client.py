@@ -32,6 +32,8 @@ from neo.storage.commit import ServeCommit
 
 #: Longest lists of ids in one answer. Clients ask for hundreds or thousands at a time.
 LENGTH_MAX = 1_000_000
+#: No database has so many revisions; it is what a 64-bit database can count.
+RANGE_MAX = 2**62
 
 
 class ServeClient(ServeCommit):
@@ -61,7 +63,7 @@ class ServeClient(ServeCommit):
 
     @staticmethod
     def _check_range(first: int, last: int) -> None:
-        if not 0 <= first < last:
+        if not 0 <= first < last <= RANGE_MAX:
             raise ErrorAnswer(ErrorCode.PROTOCOL_ERROR, f"invalid range: [{first}, {last})")
 
     def _scan(self, peer: Peer, message_id: int, read: Callable[[], Message]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -66,4 +65,4 @@ class MasterListFile:
         """Replace the file in one step."""
         temporary = self._path.with_name(self._path.name + ".new")
         temporary.write_text(json.dumps(list(addresses)))
-        os.replace(temporary, self._path)
+        temporary.replace(self._path)

@@ -54,6 +54,9 @@ STREAMED_BYTES = 4 << 20
 
 OnFailure = Callable[[BackendFailure], None]
 
+#: Called with the arguments of :class:`~.walsync.Syncer`.
+SyncerFactory = Callable[..., Syncer]
+
 
 class SQLite(Writes, Maintenance):
     """The backend on SQLite.
@@ -61,6 +64,7 @@ class SQLite(Writes, Maintenance):
     ``path``: file of the database, created if it does not exist; its directory must exist.
     ``on_failure`` is called on the loop's thread when the syncer's thread fails.
     ``dedup``: keep equal values once; each store then looks for an equal one.
+    ``syncer``: makes the syncer; a simulated world has its own.
     """
 
     partitions_max = 1 << 15  # data ids of the others would exceed the signed integers of SQLite
@@ -68,9 +72,15 @@ class SQLite(Writes, Maintenance):
     value_column = f"CASE WHEN LENGTH(d.value)<{STREAMED_BYTES} THEN d.value END"
 
     def __init__(
-        self, path: str, schedule: Schedule, on_failure: OnFailure, dedup: bool = False
+        self,
+        path: str,
+        schedule: Schedule,
+        on_failure: OnFailure,
+        dedup: bool = False,
+        syncer: SyncerFactory = Syncer,
     ) -> None:
         super().__init__(schedule, dedup)
+        self._make_syncer = syncer
         self.name = self._path = os.path.abspath(os.path.expanduser(path))
         self._on_failure = on_failure
         self._db: sqlite3.Connection | None = None
@@ -101,7 +111,9 @@ class SQLite(Writes, Maintenance):
             # Everything up to here is in the database, synced.
             self._changes = self._checkpointed_changes = self._connection().total_changes
             self._value_bytes = self._log_bytes = 0
-            self._syncer = Syncer(self._path, self._schedule, self._synced, self._sync_failed)
+            self._syncer = self._make_syncer(
+                self._path, self._schedule, self._synced, self._sync_failed
+            )
         except BaseException:
             self._disconnect()
             raise

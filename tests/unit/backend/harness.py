@@ -112,8 +112,11 @@ class Harness:
 
     def data_rows(self, backend: Any) -> int:
         backend.drain()
-        count: int = backend._read("SELECT COUNT(*) FROM data")[0][0]
-        return count
+        return len(self.select(backend, "id", "data"))
+
+    def select(self, backend: Any, columns: str, table: str) -> Sequence[Sequence[Any]]:
+        rows: Sequence[Sequence[Any]] = backend._read(f"SELECT {columns} FROM {table}")
+        return rows
 
 
 def harness(adapter: str, database: str) -> Iterator[Harness]:

@@ -479,6 +479,7 @@ def test_undo_of_what_is_packed_away_is_an_error(node: Harness) -> None:
     for tid in 11, 12, 13:
         node.commit(backend, tid, {4: b"%d" % tid})
     assert backend.pack(p64(12), 1, p64(0), 10) is None
+    backend.drain()
     for undone in 11, 12:
         with pytest.raises(KeyError):
             undo(backend, 14, undone, 4)
@@ -599,6 +600,7 @@ def test_a_dropped_partition_is_deleted_in_steps(node: Harness) -> None:
     while backend.drop_partition(1, 2):
         steps += 1
     assert steps == 3
+    backend.drain()
     assert serials(backend, 4) == serials(backend, 7) == []
     assert serials(backend, 5) == [13, 12, 11]
     assert backend.tids_descending(0, 10, [0, 1, 2]) == [p64(12), p64(11)]

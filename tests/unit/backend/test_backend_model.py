@@ -193,11 +193,11 @@ class Machine(RuleBasedStateMachine):
         self.backend.drain()
         changes = [change for r in self.committed.values() for change in r.values()]
         changes += [c for voted, _, _ in self.voted.values() for c in voted.values()]
-        used = {row[0] for row in self.backend._read("SELECT data_id FROM obj")}
-        used |= {row[0] for row in self.backend._read("SELECT data_id FROM tobj")}
+        used = {row[0] for row in self.node.select(self.backend, "data_id", "obj")}
+        used |= {row[0] for row in self.node.select(self.backend, "data_id", "tobj")}
         used |= {data_id for data_id, _ in self.unvoted}
         used.discard(None)
-        kept = self.backend._read("SELECT id, hash FROM data")
+        kept = self.node.select(self.backend, "id, hash", "data")
         assert {row[0] for row in kept} == used
         values = {sha1(c[0]).digest() for c in changes if c[0] is not None}
         values |= {sha1(data).digest() for _, data in self.unvoted}
@@ -206,7 +206,7 @@ class Machine(RuleBasedStateMachine):
             assert len(kept) == len(values)
 
 
-def _run(node: Harness, dedup: bool, examples: int) -> None:
+def run_machine(node: Harness, dedup: bool, examples: int) -> None:
     machine = type("BackendMachine", (Machine,), {"node": node, "dedup": dedup})
     run(
         machine,
@@ -221,9 +221,9 @@ def _run(node: Harness, dedup: bool, examples: int) -> None:
 
 @pytest.mark.parametrize("dedup", [False, True], ids=["plain", "dedup"])
 def test_sqlite_behaves_as_the_model(sqlite: Harness, dedup: bool) -> None:
-    _run(sqlite, dedup, 60)
+    run_machine(sqlite, dedup, 60)
 
 
 @pytest.mark.parametrize("dedup", [False, True], ids=["plain", "dedup"])
 def test_mariadb_behaves_as_the_model(mariadb: Harness, dedup: bool) -> None:
-    _run(mariadb, dedup, 12)
+    run_machine(mariadb, dedup, 12)

@@ -1,0 +1,118 @@
+"""A blocking peer that says whatever a test wants, byte for byte, to a real process."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import time
+from collections.abc import Callable
+from typing import Any
+
+from neo.net.connection import HANDSHAKE
+from neo.protocol.codec import LIMIT_PEER, Decoder, Packet, encode
+from neo.protocol.packets import CODES, RESPONSE, Address, Message
+
+#: A node under test answers or closes in milliseconds; a loaded machine takes longer.
+PATIENCE_SECONDS = 20.0
+
+
+class RawPeer:
+    """A socket with the handshake optional. Use it with ``with``."""
+
+    def __init__(self, address: Address, context: ssl.SSLContext | None = None) -> None:
+        sock = socket.create_connection(address, PATIENCE_SECONDS)
+        self._sock = sock if context is None else context.wrap_socket(sock)
+        self._decoder = Decoder(LIMIT_PEER)
+        self._handshake = b""
+        self._next_id = 0
+
+    def __enter__(self) -> RawPeer:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._sock.close()
+
+    # -- sending ---------------------------------------------------------------------------------
+
+    def send(self, data: bytes) -> None:
+        self._sock.sendall(data)
+
+    def say(self, message: Message) -> int:
+        """Send a message (after :meth:`greet`); returns its id."""
+        message_id = self._next_id
+        self._next_id += 1
+        self.send(encode(message_id, message))
+        return message_id
+
+    def greet(self) -> None:
+        """Both handshakes."""
+        self.send(HANDSHAKE)
+        while len(self._handshake) < len(HANDSHAKE):
+            data = self._sock.recv(len(HANDSHAKE) - len(self._handshake))
+            assert data, f"closed after {self._handshake!r}"
+            self._handshake += data
+        assert self._handshake == HANDSHAKE
+
+    def end_of_stream(self) -> None:
+        """Say that nothing more will be sent."""
+        self._sock.shutdown(socket.SHUT_WR)
+
+    # -- receiving -------------------------------------------------------------------------------
+
+    def receive(self) -> Packet:
+        """The next message. Raises EOFError when the node closes, TimeoutError when it is silent."""
+        while True:
+            packet = next(self._decoder, None)
+            if packet is not None:
+                return packet
+            data = self._sock.recv(65536)
+            if not data:
+                raise EOFError("the node closed the connection")
+            self._decoder.feed(data)
+
+    def expect(self, kind: type[Message]) -> Any:
+        """The next message of a type, whatever comes before it."""
+        while True:
+            message = self.receive().message
+            if type(message) is kind:
+                return message
+
+    def ask(self, message: Message) -> Message:
+        """The answer; other messages that come before it are passed over."""
+        message_id = self.say(message)
+        while True:
+            packet = self.receive()
+            if packet.message_id == message_id and _is_answer(packet):
+                return packet.message
+
+    def rest(self) -> list[Message]:
+        """The messages that still come until the node closes. Raises TimeoutError if it does not."""
+        messages = []
+        try:
+            while True:
+                messages.append(self.receive().message)
+        except (EOFError, ConnectionResetError, ssl.SSLError):
+            return messages
+
+    def read_until_closed(self) -> bytes:
+        """Raw bytes until the node closes."""
+        received = b""
+        try:
+            while data := self._sock.recv(65536):
+                received += data
+        except (ConnectionResetError, ssl.SSLError):
+            pass  # closed with bytes of ours unread
+        return received
+
+
+def _is_answer(packet: Packet) -> bool:
+    return bool(CODES[type(packet.message)] & RESPONSE)
+
+
+def wait_for(condition: Callable[[], Any], what: str, seconds: float = PATIENCE_SECONDS) -> Any:
+    """The first true value of ``condition``. Raises AssertionError naming ``what`` it waited for."""
+    deadline = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < deadline, f"{what}: not in {seconds} s"
+        time.sleep(0.01)
+    return value

@@ -1,0 +1,112 @@
+"""The documents: generated pages are current, links lead somewhere, nothing is left out."""
+
+from __future__ import annotations
+
+import configparser
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import neoctl.__main__  # noqa: F401  # registers the verbs
+from neoctl.verbs import VERBS
+
+ROOT = Path(__file__).parents[3]
+DOCS = ROOT / "docs"
+
+
+def render_docs() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("render_docs", ROOT / "tools" / "render_docs.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def generate(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, ROOT / "tools" / "generate_docs.py", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_generated_pages_are_what_the_code_says() -> None:
+    result = generate("--check")
+    assert result.returncode == 0, result.stderr
+
+
+def test_generator_refuses_other_options() -> None:
+    assert generate("--chekc").returncode == 2
+
+
+def test_every_link_of_every_document_leads_somewhere() -> None:
+    render = render_docs()
+    paths = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
+    broken = list(render.broken_links({path: render.parse(path) for path in paths}))
+    assert not broken, "\n".join(broken)
+
+
+def test_every_document_is_reached_from_the_index() -> None:
+    render = render_docs()
+    reached: set[Path] = set()
+    waiting = [DOCS / "index.md"]
+    while waiting:
+        path = waiting.pop()
+        if path in reached or path.suffix != ".md" or not path.exists():
+            continue
+        reached.add(path)
+        for link in render.links(render.parse(path)):
+            target = str(link.attrGet("href") or "").partition("#")[0]
+            if target and "://" not in target:
+                waiting.append((path.parent / target).resolve())
+    assert set(DOCS.rglob("*.md")) <= reached
+
+
+def test_every_message_has_a_row() -> None:
+    page = (DOCS / "protocol.md").read_text("utf-8")
+    codes = {int(code) for code in re.findall(r"^\| (\d+) `0x", page, re.MULTILINE)}
+    # Error, the answer without a request, has the code 0x8000; its number among the 70 is 0.
+    assert set(range(1, 70)) | {0x8000} <= codes
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_is_explained(verb: str) -> None:
+    assert f"`neoctl {verb}" in (DOCS / "operating.md").read_text("utf-8")
+
+
+def test_every_command_is_explained() -> None:
+    config = configparser.ConfigParser(interpolation=None)
+    config.read(ROOT / "setup.cfg")
+    scripts = config["options.entry_points"]["console_scripts"]
+    page = (DOCS / "operating.md").read_text("utf-8")
+    for command in re.findall(r"^(\w+) =", scripts, re.MULTILINE):
+        assert re.search(rf"`?{command}\b", page), command
+
+
+def test_every_dependency_is_explained() -> None:
+    config = configparser.ConfigParser(interpolation=None)
+    config.read(ROOT / "setup.cfg")
+    wanted = [config["options"]["install_requires"], *config["options.extras_require"].values()]
+    names = re.findall(r"^([\w.-]+)", "\n".join(wanted), re.MULTILINE)
+    page = (DOCS / "dependencies.md").read_text("utf-8")
+    for name in names:
+        assert name in page, name
+
+
+def test_every_file_that_is_named_exists() -> None:
+    pages = [ROOT / "README.md", *DOCS.rglob("*.md")]
+    named = {
+        name
+        for page in pages
+        for name in re.findall(
+            r"`((?:neo|neoctl|schema|tests|tools|docs)/[\w./-]+)`", page.read_text("utf-8")
+        )
+    }
+    assert len(named) > 40
+    assert [name for name in sorted(named) if not (ROOT / name).exists()] == []

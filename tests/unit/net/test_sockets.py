@@ -1,0 +1,71 @@
+"""Addresses as people write them, and the options of every socket."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from neo.net.sockets import configure, format_address, parse_address, parse_addresses
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("127.0.0.1:8000", ("127.0.0.1", 8000)),
+        (" 127.0.0.1:0 ", ("127.0.0.1", 0)),
+        ("[::1]:8000", ("::1", 8000)),
+        ("localhost:1", ("127.0.0.1", 1)),
+    ],
+)
+def test_address(text: str, address: tuple[str, int]) -> None:
+    if text.startswith("localhost"):
+        assert parse_address(text)[0] in {"127.0.0.1", "::1"}
+    else:
+        assert parse_address(text) == address
+
+
+@pytest.mark.parametrize(
+    "text", ["", ":", "host", "127.0.0.1", "127.0.0.1:", ":80", "127.0.0.1:http", "::1",
+             "127.0.0.1:65536", "127.0.0.1:-1"]
+)  # fmt: skip
+def test_what_is_no_address(text: str) -> None:
+    with pytest.raises(ValueError, match="write host:port or|cannot be resolved"):
+        parse_address(text)
+
+
+def test_unknown_host_is_named() -> None:
+    with pytest.raises(ValueError, match=r"host of 'no-such-host.invalid:1' cannot be resolved"):
+        parse_address("no-such-host.invalid:1")
+
+
+def test_default_port() -> None:
+    assert parse_address("127.0.0.1", default_port=7) == ("127.0.0.1", 7)
+    assert parse_address("127.0.0.1:8", default_port=7) == ("127.0.0.1", 8)
+
+
+def test_addresses_are_each_there_once_in_their_order() -> None:
+    text = "127.0.0.1:2, 127.0.0.1:1 [::1]:1,127.0.0.1:2"
+    assert parse_addresses(text) == [("127.0.0.1", 2), ("127.0.0.1", 1), ("::1", 1)]
+    assert parse_addresses("") == []
+
+
+@pytest.mark.parametrize("text", ["127.0.0.1:80", "[::1]:80"])
+def test_an_address_is_written_as_it_is_read(text: str) -> None:
+    assert format_address(parse_address(text)) == text
+
+
+def test_no_address() -> None:
+    assert format_address(None) == "-"
+
+
+def test_options_of_a_socket() -> None:
+    with socket.socket() as sock:
+        configure(sock)
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        values = [
+            sock.getsockopt(socket.IPPROTO_TCP, option)
+            for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+        ]
+        assert values == [60, 10, 3]

@@ -1,0 +1,178 @@
+"""Finding the primary master: redirection, refusal, loss, and what the operator reads meanwhile."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from neo.node.bootstrap import ANSWER_SECONDS, RETRY_SECONDS, find_primary
+from neo.node.core import Core
+from neo.node.handler import Handler
+from neo.node.peer import Peer
+from neo.node.task import Cancelled, Task
+from neo.protocol.enums import NodeType
+from neo.protocol.packets import (
+    AcceptIdentification,
+    Error,
+    NotPrimaryMaster,
+    Pong,
+    RequestIdentification,
+)
+from neo.topology.masters import MasterCandidates
+from tests.support.remote import FakeShell, Remote
+
+ONE, TWO = ("127.0.0.1", 1), ("127.0.0.1", 2)
+REQUEST = RequestIdentification(NodeType.STORAGE, None, ("127.0.0.1", 9), "c", None, {})
+ACCEPT = AcceptIdentification(NodeType.MASTER, -5, 7)
+
+
+class Seeker:
+    """A core that looks for the primary among ONE and TWO."""
+
+    def __init__(self) -> None:
+        self.shell = FakeShell()
+        self.core = Core(self.shell)
+        self.shell.core = self.core
+        self.handler = Handler()
+        self.masters = MasterCandidates([ONE, TWO])
+        self.task: Task[Any] = self.core.spawn(
+            find_primary(self.core, self.masters, REQUEST, self.handler)
+        )
+        self.core.flush()
+
+    @property
+    def dialed(self) -> list[tuple[str, int]]:
+        return [remote.peer.address for remote in self.shell.dialed if remote.peer.address]
+
+    def master(self) -> Remote:
+        """The master that was dialed last."""
+        return self.shell.dialed[-1]
+
+    def answer(self, message: Any) -> None:
+        self.master().answer(self.master().take(RequestIdentification), message)
+        self.core.flush()
+
+    def pause(self) -> None:
+        self.shell.advance(RETRY_SECONDS)
+
+
+@pytest.fixture
+def seeker() -> Seeker:
+    return Seeker()
+
+
+def test_the_first_master_accepts(seeker: Seeker) -> None:
+    seeker.answer(ACCEPT)
+    peer, accepted = seeker.task.result()
+    assert isinstance(peer, Peer)
+    assert (peer.address, accepted) == (ONE, ACCEPT)
+    assert peer.handler is seeker.handler
+    assert not peer.closed
+
+
+def test_a_secondary_points_to_the_primary(seeker: Seeker) -> None:
+    three = ("127.0.0.1", 3)
+    seeker.master().send(NotPrimaryMaster(1, [ONE, three]))
+    assert seeker.shell.dialed[0].closed
+    assert seeker.dialed == [ONE, three]  # at once
+    seeker.answer(ACCEPT)
+    assert seeker.task.result()[0].address == three
+
+
+def test_a_secondary_that_knows_no_primary(seeker: Seeker) -> None:
+    seeker.master().send(NotPrimaryMaster(None, [ONE, TWO]))
+    assert seeker.dialed == [ONE]
+    seeker.pause()
+    assert seeker.dialed == [ONE, TWO]
+
+
+def test_secondaries_that_point_to_each_other_are_asked_in_peace(seeker: Seeker) -> None:
+    for _ in range(10):
+        address = seeker.dialed[-1]
+        seeker.master().send(NotPrimaryMaster(0, [TWO if address == ONE else ONE]))
+    assert len(seeker.dialed) == 2
+    for _ in range(10):
+        seeker.pause()
+        for _ in range(3):
+            remote = seeker.master()
+            if not remote.closed:
+                remote.send(NotPrimaryMaster(0, [TWO if remote.peer.address == ONE else ONE]))
+    assert len(seeker.dialed) <= 2 + 2 * 10
+
+
+def test_a_master_that_is_not_ready_is_asked_again(
+    seeker: Seeker, caplog: pytest.LogCaptureFixture
+) -> None:
+    for address in (ONE, TWO, ONE, TWO):
+        assert seeker.dialed[-1] == address
+        seeker.answer(Error(2, "Retry Later"))
+        assert seeker.master().closed
+        assert not seeker.task.done
+        seeker.pause()
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert warnings == [
+        "master 127.0.0.1:1: it refused: NOT_READY: Retry Later",
+        "master 127.0.0.1:2: it refused: NOT_READY: Retry Later",
+    ]
+
+
+def test_a_master_that_does_not_answer_is_given_up(
+    seeker: Seeker, caplog: pytest.LogCaptureFixture
+) -> None:
+    seeker.shell.advance(ANSWER_SECONDS)
+    assert seeker.master().closed
+    assert "ended: it does not answer" in caplog.text
+    seeker.pause()
+    assert seeker.dialed == [ONE, TWO]
+
+
+def test_a_master_that_answered_is_not_given_up(seeker: Seeker) -> None:
+    seeker.answer(ACCEPT)
+    seeker.shell.advance(10 * ANSWER_SECONDS)
+    assert not seeker.master().closed
+
+
+def test_nobody_is_dialed_before_the_pause_is_over(seeker: Seeker) -> None:
+    seeker.master().lose("cannot connect to 127.0.0.1:1: Connection refused")
+    seeker.shell.advance(RETRY_SECONDS * 0.9)
+    assert seeker.dialed == [ONE]
+    seeker.shell.advance(RETRY_SECONDS * 0.1)
+    assert seeker.dialed == [ONE, TWO]
+
+
+def test_a_reason_is_logged_once_and_a_new_one_again(
+    seeker: Seeker, caplog: pytest.LogCaptureFixture
+) -> None:
+    for reason in ["Connection refused"] * 6 + ["No route to host"] * 2:
+        seeker.master().lose(reason)
+        seeker.pause()
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len(warnings) == 4
+    assert sum("Connection refused" in warning for warning in warnings) == 2
+
+
+@pytest.mark.parametrize(
+    ("accept", "reason"),
+    [
+        (AcceptIdentification(NodeType.STORAGE, 1, 7), "it is not a master"),
+        (AcceptIdentification(NodeType.MASTER, -5, None), "it is not a master"),
+        (Pong(), "AcceptIdentification expected, got Pong"),
+    ],
+)
+def test_who_answers_something_else_is_no_master(
+    seeker: Seeker, caplog: pytest.LogCaptureFixture, accept: Any, reason: str
+) -> None:
+    seeker.answer(accept)
+    assert seeker.master().closed
+    assert reason in caplog.text
+    seeker.pause()
+    assert seeker.dialed == [ONE, TWO]
+
+
+def test_giving_up_the_search(seeker: Seeker) -> None:
+    seeker.task.cancel()
+    with pytest.raises(Cancelled):
+        seeker.task.result()
+    seeker.pause()
+    assert seeker.dialed == [ONE]

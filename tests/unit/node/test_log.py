@@ -1,0 +1,71 @@
+"""Lines of the log, for people and for programs."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from neo.node.log import configure_logging, reopen_logs
+
+
+@pytest.fixture(autouse=True)
+def root_logger() -> Iterator[None]:
+    """The root logger as it was."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    for handler in root.handlers:
+        if handler not in handlers:
+            handler.close()
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+def test_text(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    configure_logging("neomaster", str(path), "text", "info")
+    logging.getLogger("neo.node").warning("%s of %s", 1, 2)
+    logging.getLogger("neo.node").debug("not this")
+    (line,) = path.read_text().splitlines()
+    assert line.endswith(" WARNING  neo.node     1 of 2")
+
+
+def test_json_is_one_object_a_line_whatever_is_logged(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    configure_logging("neomaster", str(path), "json", "debug")
+    try:
+        raise KeyError("a\nb")
+    except KeyError:
+        logging.getLogger("neo.node").exception('line 1\nline "2"')
+    (line,) = path.read_text().splitlines()
+    entry = json.loads(line)
+    assert entry["message"] == 'line 1\nline "2"'
+    assert entry["traceback"].startswith("Traceback")
+    assert (entry["level"], entry["node"]) == ("ERROR", "neomaster")
+
+
+def test_a_moved_file_is_left_alone_after_reopening(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    configure_logging("neomaster", str(path), "text", "info")
+    logging.getLogger("a").info("before")
+    moved = path.rename(tmp_path / "moved")
+    reopen_logs()
+    logging.getLogger("a").info("after")
+    assert "before" in moved.read_text()
+    assert "after" in path.read_text()
+
+
+def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
+    with pytest.raises(OSError):
+        configure_logging("neomaster", str(tmp_path / "missing" / "log"), "text", "info")
+
+
+def test_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging("neomaster", None, "text", "error")
+    logging.getLogger("a").error("seen")
+    reopen_logs()
+    assert "seen" in capsys.readouterr().err

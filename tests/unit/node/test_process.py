@@ -1,0 +1,234 @@
+"""The process shell with real sockets, signals and exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from neo.net.sockets import format_address, parse_address
+from neo.protocol.packets import (
+    Address,
+    AnswerLastTransaction,
+    AskLastTransaction,
+    NotifyReady,
+    Ping,
+    Pong,
+    StartOperation,
+    StopOperation,
+)
+from tests.support.certificates import Authority
+from tests.support.raw import PATIENCE_SECONDS, RawPeer, wait_for
+
+
+class Tiny:
+    """A tiny node as a process, with its log in a file."""
+
+    def __init__(self, folder: Path, argv: tuple[str, ...], bind: str) -> None:
+        self.log = folder / "tiny.log"
+        command = [sys.executable, "-m", "tests.unit.node.tiny", "-c", "lab", "-m", "127.0.0.1:1"]
+        command += ["-b", bind, "-l", str(self.log), *argv]
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+
+    def address(self) -> Address:
+        """Where it listens, once it does."""
+
+        def listening() -> re.Match[str] | None:
+            assert self.process.poll() is None, self.process.communicate()
+            return re.search(r"listening on (\S+:\d+)", self.text())
+
+        return parse_address(wait_for(listening, "tiny listens")[1])
+
+    def text(self) -> str:
+        return self.log.read_text() if self.log.exists() else ""
+
+    def signal(self, number: signal.Signals) -> None:
+        os.kill(self.process.pid, number)
+
+    def end(self) -> tuple[int, str]:
+        """Exit code and standard error."""
+        _, stderr = self.process.communicate(timeout=PATIENCE_SECONDS)
+        return self.process.returncode, stderr
+
+
+    def kill(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.communicate()
+
+
+class Start:
+    """Starts tiny nodes, which end with the test."""
+
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        self._folder = folder
+        self._stack = stack
+
+    def __call__(self, *argv: str, bind: str = "127.0.0.1:0") -> Tiny:
+        tiny = Tiny(self._folder, argv, bind)
+        self._stack.callback(tiny.kill)
+        return tiny
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    with ExitStack() as stack:
+        yield Start(tmp_path, stack)
+
+
+@pytest.mark.parametrize("bind", ["127.0.0.1:0", "[::1]:0", "localhost:0"])
+def test_serves_over_ipv4_and_ipv6(start: Start, bind: str) -> None:
+    with RawPeer(start(bind=bind).address()) as peer:
+        peer.greet()
+        assert peer.ask(Ping()) == Pong()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_polite_signal_ends_it_with_0(start: Start, number: signal.Signals) -> None:
+    tiny = start()
+    with RawPeer(tiny.address()) as peer:
+        peer.greet()
+        assert peer.ask(Ping()) == Pong()
+        tiny.signal(number)
+        assert peer.rest() == []
+    assert tiny.end() == (0, "")
+    assert f"{number.name} received" in tiny.text()
+
+
+def test_a_peer_that_never_reads_does_not_keep_it_alive(start: Start) -> None:
+    tiny = start()
+    with RawPeer(tiny.address()) as peer:
+        peer.greet()
+        tiny.signal(signal.SIGTERM)
+        assert tiny.end()[0] == 0
+
+
+def test_a_failure_ends_it_with_1_after_the_last_words(start: Start) -> None:
+    tiny = start()
+    with RawPeer(tiny.address()) as peer:
+        peer.greet()
+        peer.say(StopOperation())
+        assert peer.rest() == [NotifyReady()]
+    assert tiny.end()[0] == 1
+    assert "CRITICAL neo.node     the disk is gone: replace it" in tiny.text()
+
+
+def test_a_log_that_was_moved_is_opened_again(start: Start) -> None:
+    tiny = start()
+    with RawPeer(tiny.address()) as peer:
+        peer.greet()
+        moved = tiny.log.rename(tiny.log.with_name("old.log"))
+        tiny.signal(signal.SIGUSR2)
+        wait_for(tiny.log.exists, "a new log file")
+        peer.say(NotifyReady())
+        assert peer.ask(Ping()) == Pong()
+    assert "a line for the log" in tiny.text()
+    assert "a line for the log" not in moved.read_text()
+    assert tiny.process.poll() is None
+
+
+def test_json_log(start: Start) -> None:
+    tiny = start("--log-format", "json")
+    address = tiny_address(tiny)
+    entry = json.loads(tiny.text().splitlines()[0])
+    assert entry["message"] == f"listening on {format_address(address)}"
+    assert (entry["level"], entry["logger"], entry["node"]) == ("INFO", "neo.node", "neotiny")
+
+
+def tiny_address(tiny: Tiny) -> Address:
+    """From a JSON log."""
+
+    def message() -> str | None:
+        lines = tiny.text().splitlines()
+        return json.loads(lines[0])["message"] if lines else None
+
+    return parse_address(wait_for(message, "a line in the log").rpartition(" ")[2])
+
+
+def test_a_port_in_use(start: Start) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as occupant:
+        port = occupant.getsockname()[1]
+        code, stderr = start(bind=f"127.0.0.1:{port}").end()
+    assert code == 1
+    assert stderr == f"neotiny: cannot listen on 127.0.0.1:{port}: Address already in use\n"
+
+
+def test_an_address_that_is_not_ours(start: Start) -> None:
+    code, stderr = start(bind="192.0.2.1:1").end()
+    assert code == 1
+    assert stderr.startswith("neotiny: cannot listen on 192.0.2.1:1: ")
+
+
+def test_what_stops_the_start_is_in_the_log_too(start: Start) -> None:
+    tiny = start("-c", "broken")
+    assert tiny.end() == (1, "neotiny: no start number 1\n")
+    assert "CRITICAL neo.node     no start number 1" in tiny.text()
+
+
+@pytest.mark.parametrize(
+    ("argv", "text"),
+    [
+        (["-c", ""], "setting 'cluster' is missing"),
+        (["-b", "nonsense"], "setting 'bind': 'nonsense' is not an address"),
+        (["-l", "/no/such/folder/log"], "setting 'logfile': [Errno 2] No such file or directory"),
+        (["--ca", "/missing", "--cert", "/missing", "--key", "/missing"],
+         "certificate authority '/missing' cannot be used: "),
+        (["-f", "/missing"], "configuration file '/missing' cannot be read: No such file"),
+    ],
+)  # fmt: skip
+def test_a_wrong_setting_ends_it_with_2(start: Start, argv: list[str], text: str) -> None:
+    code, stderr = start(*argv).end()
+    assert code == 2
+    assert stderr.startswith(f"neotiny: {text}")
+    assert stderr.count("\n") == 1
+
+
+def test_another_core_after_a_restart(start: Start) -> None:
+    """The second core cannot be made; the process tries again by itself."""
+    tiny = start()
+    address = tiny.address()
+    with RawPeer(address) as peer:
+        peer.greet()
+        peer.say(StartOperation(False))
+        assert peer.rest() == []
+    with RawPeer(address) as peer:  # there is no core now
+        assert peer.read_until_closed() == b""
+
+    def answer() -> object:
+        with RawPeer(address) as peer:
+            try:
+                peer.greet()
+                return peer.ask(AskLastTransaction())
+            except (AssertionError, EOFError, ConnectionResetError):
+                return None
+
+    assert wait_for(answer, "the third core") == AnswerLastTransaction((3).to_bytes(8, "big"))
+    assert "starting again in 1 s" in tiny.text()
+    assert "no start number 2" in tiny.text()
+    assert "starting again in 2 s" in tiny.text()
+
+
+def test_tls_with_real_sockets(start: Start, tmp_path: Path) -> None:
+    from neo.net.tls import tls_context
+
+    files = Authority(tmp_path).node()
+    tiny = start("--ca", files.ca, "--cert", files.cert, "--key", files.key)
+    address = tiny.address()
+    with RawPeer(address, tls_context(files.ca, files.cert, files.key, server=False)) as peer:
+        peer.greet()
+        assert peer.ask(Ping()) == Pong()
+    with RawPeer(address) as plain:
+        plain.send(b"\x92\xa3NEO\x01")
+        assert plain.read_until_closed()[:1] == b"\x15"  # a TLS alert
+    assert "this node uses TLS and the peer does not" in tiny.text()

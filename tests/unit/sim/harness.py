@@ -1,0 +1,212 @@
+"""A backend on a simulated disk, whose loop is the world's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from hashlib import sha1
+from random import Random
+from typing import Any
+
+from neo.sim.disk import SimDisk
+from neo.sim.disk_check import Rows
+from neo.sim.world import World
+from neo.storage.backend.api import BackendFailure, Stored, TransactionMeta
+from tests.unit.backend import test_backend_contract as contract
+from tests.unit.backend.harness import NP, UP, Harness, p64
+
+SECONDS = 60.0
+COLUMNS = {"id": 0, "hash": 1, "data_id": 3}
+
+
+def contract_tests() -> dict[str, object]:
+    """The tests of the contract by name, but those that look into the tables with SQL."""
+    return {
+        name: test
+        for name, test in vars(contract).items()
+        if name.startswith("test_") and not {"_read", "_write"} & {*test.__code__.co_names}
+    }
+
+
+class Process:
+    """The shell of one process: nothing of it happens once it is dead."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.dead = False
+
+    def from_thread(self, callback: Callable[..., None], *args: object) -> object:
+        return self.world.call_later(0.0, lambda: self.dead or callback(*args), "thread")
+
+
+class SimHarness(Harness):
+    """For the tests of the contract."""
+
+    def __init__(self, disk: SimDisk) -> None:
+        super().__init__("simulated", disk.name)
+        self.disk = disk
+        self.process = Process(disk.world)
+
+    def make(self, dedup: bool = False, wait: float = 0) -> Any:
+        backend = self.disk.make_backend(self.process, self.failures.append, dedup)
+        self.opened.append(backend)
+        return backend
+
+    def run_until(self, condition: Callable[[], object]) -> None:
+        self.disk.world.run_until(lambda: bool(condition()), SECONDS, "the backend answers")
+
+    def select(self, backend: Any, columns: str, table: str) -> Sequence[Sequence[Any]]:
+        wanted = [COLUMNS[column] for column in columns.split(", ")]
+        return [tuple(row[i] for i in wanted) for row in self.disk.tables()[table]]
+
+
+class Storm:
+    """Random transactions on a disk that crashes, fills up and fails at random moments.
+
+    ``moments``: the tables after each operation since the disk was opened. What a crash leaves must
+    be one of them, not older than the last that was acknowledged. With ``exact`` false (writes are
+    executed later than asked) only transactions are looked at, not tables.
+    """
+
+    def __init__(self, disk: SimDisk, exact: bool = True) -> None:
+        self.world = disk.world
+        self.disk = disk
+        self.exact = exact
+        self.random = Random(disk.world.seed)
+        self.tid = 100
+        self.crashes = self.failures = self.lost = self.failed_opens = 0
+        self._open()
+        self.backend.change_cells(1, 0, [(p, 1, UP) for p in range(NP)], 1, True)
+        self.backend.set_config("nid", "1")
+        self._moment()
+
+    def _open(self) -> None:
+        self.process = Process(self.world)
+        self.failed: list[BackendFailure] = []
+        self.backend: Any = self.disk.open_backend(self.process, self.failed.append)
+        self.voted = [int.from_bytes(t, "big") for t in self.backend.locked_transactions()]
+        self.moments = [self._now()]
+        self.acknowledged = 0
+
+    def _now(self) -> Rows:
+        tables = self.disk.tables()
+        return tables if self.exact else {"trans": [], "ttrans": []}
+
+    def _moment(self) -> None:
+        self.moments.append(self._now())
+
+    # -- operations --------------------------------------------------------------------------------
+
+    def run(self, steps: int) -> None:
+        for _ in range(steps):
+            try:
+                self._step()
+            except BackendFailure as failure:
+                self.failed.append(failure)
+            if self.failed:
+                self._recover()
+            elif self.random.random() < 0.03:
+                self._crash()
+
+    def _step(self) -> None:
+        choice = self.random.random()
+        if choice < 0.35:
+            self._vote()
+        elif choice < 0.55 and self.voted:
+            self._finish(self.voted.pop(self.random.randrange(len(self.voted))))
+        elif choice < 0.6 and self.voted:
+            self.backend.abort(p64(self.voted.pop()))
+        elif choice < 0.63:
+            self.backend.pack(p64(self.tid - 30), self.random.randrange(NP), p64(0), 100)
+        elif choice < 0.67:
+            self.disk.full = self.random.random() < 0.3
+            self.disk.failing = self.random.random() < 0.3
+            return
+        elif choice < 0.85:
+            self._ask_stored()
+            return
+        else:
+            self.world.run(self.random.choice([0.0005, 0.003, 0.03]))
+            return
+        self._moment()
+
+    def _vote(self) -> None:
+        self.tid += NP
+        oids = self.random.sample(range(8), self.random.randint(1, 4))
+        stored = []
+        for oid in oids:
+            data = b"%d in %d " % (oid, self.tid) * self.random.choice([1, 10, 300])
+            data_id = self.backend.store_data(p64(oid), 0, sha1(data).digest(), data)
+            stored.append(Stored(p64(oid), data_id, None))
+        meta = TransactionMeta(b"user", b"", b"", [p64(oid) for oid in oids])
+        self.backend.vote(p64(self.tid), meta, stored)
+        self.voted.append(self.tid)
+
+    def _finish(self, ttid: int) -> None:
+        self.tid += NP
+        self.backend.lock(p64(ttid), p64(self.tid))
+        self._moment()
+        if self.random.random() < 0.8:
+            self.backend.unlock(p64(ttid), p64(self.tid))
+        else:
+            self.voted.append(ttid)
+
+    def _ask_stored(self) -> None:
+        number = len(self.moments) - 1
+
+        def done() -> None:
+            assert number >= self.acknowledged, "answered out of order"
+            self.acknowledged = number
+
+        self.backend.stored(done)
+
+    # -- ends --------------------------------------------------------------------------------------
+
+    def _crash(self) -> None:
+        self.crashes += 1
+        self.process.dead = True
+        self.disk.crash()
+        self._check(self.disk.tables())
+        self._reopen()
+
+    def _recover(self) -> None:
+        """As a node does: close, try to open until it works."""
+        self.failures += 1
+        try:
+            self.backend.close()
+        except BackendFailure as failure:
+            self.failed.append(failure)
+        self.process.dead = True
+        self._check(self.disk.tables())
+        self._reopen()
+
+    def _reopen(self) -> None:
+        found = self.disk.tables()
+        while True:
+            try:
+                self._open()
+            except BackendFailure:
+                self.failed_opens += 1
+                self.world.run(1.0)
+                self.disk.heal()
+            else:
+                break
+        if self.exact:
+            assert self.moments == [found]
+
+    def _check(self, found: Rows) -> None:
+        self.disk.check(quiet=False)
+        if not self.exact:
+            return
+        assert found in self.moments[self.acknowledged :], "lost, or half there"
+        self.lost += found != self.moments[-1]
+
+    def finish(self) -> Rows:
+        """End of the storm: everything that is in progress is aborted, nothing may be left."""
+        self.disk.heal()
+        if self.failed:
+            self._recover()
+        self.backend.prune_orphans(False, 0, 10**6)
+        self.backend.drop_unfinished()
+        self.backend.close()
+        self.disk.check()
+        return self.disk.tables()
