@@ -7,6 +7,7 @@ and the owner's bytes to the socket. Writes before the connection is established
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import ssl
 from typing import Protocol, cast
@@ -15,6 +16,8 @@ from neo.net.sockets import configure, format_address
 from neo.net.tls import TlsLink
 from neo.protocol.errors import HandshakeError
 from neo.protocol.packets import Address
+
+logger = logging.getLogger("neo.net")
 
 #: A peer that does not read is not read from either beyond this much of unsent answers...
 PAUSE_BYTES = 4 * 1024 * 1024
@@ -73,6 +76,8 @@ class Transport(asyncio.Protocol):
             try:
                 data, raw = self._tls.decrypt(data)
             except HandshakeError as e:
+                peer = self._transport and self._transport.get_extra_info("peername")
+                logger.warning("%s: %s", format_address(peer[:2]) if peer else "a peer", e)
                 self._refuse(str(e), self._tls.farewell())
                 return
             if raw and self._transport is not None:
@@ -152,14 +157,13 @@ async def dial(transport: Transport, address: Address) -> None:
         transport.failed(f"cannot connect to {format_address(address)}: {reason}")
 
 
-def listening_socket(address: Address) -> socket.socket:
-    """A socket bound to an IPv4 or IPv6 address. Raises OSError."""
+def bound_socket(address: Address) -> socket.socket:
+    """A socket bound to an IPv4 or IPv6 address, not listening yet. Raises OSError."""
     family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind(address)
-        sock.listen(1024)
     except OSError:
         sock.close()
         raise

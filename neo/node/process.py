@@ -10,6 +10,7 @@ import asyncio
 import logging
 import random
 import signal
+import socket
 import ssl
 import sys
 import time
@@ -19,7 +20,7 @@ import uvloop
 
 from neo.net.sockets import format_address
 from neo.net.tls import TlsLink, tls_context
-from neo.net.transport import Transport, dial, listening_socket
+from neo.net.transport import Transport, bound_socket, dial
 from neo.node.config import ConfigError
 from neo.node.core import Core, Timer
 from neo.node.log import configure_logging, reopen_logs
@@ -32,6 +33,8 @@ logger = logging.getLogger("neo.node")
 RESTART_SECONDS = (1, 2, 5, 10, 30)
 #: What was written before the end may still be on its way; a peer that does not read is given up.
 DRAIN_SECONDS = 2.0
+#: Connections that the kernel keeps while the loop is busy; all clients may come back at once.
+BACKLOG = 1024
 
 MakeCore = Callable[["ProcessShell"], Core]
 
@@ -149,27 +152,40 @@ class ProcessShell:
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._signal, number)
         self._loop.add_signal_handler(signal.SIGUSR2, reopen_logs)
-        server = await self._listen()
+        sock = self._bind()
+        # Nobody can connect before the core is there: a storage may wait long for its database.
         self._start_core()
+        server = await self._listen(sock)
         code = await self._ended
         if server is not None:
             server.close()
         await self._drain()
         return code
 
-    async def _listen(self) -> asyncio.Server | None:
+    def _bind(self) -> socket.socket | None:
         if self.bind is None:
             return None
         try:
-            sock = listening_socket(self.bind)
+            sock = bound_socket(self.bind)
         except OSError as e:
-            raise StartFailure(
-                f"cannot listen on {format_address(self.bind)}: {e.strerror or e}"
-            ) from None
+            raise self._cannot_listen(e) from None
         self.bind = sock.getsockname()[:2]
-        server = await self._loop.create_server(self._accept, sock=sock)
+        return sock
+
+    async def _listen(self, sock: socket.socket | None) -> asyncio.Server | None:
+        if sock is None or self.bind is None:
+            return None
+        try:
+            server = await self._loop.create_server(self._accept, sock=sock, backlog=BACKLOG)
+        except OSError as e:
+            raise self._cannot_listen(e) from None
         logger.info("listening on %s", format_address(self.bind))
         return server
+
+    def _cannot_listen(self, error: OSError) -> StartFailure:
+        assert self.bind is not None
+        reason = error.strerror or error
+        return StartFailure(f"cannot listen on {format_address(self.bind)}: {reason}")
 
     async def _drain(self) -> None:
         """Let closing transports send their last bytes."""

@@ -13,7 +13,7 @@ import uvloop
 
 from neo.net import transport as transport_module
 from neo.net.tls import TlsLink, tls_context
-from neo.net.transport import Transport, dial, listening_socket
+from neo.net.transport import Transport, bound_socket, dial
 from neo.protocol.packets import Address
 from tests.support.certificates import Authority
 
@@ -51,7 +51,7 @@ class Listener:
     def __init__(self, host: str = "127.0.0.1", context: ssl.SSLContext | None = None) -> None:
         self.owners: list[Owner] = []
         self._context = context
-        self._socket = listening_socket((host, 0))
+        self._socket = bound_socket((host, 0))
         self.address: Address = self._socket.getsockname()[:2]
         self._server: asyncio.Server
 
@@ -155,7 +155,7 @@ def test_closing_before_the_connection_is_made() -> None:
 
 def test_a_refused_connection() -> None:
     async def scenario() -> None:
-        with listening_socket(("127.0.0.1", 0)) as sock:
+        with bound_socket(("127.0.0.1", 0)) as sock:
             address: Address = sock.getsockname()[:2]
         owner, _ = await connect(address)
         assert owner.reasons == [
@@ -236,8 +236,10 @@ def test_closing_on_a_peer_that_does_not_read_does_not_last() -> None:
 
 
 def test_an_address_in_use() -> None:
-    with listening_socket(("127.0.0.1", 0)) as sock, pytest.raises(OSError):
-        listening_socket(sock.getsockname())
+    with bound_socket(("127.0.0.1", 0)) as sock:
+        sock.listen()
+        with pytest.raises(OSError):
+            bound_socket(sock.getsockname())
 
 
 # -- TLS -------------------------------------------------------------------------------------------
