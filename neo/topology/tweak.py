@@ -1,0 +1,135 @@
+"""Which cells must change so that the partition table is as it should be. Pure functions.
+
+Theory of operation
+===================
+
+:func:`tweak` looks at the table as it is and at the nodes that may have cells, lets
+:mod:`neo.topology.balance` choose the nodes of each partition, and gives the cell changes that lead
+there. Nothing is remembered: the states of the cells tell what is under way.
+
+=============  ==================================  ===========================================
+cell           its node is chosen                  its node is not chosen
+=============  ==================================  ===========================================
+UP_TO_DATE     as it is                            FEEDING if it must stay until others are
+                                                   complete, else DISCARDED
+FEEDING        UP_TO_DATE: it is needed again      as it is if it must stay, else DISCARDED
+OUT_OF_DATE    as it is                            DISCARDED
+CORRUPTED      OUT_OF_DATE: to be copied anew      DISCARDED
+none           OUT_OF_DATE: to be copied           none
+=============  ==================================  ===========================================
+
+One cell stays, as FEEDING, for each chosen cell that cannot be read yet, as far as there are. So a
+partition has at least as many readable cells after a tweak as before, or as many as wanted if it
+had more; and never less than 1. There are never more FEEDING cells than OUT_OF_DATE ones.
+
+When an OUT_OF_DATE cell has become complete, :func:`replicated` makes it UP_TO_DATE and discards the
+FEEDING cells that are not needed any more: those that make the readable cells more than are wanted,
+and those for which there is no OUT_OF_DATE cell left to wait for. When all cells are complete, none
+is FEEDING, and the table is what balance chose.
+
+Partitions without any readable cell are left alone. There is nothing to copy, any of their cells
+may be the last trace of the data, and it is for the operator to decide.
+
+Cells of nodes that are kept count for nothing, as if they could vanish at any moment: no copy is
+saved, or dropped, because of them.
+
+Roads not taken
+---------------
+
+* One FEEDING cell discarded for each cell that becomes complete, whichever it is: when a node comes
+  back after a short absence, its cell would be taken for the end of the move, and the partition
+  would have a readable cell less than it could until the move ends.
+* UP_TO_DATE cells that stay until the new ones are complete, and a list of moves kept by the master:
+  the states say it already, and they survive the master.
+* Moving a few partitions at a time: the storages decide how many they replicate at once, and
+  a table that says the final aim can be balanced again at any moment, whatever was done of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Mapping
+
+from neo.protocol.enums import CellState
+from neo.protocol.packets import CellChange
+from neo.topology.balance import Path, balance
+from neo.topology.partitions import PartitionTable
+
+
+def tweak(
+    table: PartitionTable,
+    nodes: Mapping[int, Path],
+    replicas: int,
+    keep: Container[int] = (),
+) -> list[CellChange]:
+    """The changes that balance the table, by partition and node id; empty if it is.
+
+    ``nodes``: topology path by id of each node that may have cells. ``keep``: ids of nodes whose
+    cells must not change, even if they are in ``nodes``. All other nodes are emptied. Nothing is
+    changed when no node may have cells. (specification, *Cell States*, *Partition Table Tweak*)
+    """
+    nodes = {nid: path for nid, path in nodes.items() if nid not in keep}
+    if not nodes:
+        return []
+    partitions = [partition for partition in range(len(table)) if table.readable(partition)]
+    cells = [
+        {
+            nid: state
+            for nid, state in table.rows[partition].items()
+            if state.writable and nid in nodes
+        }
+        for partition in partitions
+    ]
+    chosen = balance(cells, nodes, min(replicas + 1, len(nodes)))
+    return [
+        (partition, nid, state)
+        for partition, nids in zip(partitions, chosen, strict=True)
+        for nid, state in sorted(
+            _changes(
+                {nid: state for nid, state in table.rows[partition].items() if nid not in keep},
+                nids,
+            )
+        )
+    ]
+
+
+def _changes(row: Mapping[int, CellState], chosen: set[int]) -> Iterator[tuple[int, CellState]]:
+    """From the cells of a partition, those of kept nodes aside, to the chosen nodes."""
+    incomplete = 0
+    for nid in chosen:
+        state = row.get(nid)
+        if state is CellState.FEEDING:
+            yield nid, CellState.UP_TO_DATE
+        elif state is None or not state.writable:
+            yield nid, CellState.OUT_OF_DATE
+        incomplete += state is None or not state.readable
+    # First those that already feed, so that nothing changes as long as a move is under way.
+    leaving = sorted(
+        (state is not CellState.FEEDING, nid, state)
+        for nid, state in row.items()
+        if nid not in chosen and state.readable
+    )
+    feeding = {nid for _, nid, _ in leaving[:incomplete]}
+    for nid, state in row.items():
+        if nid in feeding:
+            if state is not CellState.FEEDING:
+                yield nid, CellState.FEEDING
+        elif nid not in chosen:
+            yield nid, CellState.DISCARDED
+
+
+def replicated(table: PartitionTable, partition: int, nid: int) -> list[CellChange]:
+    """What changes when a node has all data of a partition (NotifyReplicationDone).
+
+    Empty if the cell is not OUT_OF_DATE: what the node says comes too late.
+    """
+    row = table.rows[partition]
+    if row.get(nid) is not CellState.OUT_OF_DATE:
+        return []
+    readable = len(table.readable(partition)) + 1
+    incomplete = list(row.values()).count(CellState.OUT_OF_DATE) - 1
+    feeding = sorted(other for other, state in row.items() if state is CellState.FEEDING)
+    redundant = max(readable - (table.replicas + 1), len(feeding) - incomplete, 0)
+    return [
+        (partition, nid, CellState.UP_TO_DATE),
+        *((partition, other, CellState.DISCARDED) for other in feeding[:redundant]),
+    ]
