@@ -31,6 +31,7 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from neo.net.connection import Connection, Received
+from neo.net.fault_sites import FaultSite
 from neo.net.host import Host, Waker, Wire
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ConnectionLost, ErrorAnswer, HandshakeError, PeerError
@@ -69,23 +70,18 @@ class Ticket:
         if type(answer) is Error:
             if answer.code == ErrorCode.ACK.value:
                 return answer
-            raise ErrorAnswer(_error_code(answer.code), answer.message)
+            raise ErrorAnswer.of(answer.code, answer.message)
         if isinstance(answer, ConnectionLost):
             raise ConnectionLost(str(answer))
         return answer
 
 
-def _error_code(number: int) -> ErrorCode:
-    try:
-        return ErrorCode(number)
-    except ValueError:
-        return ErrorCode.PROTOCOL_ERROR
-
-
 class Channel:
     """See the module's docstring. ``name`` is for people: the peer's node id and address."""
 
-    def __init__(self, host: Host, wire: Wire, handler: Handler, name: str, patience: float) -> None:
+    def __init__(
+        self, host: Host, wire: Wire, handler: Handler, name: str, patience: float
+    ) -> None:
         self.name = name
         #: Why the connection ended; None while it lives.
         self.lost: str | None = None
@@ -198,7 +194,10 @@ class Channel:
                     ticket.waker = waker = self._host.waker()
                     self._followers[ticket] = None
             if waker is None:
-                self._lead(ticket, deadline)
+                if not ticket.done:
+                    self._lead(ticket, deadline)
+                elif not ticket.exclusive or isinstance(ticket.answer, ConnectionLost):
+                    self._leave(None)  # it was done when the lead came
                 if ticket.done:
                     return
                 continue  # the lead was handed to the owner of an exclusive ticket
@@ -238,6 +237,8 @@ class Channel:
             while True:
                 next_leader = self._deliver_arrived()
                 if next_leader is not None:
+                    break
+                if self._followers and self._host.fault(FaultSite.LEAD_HANDED_OVER):
                     break
                 if ticket is None or ticket.done or not self._read(ticket is not _WATCHER):
                     break
@@ -304,7 +305,7 @@ class Channel:
 
     def _check_silence(self) -> None:
         silent = self._host.now() - self._heard
-        if silent > 2 * self._patience:
+        if self._pinged and silent > 2 * self._patience:
             self._end(f"no answer, not even to Ping, for {silent:.0f} s")
         elif silent > self._patience and not self._pinged:
             self._pinged = True
@@ -346,14 +347,13 @@ class Channel:
             self._watch.disarm()
 
     def _rest(self) -> None:
-        """Let the watcher read if nobody does, or soon will."""
+        """Let the watcher read if nobody does, or soon will. At the end, close the wire."""
         with self._mutex:
-            if (
-                self._leader is None
-                and not self._expected
-                and not self._armed
-                and self.lost is None
-            ):
+            if self._leader is None and self.lost is not None:
+                # Nobody reads any more; nobody writes, since the send lock was taken after the end.
+                if self._connection.closed:
+                    self._wire.close()
+            elif self._leader is None and not self._expected and not self._armed:
                 self._armed = True
                 self._watch.arm()
 
@@ -369,7 +369,7 @@ class Channel:
         self.lost = "the process forked"
         self._sending, self._mutex = self._host.lock(), self._host.lock()
         self._connection.close()
-        self._wire.abandon()
+        self._wire.close()
 
     def _end(self, reason: str) -> None:
         with self._mutex:
@@ -380,7 +380,7 @@ class Channel:
                 self._watch.forget()
         if first:
             # Whoever holds the send lock is woken up by this.
-            self._wire.close()
+            self._wire.end()
             self._handler.lost(self, reason)
         # Threads that come while the first one is here wait until no ticket is left.
         with self._sending:
@@ -388,6 +388,7 @@ class Channel:
                 ticket: Ticket = question.context
                 ticket.answer = ConnectionLost(f"{self.name}: {self.lost}")
                 self._complete(ticket)
+        self._rest()
 
 
 #: Stands for the watcher as leader: a ticket that is never done.

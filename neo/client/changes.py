@@ -1,0 +1,396 @@
+"""First phase of a transaction: stores, conflicts, deadlocks (specification, *Commit*).
+
+Stores are sent to every writable cell without waiting. Their answers are put in a queue by whoever
+reads them (``sink`` of the tickets) and handled here, by the thread that commits: when too many
+bytes wait for answers, and before the vote. Data is kept until every cell has answered, because a
+conflict needs it; then it goes, or waits for the cache, within a bound. So a transaction may be much
+larger than memory.
+
+Only :meth:`Changes.rebase` is called by another thread, the one that leads on the master's channel:
+it must not wait for the committing one, which may itself be waiting for a lock that only the rebase
+gives. ``_lock`` protects the table of nodes and the order of requests against it.
+
+A transaction uses one connection per storage node from its first request to its end; a node whose
+connection is lost stays out of it. It lives and dies with the connection to the master.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from enum import Enum
+from typing import Any, NamedTuple
+
+from ZODB.POSException import ConflictError, ReadConflictError, ReadOnlyError, StorageError
+
+from neo.client.errors import NEOStorageError, TransactionLostError, UnavailableError
+from neo.client.pause import Pause
+from neo.client.records import pack_data, unpack_data
+from neo.client.session import Session
+from neo.net.channel import Channel, Ticket
+from neo.protocol.enums import ErrorCode
+from neo.protocol.errors import ConnectionLost, ErrorAnswer, HandshakeError
+from neo.protocol.ids import ZERO_HASH, ZERO_TID, format_nid
+from neo.protocol.packets import (
+    AnswerBeginTransaction,
+    AnswerCheckCurrentSerial,
+    AnswerRebaseObject,
+    AnswerRebaseTransaction,
+    AnswerStoreObject,
+    AskBeginTransaction,
+    AskCheckCurrentSerial,
+    AskRebaseObject,
+    AskRebaseTransaction,
+    AskStoreObject,
+    Conflict,
+    Message,
+)
+
+Resolve = Callable[[bytes, bytes, bytes, bytes], bytes]
+"""(oid, committed serial, base serial, new data) → data; raises ConflictError."""
+
+
+class Kind(Enum):
+    STORE = "data, whose conflicts may be resolved"
+    MERGED = "data that merges an undo: kept, other undos may follow in the transaction"
+    CHECK = "checkCurrentSerialInTransaction"
+    NOTHING = "deletion, or undo of a creation"
+    COPY = "undo: the data of an earlier revision"
+    RESTORE = "whatever the current revision is"
+
+
+class Change:
+    """What the transaction does with an object. Replaced, never changed, when it is stored again.
+
+    ``locked``: nodes that gave the write-lock; shared between objects, there may be millions.
+    """
+
+    __slots__ = ("base", "data", "data_serial", "kind", "locked", "unanswered")
+
+    def __init__(
+        self, kind: Kind, base: bytes, data: bytes | None, data_serial: bytes | None
+    ) -> None:
+        self.kind = kind
+        self.base = base
+        self.data = data
+        self.data_serial = data_serial
+        self.unanswered = 0
+        self.locked: frozenset[int] = frozenset()
+
+
+class Asked(NamedTuple):
+    """The context of a ticket. ``change`` is None for what concerns the whole transaction."""
+
+    nid: int
+    channel: Channel
+    oid: bytes | None = None
+    change: Change | None = None
+
+
+class Options(NamedTuple):
+    """``compress``: level of zlib. ``unanswered_max``, ``cached_max``: bytes of data in memory that
+    wait for answers, for the cache."""
+
+    compress: int
+    unanswered_max: int
+    cached_max: int
+
+
+class Changes:
+    """``tid``: of tpc_begin in IStorageRestoreable, None otherwise."""
+
+    def __init__(
+        self,
+        session: Session,
+        transaction: Any,
+        tid: bytes | None,
+        options: Options,
+        resolve: Resolve,
+    ) -> None:
+        self.transaction = transaction
+        self.changes: dict[bytes, Change] = {}
+        #: Oids whose conflicts were resolved.
+        self.resolved: set[bytes] = set()
+        self.voted = False
+        self._session = session
+        self._tid = tid
+        self._options = options
+        self._resolve = resolve
+        self._lock = session.host.lock()
+        self._nodes: dict[int, Channel | None] = {}  # None: failed
+        self._asked: dict[Ticket, None] = {}
+        self._ready: deque[Ticket] = deque()
+        self._conflicts: dict[bytes, bytes] = {}
+        self._locking_tid = ZERO_TID
+        self._unanswered_bytes = 0
+        self._cached: dict[bytes, bytes] = {}
+        self._cached_bytes = 0
+        self._locked_sets: dict[frozenset[int], frozenset[int]] = {}
+        self._lockless = False
+        self._ended = False
+        self._ttid: bytes | None = None
+        self._begin = self._begin_soon()
+
+    # -- begin -----------------------------------------------------------------------------------
+
+    def _begin_soon(self) -> Ticket | None:
+        """tpc_begin does not wait. None: the master is lost again."""
+        self._master = self._session.master()
+        try:
+            return self._master.ask(AskBeginTransaction(self._tid))
+        except ConnectionLost:
+            return None
+
+    def _began(self) -> bool:
+        """Wait for the answer to tpc_begin; False if it will not come."""
+        if self._ttid is not None:
+            return True
+        if self._begin is None:
+            return False
+        try:
+            answer = self._master.wait(self._begin)
+        except ErrorAnswer as e:
+            raise refusal("tpc_begin", e) from None
+        except ConnectionLost:
+            return False
+        assert isinstance(answer, AnswerBeginTransaction)
+        self._ttid = answer.ttid
+        self._session.commits[answer.ttid] = self
+        return True
+
+    @property
+    def ttid(self) -> bytes:
+        """Waits for the answer of the master the first time, and begins again if it does not come:
+        nothing was stored yet."""
+        if self._ttid is None:
+            pause = Pause(self._session)
+            while not self._began():
+                pause.take("connection to the master lost in tpc_begin")
+                self._begin = self._begin_soon()
+            assert self._ttid is not None
+        return self._ttid
+
+    # -- changes ---------------------------------------------------------------------------------
+
+    def store(self, oid: bytes, base: bytes, data: bytes, kind: Kind = Kind.STORE) -> None:
+        self._change(oid, Change(kind, base, data, None))
+
+    def copy(self, oid: bytes, base: bytes, data_serial: bytes, kind: Kind = Kind.COPY) -> None:
+        """Make the data of the revision ``data_serial`` current again."""
+        self._change(oid, Change(kind, base, None, data_serial))
+
+    def delete(self, oid: bytes, base: bytes, kind: Kind = Kind.NOTHING) -> None:
+        self._change(oid, Change(kind, base, None, None))
+
+    def check(self, oid: bytes, serial: bytes) -> None:
+        """The object must stay at this serial until the end of the transaction."""
+        if oid not in self.changes:
+            self._change(oid, Change(Kind.CHECK, serial, None, None))
+
+    def _change(self, oid: bytes, change: Change) -> None:
+        self._put(oid, change)
+        self._settle(self._options.unanswered_max)
+
+    def _put(self, oid: bytes, change: Change) -> None:
+        previous = self.changes.get(oid)
+        if previous is not None and previous.data is not None:
+            self._unanswered_bytes -= len(previous.data)
+        self._conflicts.pop(oid, None)
+        self._drop_cached(oid)
+        self.changes[oid] = change
+        if change.data is not None:
+            self._unanswered_bytes += len(change.data)
+        self._send(oid, change)
+
+    def _drop_cached(self, oid: bytes) -> None:
+        data = self._cached.pop(oid, None)
+        if data is not None:
+            self._cached_bytes -= len(data)
+
+    def _request(self, oid: bytes, change: Change) -> Message:
+        if change.kind is Kind.CHECK:
+            return AskCheckCurrentSerial(self.ttid, oid, change.base)
+        if change.data is None:
+            stored = 0, ZERO_HASH, b""
+        else:
+            stored = pack_data(change.data, self._options.compress)
+        return AskStoreObject(oid, change.base, *stored, change.data_serial, self.ttid)
+
+    def _send(self, oid: bytes, change: Change) -> None:
+        """To every writable cell. Raises UnavailableError if there is none."""
+        message = self._request(oid, change)
+        pause = Pause(self._session)
+        while not change.unanswered:
+            view = self._session.view()
+            for nid in view.writable[view.partition(oid)]:
+                channel = self._node(nid)
+                if channel is not None and self._ask(message, Asked(nid, channel, oid, change)):
+                    change.unanswered += 1
+            if not change.unanswered:
+                self._check_master()
+                if any(channel is None for channel in self._nodes.values()):
+                    raise UnavailableError(
+                        "the storage nodes with the object's partition failed during the "
+                        "transaction"
+                    )
+                pause.take("no running node has a writable cell")
+                self._session.barrier()
+
+    def _node(self, nid: int) -> Channel | None:
+        """The transaction's connection to a node; None if that was lost."""
+        if nid in self._nodes:
+            channel = self._nodes[nid]
+        else:
+            try:
+                channel = self._session.storage(nid)
+            except (ConnectionLost, HandshakeError, OSError, ErrorAnswer):
+                channel = None
+            with self._lock:
+                self._nodes[nid] = channel
+                if channel is not None and self._locking_tid > ZERO_TID:
+                    self._rebase_node(nid, channel)
+        return None if channel is None or channel.lost is not None else channel
+
+    def _ask(self, message: Message, asked: Asked) -> bool:
+        with self._lock:
+            return self._ask_locked(message, asked)
+
+    def _ask_locked(self, message: Message, asked: Asked) -> bool:
+        try:
+            ticket = asked.channel.ask(message, asked, self._ready)
+        except ConnectionLost:
+            self._nodes[asked.nid] = None
+            return False
+        self._asked[ticket] = None
+        return True
+
+    # -- answers ---------------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """Wait until everything was answered, and resolve conflicts. Raises ConflictError,
+        ReadConflictError, UnavailableError, NEOStorageError."""
+        self._settle(0)
+
+    def _settle(self, unanswered_max: int) -> None:
+        while True:
+            while self._ready:
+                self._answered(self._ready.popleft())
+            if self._conflicts:
+                self._solve(*self._conflicts.popitem())
+            elif unanswered_max and self._unanswered_bytes <= unanswered_max:
+                return
+            else:
+                with self._lock:
+                    ticket = next(iter(self._asked), None)
+                if ticket is None:
+                    return
+                assert isinstance(ticket.context, Asked)
+                try:
+                    ticket.context.channel.wait(ticket)
+                except (ConnectionLost, ErrorAnswer):
+                    pass  # handled with the ticket, which is in the queue now
+
+    def _answered(self, ticket: Ticket) -> None:
+        with self._lock:
+            del self._asked[ticket]
+        asked = ticket.context
+        assert isinstance(asked, Asked)
+        try:
+            answer = ticket.result()
+        except ConnectionLost:
+            answer = None
+            self._nodes[asked.nid] = None
+        except ErrorAnswer as e:
+            raise refusal(f"storage node {format_nid(asked.nid)}", e) from None
+        if isinstance(answer, AnswerRebaseTransaction):
+            for oid in answer.oid_list:
+                self._ask(AskRebaseObject(self.ttid, oid), Asked(asked.nid, asked.channel, oid))
+        elif isinstance(answer, AnswerRebaseObject):
+            if answer.conflict is not None and asked.oid is not None:
+                self._rebase_failed(asked.oid, answer.conflict)
+        elif asked.oid is not None and asked.change is self.changes.get(asked.oid):
+            # Otherwise it is late: the object was stored again meanwhile.
+            self._stored(asked.oid, self.changes[asked.oid], asked.nid, answer)
+
+    def _stored(self, oid: bytes, change: Change, nid: int, answer: Message) -> None:
+        change.unanswered -= 1
+        if isinstance(answer, (AnswerStoreObject, AnswerCheckCurrentSerial)):
+            if answer.locked is None:
+                locked = change.locked | {nid}
+                change.locked = self._locked_sets.setdefault(locked, locked)
+            elif answer.locked == ZERO_TID:
+                self._lockless = True
+            else:
+                self._conflicts[oid] = answer.locked
+                return
+        if (
+            not change.unanswered
+            and change.data is not None
+            and change.kind is not Kind.MERGED
+            and oid not in self._conflicts
+        ):
+            self._unanswered_bytes -= len(change.data)
+            if self._cached_bytes + len(change.data) <= self._options.cached_max:
+                self._cached[oid] = change.data
+                self._cached_bytes += len(change.data)
+            change.data = None
+
+    def _solve(self, oid: bytes, serial: bytes) -> None:
+        """Another transaction committed ``serial``, which is not the one we started from."""
+        change = self.changes[oid]
+        if change.kind is Kind.CHECK:
+            raise ReadConflictError(oid=oid, serials=(serial, change.base))
+        if change.kind is Kind.RESTORE:
+            again = Change(Kind.RESTORE, serial, change.data, change.data_serial)
+        elif change.kind in (Kind.STORE, Kind.MERGED) and change.data is not None:
+            data = self._resolve(oid, serial, change.base, change.data)
+            self.resolved.add(oid)
+            again = Change(change.kind, serial, data, None)
+        else:
+            raise ConflictError(oid=oid, serials=(serial, change.base))
+        self._put(oid, again)
+
+    def _check_master(self) -> None:
+        if self._master.lost is not None:
+            raise TransactionLostError(
+                f"connection to the master lost during the transaction: {self._master.lost}"
+            )
+
+    # -- deadlocks -------------------------------------------------------------------------------
+
+    def rebase(self, locking_tid: bytes) -> None:
+        """NotifyDeadlock: give up all locks and queue again. Called by the thread that leads on the
+        master's channel; the answers are handled by the one that commits."""
+        with self._lock:
+            if self.voted or self._ended or locking_tid <= self._locking_tid:
+                return
+            self._locking_tid = locking_tid
+            for nid, channel in self._nodes.items():
+                if channel is not None:
+                    self._rebase_node(nid, channel)
+
+    def _rebase_node(self, nid: int, channel: Channel) -> None:
+        """With the lock."""
+        assert self._ttid is not None
+        self._ask_locked(AskRebaseTransaction(self._ttid, self._locking_tid), Asked(nid, channel))
+
+    def _rebase_failed(self, oid: bytes, conflict: Conflict) -> None:
+        serial, conflict_serial, stored = conflict
+        change = self.changes[oid]
+        if change.base != serial:
+            return  # stored again meanwhile
+        if change.data is None and stored is not None:
+            # All cells had answered, so that only they had the data.
+            change.data = unpack_data(stored[0], stored[2])
+            self._unanswered_bytes += len(change.data)
+            self._drop_cached(oid)
+        self._conflicts[oid] = conflict_serial
+
+
+def refusal(what: str, error: ErrorAnswer) -> StorageError:
+    """The exception for an Error packet that answers a step of a commit."""
+    if error.code is ErrorCode.READ_ONLY_ACCESS:
+        return ReadOnlyError(f"{what}: {error}")
+    if error.code in (ErrorCode.INCOMPLETE_TRANSACTION, ErrorCode.NOT_READY):
+        return TransactionLostError(f"{what}: {error}")
+    return NEOStorageError(f"{what}: {error}")

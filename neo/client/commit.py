@@ -1,0 +1,171 @@
+"""Second phase of a transaction: vote, finish, abort (specification, *Commit*, *Abort*)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from ZODB.POSException import ReadOnlyError
+
+from neo.client.changes import Asked, Changes, Kind, refusal
+from neo.client.errors import NEOStorageError, TransactionLostError
+from neo.net.fault_sites import FaultSite
+from neo.protocol.errors import ConnectionLost, ErrorAnswer
+from neo.protocol.ids import MAX_TID, format_nid
+from neo.protocol.packets import (
+    AbortTransaction,
+    AnswerFinalTID,
+    AnswerTransactionFinished,
+    AskFinalTID,
+    AskFinishTransaction,
+    AskStoreTransaction,
+    AskVoteTransaction,
+    FailedVote,
+    Message,
+)
+
+
+class Commit(Changes):
+    """A whole transaction. All methods: the thread that commits."""
+
+    # -- vote ------------------------------------------------------------------------------------
+
+    def vote(self) -> None:
+        """Raises as settle(), and TransactionLostError."""
+        self._settle(0)
+        self._lose_storage(FaultSite.STORAGE_LOST_BEFORE_VOTE)
+        metadata = self.transaction
+        view = self._session.view()
+        keepers = view.writable[view.partition(self.ttid)]
+        for nid in keepers:
+            self._node(nid)
+        with self._lock:
+            self.voted = True
+            nodes = [(nid, channel) for nid, channel in self._nodes.items() if channel is not None]
+        for nid, channel in nodes:
+            if nid in keepers:
+                message: Message = AskStoreTransaction(
+                    self.ttid,
+                    metadata.user,
+                    metadata.description,
+                    metadata.extension_bytes,
+                    list(self._oids(stored=True)),
+                )
+            else:
+                message = AskVoteTransaction(self.ttid)
+            self._ask(message, Asked(nid, channel))
+        self._settle(0)
+        self._check_master()
+        self._check_nodes(keepers)
+        self._lose_storage(FaultSite.STORAGE_LOST_AFTER_VOTE)
+
+    def _lose_storage(self, site: FaultSite) -> None:
+        """Only at a fault site."""
+        channels = [channel for channel in self._nodes.values() if channel is not None]
+        if channels and self._session.host.fault(site):
+            channels[0].close("disconnected on purpose")
+
+    def _oids(self, stored: bool) -> Iterable[bytes]:
+        return (
+            oid for oid, change in self.changes.items() if (change.kind is not Kind.CHECK) is stored
+        )
+
+    def _check_nodes(self, keepers: Iterable[int]) -> None:
+        """What remains if nodes failed, or took stores without locks."""
+        alive = frozenset(nid for nid, channel in self._nodes.items() if channel is not None)
+        if alive.isdisjoint(keepers):
+            raise TransactionLostError("no storage node has the transaction's metadata")
+        failed = [nid for nid in self._nodes if nid not in alive]
+        if not failed and not self._lockless:
+            return
+        view = self._session.view()
+        complete: dict[int, frozenset[int]] = {}
+        for oid, change in self.changes.items():
+            partition = view.partition(oid)
+            complete[partition] = complete.get(partition, alive) & change.locked
+        if not all(complete.values()):
+            raise TransactionLostError(
+                f"storage nodes {', '.join(map(format_nid, failed))} were lost, and no other one "
+                "has locked all objects of a partition"
+            )
+        running = [nid for nid in failed if nid in view.addresses]
+        if running:
+            try:
+                self._master.call(FailedVote(self.ttid, running))
+            except ErrorAnswer as e:
+                raise refusal("vote", e) from None
+            except ConnectionLost:
+                self._check_master()
+
+    # -- the end ---------------------------------------------------------------------------------
+
+    def finish(self, callback: Callable[[bytes], object]) -> bytes:
+        """Returns the tid. ``callback`` is called with it before anything newer takes effect here."""
+        stored: dict[bytes, bytes | None] = {
+            oid: self._cached.get(oid) for oid in self._oids(stored=True)
+        }
+        self._ended = True
+        committed = self._session.invalidations.committed
+        tid: bytes | None = None
+        try:
+            ticket = self._master.ask(
+                AskFinishTransaction(self.ttid, list(stored), list(self._oids(stored=False))),
+                exclusive=True,
+            )
+            if self._session.host.fault(FaultSite.MASTER_LOST_IN_FINISH):
+                self._master.close("disconnected on purpose")
+            with self._master.hold(ticket) as answer:
+                assert isinstance(answer, AnswerTransactionFinished)
+                tid = finished = answer.tid
+                committed(finished, stored, callback)
+                return finished
+        except ErrorAnswer as e:
+            raise refusal("tpc_finish", e) from None
+        except ConnectionLost:
+            return self._recover(stored, callback)
+        except BaseException:
+            if tid is None:
+                # Interrupted: what the answer would have changed must come by another way.
+                self._master.close("tpc_finish was interrupted")
+            raise
+        finally:
+            self._session.commits.pop(self.ttid, None)
+
+    def _recover(
+        self, stored: dict[bytes, bytes | None], callback: Callable[[bytes], object]
+    ) -> bytes:
+        """The master was lost before it answered: was it committed?"""
+        answer = self._session.ask_master(AskFinalTID(self.ttid))
+        assert isinstance(answer, AnswerFinalTID)
+        tid = answer.tid
+        if tid == MAX_TID:
+            answer = self._session.read(
+                self._session.view().partition(self.ttid), AskFinalTID(self.ttid)
+            )
+            assert isinstance(answer, AnswerFinalTID)
+            tid = answer.tid
+        if tid is None:
+            raise TransactionLostError("the master was lost, and the transaction was not committed")
+        self._session.invalidations.committed(tid, dict.fromkeys(stored), callback)
+        return tid
+
+    def abort(self) -> None:
+        """Nothing is raised: what cannot be told is noticed by the nodes themselves."""
+        if self._ended:
+            return
+        with self._lock:
+            self._ended = True
+        try:
+            began = self._began()
+        except (NEOStorageError, ReadOnlyError):
+            began = False
+        ttid = self._ttid
+        if began and ttid is not None:
+            self._session.commits.pop(ttid, None)
+            nids = sorted(self._nodes)
+            for channel in self._nodes.values():
+                if channel is not None:
+                    channel.send(AbortTransaction(ttid, []))
+            self._master.send(AbortTransaction(ttid, nids))
+        for ticket in list(self._asked):
+            assert isinstance(ticket.context, Asked)
+            ticket.context.channel.forget(ticket)

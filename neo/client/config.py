@@ -1,0 +1,73 @@
+"""``%import neo.client`` and ``<NEOStorage>`` in ZConfig; see component.xml."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from ZODB.config import BaseConfig
+
+from neo.client.errors import ConfigurationError
+from neo.client.storage import NEOStorage
+
+_WORDS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+_NUMBERS = {"1": True, "0": False}
+#: Keys that have two spellings.
+_BOTH = ("master_nodes", "read_only", "cache_size", "wait_timeout", "dynamic_master_list")
+_ONE = ("compress", "ca", "cert", "key")
+
+
+def parse_boolean(text: str) -> bool:
+    """As ZConfig spells it, or 1 or 0 as in URIs. Raises ValueError."""
+    value = (_WORDS | _NUMBERS).get(text.lower())
+    if value is None:
+        raise ValueError(f"{text!r} is not true or false")
+    return value
+
+
+def parse_compress(text: str) -> bool | int:
+    """A boolean as ZConfig spells it, or a level. Raises ConfigurationError."""
+    word = _WORDS.get(text.lower())
+    if word is not None:
+        return word
+    if text.isdigit():
+        return int(text)
+    raise ConfigurationError(f"compress is a boolean or a level from 0 to 9, not {text!r}")
+
+
+def log_to(path: str) -> None:
+    """Messages of the client also go to this file."""
+    logger = logging.getLogger("neo.client")
+    for handler in logger.handlers:
+        if isinstance(handler, logging.FileHandler) and handler.baseFilename == path:
+            return
+    handler = logging.FileHandler(path)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logger.addHandler(handler)
+
+
+class NEOStorageFactory(BaseConfig):
+    """What ZConfig makes of a section; open() gives the storage."""
+
+    def options(self) -> dict[str, Any]:
+        """Keyword arguments of NEOStorage. Raises ConfigurationError."""
+        config = self.config
+        options: dict[str, Any] = {name: getattr(config, name) for name in _ONE}
+        for name in _BOTH:
+            first, second = getattr(config, name), getattr(config, f"{name}_")
+            if first is not None and second is not None:
+                raise ConfigurationError(f"<NEOStorage>: {name} is given twice")
+            options[name] = second if first is None else first
+        options = {name: value for name, value in options.items() if value is not None}
+        for name in ("master_nodes", "name"):
+            if getattr(config, name, None) is None and options.get(name) is None:
+                raise ConfigurationError(f"<NEOStorage>: {name} is missing")
+        options["name"] = config.name
+        options["compress"] = parse_compress(options["compress"])
+        return options
+
+    def open(self) -> NEOStorage:
+        options = self.options()
+        if self.config.logfile:
+            log_to(self.config.logfile)
+        return NEOStorage(**options)

@@ -1,0 +1,37 @@
+"""Errors of the client. All that is not one of ZODB's own is a :class:`NEOStorageError`.
+
+Those that go away by themselves are also TransientErrors: ``transaction`` and web frameworks retry.
+"""
+
+from __future__ import annotations
+
+from transaction.interfaces import TransientError
+from ZODB.POSException import StorageError
+
+
+class NEOStorageError(StorageError):
+    """The base of all."""
+
+
+class ConfigurationError(NEOStorageError, ValueError):
+    """A setting is wrong; the message names it."""
+
+
+class RefusedError(NEOStorageError):
+    """The cluster answered that it will not do this; waiting does not help."""
+
+
+class ClosedError(NEOStorageError):
+    """The storage was closed."""
+
+
+class CorruptedError(NEOStorageError):
+    """No replica has data that matches its checksum."""
+
+
+class UnavailableError(NEOStorageError, TransientError):
+    """The cluster, or all replicas of an object, did not answer during ``wait-timeout``."""
+
+
+class TransactionLostError(NEOStorageError, TransientError):
+    """A node was lost during the commit and the transaction was not committed."""

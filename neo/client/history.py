@@ -1,0 +1,179 @@
+"""What transactions did: metadata, the log for undo, the history of an object, tids in order."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import Any
+
+from ZODB.Connection import TransactionMetaData
+from ZODB.POSException import POSKeyError
+
+from neo.client.session import Session
+from neo.protocol.enums import ErrorCode
+from neo.protocol.errors import ErrorAnswer
+from neo.protocol.ids import INVALID_PARTITION, add64, time_from_tid
+from neo.protocol.packets import (
+    AnswerObjectHistory,
+    AnswerTIDs,
+    AnswerTIDsFrom,
+    AnswerTransactionInformation,
+    AskObjectHistory,
+    AskTIDs,
+    AskTIDsFrom,
+    AskTransactionInformation,
+)
+
+#: Tids that are asked for at once, per partition or node.
+PAGE = 1000
+#: Transactions whose metadata are asked for at once.
+BATCH = 50
+
+Description = dict[str, Any]
+
+
+def transaction_information(
+    session: Session, tids: list[bytes]
+) -> list[AnswerTransactionInformation | None]:
+    """Metadata of transactions; None for those that do not exist (any more)."""
+    view = session.view()
+    answers = session.read_many(
+        [(view.partition(tid), AskTransactionInformation(tid)) for tid in tids]
+    )
+    found: list[AnswerTransactionInformation | None] = []
+    for answer in answers:
+        if isinstance(answer, ErrorAnswer):
+            if answer.code is not ErrorCode.TID_NOT_FOUND:
+                raise answer
+            found.append(None)
+        else:
+            assert isinstance(answer, AnswerTransactionInformation)
+            found.append(answer)
+    return found
+
+
+def describe(answer: AnswerTransactionInformation) -> Description:
+    """As undoLog() and history() return it; extension items never hide the standard ones."""
+    metadata = TransactionMetaData(answer.user, answer.description, answer.extension)
+    return {
+        **metadata.extension,
+        "time": time_from_tid(answer.tid),
+        "user_name": answer.user,
+        "description": answer.description,
+    }
+
+
+def undo_log(
+    session: Session,
+    first: int,
+    last: int,
+    accept: Callable[[Description], object] | None,
+) -> list[Description]:
+    """IStorageUndoable.undoLog: newest first; transactions that were packed cannot be undone."""
+    if last < 0:
+        last = first - last
+    if last <= first:
+        return []
+    return list(islice(_undoable(session, accept, last), first, last))
+
+
+def _undoable(
+    session: Session, accept: Callable[[Description], object] | None, wanted: int
+) -> Iterator[Description]:
+    tids = tids_descending(session, session.invalidations.last_tid, min(wanted + 1, PAGE))
+    while batch := list(islice(tids, min(wanted, BATCH))):
+        for answer in transaction_information(session, batch):
+            if answer is None:
+                continue
+            if answer.packed:
+                return  # and so are all older ones
+            description = describe(answer) | {"id": answer.tid}
+            if accept is None or accept(description):
+                yield description
+
+
+def tids_descending(session: Session, max_tid: bytes, page: int) -> Iterator[bytes]:
+    """All tids up to ``max_tid``, newest first. Each node knows those of its partitions."""
+    nids = sorted({nid for cells in session.view().readable for nid in cells})
+    previous = add64(max_tid, 1)
+    for tid in heapq.merge(
+        *(_node_tids_descending(session, nid, page) for nid in nids), reverse=True
+    ):
+        # Replicas say the same, and new transactions shift the pages.
+        if tid < previous:
+            previous = tid
+            yield tid
+
+
+def _node_tids_descending(session: Session, nid: int, page: int) -> Iterator[bytes]:
+    first = 0
+    while True:
+        answer = session.ask_storage(nid, AskTIDs(first, first + page, INVALID_PARTITION))
+        assert isinstance(answer, AnswerTIDs)
+        yield from answer.tid_list
+        if len(answer.tid_list) < page:
+            return
+        first += page
+        page = PAGE
+
+
+def tids_ascending(session: Session, min_tid: bytes, max_tid: bytes) -> Iterator[bytes]:
+    """All tids from ``min_tid`` to ``max_tid``, both included, oldest first."""
+    partitions = range(len(session.view().readable))
+    answers = session.read_many([(p, AskTIDsFrom(min_tid, max_tid, PAGE, p)) for p in partitions])
+    pages: list[list[bytes]] = []
+    for answer in answers:
+        if isinstance(answer, ErrorAnswer):
+            raise answer
+        assert isinstance(answer, AnswerTIDsFrom)
+        pages.append(answer.tid_list)
+    return heapq.merge(
+        *(
+            _partition_tids(session, p, page, max_tid)
+            for p, page in zip(partitions, pages, strict=True)
+        )
+    )
+
+
+def _partition_tids(
+    session: Session, partition: int, page: list[bytes], max_tid: bytes
+) -> Iterator[bytes]:
+    while True:
+        yield from page
+        if len(page) < PAGE:
+            return
+        answer = session.read(partition, AskTIDsFrom(add64(page[-1], 1), max_tid, PAGE, partition))
+        assert isinstance(answer, AnswerTIDsFrom)
+        page = answer.tid_list
+
+
+def object_history(session: Session, oid: bytes, size: int) -> list[Description]:
+    """IStorage.history. Raises POSKeyError."""
+    if size < 1:
+        return []
+    try:
+        answer = session.read(session.view().partition(oid), AskObjectHistory(oid, 0, size))
+    except ErrorAnswer as e:
+        if e.code in (ErrorCode.OID_NOT_FOUND, ErrorCode.OID_DOES_NOT_EXIST):
+            raise POSKeyError(oid) from None
+        raise
+    assert isinstance(answer, AnswerObjectHistory)
+    last_tid = session.invalidations.last_tid
+    revisions = [(tid, length) for tid, length in answer.history_list if tid <= last_tid]
+    metadata = transaction_information(session, [tid for tid, _ in revisions])
+    return [
+        (_packed_away(tid) if known is None else describe(known))
+        | {"tid": tid, "serial": tid, "size": length}
+        for (tid, length), known in zip(revisions, metadata, strict=True)
+    ]
+
+
+def _packed_away(tid: bytes) -> Description:
+    return {"time": time_from_tid(tid), "user_name": b"", "description": b""}
+
+
+def batches(items: Iterable[bytes], size: int) -> Iterator[list[bytes]]:
+    iterator = iter(items)
+    while batch := list(islice(iterator, size)):
+        yield batch

@@ -1,0 +1,145 @@
+"""The last transaction that took effect in this client, and everything that follows it.
+
+Transactions take effect one by one, by the thread that leads on the master's connection, in the order
+of arrival (:mod:`neo.client.cache` says why that matters). In each, the order is: storage cache, then
+ZODB's connections, then ``last_tid``; so that whoever sees a tid there finds nothing older elsewhere.
+
+A connection of ZODB that begins its transaction reads ``last_tid`` first and its invalidations
+afterwards, and must get both from before or both from after:
+
+* While a transaction takes effect, nobody is told ``last_tid``: a connection that was opened after the
+  invalidations were distributed would never get them.
+* The adapter takes the tid and the oids of an invalidation in one step, but invalidateCache() without
+  a tid. So :meth:`_empty_caches` empties twice, with the new tid between: who read the old one before
+  finds either the old tid and nothing newer, or the new tid and empty caches.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from ZODB.interfaces import IStorage
+
+from neo.client.cache import Cache
+from neo.net.host import Host
+from neo.protocol.ids import ZERO_TID, add64
+
+logger = logging.getLogger("neo.client")
+
+
+class Invalidations:
+    def __init__(self, cache: Cache, host: Host) -> None:
+        self.cache = cache
+        self._host = host
+        #: What registerDB() was given.
+        self.db: Any = None
+        #: The last transaction whose effects are complete.
+        self.last_tid = ZERO_TID
+        self._joined = False
+        self._taking_effect = False
+        # Held while a transaction takes effect. Reentrant: a tpc_finish callback may load.
+        self._lock = self._host.rlock()
+
+    # -- reading: any thread ---------------------------------------------------------------------
+
+    def last_transaction(self) -> bytes:
+        """``last_tid`` for a transaction that begins."""
+        if self._taking_effect:
+            with self._lock:
+                return self.last_tid
+        return self.last_tid
+
+    def view(self, before: bytes) -> bytes:
+        """``before``, but at most the view of the last transaction. Waits for one that is just
+        taking effect, so that nothing is seen before :attr:`last_tid` has it."""
+        if before <= add64(self.last_tid, 1):
+            return before
+        with self._lock:
+            return min(before, add64(self.last_tid, 1))
+
+    # -- changes: the thread that leads on the master's connection -----------------------------------
+
+    @contextmanager
+    def _effect(self) -> Iterator[None]:
+        with self._lock:
+            self._taking_effect = True
+            try:
+                yield
+            finally:
+                self._taking_effect = False
+
+    def invalidate(self, tid: bytes, oids: Sequence[bytes]) -> None:
+        """A transaction of another client."""
+        with self._effect():
+            self.cache.invalidate(tid, oids)
+            db = self._adapter()
+            if db is not None and not self._told(db.invalidate, tid, oids):
+                # Something of the application failed: nothing stale must remain behind it.
+                self._empty_caches(db, max(self.last_tid, tid))
+            self.last_tid = max(self.last_tid, tid)
+
+    def committed(
+        self, tid: bytes, stored: dict[bytes, bytes | None], callback: Callable[[bytes], object]
+    ) -> None:
+        """A transaction of this client: oid → data for the cache. ``callback``: of tpc_finish."""
+        with self._effect():
+            self.cache.committed(tid, stored)
+            try:
+                callback(tid)
+            finally:
+                self.last_tid = max(self.last_tid, tid)
+
+    def joined(self, tid: bytes) -> None:
+        """A new connection to a master, whose last transaction is ``tid`` (*Joining a Cluster*)."""
+        with self._effect():
+            if tid == self.last_tid and self._joined:
+                return
+            if tid < self.last_tid:
+                self.cache.clear()  # the database was truncated
+            else:
+                self.cache.drop_current()
+            db = self._adapter()
+            if self._joined and db is not None:
+                self._empty_caches(db, tid)
+            self._joined = True
+            self.last_tid = tid
+
+    def _adapter(self) -> Any:
+        """What distributes invalidations: behind wrappers, which only transform records.
+
+        They cannot be trusted to hand invalidations on: some add an argument that is gone since
+        ZODB 5. None if there is no database yet, or any more.
+        """
+        db = self.db
+        while hasattr(db, "db"):
+            db = db.db
+        return None if db is None or IStorage.providedBy(db) else db
+
+    def _told(self, method: Callable[..., object], *arguments: object) -> bool:
+        """The thread serves everybody: it must survive what a database does."""
+        try:
+            method(*arguments)
+        except Exception:
+            logger.exception("%s() failed", method.__name__)
+            return False
+        return True
+
+    def _empty_caches(self, db: Any, tid: bytes) -> None:
+        """With the lock; see the module's docstring."""
+        self._told(db.invalidateCache)
+        self._told(db.invalidate, tid, ())
+        self._told(db.invalidateCache)
+
+    def close(self) -> None:
+        """Nothing is told to the database any more: it may be half closed."""
+        with self._lock:
+            self.db = None
+
+    def forked(self) -> None:
+        """In the child of a fork: locks may be held by threads that are not here."""
+        self._lock = self._host.rlock()
+        self._taking_effect = False
+        self.cache = Cache(self.cache.capacity)

@@ -1,0 +1,181 @@
+"""IStorageIteration and record_iternext: everything in the database, read in batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ZODB.BaseStorage import DataRecord, TransactionRecord
+
+from neo.client.history import BATCH, batches, tids_ascending, transaction_information
+from neo.client.records import data_of
+from neo.client.session import WINDOW, Session
+from neo.protocol.enums import ErrorCode
+from neo.protocol.errors import ConnectionLost, ErrorAnswer, HandshakeError
+from neo.protocol.ids import MAX_TID, ZERO_OID, ZERO_TID, add64
+from neo.protocol.packets import (
+    FEATURE_OIDS,
+    AnswerObject,
+    AnswerOIDs,
+    AnswerTransactionInformation,
+    AskObject,
+    AskOIDs,
+)
+
+#: Objects of several transactions are read together up to this much data: a guess from those read
+#: before, since sizes are not known.
+BATCH_BYTES = 16 * 1024 * 1024
+
+
+class Transactions(Iterator["NEOTransaction"]):
+    """What iterator() returns: transactions from ``start`` to ``stop``, both included."""
+
+    def __init__(self, session: Session, start: bytes | None, stop: bytes | None) -> None:
+        # What is committed from now on is not part of it.
+        last_tid = session.invalidations.last_tid
+        stop = last_tid if stop is None else min(stop, last_tid)
+        self._reader = Reader(session)
+        self._transactions = self._read(session, start or ZERO_TID, stop)
+
+    def __next__(self) -> NEOTransaction:
+        return next(self._transactions)
+
+    def close(self) -> None:
+        self._transactions = iter(())
+
+    def _read(self, session: Session, start: bytes, stop: bytes) -> Iterator[NEOTransaction]:
+        for tids in batches(tids_ascending(session, start, stop), BATCH):
+            found = [t for t in transaction_information(session, tids) if t is not None]
+            while found:
+                # As many transactions as have a reasonable number of objects together.
+                count, objects = 0, 0
+                room = self._reader.room()
+                while count < len(found) and (not count or objects <= room):
+                    objects += len(found[count].oid_list)
+                    count += 1
+                yield from self._reader.transactions(found[:count], objects <= room)
+                del found[:count]
+
+
+class Reader:
+    """Reads records in batches whose size follows what was read before."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._largest = 1
+
+    def room(self) -> int:
+        """How many objects may be read at once."""
+        return max(1, min(WINDOW, BATCH_BYTES // self._largest))
+
+    def transactions(
+        self, found: Sequence[AnswerTransactionInformation], together: bool
+    ) -> Iterator[NEOTransaction]:
+        if not together:
+            for information in found:
+                yield NEOTransaction(self, information, None)
+            return
+        wanted = [(oid, t.tid) for t in found for oid in t.oid_list]
+        answers = iter(self.read(wanted))
+        for t in found:
+            yield NEOTransaction(self, t, [next(answers) for _ in t.oid_list])
+
+    def read(self, wanted: Sequence[tuple[bytes, bytes]]) -> list[AnswerObject | None]:
+        """Revisions (oid, tid); None for those that were packed or only checked."""
+        view = self._session.view()
+        answers = self._session.read_many(
+            [(view.partition(oid), AskObject(oid, tid, None)) for oid, tid in wanted]
+        )
+        return [self.known(answer) for answer in answers]
+
+    def known(self, answer: Any) -> AnswerObject | None:
+        if isinstance(answer, ErrorAnswer):
+            if answer.code in (ErrorCode.OID_NOT_FOUND, ErrorCode.OID_DOES_NOT_EXIST):
+                return None
+            raise answer
+        assert isinstance(answer, AnswerObject)
+        self._largest = max(len(answer.data), self._largest * 99 // 100, 1)
+        return answer
+
+
+class NEOTransaction(TransactionRecord):
+    """Iterate over it to get its records, as often as wanted."""
+
+    def __init__(
+        self,
+        reader: Reader,
+        information: AnswerTransactionInformation,
+        answers: list[AnswerObject | None] | None,
+    ) -> None:
+        t = information
+        super().__init__(t.tid, "p" if t.packed else " ", t.user, t.description, t.extension)
+        self._reader = reader
+        self._oids = t.oid_list
+        self._answers = answers
+
+    def __iter__(self) -> Iterator[Any]:
+        if self._answers is not None:
+            yield from self._records(self._answers)
+            return
+        start = 0
+        while start < len(self._oids):
+            oids = self._oids[start : start + self._reader.room()]
+            yield from self._records(self._reader.read([(oid, self.tid) for oid in oids]))
+            start += len(oids)
+
+    def _records(self, answers: Sequence[AnswerObject | None]) -> Iterator[Any]:
+        for answer in answers:
+            if answer is not None:
+                yield DataRecord(answer.oid, self.tid, data_of(answer), answer.data_serial)
+
+
+class Objects:
+    """All oids with a current revision, by partition, in order.
+
+    Nodes that do not know AskOIDs are walked through their transactions, which needs memory for
+    the oids of one partition.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._walked: tuple[int, list[bytes]] | None = None
+        self._features: dict[int, frozenset[str]] = {}
+
+    def page(self, partition: int, min_oid: bytes, length: int) -> list[bytes]:
+        """At most ``length`` oids of the partition from ``min_oid``."""
+        nids = self._session.view().readable[partition]
+        if nids and all(FEATURE_OIDS in self._features_of(nid) for nid in nids):
+            answer = self._session.read(partition, AskOIDs(partition, min_oid, length))
+            assert isinstance(answer, AnswerOIDs)
+            return answer.oid_list
+        if self._walked is None or self._walked[0] != partition:
+            self._walked = partition, self._walk(partition)
+        oids = self._walked[1]
+        return [oid for oid in oids if oid >= min_oid][:length]
+
+    def _features_of(self, nid: int) -> frozenset[str]:
+        if nid not in self._features:
+            try:
+                self._features[nid] = self._session.features(nid)
+            except (ConnectionLost, HandshakeError, OSError, ErrorAnswer):
+                return frozenset()
+        return self._features[nid]
+
+    def _walk(self, partition: int) -> list[bytes]:
+        view = self._session.view()
+        oids: set[bytes] = set()
+        for tids in batches(tids_ascending(self._session, ZERO_TID, MAX_TID), BATCH):
+            for t in transaction_information(self._session, tids):
+                if t is not None:
+                    oids.update(oid for oid in t.oid_list if view.partition(oid) == partition)
+        return sorted(oids)
+
+    def after(self, oid: bytes | None) -> Iterator[bytes]:
+        """Oids from ``oid`` (None: all) in the order of (partition, oid)."""
+        view = self._session.view()
+        first = 0 if oid is None else view.partition(oid)
+        for partition in range(first, len(view.readable)):
+            start = ZERO_OID if oid is None or partition > first else oid
+            while page := self.page(partition, start, WINDOW):
+                yield from page
+                start = add64(page[-1], 1)

@@ -1,0 +1,128 @@
+"""One connection to the primary master: what it tells, and where objects are according to it."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, NamedTuple
+
+from neo.net.channel import Channel
+from neo.protocol.enums import NodeState, NodeType
+from neo.protocol.errors import PeerError
+from neo.protocol.ids import partition_of
+from neo.protocol.packets import (
+    Address,
+    FlushLog,
+    InvalidateObjects,
+    Message,
+    NotifyClusterInformation,
+    NotifyDeadlock,
+    NotifyFeatures,
+    NotifyNodeInformation,
+    NotifyPartitionChanges,
+    NotPrimaryMaster,
+    SendPartitionTable,
+    StopOperation,
+)
+from neo.topology.nodes import NodeTable
+from neo.topology.partitions import PartitionTable
+
+if TYPE_CHECKING:
+    from neo.client.session import Session
+
+logger = logging.getLogger("neo.client")
+
+
+class View(NamedTuple):
+    """Where objects are: by partition, ids of the running nodes with a cell in such a state.
+
+    Never changed, only replaced, so that any thread may read it.
+    """
+
+    readable: tuple[tuple[int, ...], ...]
+    writable: tuple[tuple[int, ...], ...]
+    addresses: dict[int, Address]
+
+    def partition(self, id_: bytes) -> int:
+        return partition_of(id_, len(self.readable))
+
+
+class MasterLink:
+    """The handler of the channel to a master. All methods but :attr:`view`: its leading thread."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._nodes = NodeTable()
+        self._partitions = PartitionTable()
+        self.view = View((), (), {})
+        #: Set by a master that is not the primary.
+        self.redirected: NotPrimaryMaster | None = None
+        #: From the answer to AskLastTransaction on; invalidations before it are ignored.
+        self.joined = False
+
+    def id_timestamp(self, nid: int) -> float | None:
+        """When the master identified us; storage nodes compare it."""
+        node = self._nodes.get(nid)
+        return None if node is None else node.id_timestamp
+
+    def lost(self, channel: Channel, reason: str) -> None:
+        if self.joined and not self._session.closed:
+            logger.warning("connection to primary master %s lost: %s", channel.name, reason)
+
+    def notified(self, channel: Channel, message: Message) -> None:
+        if isinstance(message, InvalidateObjects):
+            if self.joined:
+                self._session.invalidations.invalidate(message.tid, message.oid_list)
+        elif isinstance(message, NotifyNodeInformation):
+            self._nodes.update(message.timestamp, message.node_list)
+            self._session.masters_known(
+                node.address
+                for node in self._nodes.of_type(NodeType.MASTER)
+                if node.address is not None
+            )
+            self._look()
+        elif isinstance(message, SendPartitionTable):
+            self._partitions.load(message.ptid, message.num_replicas, message.row_list)
+            self._look()
+        elif isinstance(message, NotifyPartitionChanges):
+            if any(partition >= len(self._partitions) for partition, _, _ in message.cell_list):
+                raise PeerError("NotifyPartitionChanges: no such partition")
+            self._partitions.change(message.ptid, message.num_replicas, message.cell_list)
+            self._look()
+        elif isinstance(message, NotifyDeadlock):
+            self._session.deadlock(message.ttid, message.locking_tid)
+        elif isinstance(message, NotPrimaryMaster):
+            self.redirected = message
+            channel.close("it is not the primary master")
+        elif not isinstance(
+            message, (NotifyClusterInformation, StopOperation, NotifyFeatures, FlushLog)
+        ):
+            raise PeerError(f"unexpected {type(message).__name__}")
+
+    def _look(self) -> None:
+        addresses = {
+            node.nid: node.address
+            for node in self._nodes.of_type(NodeType.STORAGE)
+            if node.nid is not None and node.address is not None and node.state is NodeState.RUNNING
+        }
+        count = range(len(self._partitions))
+        self.view = View(
+            tuple(tuple(n for n in self._partitions.readable(p) if n in addresses) for p in count),
+            tuple(tuple(n for n in self._partitions.writable(p) if n in addresses) for p in count),
+            addresses,
+        )
+
+
+class StorageLink:
+    """The handler of the channel to a storage node."""
+
+    def __init__(self) -> None:
+        self.features: frozenset[str] = frozenset()
+
+    def lost(self, channel: Channel, reason: str) -> None:
+        logger.info("connection to storage node %s lost: %s", channel.name, reason)
+
+    def notified(self, channel: Channel, message: Message) -> None:
+        if isinstance(message, NotifyFeatures):
+            self.features = frozenset(message.features)
+        elif not isinstance(message, FlushLog):
+            raise PeerError(f"unexpected {type(message).__name__}")

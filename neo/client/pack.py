@@ -1,0 +1,208 @@
+"""pack(), with garbage collection on the side of the client.
+
+Storage nodes forget revisions (AskPack), but cannot read them, so that it is the client that looks
+for objects without references. An object is garbage if
+
+* it cannot be reached from the root, through the revisions that were current at the pack time, and
+* no transaction after the pack time wrote it or a reference to it, also through other such objects.
+
+Garbage is deleted by ordinary transactions, whose base serials make them fail for an object that
+somebody wrote meanwhile. Transactions that are committed while they are prepared are read afterwards:
+one that made a reference to a deleted object has it brought back.
+
+The deletions are later than the pack time, and so is the history of a busy database. If nothing else
+was committed between the two, the pack goes up to the deletions and garbage is gone at once.
+Otherwise it goes with the next pack whose time is later than them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import Any, Protocol
+
+from BTrees.QQBTree import QQTreeSet
+from ZODB.Connection import TransactionMetaData
+from ZODB.POSException import ConflictError
+
+from neo.client.errors import NEOStorageError
+from neo.client.history import batches, tids_ascending, transaction_information
+from neo.client.iterator import Objects, Reader
+from neo.client.records import data_of
+from neo.client.session import Session
+from neo.protocol.errors import ConnectionLost, ErrorAnswer
+from neo.protocol.ids import ZERO_OID, ZERO_TID, add64, u64
+from neo.protocol.packets import AnswerObject, AnswerPack, AskObject, AskPack
+
+logger = logging.getLogger("neo.client")
+
+References = Callable[[bytes], Iterable[bytes]]
+"""ZODB.serialize.referencesf: oids that a record refers to."""
+
+#: Objects deleted by one transaction: its locks are held for a short time only.
+DELETED_TOGETHER = 1000
+
+
+class _Storage(Protocol):
+    def tpc_begin(self, transaction: Any) -> None: ...
+
+    def deleteObject(self, oid: bytes, serial: bytes, transaction: Any) -> None: ...
+
+    def tpc_vote(self, transaction: Any) -> object: ...
+
+    def tpc_finish(self, transaction: Any) -> bytes: ...
+
+    def tpc_abort(self, transaction: Any) -> None: ...
+
+    def undo(self, transaction_id: bytes, transaction: Any) -> object: ...
+
+
+def pack(session: Session, storage: _Storage, tid: bytes, references: References | None) -> None:
+    """Forget what was not current at ``tid``. ``references``: also collect garbage."""
+    session.barrier()
+    tid = min(tid, session.invalidations.last_tid)
+    if tid == ZERO_TID:
+        return
+    if references is not None:
+        deletions = _Collection(session, storage, tid, references).collect()
+        if deletions and list(tids_ascending(session, add64(tid, 1), deletions[-1])) == deletions:
+            tid = deletions[-1]
+    try:
+        answer = session.master().call(AskPack(tid))
+    except ErrorAnswer as e:
+        raise NEOStorageError(f"pack: {e}") from None
+    except ConnectionLost as e:
+        raise NEOStorageError(
+            f"the master was lost during the pack, which may go on: {e}"
+        ) from None
+    assert isinstance(answer, AnswerPack)
+    # Revisions in the cache may not exist any more.
+    session.invalidations.cache.clear()
+    if not answer.status:
+        raise NEOStorageError("the pack was not done on all storage nodes: one is already running")
+
+
+class _Collection:
+    """One run of the garbage collection. ``_kept`` has the oids, as integers, that are no garbage."""
+
+    def __init__(
+        self, session: Session, storage: _Storage, tid: bytes, references: References
+    ) -> None:
+        self._session = session
+        self._storage = storage
+        self._tid = tid
+        self._references = references
+        self._reader = Reader(session)
+        self._kept = QQTreeSet()
+        self._seen_tid = tid
+
+    def collect(self) -> list[bytes]:
+        """Delete garbage. Returns the tids of the transactions that did it."""
+        roots = self._as_of_pack([ZERO_OID])
+        if roots[0] is None or roots[0].compression is None:
+            return []  # without a root, nothing says what is in use
+        self._mark([ZERO_OID])
+        self._mark_later(self._session.invalidations.last_tid)
+        deletions = []
+        garbage = self._garbage()
+        while some := list(islice(garbage, DELETED_TOGETHER)):
+            tid = self._delete(some)
+            if tid is not None and not self._regret(tid, some):
+                deletions.append(tid)
+        logger.info("garbage collection: %d transactions deleted objects", len(deletions))
+        return deletions
+
+    # -- what is in use --------------------------------------------------------------------------
+
+    def _as_of_pack(self, oids: list[bytes]) -> list[AnswerObject | None]:
+        before = add64(self._tid, 1)
+        view = self._session.view()
+        answers = self._session.read_many(
+            [(view.partition(oid), AskObject(oid, None, before)) for oid in oids]
+        )
+        return [self._reader.known(answer) for answer in answers]
+
+    def _mark(self, oids: Iterable[bytes]) -> None:
+        """Keep these objects and all that they refer to, as of the pack time."""
+        waiting = [oid for oid in oids if self._kept.insert(u64(oid))]
+        while waiting:
+            count = self._reader.room()
+            batch = waiting[-count:]
+            del waiting[-count:]
+            for answer in self._as_of_pack(batch):
+                data = None if answer is None else data_of(answer)
+                if data:
+                    waiting += (r for r in self._references(data) if self._kept.insert(u64(r)))
+
+    def _mark_later(self, last_tid: bytes) -> set[bytes]:
+        """Keep what transactions up to ``last_tid`` wrote or refer to. Returns these oids."""
+        mentioned: set[bytes] = set()
+        found = tids_ascending(self._session, add64(self._seen_tid, 1), last_tid)
+        for tids in batches(found, 50):
+            for information in transaction_information(self._session, tids):
+                if information is None:
+                    continue
+                mentioned.update(information.oid_list)
+                written = [(oid, information.tid) for oid in information.oid_list]
+                for start in range(0, len(written), 100):
+                    for answer in self._reader.read(written[start : start + 100]):
+                        data = None if answer is None else data_of(answer)
+                        if data:
+                            mentioned.update(self._references(data))
+        self._seen_tid = max(self._seen_tid, last_tid)
+        self._mark(mentioned)
+        return mentioned
+
+    # -- what is not -----------------------------------------------------------------------------
+
+    def _garbage(self) -> Iterator[tuple[bytes, bytes]]:
+        """(oid, serial) of current objects that are not in use."""
+        view = self._session.view()
+        for oids in batches(Objects(self._session).after(None), 100):
+            oids = [oid for oid in oids if u64(oid) not in self._kept]
+            before = add64(self._session.invalidations.last_tid, 1)
+            answers = self._session.read_many(
+                [(view.partition(oid), AskObject(oid, None, before)) for oid in oids]
+            )
+            for oid, answer in zip(oids, map(self._reader.known, answers), strict=True):
+                if (
+                    answer is not None
+                    and answer.compression is not None
+                    and answer.serial <= self._tid
+                    and u64(oid) not in self._kept
+                ):
+                    yield oid, answer.serial
+
+    def _delete(self, garbage: list[tuple[bytes, bytes]]) -> bytes | None:
+        """One transaction. None: somebody wrote one of the objects, they wait for the next pack."""
+        transaction = TransactionMetaData(description="garbage collection")
+        self._storage.tpc_begin(transaction)
+        try:
+            for oid, serial in garbage:
+                self._storage.deleteObject(oid, serial, transaction)
+            self._storage.tpc_vote(transaction)
+            return self._storage.tpc_finish(transaction)
+        except ConflictError:
+            self._storage.tpc_abort(transaction)
+            return None
+        except BaseException:
+            self._storage.tpc_abort(transaction)
+            raise
+
+    def _regret(self, tid: bytes, garbage: list[tuple[bytes, bytes]]) -> bool:
+        """Undo a deletion if a transaction before it, not known yet, refers to one of the objects."""
+        mentioned = self._mark_later(add64(tid, -1))
+        self._seen_tid = tid
+        if mentioned.isdisjoint(oid for oid, _ in garbage):
+            return False
+        transaction = TransactionMetaData(description="garbage collection: back in use")
+        self._storage.tpc_begin(transaction)
+        try:
+            self._storage.undo(tid, transaction)
+            self._storage.tpc_vote(transaction)
+            self._seen_tid = self._storage.tpc_finish(transaction)
+        except BaseException:
+            self._storage.tpc_abort(transaction)
+            raise
+        return True

@@ -1,0 +1,37 @@
+"""How long to wait for a cluster that is away."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from neo.client.errors import ClosedError, UnavailableError
+
+if TYPE_CHECKING:
+    from neo.client.session import Session
+
+#: Pauses between two rounds over masters or replicas grow from the first to the last.
+PAUSE_SECONDS = (0.05, 1.0)
+
+
+class Pause:
+    """Growing pauses until ``wait_timeout`` is over."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._deadline = session.host.now() + session.settings.wait_timeout
+        self._seconds = PAUSE_SECONDS[0]
+
+    def check(self, reason: str) -> None:
+        """Raises UnavailableError when it is over, ClosedError when nobody wants it any more."""
+        if self._session.closed:
+            raise ClosedError("the storage is closed")
+        if self._session.host.now() >= self._deadline:
+            raise UnavailableError(
+                f"cluster {self._session.settings.cluster!r} did not answer for "
+                f"{self._session.settings.wait_timeout:g} s; last reason: {reason}"
+            )
+
+    def take(self, reason: str) -> None:
+        self.check(reason)
+        self._session.host.sleep(self._seconds)
+        self._seconds = min(2 * self._seconds, PAUSE_SECONDS[1])

@@ -1,0 +1,158 @@
+"""The part of the storage class that reads: loads, history, iteration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from ZODB.ConflictResolution import ConflictResolvingStorage
+from ZODB.POSException import POSKeyError
+from ZODB.utils import maxtid
+
+from neo.client import history
+from neo.client.cache import Loaded
+from neo.client.errors import RefusedError
+from neo.client.iterator import Objects, Transactions
+from neo.client.records import data_of
+from neo.client.session import Session
+from neo.net.fault_sites import FaultSite
+from neo.protocol.enums import ErrorCode
+from neo.protocol.errors import ErrorAnswer
+from neo.protocol.ids import ZERO_OID
+from neo.protocol.packets import AnswerObject, AskObject
+
+
+class Reading(ConflictResolvingStorage):
+    """Any thread may call any method."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._invalidations = session.invalidations
+        self._walk: tuple[bytes | None, Iterator[bytes]] = None, iter(())
+
+    def registerDB(self, wrapper: Any) -> None:
+        super().registerDB(wrapper)
+        self._invalidations.db = wrapper
+
+    def sync(self, force: bool = True) -> None:
+        """What other clients had committed before this call is visible when it returns."""
+        if force:
+            self._session.barrier()
+
+    def lastTransaction(self) -> bytes:
+        """The last transaction whose invalidations are complete, without asking anybody."""
+        return self._invalidations.last_transaction()
+
+    # -- loading ---------------------------------------------------------------------------------
+
+    def loadBefore(self, oid: bytes, tid: bytes) -> tuple[bytes, bytes, bytes | None] | None:
+        cache = self._invalidations.cache
+        before = self._invalidations.view(tid)
+        found = cache.load_before(oid, before)
+        if found is not None:
+            return found
+        load = cache.load_begins(oid)
+        loaded = None
+        try:
+            if self._session.host.fault(FaultSite.CACHE_EMPTIED):
+                cache.clear()
+            answer = self._load(oid, None, before)
+            if answer is None:
+                return None
+            data = data_of(answer)
+            if data is None:
+                raise POSKeyError(oid)
+            loaded = Loaded(data, answer.serial, answer.next_serial)
+        finally:
+            kept = cache.load_ends(oid, load, loaded)
+        return kept
+
+    def loadSerial(self, oid: bytes, serial: bytes) -> bytes:
+        found = self._invalidations.cache.load_at(oid, serial)
+        if found is not None:
+            return found
+        answer = self._load(oid, serial, None)
+        data = None if answer is None else data_of(answer)
+        if data is None:
+            raise POSKeyError(oid)
+        return data
+
+    def load(self, oid: bytes, version: str = "") -> tuple[bytes, bytes]:
+        """The current revision: (data, serial)."""
+        found = self.loadBefore(oid, maxtid)
+        if found is None:
+            raise POSKeyError(oid)
+        return found[:2]
+
+    def getTid(self, oid: bytes) -> bytes:
+        return self.load(oid)[1]
+
+    def _load(self, oid: bytes, at: bytes | None, before: bytes | None) -> AnswerObject | None:
+        """None: no such revision. Raises POSKeyError: no such object, CorruptedError."""
+        session = self._session
+        try:
+            answer = session.read(session.view().partition(oid), AskObject(oid, at, before))
+        except ErrorAnswer as e:
+            if e.code is ErrorCode.OID_DOES_NOT_EXIST:
+                raise POSKeyError(oid) from None
+            if e.code is ErrorCode.OID_NOT_FOUND:
+                return None
+            raise RefusedError(f"loading object {oid.hex()}: {e}") from None
+        assert isinstance(answer, AnswerObject)
+        return answer
+
+    # -- IPrefetchStorage --------------------------------------------------------------------------
+
+    def prefetch(self, oids: Iterable[bytes], tid: bytes) -> None:
+        """Put objects into the cache, asking for all of them at once."""
+        cache = self._invalidations.cache
+        before = self._invalidations.view(tid)
+        missing = list(dict.fromkeys(o for o in oids if cache.load_before(o, before) is None))
+        view = self._session.view()
+        loads = [(oid, cache.load_begins(oid)) for oid in missing]
+        answers: Sequence[object] = ()
+        try:
+            answers = self._session.read_many(
+                [(view.partition(oid), AskObject(oid, None, before)) for oid in missing]
+            )
+        finally:
+            for i, (oid, load) in enumerate(loads):
+                answer = answers[i] if i < len(answers) else None
+                loaded = None
+                if isinstance(answer, AnswerObject):
+                    data = data_of(answer)
+                    if data is not None:
+                        loaded = Loaded(data, answer.serial, answer.next_serial)
+                cache.load_ends(oid, load, loaded)
+
+    # -- history ---------------------------------------------------------------------------------
+
+    def history(self, oid: bytes, size: int = 1) -> list[history.Description]:
+        """``size`` of an item is that of the data as stored, maybe compressed."""
+        return history.object_history(self._session, oid, size)
+
+    def iterator(self, start: bytes | None = None, stop: bytes | None = None) -> Transactions:
+        return Transactions(self._session, start, stop)
+
+    def record_iternext(
+        self, next: bytes | None = None
+    ) -> tuple[bytes, bytes, bytes, bytes | None]:
+        """Current records in the order of (partition, oid)."""
+        expected, oids = self._walk
+        if next is None or next != expected:
+            oids = Objects(self._session).after(next)
+            next = _next(oids)
+        while next is not None:
+            oid, next = next, _next(oids)
+            try:
+                found = self.loadBefore(oid, maxtid)
+            except POSKeyError:
+                continue  # deleted meanwhile
+            if found is not None:
+                self._walk = next, oids
+                return oid, found[1], found[0], next
+        raise POSKeyError(ZERO_OID)
+
+
+def _next(oids: Iterator[bytes]) -> bytes | None:
+    return next(oids, None)

@@ -1,0 +1,52 @@
+"""Data of objects as it travels: compressed or not, with its SHA-1."""
+
+from __future__ import annotations
+
+import zlib
+from hashlib import sha1
+
+from neo.client.errors import CorruptedError, NEOStorageError
+from neo.protocol.codec import LIMIT_PEER
+from neo.protocol.packets import AnswerObject
+
+#: zlib cannot gain on less.
+SMALLEST_COMPRESSED_BYTES = 40
+#: An object must fit in one message, with room for the rest of the message.
+LARGEST_BYTES = LIMIT_PEER - 4096
+
+
+def pack_data(data: bytes, level: int) -> tuple[int, bytes, bytes]:
+    """(compression, checksum, data) as AskStoreObject wants it. ``level``: of zlib, 0 for none."""
+    compression = 0
+    if level and len(data) >= SMALLEST_COMPRESSED_BYTES:
+        smaller = zlib.compress(data, level)
+        if len(smaller) < len(data):
+            compression, data = 1, smaller
+    if len(data) > LARGEST_BYTES:
+        raise NEOStorageError(
+            f"an object of {len(data)} bytes is larger than {LARGEST_BYTES}, the most that travels "
+            "between two nodes: divide it"
+        )
+    return compression, sha1(data).digest(), data
+
+
+def unpack_data(compression: int, data: bytes) -> bytes:
+    """Raises CorruptedError."""
+    if not compression:
+        return data
+    try:
+        return zlib.decompress(data)
+    except zlib.error as e:
+        raise CorruptedError(f"compressed data cannot be read: {e}") from None
+
+
+def sound(answer: AnswerObject) -> bool:
+    """Whether the data matches its checksum. The undo of a creation has none."""
+    return answer.compression is None or sha1(answer.data).digest() == answer.checksum
+
+
+def data_of(answer: AnswerObject) -> bytes | None:
+    """None if the creation of the object was undone. Raises CorruptedError."""
+    if answer.compression is None:
+        return None
+    return unpack_data(answer.compression, answer.data)

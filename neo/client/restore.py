@@ -1,0 +1,60 @@
+"""IStorageRestoreable: writing what was committed elsewhere, without looking for conflicts."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from neo.client.changes import Kind
+from neo.client.commit import Commit
+from neo.client.errors import RefusedError
+from neo.client.records import data_of
+from neo.client.session import Session
+from neo.protocol.enums import ErrorCode
+from neo.protocol.errors import ErrorAnswer
+from neo.protocol.ids import ZERO_TID
+from neo.protocol.packets import AnswerObject, AskObject
+
+#: Serials remembered to guess the base serial of the next revision: 30 MB. A wrong guess only
+#: costs that the object is sent again, with the serial from the answer.
+REMEMBERED = 100_000
+
+
+class Restorer:
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._serials: OrderedDict[bytes, bytes] = OrderedDict()
+
+    def restore(
+        self, commit: Commit, oid: bytes, data: bytes | None, prev_txn: bytes | None
+    ) -> None:
+        base = self._serials.get(oid, ZERO_TID)
+        if data is None:
+            commit.delete(oid, base, Kind.RESTORE)
+            return
+        original = None if prev_txn is None else self._same(oid, prev_txn, data)
+        if original is not None:
+            commit.copy(oid, base, original, Kind.RESTORE)
+        else:
+            commit.store(oid, base, data, Kind.RESTORE)
+
+    def _same(self, oid: bytes, serial: bytes, data: bytes) -> bytes | None:
+        """The revision that holds this data, if the one at ``serial`` is here and has the same."""
+        view = self._session.view()
+        try:
+            answer = self._session.read(view.partition(oid), AskObject(oid, serial, None))
+        except ErrorAnswer as e:
+            if e.code in (ErrorCode.OID_NOT_FOUND, ErrorCode.OID_DOES_NOT_EXIST):
+                return None
+            raise RefusedError(f"loading object {oid.hex()}: {e}") from None
+        assert isinstance(answer, AnswerObject)
+        if data_of(answer) != data:
+            return None
+        return answer.data_serial or answer.serial
+
+    def finished(self, commit: Commit, tid: bytes) -> None:
+        for oid, change in commit.changes.items():
+            if change.kind is Kind.RESTORE:
+                self._serials[oid] = tid
+                self._serials.move_to_end(oid)
+        while len(self._serials) > REMEMBERED:
+            self._serials.popitem(last=False)

@@ -1,0 +1,393 @@
+"""A client's place in a cluster: the primary master, storage nodes on demand, reads from replicas.
+
+Everything here may be called by any thread. Nothing waits for ever: a cluster, a partition or a
+node that is away is tried again for ``wait_timeout`` seconds, then UnavailableError is raised.
+"""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+from neo.client.errors import ClosedError, CorruptedError, RefusedError
+from neo.client.invalidations import Invalidations
+from neo.client.master import MasterLink, StorageLink, View
+from neo.client.pause import Pause
+from neo.client.records import sound
+from neo.net.channel import Channel, Ticket
+from neo.net.host import Host
+from neo.net.sockets import format_address
+from neo.net.tls import TlsLink
+from neo.protocol.enums import ErrorCode, NodeType
+from neo.protocol.errors import ConnectionLost, ErrorAnswer, HandshakeError
+from neo.protocol.ids import format_nid
+from neo.protocol.packets import (
+    FEATURE_OIDS,
+    FEATURES,
+    AcceptIdentification,
+    Address,
+    AnswerLastTransaction,
+    AnswerObject,
+    AskLastTransaction,
+    Message,
+    Ping,
+    RequestIdentification,
+)
+from neo.topology.masters import MasterCandidates, MasterListFile
+
+logger = logging.getLogger("neo.client")
+
+#: A peer that says nothing for so long is asked whether it lives; see neo.net.channel.
+PATIENCE_SECONDS = 20.0
+#: The answer to RequestIdentification: a storage node may wait for the master to announce us.
+IDENTIFY_SECONDS = 10.0
+#: Requests that read_many() lets one node have at once: its answers must fit in its buffers.
+WINDOW = 100
+
+#: Errors of a storage node that another one, or the same one later, may not give.
+_NOT_HERE = (ErrorCode.NON_READABLE_CELL, ErrorCode.NOT_READY, ErrorCode.CHECKING_ERROR)
+_LOST = (ConnectionLost, HandshakeError, OSError)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """``tls``: None for plain text. ``wait_timeout``: seconds."""
+
+    cluster: str
+    masters: Sequence[Address]
+    tls: ssl.SSLContext | None = None
+    wait_timeout: float = 30.0
+    master_list: str | None = None
+
+
+class Rebasable(Protocol):
+    """A transaction that is being committed."""
+
+    def rebase(self, locking_tid: bytes) -> None: ...
+
+
+class Session:
+    def __init__(self, host: Host, settings: Settings, invalidations: Invalidations) -> None:
+        self.invalidations = invalidations
+        self.settings = settings
+        self.host = host
+        #: Transactions that are being committed, by ttid.
+        self.commits: dict[bytes, Rebasable] = {}
+        self._master_list = MasterListFile(settings.master_list) if settings.master_list else None
+        known = self._master_list.load() if self._master_list else []
+        self._candidates = MasterCandidates([*settings.masters, *known])
+        self._nid: int | None = None
+        self._closed = False
+        self._reset()
+
+    def _reset(self) -> None:
+        self._joining = self.host.lock()
+        self._dialing: dict[int, AbstractContextManager[object]] = {}
+        self._master: Channel | None = None
+        self._link: MasterLink | None = None
+        self._storages: dict[int, Channel] = {}
+        self._storage_links: dict[int, StorageLink] = {}
+
+    # -- the master ------------------------------------------------------------------------------
+
+    def master(self) -> Channel:
+        """The channel to the primary master. Raises UnavailableError, RefusedError, ClosedError."""
+        channel = self._master
+        if channel is not None and channel.lost is None:
+            return channel
+        # The time spent behind another thread that tries counts.
+        pause = Pause(self)
+        with self._joining:
+            if self._master is None or self._master.lost is not None:
+                self._join(pause)
+            assert self._master is not None
+            return self._master
+
+    def ask_master(self, message: Message) -> Message:
+        """Ask the primary, again after a loss: only for what may be asked twice. Raises ErrorAnswer
+        and what master() raises."""
+        pause = Pause(self)
+        while True:
+            try:
+                return self.master().call(message)
+            except ConnectionLost as e:
+                pause.take(f"master: {e}")
+
+    def barrier(self) -> None:
+        """What the master sent before this call took effect when it returns."""
+        self.ask_master(Ping())
+
+    def view(self) -> View:
+        """Where objects are, as far as we know. Joins the cluster first if that was never done."""
+        if self._link is None:
+            self.master()
+        assert self._link is not None
+        return self._link.view
+
+    def _join(self, pause: Pause) -> None:
+        """With the lock: find the primary master and identify."""
+        reported: set[str] = set()
+        while True:
+            if self._closed:
+                raise ClosedError("the storage is closed")
+            address = self._candidates.take()
+            link = MasterLink(self)
+            try:
+                self._join_at(address, link)
+                return
+            except ErrorAnswer as e:
+                reason = f"it refused: {e}"
+                if e.code is not ErrorCode.NOT_READY:
+                    if self._nid is None:
+                        raise RefusedError(
+                            f"master {format_address(address)} of cluster "
+                            f"{self.settings.cluster!r}: {e}"
+                        ) from None
+                    # It may not have noticed yet that we left; come as a new client.
+                    self._nid = None
+                    continue
+            except _LOST as e:
+                reason = (e.strerror if isinstance(e, OSError) else None) or str(e)
+                reason = reason.removeprefix(f"{format_address(address)}: ")
+                if link.redirected is not None and self._candidates.learn(link.redirected):
+                    continue
+            if reason not in reported:
+                reported.add(reason)
+                logger.warning("master %s: %s", format_address(address), reason)
+            pause.take(f"master {format_address(address)}: {reason}")
+
+    def _join_at(self, address: Address, link: MasterLink) -> None:
+        channel = self._open(address, link, format_address(address))
+        try:
+            request = RequestIdentification(
+                NodeType.CLIENT, self._nid, None, self.settings.cluster, None,
+                {FEATURES: [FEATURE_OIDS]},
+            )  # fmt: skip
+            accepted = self._identify(channel, request, NodeType.MASTER)
+            self._nid = accepted.your_nid
+            with channel.hold(channel.ask(AskLastTransaction(), exclusive=True)) as answer:
+                assert isinstance(answer, AnswerLastTransaction)
+                if not link.view.readable:
+                    raise ConnectionLost("it has no partition table yet")
+                # Storage nodes know us under the identity that ended.
+                for storage in list(self._storages.values()):
+                    storage.close("the client joined the cluster again")
+                self.invalidations.joined(answer.tid)
+                link.joined = True
+                self._link, self._master = link, channel
+        except BaseException:
+            channel.close("identification failed")
+            raise
+
+    def _open(self, address: Address, link: MasterLink | StorageLink, name: str) -> Channel:
+        tls = None if self.settings.tls is None else TlsLink(self.settings.tls, server=False)
+        wire = self.host.connect(address, tls)
+        return Channel(self.host, wire, link, name, PATIENCE_SECONDS)
+
+    def _identify(
+        self, channel: Channel, request: RequestIdentification, node_type: NodeType
+    ) -> AcceptIdentification:
+        accepted = channel.wait(channel.ask(request), self.host.now() + IDENTIFY_SECONDS)
+        assert isinstance(accepted, AcceptIdentification)
+        if accepted.node_type is not node_type:
+            raise ConnectionLost(f"{channel.name} is not a {node_type.name.lower()}")
+        return accepted
+
+    def masters_known(self, addresses: Iterable[Address]) -> None:
+        """Called by the thread that leads on the master's channel."""
+        if self._candidates.add(addresses) and self._master_list is not None:
+            self._master_list.save(self._candidates.addresses)
+
+    def deadlock(self, ttid: bytes, locking_tid: bytes) -> None:
+        commit = self.commits.get(ttid)
+        if commit is not None:
+            commit.rebase(locking_tid)
+
+    # -- storage nodes ---------------------------------------------------------------------------
+
+    def storage(self, nid: int) -> Channel:
+        """A channel to a storage node. Raises ConnectionLost, HandshakeError, OSError, ErrorAnswer."""
+        channel = self._storages.get(nid)
+        if channel is not None and channel.lost is None:
+            return channel
+        master = self.master()
+        with self._dialing.setdefault(nid, self.host.lock()):
+            channel = self._storages.get(nid)
+            if channel is None or channel.lost is not None:
+                channel = self._dial(nid, master)
+            return channel
+
+    def _dial(self, nid: int, master: Channel) -> Channel:
+        if self._closed:
+            raise ClosedError("the storage is closed")
+        assert self._link is not None and self._nid is not None
+        address = self._link.view.addresses.get(nid)
+        if address is None:
+            raise ConnectionLost(f"{format_nid(nid)} is not running")
+        link = StorageLink()
+        channel = self._open(address, link, f"{format_nid(nid)} {format_address(address)}")
+        try:
+            timestamp = self._link.id_timestamp(self._nid)
+            request = RequestIdentification(
+                NodeType.CLIENT, self._nid, None, self.settings.cluster, timestamp,
+                {FEATURES: [FEATURE_OIDS]},
+            )  # fmt: skip
+            accepted = self._identify(channel, request, NodeType.STORAGE)
+            if accepted.nid != nid:
+                raise ConnectionLost(f"{channel.name} is {format_nid(accepted.nid)}")
+        except BaseException:
+            channel.close("identification failed")
+            raise
+        self._storage_links[nid] = link
+        self._storages[nid] = channel
+        if self._master is not master or self._closed:
+            channel.close("the client joined the cluster again")
+        return channel
+
+    def features(self, nid: int) -> frozenset[str]:
+        """What a storage node announced. Raises as storage()."""
+        # What follows the acceptance has arrived when an answer to a later question has.
+        self.storage(nid).call(Ping())
+        return self._storage_links[nid].features
+
+    # -- reads -----------------------------------------------------------------------------------
+
+    def read(self, partition: int, message: Message) -> Message:
+        """Ask one of the nodes that can answer for a partition. Raises ErrorAnswer if the answer is
+        that; UnavailableError after ``wait_timeout``; CorruptedError if no node has sound data."""
+        link = self._link
+        if link is not None:
+            cells = link.view.readable[partition]
+            if cells:
+                channel = self._storages.get(
+                    cells[0] if len(cells) == 1 else self.host.choose(cells)
+                )
+                if channel is not None:
+                    try:
+                        answer = channel.call(message)
+                        if type(answer) is not AnswerObject or sound(answer):
+                            return answer
+                    except ConnectionLost:
+                        pass  # tried again below
+                    except ErrorAnswer as e:
+                        if e.code not in _NOT_HERE:
+                            raise
+        return self._read_patiently(partition, message)
+
+    def _read_patiently(self, partition: int, message: Message) -> Message:
+        """At most one failure per node and round; before each new round, the master's news."""
+        pause = Pause(self)
+        failed: set[int] = set()
+        damaged: set[int] = set()
+        reason = "no running node has a readable cell"
+        while True:
+            view = self.view()
+            nids = [nid for nid in view.readable[partition] if nid not in failed | damaged]
+            if nids:
+                nid = self.host.choose(nids)
+                try:
+                    answer = self.storage(nid).call(message)
+                    if type(answer) is not AnswerObject or sound(answer):
+                        return answer
+                    reason = f"the answer of {format_nid(nid)} does not match its checksum"
+                    damaged.add(nid)
+                    continue
+                except _LOST as e:
+                    reason = f"{format_nid(nid)}: {e}"
+                except ErrorAnswer as e:
+                    reason = f"{format_nid(nid)}: {e}"
+                    if e.code is ErrorCode.CHECKING_ERROR:
+                        damaged.add(nid)
+                        continue
+                    if e.code not in _NOT_HERE:
+                        raise
+                failed.add(nid)
+                self.barrier()
+                if self.view() is not view:
+                    # Its answer was right, it is our tables that were late.
+                    failed.discard(nid)
+                    pause.check(f"partition {partition}: {reason}")
+            elif damaged and not failed:
+                raise CorruptedError(
+                    f"{message}: no storage node has sound data of partition {partition}: {reason}"
+                )
+            else:
+                pause.take(f"partition {partition}: {reason}")
+                self.barrier()
+                failed.clear()
+
+    def ask_storage(self, nid: int, message: Message) -> Message:
+        """Ask one node, whatever its cells. Raises ErrorAnswer, UnavailableError."""
+        pause = Pause(self)
+        while True:
+            try:
+                return self.storage(nid).call(message)
+            except _LOST as e:
+                pause.take(f"{format_nid(nid)}: {e}")
+
+    def read_many(self, requests: Sequence[tuple[int, Message]]) -> list[Message | ErrorAnswer]:
+        """As read(), for all of (partition, message) at once; refusals are in the result."""
+        answers: list[Message | ErrorAnswer] = []
+        for start in range(0, len(requests), WINDOW):
+            window = requests[start : start + WINDOW]
+            asked = [self._ask_soon(partition, message) for partition, message in window]
+            for (partition, message), question in zip(window, asked, strict=True):
+                answers.append(self._collect(partition, message, question))
+        return answers
+
+    def _ask_soon(self, partition: int, message: Message) -> tuple[Channel, Ticket] | None:
+        nids = self.view().readable[partition]
+        if not nids:
+            return None
+        try:
+            channel = self.storage(self.host.choose(nids))
+            return channel, channel.ask(message)
+        except (*_LOST, ErrorAnswer):
+            return None  # _collect() tries patiently
+
+    def _collect(
+        self, partition: int, message: Message, question: tuple[Channel, Ticket] | None
+    ) -> Message | ErrorAnswer:
+        try:
+            if question is not None:
+                channel, ticket = question
+                try:
+                    answer = channel.wait(ticket)
+                    if type(answer) is not AnswerObject or sound(answer):
+                        return answer
+                except ConnectionLost:
+                    pass  # tried again below
+                except ErrorAnswer as e:
+                    if e.code not in _NOT_HERE:
+                        raise
+            return self._read_patiently(partition, message)
+        except ErrorAnswer as e:
+            return e
+
+    # -- the end ---------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """End all connections. Threads that wait get an error."""
+        self._closed = True
+        channels = [self._master, *self._storages.values()]
+        for channel in channels:
+            if channel is not None:
+                channel.close("the storage is closed")
+
+    def forked(self) -> None:
+        """In the child of a fork: no connection is ours; new ones are made on demand."""
+        channels = [self._master, *self._storages.values()]
+        for channel in channels:
+            if channel is not None:
+                channel.abandon()
+        self.commits.clear()
+        self._nid = None
+        self._reset()
+
+    @property
+    def closed(self) -> bool:
+        return self._closed

@@ -1,0 +1,321 @@
+"""The storage class of ZODB: life, commits, undo, pack. Reading is in :mod:`neo.client.reading`."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from ZODB import interfaces
+from ZODB.blob import is_blob_record
+from ZODB.POSException import ReadOnlyError, StorageTransactionError
+from zope.interface import alsoProvides, implementer
+
+from neo.client.cache import Cache
+from neo.client.changes import Options
+from neo.client.commit import Commit
+from neo.client.errors import ConfigurationError, NEOStorageError
+from neo.client.history import Description, undo_log
+from neo.client.invalidations import Invalidations
+from neo.client.pack import pack
+from neo.client.reading import Reading
+from neo.client.restore import Restorer
+from neo.client.session import PATIENCE_SECONDS, Session, Settings
+from neo.client.system import System
+from neo.client.undo import undo
+from neo.net.host import Host
+from neo.net.sockets import parse_addresses
+from neo.net.tls import tls_context
+from neo.protocol.ids import ZERO_TID, tid_from_time
+from neo.protocol.packets import AnswerNewOIDs, AskNewOIDs
+
+CACHE_BYTES = 20 * 1024 * 1024
+WAIT_SECONDS = 30.0
+#: zlib's own compromise.
+COMPRESS_LEVEL = 6
+#: How many oids are taken from the master at once.
+OIDS = 100
+#: At least so much data of a transaction may wait for answers, even if there is no cache.
+UNANSWERED_MIN_BYTES = 4 * 1024 * 1024
+
+_WRITING = (
+    interfaces.IMultiCommitStorage,
+    interfaces.IStorageUndoable,
+    interfaces.IStorageRestoreable,
+    interfaces.IExternalGC,
+    interfaces.ReadVerifyingStorage,
+)
+
+
+@implementer(
+    interfaces.IStorage,
+    interfaces.IPrefetchStorage,
+    interfaces.IStorageIteration,
+    interfaces.IStorageCurrentRecordIteration,
+)
+class NEOStorage(Reading):
+    """A NEO cluster as a storage.
+
+    ``master_nodes``: addresses, separated by spaces or commas. ``name``: of the cluster.
+    ``compress``: True, False or a level of zlib. ``cache_size``: bytes. ``wait_timeout``: seconds
+    after which a cluster that does not answer is an UnavailableError, here and in every method.
+    ``ca``, ``cert``, ``key``: files, for TLS. ``dynamic_master_list``: a file in which masters that
+    the cluster announces are remembered. ``host``: the world, for another one than the real one.
+
+    Raises ConfigurationError, UnavailableError, RefusedError.
+    """
+
+    def __init__(
+        self,
+        master_nodes: str | Iterable[str],
+        name: str,
+        *,
+        compress: bool | int = True,
+        read_only: bool = False,
+        cache_size: int = CACHE_BYTES,
+        wait_timeout: float = WAIT_SECONDS,
+        dynamic_master_list: str | None = None,
+        ca: str | None = None,
+        cert: str | None = None,
+        key: str | None = None,
+        host: Host | None = None,
+    ) -> None:
+        if not isinstance(master_nodes, str):
+            master_nodes = " ".join(master_nodes)
+        settings = _settings(master_nodes, name, wait_timeout, dynamic_master_list, (ca, cert, key))
+        self._system: Host = System(PATIENCE_SECONDS) if host is None else host
+        invalidations = Invalidations(Cache(cache_size), self._system)
+        super().__init__(Session(self._system, settings, invalidations))
+        self._name = name
+        self._read_only = read_only
+        self._options = Options(
+            _level(compress), max(cache_size, UNANSWERED_MIN_BYTES), cache_size // 2
+        )
+        self._restorer = Restorer(self._session)
+        self._forget()
+        if not read_only:
+            alsoProvides(self, *_WRITING)
+        _storages.add(self)
+        try:
+            self._session.master()
+        except BaseException:
+            self.close()
+            raise
+
+    def _forget(self) -> None:
+        self._commits: dict[int, Commit] = {}
+        self._oid_lock = self._system.lock()
+        self._oids: list[bytes] = []
+        self._oids_of: object = None
+
+    # -- life ------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """End all connections; threads that wait for the cluster get an error. Several times."""
+        self._session.close()
+        self._invalidations.close()
+        self._system.stop()
+        _storages.discard(self)
+
+    def forked(self) -> None:
+        """In the child of a fork: connections are made anew on demand; transactions are gone."""
+        self._system.forked()
+        self._session.forked()
+        self._invalidations.forked()
+        self._forget()
+
+    # -- about the database ------------------------------------------------------------------------
+
+    def getName(self) -> str:
+        return self._name
+
+    def sortKey(self) -> str:
+        return f"NEO {self._name}"
+
+    def isReadOnly(self) -> bool:
+        return self._read_only
+
+    def getSize(self) -> int:
+        """Not known."""
+        return 0
+
+    def __len__(self) -> int:
+        """Not known."""
+        return 0
+
+    def __bool__(self) -> bool:
+        return True
+
+    # -- two-phase commit --------------------------------------------------------------------------
+
+    def _check_writable(self) -> None:
+        if self._read_only:
+            raise ReadOnlyError(f"{self._name} was opened read-only")
+
+    def _commit(self, transaction: Any) -> Commit:
+        self._check_writable()
+        commit = self._commits.get(id(transaction))
+        if commit is None:
+            raise StorageTransactionError(f"transaction {transaction!r} did not begin here")
+        return commit
+
+    def new_oid(self) -> bytes:
+        self._check_writable()
+        with self._oid_lock:
+            master = self._session.master()
+            if not self._oids or self._oids_of is not master:
+                # Another master may give the same ones to others.
+                answer = self._session.ask_master(AskNewOIDs(OIDS))
+                assert isinstance(answer, AnswerNewOIDs)
+                self._oids = answer.oid_list[::-1]
+                self._oids_of = master
+            return self._oids.pop()
+
+    def tpc_begin(self, transaction: Any, tid: bytes | None = None, status: str = " ") -> None:
+        """``tid``: as in IStorageRestoreable. Does not wait for other transactions."""
+        self._check_writable()
+        if id(transaction) in self._commits:
+            raise StorageTransactionError("Duplicate tpc_begin calls for same transaction")
+        self._commits[id(transaction)] = Commit(
+            self._session, transaction, tid, self._options, self.tryToResolveConflict
+        )
+
+    def store(
+        self, oid: bytes, serial: bytes | None, data: bytes, version: str, transaction: Any
+    ) -> None:
+        self._commit(transaction).store(oid, serial or ZERO_TID, data)
+
+    def deleteObject(self, oid: bytes, serial: bytes, transaction: Any) -> None:
+        self._commit(transaction).delete(oid, serial)
+
+    def restore(
+        self,
+        oid: bytes,
+        serial: bytes,
+        data: bytes | None,
+        version: str,
+        prev_txn: bytes | None,
+        transaction: Any,
+    ) -> None:
+        self._restorer.restore(self._commit(transaction), oid, data, prev_txn)
+
+    def checkCurrentSerialInTransaction(self, oid: bytes, serial: bytes, transaction: Any) -> None:
+        self._commit(transaction).check(oid, serial)
+
+    def tpc_vote(self, transaction: Any) -> list[bytes] | None:
+        commit = self._commit(transaction)
+        commit.vote()
+        return list(commit.resolved) or None
+
+    def tpc_finish(
+        self, transaction: Any, func: Callable[[bytes], object] = lambda tid: None
+    ) -> bytes:
+        commit = self._commit(transaction)
+        if not commit.voted:
+            raise StorageTransactionError("tpc_finish before tpc_vote")
+        del self._commits[id(transaction)]
+        tid = commit.finish(func)
+        self._restorer.finished(commit, tid)
+        return tid
+
+    def tpc_abort(self, transaction: Any) -> None:
+        commit = self._commits.pop(id(transaction), None)
+        if commit is not None:
+            commit.abort()
+
+    # -- undo ------------------------------------------------------------------------------------
+
+    def supportsUndo(self) -> bool:
+        return True
+
+    def undo(self, transaction_id: bytes, transaction: Any) -> tuple[bytes, list[bytes]]:
+        commit = self._commit(transaction)
+        return commit.ttid, undo(self._session, self, commit, transaction_id)
+
+    def undoLog(
+        self,
+        first: int = 0,
+        last: int = -20,
+        filter: Callable[[Description], object] | None = None,
+    ) -> list[Description]:
+        return undo_log(self._session, first, last, filter)
+
+    def undoInfo(
+        self, first: int = 0, last: int = -20, specification: Description | None = None
+    ) -> list[Description]:
+        wanted = (specification or {}).items()
+        return undo_log(self._session, first, last, lambda found: wanted <= found.items())
+
+    # -- maintenance -------------------------------------------------------------------------------
+
+    def pack(
+        self,
+        pack_time: float,
+        referencesf: Callable[[bytes], Iterable[bytes]],
+        gc: bool = True,
+    ) -> None:
+        """``gc``: also delete objects without references; see :mod:`neo.client.pack`."""
+        self._check_writable()
+        pack(self._session, self, tid_from_time(pack_time), referencesf if gc else None)
+
+    def copyTransactionsFrom(self, other: Any, verbose: int = 0) -> None:
+        """Copy everything, with its tids. Raises NEOStorageError for blobs, which cannot be kept."""
+        for transaction in other.iterator():
+            self.tpc_begin(transaction, transaction.tid, transaction.status)
+            try:
+                for r in transaction:
+                    if r.data and is_blob_record(r.data):
+                        raise NEOStorageError(f"object {r.oid.hex()} is a blob")
+                    self.restore(r.oid, r.tid, r.data, "", r.data_txn, transaction)
+                self.tpc_vote(transaction)
+            except BaseException:
+                self.tpc_abort(transaction)
+                raise
+            self.tpc_finish(transaction)
+
+
+Storage = NEOStorage
+
+
+def _settings(
+    masters: str,
+    name: str,
+    wait_timeout: float,
+    master_list: str | None,
+    tls: tuple[str | None, str | None, str | None],
+) -> Settings:
+    ca, cert, key = tls
+    try:
+        addresses = parse_addresses(masters)
+        if not addresses:
+            raise ValueError("no master is given: set master_nodes")
+        if not name:
+            raise ValueError("the cluster has no name: set name")
+        context = None
+        if ca and cert and key:
+            context = tls_context(ca, cert, key, server=False)
+        elif ca or cert or key:
+            raise ValueError("TLS needs all of ca, cert and key")
+    except ValueError as e:
+        raise ConfigurationError(str(e)) from None
+    return Settings(name, addresses, context, wait_timeout, master_list)
+
+
+def _level(compress: bool | int) -> int:
+    if compress is True:
+        return COMPRESS_LEVEL
+    if not 0 <= compress <= 9:
+        raise ConfigurationError(f"compress is a boolean or a level from 0 to 9, not {compress}")
+    return int(compress)
+
+
+_storages: weakref.WeakSet[NEOStorage] = weakref.WeakSet()
+
+
+def _forked() -> None:
+    for storage in list(_storages):
+        storage.forked()
+
+
+os.register_at_fork(after_in_child=_forked)

@@ -1,0 +1,119 @@
+"""IStorageUndoable.undo: a transaction that makes earlier revisions current again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from ZODB.POSException import ConflictError, UndoError
+
+from neo.client.changes import Kind
+from neo.client.commit import Commit
+from neo.client.history import transaction_information
+from neo.client.session import Session
+from neo.protocol.enums import ErrorCode
+from neo.protocol.errors import ErrorAnswer
+from neo.protocol.ids import add64
+from neo.protocol.packets import AnswerObjectUndoSerial, AskObjectUndoSerial
+
+Merge = Callable[[bytes, bytes, bytes, bytes, bytes], bytes]
+"""tryToResolveConflict(oid, committed serial, old serial, new data, committed data)."""
+LoadSerial = Callable[[bytes, bytes], bytes]
+
+
+class _Storage(Protocol):
+    def loadSerial(self, oid: bytes, serial: bytes) -> bytes: ...
+
+    def tryToResolveConflict(
+        self, oid: bytes, committed: bytes, old: bytes, new: bytes, committed_data: bytes
+    ) -> bytes: ...
+
+
+def undo(session: Session, storage: _Storage, commit: Commit, undone: bytes) -> list[bytes]:
+    """Add the undo of a transaction to ``commit``; several may be undone in one. Returns its oids.
+
+    Raises UndoError when a later transaction changed the same object and the two cannot be told
+    apart by conflict resolution, or when a revision was packed away.
+    """
+    (information,) = transaction_information(session, [undone])
+    if information is None:
+        raise UndoError(f"transaction {undone.hex()} does not exist")
+    if information.packed:
+        raise UndoError(f"transaction {undone.hex()} was packed")
+    # What was already undone in this transaction counts: the storage nodes must have it.
+    commit.settle()
+    oids = []
+    for oid, found in _undo_serials(session, commit, undone, information.oid_list).items():
+        _undo_object(storage, commit, undone, oid, *found)
+        oids.append(oid)
+    return oids
+
+
+def _undo_serials(
+    session: Session, commit: Commit, undone: bytes, oids: list[bytes]
+) -> dict[bytes, tuple[bytes, bytes | None, bool]]:
+    """oid → (current serial, serial to go back to or None, whether ``undone`` is current)."""
+    view = session.view()
+    by_partition: dict[int, list[bytes]] = {}
+    for oid in oids:
+        by_partition.setdefault(view.partition(oid), []).append(oid)
+    before = add64(session.invalidations.last_tid, 1)
+    answers = session.read_many(
+        [
+            (partition, AskObjectUndoSerial(commit.ttid, before, undone, its_oids))
+            for partition, its_oids in by_partition.items()
+        ]
+    )
+    found: dict[bytes, tuple[bytes, bytes | None, bool]] = {}
+    for answer in answers:
+        if isinstance(answer, ErrorAnswer):
+            if answer.code is ErrorCode.OID_NOT_FOUND:
+                raise UndoError(f"transaction {undone.hex()}: earlier data was packed away")
+            raise answer
+        assert isinstance(answer, AnswerObjectUndoSerial)
+        found.update(answer.undo_dict)
+    return found
+
+
+def _undo_object(
+    storage: _Storage,
+    commit: Commit,
+    undone: bytes,
+    oid: bytes,
+    current: bytes,
+    back_to: bytes | None,
+    is_current: bool,
+) -> None:
+    if is_current:
+        if back_to is None:
+            commit.delete(oid, current)
+        else:
+            commit.copy(oid, current, back_to)
+        return
+    if back_to is None:
+        raise UndoError("the object was changed after its creation", oid)
+    try:
+        data = storage.tryToResolveConflict(
+            oid,
+            current,
+            undone,
+            storage.loadSerial(oid, back_to),
+            _current_data(storage, commit, oid, current),
+        )
+    except ConflictError:
+        raise UndoError("a later transaction changed the object", oid) from None
+    except KeyError:
+        raise UndoError("earlier data was packed away", oid) from None
+    commit.store(oid, current, data, Kind.MERGED)
+
+
+def _current_data(storage: _Storage, commit: Commit, oid: bytes, current: bytes) -> bytes:
+    """What the object is now, for this transaction."""
+    change = commit.changes.get(oid)
+    if change is None or change.kind is Kind.CHECK:
+        return storage.loadSerial(oid, current)
+    if change.data_serial is not None:
+        return storage.loadSerial(oid, change.data_serial)
+    if change.data is None:
+        raise UndoError("the object is deleted or not in memory any more", oid)
+    return change.data

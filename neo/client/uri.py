@@ -1,0 +1,83 @@
+"""``neo://`` and ``neos://`` for zodburi.
+
+``neo://name@host:port,host:port?option=value&…``. Options of the storage are those of NEOStorage, with
+underscores or hyphens; all others are zodburi's own (``connection_pool_size``, ``database_name``…) and
+are handed on. ``neos://`` is TLS: its files come from the options ``ca``, ``cert``, ``key`` or from the
+environment variables NEO_CA, NEO_CERT, NEO_KEY.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+from urllib.parse import parse_qsl, unquote
+
+from ZConfig.datatypes import SuffixMultiplier
+
+from neo.client.config import log_to, parse_boolean, parse_compress
+from neo.client.errors import ConfigurationError
+from neo.client.storage import NEOStorage
+
+Resolved = tuple[Callable[[], NEOStorage], dict[str, str]]
+
+_byte_size = SuffixMultiplier({"kb": 1024, "mb": 1024**2, "gb": 1024**3})
+_OPTIONS: dict[str, Callable[[str], Any]] = {
+    "compress": parse_compress,
+    "read_only": parse_boolean,
+    "cache_size": _byte_size,
+    "wait_timeout": float,
+    "dynamic_master_list": str,
+    "logfile": str,
+    "ca": str,
+    "cert": str,
+    "key": str,
+}
+_TLS = ("ca", "cert", "key")
+
+
+def resolve(uri: str) -> Resolved:
+    """(factory of the storage, arguments for ZODB.DB). Raises ConfigurationError."""
+    options, others = _parse(uri)
+    return partial(_open, options), others
+
+
+def resolve_tls(uri: str) -> Resolved:
+    """As resolve(), never in plain text."""
+    options, others = _parse(uri)
+    for name in _TLS:
+        variable = f"NEO_{name.upper()}"
+        value = options.get(name) or os.environ.get(variable)
+        if not value:
+            raise ConfigurationError(f"neos://: option {name!r} or variable {variable} is missing")
+        options[name] = value
+    return partial(_open, options), others
+
+
+def _parse(uri: str) -> tuple[dict[str, Any], dict[str, str]]:
+    _, _, rest = uri.partition("://")
+    location, _, query = rest.partition("?")
+    name, at, masters = location.rstrip("/").rpartition("@")
+    if not at or not name or not masters:
+        raise ConfigurationError(f"{uri!r} is not neo://name@host:port,host:port?option=value")
+    options: dict[str, Any] = {"master_nodes": masters, "name": unquote(name)}
+    others = {}
+    for key, value in parse_qsl(query, keep_blank_values=True):
+        convert = _OPTIONS.get(key.replace("-", "_"))
+        if convert is None:
+            others[key] = value
+            continue
+        try:
+            options[key.replace("-", "_")] = convert(value)
+        except ValueError as e:
+            raise ConfigurationError(f"option {key!r} of {uri!r}: {e}") from None
+    return options, others
+
+
+def _open(options: dict[str, Any]) -> NEOStorage:
+    options = dict(options)
+    logfile = options.pop("logfile", None)
+    if logfile:
+        log_to(logfile)
+    return NEOStorage(**options)

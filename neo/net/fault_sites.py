@@ -1,0 +1,47 @@
+"""Places in the code where the simulator makes happen on purpose what is rare otherwise.
+
+After the *buggify* of FoundationDB. At a site the code asks its shell, or host, ``fault(site)``: always
+False in production. All that happens at a site is allowed by the protocol at any time; so the others
+must cope, and in a simulation they get the opportunity.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class FaultSite(StrEnum):
+    """What happens there. Values are what the stories of the simulator show."""
+
+    #: A storage node executes a read after those that are asked later.
+    READ_LATE = "a read is late"
+    #: It answers a read after the answers to later ones: the data is that of before.
+    READ_ANSWER_LATE = "the answer to a read is late"
+    #: What was voted, locked or recovered is durable for a while before the answer says so.
+    STORED_ANSWER_LATE = "an answer that data is durable is late"
+    #: The connection of a client ends before its vote is executed.
+    CLIENT_DROPPED_BEFORE_VOTE = "the client is disconnected before its vote"
+    #: The database fails when a transaction is to be locked: the node starts again.
+    DATABASE_FAILS_AT_LOCK = "the database fails at a lock"
+    #: A pack or another long job stands still between two steps.
+    JOB_STANDS_STILL = "a job stands still"
+    #: The master lets transactions begin later.
+    BEGIN_LATE = "a begin is late"
+    #: The master finishes transactions some time after all storage nodes locked them.
+    FINISH_LATE = "a finish is late"
+    #: The master tells a client of its deadlock later.
+    DEADLOCK_LATE = "news of a deadlock are late"
+    #: A client closes its connection to one of the transaction's storage nodes before it votes.
+    STORAGE_LOST_BEFORE_VOTE = "a storage connection is lost before the vote"
+    #: The same after the vote.
+    STORAGE_LOST_AFTER_VOTE = "a storage connection is lost after the vote"
+    #: A client closes its connection to the master when it has asked to finish.
+    MASTER_LOST_IN_FINISH = "the master connection is lost in tpc_finish"
+    #: The storage's cache is emptied while an object is loaded.
+    CACHE_EMPTIED = "the cache is emptied"
+    #: The thread that reads for all on a connection lets another one do it.
+    LEAD_HANDED_OVER = "the lead of a channel is handed over"
+
+
+#: How long things are late, in seconds: some round trips.
+LATE_SECONDS = 0.02

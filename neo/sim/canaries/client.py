@@ -1,0 +1,136 @@
+"""Bugs of a client: its cache, and what it makes of lost connections and conflicts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from neo.client.cache import Cache
+from neo.client.changes import Asked, Changes
+from neo.client.commit import Commit
+from neo.client.errors import TransactionLostError
+from neo.client.invalidations import Invalidations
+from neo.net.channel import Ticket
+from neo.protocol.packets import AnswerRebaseTransaction, Conflict
+from neo.sim.canaries.base import Canary, Patch
+
+QUIET = {"faults": ("none",), "disk": "memory", "seconds": 2.0}
+KILLS = {"faults": ("kill-server",), "disk": "memory", "seconds": 10.0}
+
+
+def _load_in_flight_not_invalidated() -> list[Patch]:
+    original = Cache._close
+
+    def close(self: Cache, oid: bytes, tid: bytes) -> None:
+        loads, self._loads = self._loads, {}
+        try:
+            original(self, oid, tid)
+        finally:
+            self._loads = loads
+
+    return [(Cache, "_close", close)]
+
+
+def _cache_survives_reconnection() -> list[Patch]:
+    return [(Cache, "drop_current", lambda self: None)]
+
+
+def _zodb_not_told_at_reconnection() -> list[Patch]:
+    return [(Invalidations, "_empty_caches", lambda self, db, tid: None)]
+
+
+def _lost_master_means_aborted() -> list[Patch]:
+    def recover(
+        self: Commit, stored: dict[bytes, bytes | None], callback: Callable[[bytes], object]
+    ) -> bytes:
+        raise TransactionLostError("the master was lost, and the transaction was not committed")
+
+    return [(Commit, "_recover", recover)]
+
+
+def _last_tid_before_cache() -> list[Patch]:
+    original = Invalidations.invalidate
+
+    def invalidate(self: Invalidations, tid: bytes, oids: list[bytes]) -> None:
+        self.last_tid = max(self.last_tid, tid)
+        original(self, tid, oids)
+
+    return [(Invalidations, "invalidate", invalidate)]
+
+
+def _rebase_conflict_ignored() -> list[Patch]:
+    def rebase_failed(self: Changes, oid: bytes, conflict: Conflict) -> None: ...
+
+    return [(Changes, "_rebase_failed", rebase_failed)]
+
+
+def _rebase_only_half() -> list[Patch]:
+    """Objects that could not be taken again are not asked for one by one."""
+    original = Changes._answered
+
+    def answered(self: Changes, ticket: Ticket) -> None:
+        asked, answer = ticket.context, ticket.answer
+        if isinstance(asked, Asked) and isinstance(answer, AnswerRebaseTransaction):
+            ticket.answer = AnswerRebaseTransaction(answer.oid_list[1:])
+        original(self, ticket)
+
+    return [(Changes, "_answered", answered)]
+
+
+CANARIES = (
+    Canary(
+        "load-in-flight-not-invalidated",
+        "an invalidation that comes while an object is loaded does not reach the answer",
+        "reads: the cache gives a revision that is not the last one any more",
+        _load_in_flight_not_invalidated,
+        20,
+        QUIET | {"workloads": ("bank", "counters")},
+    ),
+    Canary(
+        "cache-survives-reconnection",
+        "the cache keeps current records over a lost connection to the master",
+        "reads: the invalidations of the time between are missing",
+        _cache_survives_reconnection,
+        40,
+        KILLS | {"workloads": ("bank", "counters")},
+    ),
+    Canary(
+        "zodb-survives-reconnection",
+        "connections of ZODB keep their objects over a lost connection to the master",
+        "workloads: a sum is wrong",
+        _zodb_not_told_at_reconnection,
+        60,
+        KILLS | {"workloads": ("bank", "counters")},
+    ),
+    Canary(
+        "lost-master-means-aborted",
+        "a master that is lost in tpc_finish is taken for an abort",
+        "history: what the application was told to be lost is visible",
+        _lost_master_means_aborted,
+        40,
+        KILLS | {"workloads": ("bank",)},
+    ),
+    Canary(
+        "last-tid-before-cache",
+        "the last tid is set before the caches are invalidated",
+        "reads: the cache gives the revision before at the new view",
+        _last_tid_before_cache,
+        60,
+        QUIET | {"workloads": ("bank", "counters")},
+    ),
+    Canary(
+        "rebase-conflict-ignored",
+        "an object that could not be rebased is taken for rebased",
+        "history: a transaction is half there",
+        _rebase_conflict_ignored,
+        40,
+        QUIET | {"workloads": ("deadlocks",), "storages": 3, "seconds": 5.0},
+    ),
+    Canary(
+        "rebase-only-half",
+        "one of the objects that a rebase gave up is not asked for again",
+        "progress: the storage refuses the vote, each time",
+        _rebase_only_half,
+        40,
+        QUIET | {"workloads": ("deadlocks",), "storages": 3, "seconds": 5.0},
+    ),
+)

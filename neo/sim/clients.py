@@ -1,0 +1,284 @@
+"""The world of a simulated client process: streams, sleeping threads and a clock for the real code.
+
+:class:`SimHost` implements :class:`neo.net.host.Host`, which is all that the client asks of the world.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from neo.net.fault_sites import FaultSite
+from neo.net.host import Served, Watch, Wire
+from neo.net.tls import TlsLink
+from neo.protocol.packets import Address
+from neo.sim.network import RESET_SECONDS, End, Network
+from neo.sim.process import resetter
+from neo.sim.threads import SimLock, SimThread, Threads
+from neo.sim.world import World
+
+#: As the real host: how often a thread that waits for bytes looks at the clock.
+TICK_SECONDS = 1.0
+
+
+class ClientProcess:
+    """A process of an application: some threads, and the streams of its storage."""
+
+    def __init__(
+        self,
+        world: World,
+        network: Network,
+        threads: Threads,
+        name: str,
+        faults: Callable[[str, FaultSite], bool] = lambda who, site: False,
+    ) -> None:
+        self.world = world
+        self.network = network
+        self.threads = threads
+        self.name = self.host = name
+        self.faults = faults
+        self.dead = False
+        self.ends: list[End] = []
+        self.members: list[SimThread] = []
+
+    def spawn(self, target: Callable[[], None], name: str = "") -> SimThread:
+        """A new thread of the application."""
+        name = f"{self.name}/{name or len(self.members)}"
+        thread = SimThread(self.threads, name, target, lambda: self.dead)
+        self.members.append(thread)
+        return thread
+
+    @property
+    def finished(self) -> bool:
+        return all(thread.finished for thread in self.members)
+
+    def kill(self) -> None:
+        """``kill -9``. Every thread ends at the place where it stands."""
+        if self.dead:
+            return
+        self.world.log(self.name, "is killed")
+        self.dead = True
+        for end in self.ends:
+            reset = resetter(end, "reset by the peer")
+            self.world.call_later(RESET_SECONDS, reset, f"{end.name} reset")
+        for thread in self.members:
+            thread.wake()
+
+
+class SimWire:
+    """A blocking socket."""
+
+    def __init__(self, host: SimHost, end: End) -> None:
+        self._host = host
+        self._end = end
+        self._arrived = bytearray()
+        self._lost: str | None = None
+        self._closed = False
+        self._reader: SimThread | None = None
+        self.watch: SimWatch | None = None
+        end.receiver = self
+
+    # -- Receiver ----------------------------------------------------------------------------------
+
+    def received(self, data: bytes) -> None:
+        self._arrived += data
+        self._notify()
+
+    def lost(self, reason: str) -> None:
+        self._lost = reason
+        self._notify()
+
+    def _notify(self) -> None:
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.wake()
+        if self.watch is not None:
+            self.watch.check()
+
+    @property
+    def readable(self) -> bool:
+        return bool(self._arrived) or self._lost is not None or self._closed
+
+    # -- Wire --------------------------------------------------------------------------------------
+
+    def send(self, data: bytes) -> None:
+        self._host.thread().preempt()
+        if self._lost is not None or self._closed:
+            raise BrokenPipeError(32, self._lost or "closed")
+        self._end.write(data)
+
+    def receive(self, wait: bool) -> bytes | None:
+        thread = self._host.thread()
+        thread.preempt()
+        if not self.readable and wait:
+            self._wait(thread)
+        if self._arrived:
+            data = bytes(self._arrived)
+            self._arrived.clear()
+            return data
+        if self._lost is not None or self._closed:
+            return b""
+        return None
+
+    def _wait(self, thread: SimThread) -> None:
+        """Until something can be read, or a tick passes."""
+        expired = False
+
+        def expire() -> None:
+            nonlocal expired
+            expired = True
+            if self._reader is thread:
+                self._reader = None
+                thread.resume()
+
+        timer = self._host.world.call_later(TICK_SECONDS, expire, f"{thread.name} tick")
+        while not self.readable and not expired:
+            self._reader = thread
+            thread.park()
+        timer.cancel()
+
+    def end(self) -> None:
+        self._closed = True
+        self._end.close()
+        self._notify()
+
+    def close(self) -> None:
+        """There is no descriptor to give back."""
+
+
+class SimWaker:
+    """Wakes one thread, once."""
+
+    def __init__(self, host: SimHost) -> None:
+        self._host = host
+        self._woken = False
+        self._sleeper: SimThread | None = None
+
+    def wait(self) -> None:
+        thread = self._sleeper = self._host.thread()
+        while not self._woken:
+            thread.park()
+
+    def wake(self) -> None:
+        self._woken = True
+        if self._sleeper is not None:
+            self._sleeper.wake()
+
+
+class SimWatch:
+    """The watcher's interest in a stream."""
+
+    def __init__(self, host: SimHost, wire: SimWire, served: Served) -> None:
+        self._host = host
+        self._wire = wire
+        self._served = served
+        self._armed = False
+        wire.watch = self
+
+    def arm(self) -> None:
+        self._armed = True
+        self.check()
+
+    def disarm(self) -> None:
+        self._armed = False
+
+    def forget(self) -> None:
+        self._armed = False
+        self._wire.watch = None
+
+    def check(self) -> None:
+        """Give the stream to the watcher if there is something to read."""
+        if self._armed and self._wire.readable:
+            self._armed = False
+            self._host.serve(self._served)
+
+
+class SimHost:
+    """Everything that blocks, for the client of one process."""
+
+    def __init__(self, process: ClientProcess) -> None:
+        self._process = process
+        self.world = process.world
+        self._to_serve: deque[Served] = deque()
+        self._watcher: SimThread | None = None
+        self._stopped = False
+
+    def thread(self) -> SimThread:
+        """The thread that runs now."""
+        current = self._process.threads.current
+        assert current is not None, "simulated clients run in simulated threads only"
+        return current
+
+    def now(self) -> float:
+        return self.world.now
+
+    def sleep(self, seconds: float) -> None:
+        self.thread().sleep(seconds)
+
+    def lock(self) -> SimLock:
+        return SimLock(self._process.threads)
+
+    def rlock(self) -> SimLock:
+        return SimLock(self._process.threads, reentrant=True)
+
+    def waker(self) -> SimWaker:
+        return SimWaker(self)
+
+    def choose(self, items: Sequence[int]) -> int:
+        return self.world.random.choice(items)
+
+    def fault(self, site: FaultSite) -> bool:
+        return self._process.faults(self._process.name, site)
+
+    def connect(self, address: Address, tls: TlsLink | None) -> Wire:
+        assert tls is None, "simulated streams are plain"
+        thread = self.thread()
+        result: list[SimWire | str] = []
+
+        def failed(reason: str) -> None:
+            result.append(reason)
+            thread.resume()
+
+        def connected(end: End) -> None:
+            if self._process.dead:
+                end.reset("reset by the peer")
+            else:
+                self._process.ends.append(end)
+                result.append(SimWire(self, end))
+                thread.resume()
+
+        self._process.network.connect(self._process.host, address, connected, failed)
+        while not result:
+            thread.park()
+        outcome = result[0]
+        if isinstance(outcome, str):
+            raise ConnectionRefusedError(111, outcome)
+        return outcome
+
+    def watch(self, wire: Wire, served: Served) -> Watch:
+        assert isinstance(wire, SimWire)
+        return SimWatch(self, wire, served)
+
+    # -- the watcher -------------------------------------------------------------------------------
+
+    def serve(self, served: Served) -> None:
+        """Let the watcher's thread read a stream."""
+        self._to_serve.append(served)
+        if self._watcher is None:
+            self._watcher = self._process.spawn(self._watch, "watcher")
+        else:
+            self._watcher.wake()
+
+    def _watch(self) -> None:
+        while not self._stopped:
+            while self._to_serve:
+                self._to_serve.popleft().serve()
+            self.thread().park()
+
+    def stop(self) -> None:
+        self._stopped = True
+        if self._watcher is not None:
+            self._watcher.wake()
+
+    def forked(self) -> None:
+        raise AssertionError("simulated processes do not fork")

@@ -1,0 +1,191 @@
+"""A cluster of simulated processes: masters, storages, an admin, and clients that run the real code."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from neo.admin.core import AdminCore
+from neo.master.core import MasterCore
+from neo.master.primary import PrimaryMaster
+from neo.net.fault_sites import FaultSite
+from neo.protocol.enums import ClusterState
+from neo.protocol.packets import Address
+from neo.sim.clients import ClientProcess, SimHost
+from neo.sim.disk import SimDisk
+from neo.sim.history import Tables, join_tables
+from neo.sim.network import Network
+from neo.sim.process import Process, SimShell
+from neo.sim.threads import Threads
+from neo.sim.world import World
+from neo.storage.backend.api import BackendFailure
+from neo.storage.core import StorageCore
+from neo.topology.masters import MasterCandidates
+
+CLUSTER_NAME = "sim"
+MASTER_PORT, ADMIN_PORT, STORAGE_PORT = 10000, 11000, 12000
+#: A cluster is created, or comes back when nothing fails any more, within this virtual time.
+START_SECONDS = 60.0
+HEAL_SECONDS = 300.0
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a seed chooses."""
+
+    storages: int = 2
+    partitions: int = 4
+    replicas: int = 0
+
+
+class Cluster:
+    """``make_disk(name)``: the disk of a storage's machine."""
+
+    def __init__(
+        self,
+        world: World,
+        shape: Shape,
+        make_disk: Callable[[str], SimDisk],
+        faults: Callable[[str, FaultSite], bool] = lambda who, site: False,
+    ) -> None:
+        self.world = world
+        self.shape = shape
+        self.network = Network(world)
+        self.threads = Threads(world)
+        self.faults = faults
+        self.disks: dict[str, SimDisk] = {}
+        self.clients: list[ClientProcess] = []
+        self._make_disk = make_disk
+        self.master = Process(
+            world, self.network, "master", _address(MASTER_PORT), self._master, faults=faults
+        )
+        self.admin = Process(
+            world, self.network, "admin", _address(ADMIN_PORT), self._admin, faults=faults
+        )
+        self.storages = [self._storage(number) for number in range(1, shape.storages + 1)]
+
+    # -- processes -------------------------------------------------------------------------------
+
+    @property
+    def servers(self) -> list[Process]:
+        return [self.master, *self.storages, self.admin]
+
+    def _storage(self, number: int) -> Process:
+        name = f"storage{number}"
+        disk = self.disks[name] = self._make_disk(name)
+
+        def make(shell: SimShell) -> StorageCore:
+            core: StorageCore
+
+            def failed(failure: BackendFailure) -> None:
+                core.backend_failed(failure)
+
+            core = StorageCore(
+                shell,
+                CLUSTER_NAME,
+                MasterCandidates([_address(MASTER_PORT)]),
+                _address(STORAGE_PORT + number),
+                disk.open_backend(shell, failed),
+            )
+            return core
+
+        return Process(
+            self.world,
+            self.network,
+            name,
+            _address(STORAGE_PORT + number),
+            make,
+            disk,
+            self.faults,
+        )
+
+    def _master(self, shell: SimShell) -> PrimaryMaster:
+        settings = argparse.Namespace(
+            cluster=CLUSTER_NAME,
+            nid=None,
+            partitions=self.shape.partitions,
+            replicas=self.shape.replicas,
+            autostart=self.shape.storages,
+        )
+        return PrimaryMaster(shell, settings, _address(MASTER_PORT))
+
+    def _admin(self, shell: SimShell) -> AdminCore:
+        return AdminCore(
+            shell,
+            CLUSTER_NAME,
+            MasterCandidates([_address(MASTER_PORT)]),
+            _address(ADMIN_PORT),
+            remember=lambda masters: None,
+        )
+
+    def start(self) -> None:
+        """Start everything and wait until clients are served."""
+        for process in self.servers:
+            self.world.call_later(
+                self.world.random.random() * 0.1, process.start, f"start {process.name}"
+            )
+        self.wait_running(START_SECONDS)
+
+    def client(self) -> ClientProcess:
+        """A new process of an application."""
+        name = f"client{len(self.clients) + 1}"
+        process = ClientProcess(self.world, self.network, self.threads, name, self.faults)
+        self.clients.append(process)
+        return process
+
+    def storage(self, process: ClientProcess, **options: Any) -> Any:
+        """The real client, opened inside a thread of a process."""
+        from neo.client import Storage
+
+        masters = f"{_address(MASTER_PORT)[0]}:{MASTER_PORT}"
+        return Storage(masters, CLUSTER_NAME, host=SimHost(process), **options)
+
+    # -- state -----------------------------------------------------------------------------------
+
+    @property
+    def master_core(self) -> MasterCore | None:
+        core = self.master.core
+        assert core is None or isinstance(core, MasterCore)
+        return core
+
+    @property
+    def running(self) -> bool:
+        """Clients are served, and every storage is there (one without cells stays PENDING)."""
+        master = self.master_core
+        if master is None or master.state is not ClusterState.RUNNING or master.starting:
+            return False
+        return len(master.identified_storages()) == len(self.storages)
+
+    def wait_running(self, seconds: float = HEAL_SECONDS) -> None:
+        self.world.run_until(lambda: self.running, seconds, "the cluster is RUNNING")
+
+    def heal(self) -> None:
+        """End all faults and start what does not run."""
+        self.world.log("world", "heals")
+        self.network.heal()
+        for disk in self.disks.values():
+            disk.heal()
+        for process in self.servers:
+            process.resume()
+            if not process.alive:
+                process.start()
+
+    def tables(self) -> Tables:
+        """What all storages keep together. Replicas must not differ: see the oracle of cells."""
+        return join_tables(disk.tables() for disk in self.disks.values())
+
+    def validate(self) -> None:
+        """Assert what must hold between any two events."""
+        master = self.master_core
+        if master is not None:
+            master.commits.transactions.validate()
+        for process in self.storages:
+            core = process.core
+            if isinstance(core, StorageCore):
+                core.locks.validate()
+
+
+def _address(port: int) -> Address:
+    return ("127.0.0.1", port)

@@ -1,0 +1,15 @@
+"""Disks of simulated machines: they outlive processes, and keep of a crash only what was synced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from neo.sim.disk_base import SimDisk
+from neo.sim.memory_disk import MemoryDisk
+from neo.sim.sqlite_disk import SQLiteDisk
+from neo.sim.world import World
+
+#: Makers of disks by the name of their kind. What is not given comes from the seed.
+DISKS: dict[str, Callable[[World, str], SimDisk]] = {"memory": MemoryDisk, "sqlite": SQLiteDisk}
+
+__all__ = ["DISKS", "MemoryDisk", "SQLiteDisk", "SimDisk"]

@@ -1,0 +1,102 @@
+"""What all disks of simulated machines have in common."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Protocol
+
+from neo.sim.disk_check import Rows, check_tables, orphans
+from neo.sim.world import Violation, World
+from neo.storage.backend.api import Backend, BackendFailure
+
+OnFailure = Callable[[BackendFailure], None]
+
+#: Typical time of a sync on a good disk.
+SYNC_SECONDS = 0.002
+#: When a disk is full, a write fails at once with this probability; a commit always does.
+FULL_WRITE_CHANCE = 0.2
+#: How many disks have deduplication.
+DEDUP_CHANCE = 0.2
+
+
+class DiskShell(Protocol):
+    """What a disk needs of the shell of a process."""
+
+    def from_thread(self, callback: Callable[..., None], *args: object) -> object: ...
+
+
+class SimDisk(ABC):
+    """``full``: nothing more can be committed. ``failing``: each sync fails. Both make the backend
+    fail, and opening impossible. ``slow``: seconds that each sync takes more than on a good disk.
+    ``dedup``: equal values are kept once; None: the seed chooses."""
+
+    def __init__(self, world: World, name: str, dedup: bool | None) -> None:
+        self.world = world
+        self.name = name
+        self.full = False
+        self.failing = False
+        self.slow = 0.0
+        self.dedup = world.chance(DEDUP_CHANCE) if dedup is None else dedup
+        self._orphans: set[int] = set()
+
+    def heal(self) -> None:
+        self.full = self.failing = False
+        self.slow = 0.0
+
+    def sync_seconds(self) -> float:
+        return self.world.delay(SYNC_SECONDS) + self.slow
+
+    def failure(self, what: str) -> BackendFailure:
+        return BackendFailure(f"{self.name}: {what}")
+
+    def write_fails(self) -> bool:
+        """Whether the disk is full and a write, not only the commit, notices."""
+        return self.full and self.world.chance(FULL_WRITE_CHANCE)
+
+    def check_usable(self) -> None:
+        """Raises BackendFailure."""
+        if self.full:
+            raise self.failure("no space is left")
+        if self.failing:
+            raise self.failure("the disk fails")
+
+    def open_backend(self, shell: DiskShell, failed: OnFailure | None = None) -> Backend:
+        """A backend of this disk, open. ``failed`` runs on the loop's thread when a sync fails; by
+        default that ends the world. Raises BackendFailure while the disk is full or failing."""
+        backend = self.make_backend(shell, self.world.fail if failed is None else failed)
+        backend.open()
+        self._orphans = orphans(self.tables())
+        return backend
+
+    @abstractmethod
+    def make_backend(
+        self, shell: DiskShell, failed: OnFailure, dedup: bool | None = None
+    ) -> Backend:
+        """A backend that is not open yet. ``dedup``: other than the one of this disk."""
+
+    @abstractmethod
+    def crash(self) -> None:
+        """The process is gone and the power fails: lose what was not synced."""
+
+    @abstractmethod
+    def tables(self) -> Rows:
+        """What the process sees if the database is open, else what the next one will see."""
+
+    @abstractmethod
+    def references(self) -> dict[int, int]:
+        """Data ids that the open backend thinks are stored and not voted, with their numbers."""
+
+    def check(self, quiet: bool = True) -> None:
+        """Raises Violation for tables that contradict themselves; see :func:`check_tables`.
+
+        ``quiet``: no transaction is in progress, so that nothing of one may be left.
+        """
+        check_tables(self.name, self.tables(), quiet, self._orphans)
+        held = self.references() if quiet else {}
+        if held:
+            raise Violation(f"{self.name}: data is held for no transaction: {sorted(held)[:5]}")
+
+    @abstractmethod
+    def close(self) -> None:
+        """End of the world: remove what is outside of it."""

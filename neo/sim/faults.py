@@ -1,0 +1,182 @@
+"""What goes wrong, when: faults chosen by the seed while the workloads run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from neo.net.fault_sites import FaultSite
+from neo.sim.process import RESTART_SECONDS, Process
+from neo.sim.world import World
+
+if TYPE_CHECKING:
+    from neo.sim.run import Run
+
+#: Mean time between two faults, and how long one lasts.
+BETWEEN_SECONDS = (0.05, 2.0)
+LASTING_SECONDS = (0.01, 5.0)
+CLOCK_JUMP_SECONDS = 7200.0
+#: How many of the fault sites a seed enables, and how often those fire.
+ENABLED_CHANCE = 0.25
+FIRE_CHANCES = (0.005, 0.05, 0.2)
+
+
+class Sites:
+    """Fault sites in the code of nodes and clients, after FoundationDB: the seed enables each of them or
+    not, and an enabled one fires with a probability of its own."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._active = False
+        self._probabilities = {
+            site: world.random.choice(FIRE_CHANCES) if world.chance(ENABLED_CHANCE) else 0.0
+            for site in FaultSite
+        }
+        self.fired: dict[str, int] = {}
+
+    def start(self) -> None:
+        self._active = True
+
+    def stop(self) -> None:
+        self._active = False
+
+    def __call__(self, who: str, site: FaultSite) -> bool:
+        probability = self._probabilities[site]
+        if not probability or not self._active or not self._world.chance(probability):
+            return False
+        self._world.log(who, f"fault site: {site}")
+        self.fired[site.name] = self.fired.get(site.name, 0) + 1
+        return True
+
+
+class Faults:
+    """Injects faults from :meth:`start` to :meth:`stop`."""
+
+    def __init__(self, run: Run, names: Sequence[str] | None) -> None:
+        """``names``: the kinds to use, None for a choice of the seed."""
+        self._run = run
+        self._world = run.world
+        self._random = run.world.random
+        chosen = [name for name in KINDS if self._world.chance(0.6)]
+        self._kinds = [name for name in (chosen if names is None else names) if name != "none"]
+        self._between = self._random.uniform(*BETWEEN_SECONDS)
+        self._active = False
+        self.injected: dict[str, int] = {}
+
+    def start(self) -> None:
+        self._active = True
+        self._plan()
+
+    def stop(self) -> None:
+        self._active = False
+
+    def _plan(self) -> None:
+        if self._kinds:
+            self._world.call_later(
+                self._random.expovariate(1 / self._between), self._inject, "fault"
+            )
+
+    def _inject(self) -> None:
+        if self._active:
+            name = self._random.choice(self._kinds)
+            self.injected[name] = self.injected.get(name, 0) + 1
+            KINDS[name](self)
+            self._plan()
+
+    def _lasting(self) -> float:
+        low, high = LASTING_SECONDS
+        ratio: float = (high / low) ** self._random.random()
+        return low * ratio
+
+    def _later(self, callback: Callable[[], None], name: str) -> None:
+        self._world.call_later(self._lasting(), callback, name)
+
+    # -- processes ---------------------------------------------------------------------------------
+
+    def _server(self) -> Process:
+        return self._random.choice(self._run.cluster.servers)
+
+    def _kill_server(self) -> None:
+        process = self._server()
+        if process.alive:
+            process.kill()
+            self._later(lambda: self._start(process), f"start {process.name}")
+
+    @staticmethod
+    def _start(process: Process) -> None:
+        if not process.alive:
+            process.start()
+
+    def revive(self, process: Process) -> None:
+        """A supervisor starts what ended by itself."""
+        self._world.call_later(
+            RESTART_SECONDS, lambda: self._start(process), f"revive {process.name}"
+        )
+
+    def _kill_client(self) -> None:
+        self._run.replace_client(self._random.randrange(len(self._run.applications)))
+
+    def _pause(self) -> None:
+        process = self._server()
+        process.pause()
+        self._later(process.resume, f"resume {process.name}")
+
+    # -- network -----------------------------------------------------------------------------------
+
+    def _hosts(self) -> tuple[str, str]:
+        cluster = self._run.cluster
+        hosts = [p.host for p in cluster.servers]
+        hosts += [application.process.host for application in self._run.applications]
+        source, target = self._random.sample(hosts, 2)
+        return source, target
+
+    def _cut(self) -> None:
+        source, target = self._hosts()
+        network = self._run.cluster.network
+        both = self._world.chance(0.5)
+        self._world.log("network", f"{source} -> {target} is cut{' both ways' if both else ''}")
+        network.cut(source, target)
+        if both:
+            network.cut(target, source)
+        self._later(network.heal, "heal network")
+
+    def _slow_link(self) -> None:
+        source, target = self._hosts()
+        network = self._run.cluster.network
+        network.slow(source, target, self._random.uniform(0.001, 0.3))
+        self._later(network.heal, "heal network")
+
+    # -- clocks and disks --------------------------------------------------------------------------
+
+    def _jump(self) -> None:
+        process = self._server()
+        process.clock_skew = self._random.uniform(-CLOCK_JUMP_SECONDS, CLOCK_JUMP_SECONDS)
+        self._world.log(process.name, f"clock is off by {process.clock_skew:.0f} s")
+
+    def _disk(self) -> str:
+        return self._random.choice(list(self._run.cluster.disks))
+
+    def _slow_disk(self) -> None:
+        name = self._disk()
+        disk = self._run.cluster.disks[name]
+        disk.slow = self._random.uniform(2, 200)
+        self._later(disk.heal, f"heal disk of {name}")
+
+    def _full_disk(self) -> None:
+        name = self._disk()
+        disk = self._run.cluster.disks[name]
+        self._world.log(name, "disk is full")
+        disk.full = True
+        self._later(disk.heal, f"heal disk of {name}")
+
+
+KINDS: dict[str, Callable[[Faults], None]] = {
+    "kill-server": Faults._kill_server,
+    "kill-client": Faults._kill_client,
+    "pause": Faults._pause,
+    "cut": Faults._cut,
+    "slow-link": Faults._slow_link,
+    "clock": Faults._jump,
+    "slow-disk": Faults._slow_disk,
+    "full-disk": Faults._full_disk,
+}

@@ -1,0 +1,59 @@
+"""All planted bugs, each sought within its own number of seeds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+
+from neo.sim.canaries import CANARIES, Canary
+from neo.sim.run import Options
+from neo.sim.trial import attempt
+
+
+@dataclass
+class Hunt:
+    """``seed``: the first that found it; None if none did."""
+
+    name: str
+    seed: int | None
+    error: str
+    seconds: float
+
+
+def options_of(canary: Canary) -> Options:
+    return Options(canary=canary.name, **canary.options)
+
+
+def hunt(name: str) -> Hunt:
+    """Seeds from 0 until one fails."""
+    canary = CANARIES[name]
+    started = time.monotonic()
+    for seed in range(canary.seeds):
+        trial = attempt(seed, options_of(canary), twice=False)
+        if trial.result is None:
+            return Hunt(name, seed, trial.error, time.monotonic() - started)
+    return Hunt(name, None, "", time.monotonic() - started)
+
+
+def hunt_all(jobs: int) -> int:
+    """Print a table. Exit code 0 if every bug was found."""
+    print(f"{'planted bug':32} {'found by':>8} {'within':>7} {'s':>5}  as")
+    with ProcessPoolExecutor(jobs) as pool:
+        missed = _print_table(pool.map(hunt, CANARIES))
+    print(f"{len(CANARIES) - missed} of {len(CANARIES)} were found")
+    return int(missed > 0)
+
+
+def _print_table(hunts: Iterable[Hunt]) -> int:
+    missed = 0
+    for found in hunts:
+        missed += found.seed is None
+        seed = "NO SEED" if found.seed is None else f"seed {found.seed}"
+        print(
+            f"{found.name:32} {seed:>8} {CANARIES[found.name].seeds:>7} {found.seconds:5.1f}  "
+            f"{found.error.splitlines()[0][:100] if found.error else ''}",
+            flush=True,
+        )
+    return missed

@@ -1,0 +1,217 @@
+"""The simulated network: streams that delay, split, hold, and break; never reorder within a stream.
+
+A stream has two ends. What one end writes is *delivered* to the other some time later, in portions
+of any size. Between two hosts a direction may be *cut*: then bytes are held, as TCP would retransmit
+them, and delivered when it heals; if that takes too long, both ends learn that the connection is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from neo.protocol.packets import Address
+from neo.sim.world import World
+
+#: Typical time from one host to another.
+LATENCY_SECONDS = 0.0003
+#: Held longer than keep-alive waits (neo.net.sockets), a stream is lost.
+HELD_SECONDS_MAX = 90.0
+#: A dial to a host that cannot be reached fails after the time-out of the shells.
+DIAL_SECONDS = 10.0
+#: How long it takes to know that nobody listens, or that a process died.
+RESET_SECONDS = 0.0005
+
+
+class Receiver(Protocol):
+    """What an end of a stream gives its bytes to."""
+
+    def received(self, data: bytes) -> None: ...
+
+    def lost(self, reason: str) -> None: ...
+
+
+class End:
+    """One end of a stream. ``receiver`` takes what the other end writes."""
+
+    def __init__(self, network: Network, host: str, name: str) -> None:
+        self.network = network
+        self.host = host
+        self.name = name
+        self.other: End
+        self.receiver: Receiver | None = None
+        self.closed = False
+        self._last_delivery = 0.0
+        self._held: list[bytes] = []
+        self._held_since: float | None = None
+        self._finishing: str | None = None
+
+    def link(self, other: End) -> None:
+        self.other, other.other = other, self
+
+    # -- writing -----------------------------------------------------------------------------------
+
+    def write(self, data: bytes) -> None:
+        if self.closed or not data:
+            return
+        if self.network.is_cut(self.host, self.other.host):
+            self._hold()
+            self._held.append(data)
+        else:
+            for portion in self._split(data):
+                self._send(portion)
+
+    def close(self) -> None:
+        """What was written still arrives, then the other end learns of the end."""
+        if not self.closed:
+            self.closed = True
+            self.receiver = None
+            self._finish("closed by the peer")
+
+    def reset(self, reason: str) -> None:
+        """The process of this end died: what is on its way may be lost."""
+        if not self.closed:
+            self.closed = True
+            self.receiver = None
+            self._held.clear()
+            self._finish(reason)
+
+    def _finish(self, reason: str) -> None:
+        self._finishing = reason
+        if self._held or self.network.is_cut(self.host, self.other.host):
+            self._hold()
+        else:
+            self._at_delivery(lambda: self.other.end(reason), f"{self.other.name} end")
+
+    def end(self, reason: str) -> None:
+        """Nothing comes any more."""
+        receiver, self.receiver = self.receiver, None
+        if not self.closed:
+            self.closed = True
+            if receiver is not None:
+                receiver.lost(reason)
+
+    # -- delivery ----------------------------------------------------------------------------------
+
+    def _split(self, data: bytes) -> list[bytes]:
+        world = self.network.world
+        if len(data) < 2 or not world.chance(self.network.split_probability):
+            return [data]
+        at = world.random.randrange(1, len(data))
+        return [data[:at], data[at:]]
+
+    def _send(self, data: bytes) -> None:
+        self._at_delivery(lambda: self.other.arrive(data), f"{self.other.name} {len(data)}")
+
+    def _at_delivery(self, callback: Callable[[], None], name: str) -> None:
+        """After the latency, and after everything that was sent before."""
+        network = self.network
+        delay = network.world.delay(network.latency(self.host, self.other.host))
+        self._last_delivery = max(self._last_delivery, network.world.now + delay)
+        network.world.call_later(self._last_delivery - network.world.now, callback, name)
+
+    def arrive(self, data: bytes) -> None:
+        if self.receiver is not None:
+            self.receiver.received(data)
+
+    # -- cuts --------------------------------------------------------------------------------------
+
+    def _hold(self) -> None:
+        if self._held_since is not None:
+            return
+        since = self._held_since = self.network.world.now
+
+        def give_up() -> None:
+            if self._held_since == since:
+                self._held.clear()
+                self.end("timed out")
+                self.other.end("timed out")
+
+        self.network.holding.append(self)
+        self.network.world.call_later(HELD_SECONDS_MAX, give_up, f"{self.name} timeout")
+
+    def release(self) -> None:
+        """The way is free again."""
+        self._held_since = None
+        held, self._held = self._held, []
+        for data in held:
+            self._send(data)
+        if self._finishing is not None:
+            reason = self._finishing
+            self._at_delivery(lambda: self.other.end(reason), f"{self.other.name} end")
+
+
+class Listener(Protocol):
+    """A process that listens on an address."""
+
+    host: str
+
+    def accepted(self, end: End) -> None: ...
+
+
+class Network:
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.split_probability = 0.05
+        self.listeners: dict[Address, Listener] = {}
+        self.holding: list[End] = []
+        self._cuts: set[tuple[str, str]] = set()
+        self._slow: dict[tuple[str, str], float] = {}
+        self._streams = 0
+
+    # -- topology ----------------------------------------------------------------------------------
+
+    def is_cut(self, source: str, target: str) -> bool:
+        return (source, target) in self._cuts
+
+    def latency(self, source: str, target: str) -> float:
+        return self._slow.get((source, target), LATENCY_SECONDS)
+
+    def cut(self, source: str, target: str) -> None:
+        """One direction; nothing passes until it is healed."""
+        self._cuts.add((source, target))
+
+    def slow(self, source: str, target: str, seconds: float) -> None:
+        self._slow[source, target] = seconds
+
+    def heal(self) -> None:
+        """All links are as new."""
+        self._cuts.clear()
+        self._slow.clear()
+        holding, self.holding = self.holding, []
+        for end in holding:
+            end.release()
+
+    # -- connections -------------------------------------------------------------------------------
+
+    def connect(
+        self,
+        host: str,
+        address: Address,
+        connected: Callable[[End], None],
+        failed: Callable[[str], None],
+    ) -> None:
+        """Dial from a host. ``connected`` or ``failed`` is called later."""
+        listener = self.listeners.get(address)
+        unreachable = listener is not None and (
+            self.is_cut(host, listener.host) or self.is_cut(listener.host, host)
+        )
+        if unreachable:
+            self.world.call_later(DIAL_SECONDS, lambda: failed("no answer"), f"{host} dial timeout")
+            return
+        delay = self.world.delay(LATENCY_SECONDS)
+
+        def arrive() -> None:
+            target = self.listeners.get(address)
+            if target is None:
+                failed(f"connection refused by {address[0]}:{address[1]}")
+                return
+            self._streams += 1
+            name = f"{host}>{target.host}#{self._streams}"
+            near = End(self, host, f"{name}.dialer")
+            far = End(self, target.host, f"{name}.server")
+            near.link(far)
+            target.accepted(far)
+            connected(near)
+
+        self.world.call_later(delay, arrive, f"{host} dial {address[1]}")

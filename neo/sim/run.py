@@ -1,0 +1,308 @@
+"""One simulated run: a seed chooses cluster, workloads, faults and constants; oracles judge the end.
+
+A run has two phases, as FoundationDB and TigerBeetle do it: first *safety*, while things fail; then
+everything is healed and *progress* is demanded: the cluster is RUNNING again, and every thread of every
+workload commits, within a bounded virtual time. At the end the history is compared with the tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from random import Random
+from typing import Any
+
+from ZODB.DB import DB
+
+from neo.sim.clients import ClientProcess
+from neo.sim.cluster import HEAL_SECONDS, Cluster, Shape
+from neo.sim.disk import SimDisk
+from neo.sim.faults import Faults, Sites
+from neo.sim.history import History, Recorded
+from neo.sim.knobs import turned
+from neo.sim.memory_disk import MemoryDisk
+from neo.sim.oracles import judge
+from neo.sim.sqlite_disk import SQLiteDisk
+from neo.sim.workloads import WORKLOADS
+from neo.sim.workloads.base import EXPECTED, Context, Workload
+from neo.sim.world import World
+from neo.sim.zodb_world import simulated_zodb
+
+#: Virtual time in which all threads commit again once nothing fails any more.
+PROGRESS_SECONDS = 300.0
+SETUP_SECONDS = 120.0
+#: A run with more events than this finds less in its time than another seed.
+EVENTS = 8000
+#: Unlocked transactions become durable within a second.
+QUIET_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Options:
+    """``seconds``: virtual time with faults. The rest is a choice of the seed where it is None or
+    empty: ``faults`` (kinds, "none" for none), ``workloads``, ``disk`` (memory or sqlite),
+    ``storages``. ``canary``: a planted bug."""
+
+    seconds: float = 10.0
+    faults: tuple[str, ...] | None = None
+    workloads: tuple[str, ...] = ()
+    disk: str | None = None
+    storages: int | None = None
+    canary: str | None = None
+
+    def arguments(self) -> str:
+        """As options of the command line."""
+        given = {
+            "seconds": None if self.seconds == 10.0 else f"{self.seconds:g}",
+            "faults": None if self.faults is None else ",".join(self.faults),
+            "workloads": ",".join(self.workloads) or None,
+            "disk": self.disk,
+            "storages": self.storages,
+            "canary": self.canary,
+        }
+        return " ".join(f"--{name} {value}" for name, value in given.items() if value is not None)
+
+
+@dataclass
+class Result:
+    seed: int
+    digest: str
+    events: int
+    virtual_seconds: float
+    commits: int
+    attempts: int
+    reads: int
+    faults: dict[str, int]
+
+
+class Application:
+    """A client process that runs some threads of the workloads."""
+
+    def __init__(self, run: Run, jobs: list[tuple[Workload, int]]) -> None:
+        self.run = run
+        self.jobs = jobs
+        self.process: ClientProcess = run.cluster.client()
+        self.random = Random(run.world.random.getrandbits(64))
+        self.ready = False
+        #: Steps that each thread did without an error.
+        self.done = [0] * len(jobs)
+        self._db: DB | None = None
+        self.process.spawn(self._open, "open")
+
+    def _log(self, what: str) -> None:
+        current = self.run.cluster.threads.current
+        self.run.world.log(current.name if current else self.process.name, what)
+
+    def _name(self) -> str:
+        current = self.run.cluster.threads.current
+        return current.name if current else self.process.name
+
+    def _sleep(self, seconds: float) -> None:
+        current = self.run.cluster.threads.current
+        assert current is not None
+        current.sleep(seconds)
+
+    def _pause(self) -> None:
+        self._sleep(self.random.random() * self.run.think_seconds)
+
+    def _persist(self, action: Callable[[], Any]) -> Any:
+        """Try until it works."""
+        while True:
+            try:
+                return action()
+            except EXPECTED as e:
+                self._log(f"{type(e).__name__}: {e}")
+                self._pause()
+
+    def open(self) -> DB:
+        """A database of its own, in a thread of this process."""
+        storage = self.run.cluster.storage(self.process, **self.run.settings)
+        try:
+            return DB(Recorded(storage, self.run.history, self._name))
+        except EXPECTED:
+            storage.close()
+            raise
+
+    def _context(self, random: Random) -> Context:
+        assert self._db is not None
+        return Context(self._db, random, self._log, self.open, self.process.spawn, self._sleep)
+
+    def _open(self) -> None:
+        self._db = self._persist(self.open)
+        context = self._context(self.random)
+        for workload in self.run.workloads:
+            self._persist(partial(workload.setup, context))
+        self.ready = True
+        for index, (workload, number) in enumerate(self.jobs):
+            self.process.spawn(self._worker(index, workload, number), f"{workload.name}{number}")
+
+    def _worker(self, index: int, workload: Workload, number: int) -> Callable[[], None]:
+        context = self._context(Random(self.random.getrandbits(64)))
+
+        def work() -> None:
+            while not self.run.ending:
+                try:
+                    workload.step(context, number)
+                    self.done[index] += 1
+                except EXPECTED as e:
+                    self._log(f"{type(e).__name__}: {e}")
+                self._pause()
+
+        return work
+
+    def check(self) -> None:
+        """Run the workloads' final checks, then close."""
+
+        def check() -> None:
+            assert self._db is not None
+            context = self._context(self.random)
+            for workload in self.run.workloads:
+                self._persist(partial(workload.check, context))
+            self._db.close()
+
+        self.process.spawn(check, "check")
+
+
+class Run:
+    def __init__(self, seed: int, options: Options) -> None:
+        self.options = options
+        self.world = world = World(seed)
+        random = world.random
+        make_disk = disk_kind(world, options.disk)
+        storages = options.storages or random.randrange(1, 5)
+        shape = Shape(storages=storages, partitions=random.randrange(1, 8))
+        self.sites = Sites(world)
+        self.cluster = Cluster(world, shape, lambda name: make_disk(world, name), self.sites)
+        self.cluster.threads.preemption = random.choice([0.0, 0.01, 0.1])
+        self.history = History(world)
+        self.workloads = self._choose_workloads()
+        #: Options of the clients' storages.
+        self.settings: dict[str, Any] = {
+            "cache_size": random.choice([0, 2000, 20_000_000]),
+            "compress": random.choice([False, True]),
+            "wait_timeout": random.choice([5.0, 30.0]),
+        }
+        self.think_seconds = random.choice([0.001, 0.05, 0.3])
+        self.ending = False
+        self.applications: list[Application] = []
+        self.faults = Faults(self, options.faults)
+
+    def _choose_workloads(self) -> list[Workload]:
+        random = self.world.random
+        names = list(self.options.workloads)
+        if not names:
+            names = [name for name in WORKLOADS if self.world.chance(0.5)]
+            names = names or [random.choice(list(WORKLOADS))]
+        return [WORKLOADS[name](Random(random.getrandbits(64))) for name in names]
+
+    # -- phases ----------------------------------------------------------------------------------
+
+    def execute(self) -> Result:
+        """Raises Violation, or whatever error the code under test made."""
+        try:
+            with turned(self.world), simulated_zodb(self.cluster.threads):
+                self._execute()
+        finally:
+            self._clean_up()
+        return Result(
+            self.world.seed,
+            self.world.digest,
+            self.world.events,
+            self.world.now,
+            self.history.acknowledged,
+            len(self.history.attempts),
+            len(self.history.reads),
+            self.faults.injected | self.sites.fired,
+        )
+
+    def _execute(self) -> None:
+        world = self.world
+        self.cluster.start()
+        self._start_applications()
+        world.run_until(
+            lambda: all(application.ready for application in self.applications),
+            SETUP_SECONDS,
+            "the workloads are set up",
+        )
+        self.faults.start()
+        self.sites.start()
+        world.run(self.options.seconds, EVENTS)
+        self.faults.stop()
+        self.sites.stop()
+        self._demand_progress()
+        self._finish()
+        self._judge()
+
+    def _start_applications(self) -> None:
+        random = self.world.random
+        jobs = [(w, number) for w in self.workloads for number in range(w.threads)]
+        count = random.randrange(1, min(3, len(jobs)) + 1)
+        shares: list[list[tuple[Workload, int]]] = [[] for _ in range(count)]
+        for index, job in enumerate(jobs):
+            shares[index % count].append(job)
+        self.applications = [Application(self, share) for share in shares]
+
+    def replace_client(self, index: int) -> None:
+        """Kill a client process and start another one that goes on with its work."""
+        application = self.applications[index]
+        application.process.kill()
+        self.applications[index] = Application(self, application.jobs)
+
+    def _demand_progress(self) -> None:
+        self.cluster.heal()
+        self.cluster.wait_running(HEAL_SECONDS)
+        for application in self.applications:
+            application.done = [0] * len(application.jobs)
+        self.world.run_until(
+            lambda: all(all(application.done) for application in self.applications),
+            PROGRESS_SECONDS,
+            "every thread works again",
+        )
+
+    def _finish(self) -> None:
+        self.ending = True
+        self._wait_finished()
+        self.applications[0].check()
+        self._wait_finished()
+        for application in self.applications:
+            application.process.kill()
+        self.world.run(QUIET_SECONDS)
+
+    def _wait_finished(self) -> None:
+        self.world.run_until(
+            lambda: all(
+                thread.finished or thread.name.endswith("watcher")
+                for application in self.applications
+                for thread in application.process.members
+            ),
+            PROGRESS_SECONDS,
+            "the threads of the workloads end",
+        )
+
+    def _judge(self) -> None:
+        self.cluster.validate()
+        for disk in self.cluster.disks.values():
+            disk.check(quiet=True)
+        judge(self.history, self.cluster.tables())
+
+    def _clean_up(self) -> None:
+        """Let no real thread outlive the run."""
+        for process in self.cluster.clients:
+            process.dead = True
+            for thread in process.members:
+                thread.resume()
+        for disk in self.cluster.disks.values():
+            disk.close()
+
+
+def disk_kind(world: World, name: str | None) -> Callable[[World, str], SimDisk]:
+    """The named kind; else mostly the fast model, sometimes the real SQLite."""
+    by_chance = "sqlite" if world.chance(0.2) else "memory"
+    return DISKS[name or by_chance]
+
+
+DISKS: dict[str, Callable[[World, str], SimDisk]] = {"memory": MemoryDisk, "sqlite": SQLiteDisk}
+
+
+__all__ = ["Options", "Result", "Run"]

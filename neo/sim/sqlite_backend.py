@@ -1,0 +1,189 @@
+"""The real SQLite backend in a simulated world: its syncs take virtual time, and its disk has faults."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from neo.sim.disk_base import OnFailure
+from neo.sim.disk_check import Rows
+from neo.sim.world import Event
+from neo.storage.backend.api import BackendFailure, Done, Schedule
+from neo.storage.backend.schema import TABLES
+from neo.storage.backend.sqlite import SQLite
+from neo.storage.backend.walsync import Report, Syncer
+
+if TYPE_CHECKING:
+    from neo.sim.sqlite_disk import SQLiteDisk
+
+#: Primary keys of TABLES, as columns by number.
+_ORDERS = ("1", "1, 2", "1, 2", "1, 2, 3", "1", "8", "1, 2, 3")
+
+
+class SimSQLite(SQLite):
+    """The real backend, on files that a :class:`SQLiteDisk` looks after."""
+
+    def __init__(
+        self, disk: SQLiteDisk, schedule: Schedule, on_failure: OnFailure, dedup: bool
+    ) -> None:
+        super().__init__(str(disk.path), schedule, on_failure, dedup, partial(SimSyncer, disk))
+        self._disk = disk
+        self.name = disk.name
+
+    def _connect(self) -> None:
+        self._disk.backend = self
+        super()._connect()
+        self._execute(f"PRAGMA cache_size={self._disk.cache_pages}")
+
+    def _execute(self, sql: str, *args: Any) -> list[Any]:
+        if sql == "COMMIT" and self._disk.full:
+            self._fail(_full())
+        syncs = "wal_checkpoint" in sql
+        if syncs and self._disk.failing:
+            self._fail(_error("SQLITE_IOERR_FSYNC", "disk I/O error"))
+        rows = super()._execute(sql, *args)
+        if syncs:
+            self._disk.all_synced()
+        return rows
+
+    def _write(self, sql: str, *args: Any) -> list[Any]:  # type: ignore[override]
+        if self._disk.write_fails():
+            self._fail(_full())
+        return super()._execute(sql, *args)
+
+    def _fail(self, error: sqlite3.Error) -> NoReturn:
+        try:
+            super()._fail(error)
+        except BackendFailure as failure:
+            self._failure = self._disk.anonymous(failure)
+            raise self._failure from error
+
+    def _disconnect(self) -> None:
+        if self._db is None:
+            super()._disconnect()
+            return
+        if self._syncer is not None:
+            self._syncer.stop()
+        files = self._disk.read()
+        super()._disconnect()
+        self._disk.backend = None
+        self._disk.closed(files)
+
+    def abandon(self) -> None:
+        """The process is gone: nothing is committed or synced any more."""
+        if isinstance(self._syncer, SimSyncer):
+            self._syncer.cancel()
+        self._failure = self._disk.failure("the process was killed")
+        self._waiting = []
+        super()._disconnect()
+        self._disk.backend = None
+
+    def rows(self) -> Rows:
+        assert self._db is not None
+        return read_rows(self._db)
+
+    def held(self) -> dict[int, int]:
+        held = self._pending.copy()
+        for ids in self._voted.values():
+            held.subtract(ids)
+        return +held
+
+
+class SimSyncer(Syncer):
+    """The same work in steps of virtual time, without a thread."""
+
+    def __init__(
+        self,
+        disk: SQLiteDisk,
+        path: str,
+        schedule: Schedule,
+        synced: Callable[[Syncer, list[Done], Report | None], None],
+        failed: Callable[[Syncer, Exception], None],
+    ) -> None:
+        self._disk = disk
+        self._path = path
+        self._schedule = schedule
+        self._synced = synced
+        self._failed = failed
+        self.busy = False
+        self._db: sqlite3.Connection | None = None
+        self._event: Event | None = None
+        self._step: Callable[[], None] | None = None
+
+    def sync(self, covered: list[Done], checkpoint: bool) -> None:
+        assert not self.busy
+        self.busy = True
+        disk = self._disk
+        checkpoint = checkpoint or disk.world.chance(disk.checkpoint_chance)
+        self._next(partial(self._log_synced, disk.read_log(), covered, checkpoint))
+
+    def _next(self, step: Callable[[], None]) -> None:
+        disk = self._disk
+        self._step = step
+        self._event = disk.world.call_later(
+            disk.sync_seconds(), self._run_step, f"{disk.name} synced"
+        )
+
+    def _run_step(self) -> None:
+        step, self._step = self._step, None
+        assert step is not None
+        if self._disk.failing:
+            self._disk.distrusted = True
+            error = OSError(errno.EIO, os.strerror(errno.EIO))
+            self._schedule(self._failed, self, error)
+        else:
+            step()
+
+    def _log_synced(self, log: bytes, covered: list[Done], checkpoint: bool) -> None:
+        self._disk.log_synced(log)
+        if not checkpoint:
+            self._schedule(self._finished, covered, None)
+            return
+        if self._db is None:
+            self._db = self._connect()
+        report = self._checkpoint(self._db)
+        self._disk.log_synced(self._disk.read_log())
+        self._next(partial(self._database_synced, covered, report))
+
+    def _database_synced(self, covered: list[Done], report: Report) -> None:
+        self._disk.database_synced()
+        self._schedule(self._finished, covered, report)
+
+    def stop(self) -> None:
+        while self._step is not None:
+            assert self._event is not None
+            self._event.cancel()
+            self._run_step()
+        self._disconnect()
+
+    def cancel(self) -> None:
+        """The process is gone."""
+        if self._event is not None:
+            self._event.cancel()
+        self._step = None
+
+    def _disconnect(self) -> None:
+        if self._db is not None:
+            self._db.close()
+            self._db = None
+
+
+def read_rows(db: sqlite3.Connection) -> Rows:
+    return {
+        table: db.execute(f"SELECT * FROM {table} ORDER BY {order}").fetchall()
+        for table, order in zip(TABLES, _ORDERS, strict=True)
+    }
+
+
+def _error(name: str, message: str) -> sqlite3.OperationalError:
+    error = sqlite3.OperationalError(message)
+    error.sqlite_errorname = name
+    return error
+
+
+def _full() -> sqlite3.OperationalError:
+    return _error("SQLITE_FULL", "database or disk is full")

@@ -1,0 +1,184 @@
+"""The files of the real SQLite backend on a simulated disk.
+
+Durability
+----------
+``_durable`` is the content of the two files that a crash cannot take away. The log is synced by
+:class:`~neo.sim.sqlite_backend.SimSyncer`: what it had when a sync started is durable when the sync
+ends, a while later. The database file is written by checkpoints alone: when the pages are written the
+log is durable, since SQLite syncs it first, and, a while later, so is the database.
+
+At a crash each part of the log that was written since is kept or not: a piece at its beginning, or
+any of its sectors. Of the database file, any of the sectors that a checkpoint wrote and did not sync.
+A log that starts over begins by a new header, which SQLite syncs before it writes anything else.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import tempfile
+import weakref
+from pathlib import Path
+from typing import NamedTuple
+
+from neo.sim.disk_base import DiskShell, OnFailure, SimDisk
+from neo.sim.disk_check import Rows
+from neo.sim.sqlite_backend import SimSQLite, read_rows
+from neo.sim.world import World
+from neo.storage.backend.api import BackendFailure
+
+#: What a disk writes as a whole, or not, when the power fails.
+SECTOR_BYTES = 512
+LOG_HEADER_BYTES = 32
+
+
+class Files(NamedTuple):
+    """The content of the database and of its log."""
+
+    database: bytes
+    log: bytes
+
+
+class SQLiteDisk(SimDisk):
+    """``folder``: an empty one, a temporary one in memory if None.
+
+    Sizes of pages and of their cache, and how often the log is copied back, come from the seed.
+    """
+
+    def __init__(
+        self, world: World, name: str, folder: str | None = None, dedup: bool | None = None
+    ) -> None:
+        super().__init__(world, name, dedup)
+        self._folder = _temporary_folder(self) if folder is None else Path(folder)
+        self.path = self._folder / "db"
+        self._log_path = self._folder / "db-wal"
+        self.checkpoint_chance = world.random.choice((0.0, 0.05, 0.5))
+        self.cache_pages = world.random.choice((10, 2000))
+        self.backend: SimSQLite | None = None
+        #: A sync failed: pages of the process may be lost.
+        self.distrusted = False
+        self._create(world.random.choice((512, 1024, 4096)))
+        self._durable = self.read()
+
+    def _create(self, page_size: int) -> None:
+        db = sqlite3.connect(self.path, isolation_level=None)
+        db.execute(f"PRAGMA page_size={page_size}")
+        db.execute("PRAGMA journal_mode=WAL")
+        db.close()
+
+    def make_backend(
+        self, shell: DiskShell, failed: OnFailure, dedup: bool | None = None
+    ) -> SimSQLite:
+        dedup = self.dedup if dedup is None else dedup
+        return SimSQLite(
+            self, shell.from_thread, lambda failure: failed(self.anonymous(failure)), dedup
+        )
+
+    def anonymous(self, failure: BackendFailure) -> BackendFailure:
+        """The same without the path: nothing of the real world may be told in a simulated one."""
+        return BackendFailure(str(failure).replace(str(self.path), self.name))
+
+    def close(self) -> None:
+        if self.backend is not None:
+            self.backend.abandon()
+        shutil.rmtree(self._folder)
+
+    # -- files -----------------------------------------------------------------------------------
+
+    def read(self) -> Files:
+        return Files(_content(self.path), self.read_log())
+
+    def read_log(self) -> bytes:
+        return _content(self._log_path)
+
+    def write(self, files: Files) -> None:
+        self.path.write_bytes(files.database)
+        self._log_path.write_bytes(files.log)
+        (self._folder / "db-shm").unlink(missing_ok=True)
+
+    def log_synced(self, log: bytes) -> None:
+        self._durable = Files(self._durable.database, log)
+
+    def database_synced(self) -> None:
+        self._durable = Files(_content(self.path), self._durable.log)
+
+    def all_synced(self) -> None:
+        self._durable = self.read()
+
+    # -- the end of processes --------------------------------------------------------------------
+
+    def crash(self) -> None:
+        files = self.read()
+        if self.backend is not None:
+            self.backend.abandon()
+        self._durable = self._after_crash(files)
+        self.distrusted = False
+        self.write(self._durable)
+
+    def closed(self, files: Files) -> None:
+        """The process closed the files, which were these before: SQLite copied the log back."""
+        if self.distrusted and self.world.chance(0.5):
+            self.write(self._after_crash(files))
+        elif self.distrusted or self.full or self.failing:
+            self.write(files)
+        else:
+            self.all_synced()
+        self.distrusted = False
+
+    def _after_crash(self, files: Files) -> Files:
+        durable = self._durable
+        log = durable.log
+        if files.log[:LOG_HEADER_BYTES] != log[:LOG_HEADER_BYTES]:
+            # It started over; or it is gone, which happens when everything was copied back.
+            log = files.log[:LOG_HEADER_BYTES] + log[LOG_HEADER_BYTES:]
+        how = self.world.random.choice(("nothing", "a part", "sectors", "all"))
+        self.world.log(self.name, f"keeps {how} of what was not synced")
+        if how == "all":
+            return files
+        if how == "a part":
+            end = self.world.random.randint(0, len(files.log))
+            log = files.log[:end] + log[end:]
+        elif how == "sectors":
+            log = self._mixed(log, files.log)
+        return Files(self._mixed(durable.database, files.database), log)
+
+    def _mixed(self, old: bytes, new: bytes) -> bytes:
+        """Each sector is the old or the new one."""
+        mixed = bytearray(old.ljust(len(new), b"\0"))
+        for start in range(0, len(new), SECTOR_BYTES):
+            if self.world.chance(0.5):
+                mixed[start : start + SECTOR_BYTES] = new[start : start + SECTOR_BYTES].ljust(
+                    min(SECTOR_BYTES, len(mixed) - start), b"\0"
+                )
+        return bytes(mixed)
+
+    # -- oracles ---------------------------------------------------------------------------------
+
+    def tables(self) -> Rows:
+        if self.backend is not None:
+            return self.backend.rows()
+        # Even a look at the files changes them.
+        with tempfile.TemporaryDirectory(dir=self._folder) as folder:
+            for path in (self.path, self._log_path):
+                if path.exists():
+                    shutil.copyfile(path, Path(folder) / path.name)
+            db = sqlite3.connect(Path(folder) / self.path.name)
+            try:
+                return read_rows(db)
+            finally:
+                db.close()
+
+    def references(self) -> dict[int, int]:
+        return {} if self.backend is None else self.backend.held()
+
+
+def _content(path: Path) -> bytes:
+    return path.read_bytes() if path.exists() else b""
+
+
+def _temporary_folder(disk: SQLiteDisk) -> Path:
+    """Deleted with the disk at the latest."""
+    memory = Path("/dev/shm")
+    made = tempfile.mkdtemp(prefix="neo-sim-", dir=memory if memory.is_dir() else None)
+    weakref.finalize(disk, shutil.rmtree, made, True)
+    return Path(made)

@@ -1,0 +1,84 @@
+"""Iteration while others write: over transactions, over current records, over logs and histories."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ZODB.POSException import POSKeyError
+from ZODB.utils import z64
+
+from neo.protocol.ids import ZERO_TID, add64
+from neo.sim.history import Read
+from neo.sim.workloads.base import Context, Workload
+from neo.sim.world import Violation
+
+#: Records that a walk looks at, and transactions at the end of the log that an iteration begins with.
+WALK_MAX = 300
+RECENT = 20
+
+
+class Iteration(Workload):
+    """The oracle of listings compares what the iterators and the log gave with the tables."""
+
+    name = "iteration"
+    threads = 2
+
+    def step(self, context: Context, thread: int) -> None:
+        kind = context.random.choice((self._iterate, self._iterate, self._log, self._walk))
+        kind(context)
+
+    def _iterate(self, context: Context) -> None:
+        storage: Any = context.storage
+        log = storage.undoLog(0, context.random.randrange(1, RECENT))
+        tids = [entry["id"] for entry in log]
+        start = context.random.choice(tids) if tids else None
+        stop = context.random.choice((None, None, *tids))
+        last = ZERO_TID
+        for transaction in storage.iterator(start, stop):
+            if transaction.tid <= last:
+                raise Violation(f"iteration: {transaction.tid.hex()} after {last.hex()}")
+            last = transaction.tid
+
+    def _log(self, context: Context) -> None:
+        storage: Any = context.storage
+        log = storage.undoLog(0, context.random.choice((1, 3, 1000)))
+        if not log:
+            return
+        entry = context.random.choice(log)
+        for transaction in storage.iterator(entry["id"], entry["id"]):
+            for record in transaction:
+                self._history(storage, record.oid)
+
+    @staticmethod
+    def _history(storage: Any, oid: bytes) -> None:
+        bound = add64(storage.lastTransaction(), 1)
+        try:
+            tids = [entry["tid"] for entry in storage.history(oid, 1000)]
+        except POSKeyError:
+            return  # packed away meanwhile
+        if tids != sorted(tids, reverse=True):
+            raise Violation(f"iteration: history of {oid.hex()} is out of order")
+        # Each revision is the last one before the next.
+        for tid in tids:
+            if tid < bound:
+                storage.record(Read("history", oid, bound, tid))
+                bound = tid
+
+    def _walk(self, context: Context) -> None:
+        storage: Any = context.storage
+        seen: set[bytes] = set()
+        next_oid: bytes | None = None
+        while len(seen) < WALK_MAX:
+            try:
+                oid, tid, _, next_oid = storage.record_iternext(next_oid)
+            except POSKeyError:
+                break  # nothing is left
+            if oid in seen:
+                raise Violation(f"iteration: object {oid.hex()} comes twice")
+            if tid >= add64(storage.lastTransaction(), 1):
+                raise Violation(f"iteration: object {oid.hex()} comes from the future, {tid.hex()}")
+            seen.add(oid)
+            if next_oid is None:
+                break
+        if z64 not in seen and len(seen) < WALK_MAX:
+            raise Violation("iteration: the root is not among the current records")

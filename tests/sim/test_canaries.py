@@ -1,0 +1,49 @@
+"""Planted bugs are found; what is not planted is not."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+from neo.sim.canaries import CANARIES, planted
+from neo.sim.hunt import options_of
+from tests.sim.command import simulate, told
+
+
+def test_every_planted_bug_is_found_within_its_seeds() -> None:
+    run = simulate("--canaries")
+    assert run.returncode == 0, told(run)
+    assert f"{len(CANARIES)} of {len(CANARIES)} were found" in run.stdout, told(run)
+
+
+def test_there_are_enough_of_them_and_each_is_described() -> None:
+    assert len(CANARIES) >= 14
+    for canary in CANARIES.values():
+        assert canary.slip and canary.oracle and 0 < canary.seeds <= 200, canary.name
+
+
+@pytest.mark.parametrize("name", sorted(CANARIES))
+def test_a_planted_bug_is_gone_after_the_block(name: str) -> None:
+    def found() -> list[object]:
+        return [inspect.getattr_static(owner, attribute) for owner, attribute, _ in patches]
+
+    patches = CANARIES[name].patches()
+    before = found()
+    with planted(name):
+        assert found() != before
+    assert found() == before
+
+
+def test_the_options_of_a_canary_replay_it() -> None:
+    arguments = options_of(CANARIES["reads-do-not-wait"]).arguments()
+    assert "--canary reads-do-not-wait" in arguments
+    assert "--faults none" in arguments
+
+
+def test_the_options_of_canaries_find_nothing_in_right_code() -> None:
+    """What finds the bugs are the oracles, not the options."""
+    run = simulate(
+        "--seeds", "0:6", "--seconds", "2", "--faults", "none", "--workloads", "bank,deadlocks"
+    )  # fmt: skip
+    assert run.returncode == 0, told(run)

@@ -1,0 +1,75 @@
+"""The command line: exit codes, replays, stories, the shrinker."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.sim.command import simulate, told
+
+#: Found by the first seeds, in runs that are short.
+QUICK = ("--canary", "reads-do-not-wait")
+
+
+def test_a_failing_seed_tells_how_to_replay_it_and_the_replay_fails_alike() -> None:
+    run = simulate(*QUICK, "--jobs", "1")
+    assert run.returncode == 0, told(run)  # the canary is found
+    command = re.search(r"replay: python -m neo\.sim (.*)", run.stdout)
+    error = re.search(r"failed after (.*)", run.stdout)
+    assert command and error, told(run)
+    again = simulate(*command[1].split())
+    assert again.returncode == 0, told(again)
+    assert error[1] in again.stdout
+
+
+def test_the_story_tells_the_messages_before_the_failure() -> None:
+    run = simulate(*QUICK, "--jobs", "1", "--story", "200")
+    assert "-> storage" in run.stdout, told(run)
+    assert re.search(r"client\d +-> storage\d: AskObject\(oid=[0-9a-f]{16}, ", run.stdout), told(run)
+
+
+def test_seeds_that_pass_end_with_exit_code_0() -> None:
+    run = simulate("--seeds", "0:2", "--seconds", "1", "--faults", "none")
+    assert run.returncode == 0, told(run)
+    assert "2 seeds, 0 failed" in run.stdout
+
+
+def test_a_canary_that_no_seed_finds_ends_with_exit_code_1() -> None:
+    # Without faults nobody is killed, so that this bug has no effect.
+    run = simulate("--canary", "unfinished-kept", "--faults", "none", "--seeds", "0:2")
+    assert run.returncode == 1, told(run)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--workloads", "bank,nothing"),
+        ("--faults", "rain"),
+        ("--canary", "no-such-bird"),
+        ("--seeds", "ten"),
+        ("--seeds", "5:5"),
+        ("--storages", "0"),
+    ],
+)
+def test_wrong_usage_ends_with_exit_code_2_and_names_the_option(arguments: tuple[str, ...]) -> None:
+    run = simulate(*arguments)
+    assert run.returncode == 2, told(run)
+    assert arguments[0] in run.stderr
+
+
+@pytest.mark.parametrize("canary", ["reads-do-not-wait", "conflicts-compared-wrongly"])
+def test_the_shrinker_finds_a_shorter_failure(canary: str) -> None:
+    # Found in a run with much that has nothing to do with it.
+    run = simulate(
+        "--canary", canary, "--workloads", "bank,counters,deadlocks", "--seconds", "4",
+        "--faults", "pause,slow-link", "--once", "--shrink", "--jobs", "1",
+    )  # fmt: skip
+    assert run.returncode == 0, told(run)
+    events = [int(found) for found in re.findall(r"(\d+) events: ", run.stdout)]
+    assert len(events) == 2 and events[1] < events[0] / 2, told(run)
+    shortest = run.stdout.partition("shortest failure found")[2]
+    command = re.search(r"replay: python -m neo\.sim (.*)", shortest)
+    assert command, told(run)
+    again = simulate(*command[1].split())
+    assert again.returncode == 0 and f"{events[1]} events" in again.stdout, told(again)

@@ -1,0 +1,167 @@
+"""A scripted peer: a thread at the other end of a socket, speaking through neo.net.connection."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from neo.client.system import SocketWire, System
+from neo.net.channel import Channel
+from neo.net.connection import Connection, Received
+from neo.protocol.errors import PeerError
+from neo.protocol.packets import Address, Message
+
+DEADLINE = 20.0
+
+
+class Peer:
+    """One accepted connection. Messages are queued and go out with flush()."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self.connection = Connection(server=True)
+        self.connection.trust()
+        self.received: list[Message] = []
+        self.error: str | None = None
+        # Tests speak from their own thread too.
+        self._lock = threading.Lock()
+
+    def send(self, *messages: Message) -> None:
+        with self._lock:
+            for message in messages:
+                self.connection.send(message)
+            self.flush()
+
+    def answer(self, message_id: int | None, message: Message) -> None:
+        with self._lock:
+            self.connection.answer(message_id, message)
+            self.flush()
+
+    def flush(self) -> None:
+        self.sock.sendall(self.connection.take_outgoing())
+
+    def close(self) -> None:
+        self.sock.shutdown(socket.SHUT_RDWR)
+
+
+Script = Callable[[Peer, Received], None]
+
+
+class Server:
+    """Listens, and gives each message of each connection to ``script``, in a thread per connection."""
+
+    def __init__(self, script: Script) -> None:
+        self.script = script
+        self.peers: list[Peer] = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address: Address = self._listener.getsockname()[:2]
+        self._threads = [threading.Thread(target=self._accept, daemon=True)]
+        self._threads[0].start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                sock, _ = self._listener.accept()
+            except OSError:
+                return
+            self.serve(sock)
+
+    def serve(self, sock: socket.socket) -> Peer:
+        peer = Peer(sock)
+        self.peers.append(peer)
+        thread = threading.Thread(target=self._serve, args=(peer,), daemon=True)
+        self._threads.append(thread)
+        thread.start()
+        return peer
+
+    def _serve(self, peer: Peer) -> None:
+        try:
+            peer.flush()
+            while data := peer.sock.recv(1 << 16):
+                for received in peer.connection.receive(data):
+                    peer.received.append(received.message)
+                    self.script(peer, received)
+        except (OSError, PeerError) as e:
+            peer.error = str(e)
+
+    def close(self) -> None:
+        """May be called twice."""
+        if self._listener.fileno() < 0:
+            return
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for peer in self.peers:
+            try:
+                peer.close()
+            except OSError:
+                pass  # the client was first
+        for thread in self._threads:
+            thread.join(DEADLINE)
+        for peer in self.peers:
+            peer.sock.close()
+
+
+class Recorder:
+    """The handler of a channel: remembers, and lets tests wait."""
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+        self.reasons: list[str] = []
+        self.changed = threading.Condition()
+        self.on_message: Callable[[Message], Any] = lambda message: None
+
+    def notified(self, channel: Channel, message: Message) -> None:
+        self.on_message(message)
+        with self.changed:
+            self.messages.append(message)
+            self.changed.notify_all()
+
+    def lost(self, channel: Channel, reason: str) -> None:
+        with self.changed:
+            self.reasons.append(reason)
+            self.changed.notify_all()
+
+    def wait_for(self, condition: Callable[[], bool]) -> None:
+        with self.changed:
+            assert self.changed.wait_for(condition, DEADLINE)
+
+
+@contextmanager
+def channel_to(
+    script: Script, patience: float = 20.0
+) -> Iterator[tuple[Channel, Recorder, Server, Peer]]:
+    """A channel to a scripted peer over a socket pair."""
+    ours, theirs = socket.socketpair()
+    server = Server(script)
+    peer = server.serve(theirs)
+    system = System(patience)
+    recorder = Recorder()
+    channel = Channel(system, SocketWire(ours, None, patience), recorder, "peer", patience)
+    try:
+        yield channel, recorder, server, peer
+    finally:
+        channel.close()
+        system.stop()
+        server.close()
+
+
+def in_threads(*functions: Callable[[], Any]) -> list[Any]:
+    """Run all at once; returns their results, exceptions included."""
+    results: list[Any] = [None] * len(functions)
+
+    def run(i: int) -> None:
+        try:
+            results[i] = functions[i]()
+        except Exception as e:  # noqa: BLE001 - given to the caller
+            results[i] = e
+
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(len(functions))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(DEADLINE)
+        assert not thread.is_alive()
+    return results

@@ -1,0 +1,258 @@
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import deque
+
+import pytest
+
+from neo.net.channel import Ticket
+from neo.net.connection import Received
+from neo.protocol.enums import ErrorCode
+from neo.protocol.errors import ConnectionLost, ErrorAnswer
+from neo.protocol.ids import p64
+from neo.protocol.packets import (
+    AnswerLastTransaction,
+    AnswerNewOIDs,
+    AskLastTransaction,
+    AskNewOIDs,
+    Error,
+    InvalidateObjects,
+    Ping,
+    Pong,
+)
+from tests.unit.client.peers import DEADLINE, Peer, channel_to, in_threads
+
+
+def echo(peer: Peer, received: Received) -> None:
+    """Answers AskNewOIDs(n) with the oid n."""
+    if isinstance(received.message, AskNewOIDs):
+        peer.answer(received.message_id, AnswerNewOIDs([p64(received.message.num_oids)]))
+
+
+def nothing(peer: Peer, received: Received) -> None:
+    pass
+
+
+def invalidation(n: int) -> InvalidateObjects:
+    return InvalidateObjects(p64(n), [])
+
+
+def test_a_call_returns_the_answer() -> None:
+    with channel_to(echo) as (channel, _, _, _):
+        assert channel.call(AskNewOIDs(7)) == AnswerNewOIDs([p64(7)])
+
+
+def test_an_error_packet_is_raised_and_an_acknowledgement_is_not() -> None:
+    def refuse(peer: Peer, received: Received) -> None:
+        code = ErrorCode.DENIED if isinstance(received.message, AskNewOIDs) else ErrorCode.ACK
+        peer.answer(received.message_id, Error(code.value, "why"))
+
+    with channel_to(refuse) as (channel, _, _, _):
+        with pytest.raises(ErrorAnswer, match="DENIED: why"):
+            channel.call(AskNewOIDs(1))
+        assert channel.call(AskLastTransaction()) == Error(0, "why")
+
+
+def test_many_threads_share_the_connection_and_each_gets_its_own_answers() -> None:
+    with channel_to(echo) as (channel, _, _, _):
+
+        def work(first: int) -> bool:
+            return all(
+                channel.call(AskNewOIDs(n)).oid_list == [p64(n)] for n in range(first, first + 300)
+            )
+
+        assert in_threads(*(lambda i=i: work(1000 * i) for i in range(8))) == [True] * 8
+
+
+def test_answers_may_come_in_any_order() -> None:
+    waiting: list[Received] = []
+
+    def backwards(peer: Peer, received: Received) -> None:
+        waiting.append(received)
+        if len(waiting) == 3:
+            for question in reversed(waiting):
+                peer.answer(question.message_id, AnswerNewOIDs([p64(question.message.num_oids)]))
+
+    with channel_to(backwards) as (channel, _, _, _):
+        tickets = [channel.ask(AskNewOIDs(n)) for n in range(3)]
+        assert [channel.wait(t).oid_list for t in tickets] == [[p64(0)], [p64(1)], [p64(2)]]
+
+
+def test_notifications_are_taken_while_nobody_waits() -> None:
+    with channel_to(nothing) as (_, recorder, _, peer):
+        for n in range(5):
+            peer.send(invalidation(n))
+            recorder.wait_for(lambda n=n: len(recorder.messages) == n + 1)
+
+
+def test_notifications_take_effect_before_an_answer_that_follows_them() -> None:
+    def script(peer: Peer, received: Received) -> None:
+        peer.connection.send(invalidation(1))
+        peer.connection.send(invalidation(2))
+        peer.answer(received.message_id, Pong())
+
+    with channel_to(script) as (channel, recorder, _, _):
+        channel.call(Ping())
+        assert recorder.messages == [invalidation(1), invalidation(2)]
+
+
+def test_what_follows_a_held_answer_waits_for_the_end_of_the_block() -> None:
+    def script(peer: Peer, received: Received) -> None:
+        if isinstance(received.message, AskLastTransaction):
+            peer.connection.send(invalidation(1))
+            peer.connection.answer(received.message_id, AnswerLastTransaction(p64(2)))
+            peer.connection.send(invalidation(3))
+            peer.flush()
+        else:
+            echo(peer, received)
+
+    with channel_to(script) as (channel, recorder, _, _):
+        other: list[object] = []
+        ticket = channel.ask(AskLastTransaction(), exclusive=True)
+        with channel.hold(ticket) as answer:
+            assert answer == AnswerLastTransaction(p64(2))
+            thread = threading.Thread(target=lambda: other.append(channel.call(AskNewOIDs(1))))
+            thread.start()
+            thread.join(0.05)
+            assert recorder.messages == [invalidation(1)]
+            assert other == []
+        thread.join(DEADLINE)
+        assert recorder.messages == [invalidation(1), invalidation(3)]
+        assert len(other) == 1
+
+
+def test_a_held_answer_is_in_order_whoever_reads_it() -> None:
+    """Threads that call, and one that holds, compete for the lead."""
+    done: list[int] = []
+
+    def script(peer: Peer, received: Received) -> None:
+        if isinstance(received.message, AskLastTransaction):
+            n = len([m for m in peer.received if isinstance(m, AskLastTransaction)])
+            peer.connection.answer(received.message_id, AnswerLastTransaction(p64(n)))
+            peer.connection.send(invalidation(n))
+            peer.flush()
+        else:
+            echo(peer, received)
+
+    with channel_to(script) as (channel, recorder, _, _):
+        # At its arrival, an invalidation must find that the answer before it took effect.
+        recorder.on_message = lambda message: done.append(-int.from_bytes(message.tid, "big"))
+
+        def hold() -> None:
+            for _ in range(200):
+                with channel.hold(channel.ask(AskLastTransaction(), exclusive=True)) as answer:
+                    done.append(int.from_bytes(answer.tid, "big"))
+
+        def call() -> None:
+            for n in range(400):
+                channel.call(AskNewOIDs(n))
+
+        assert in_threads(hold, call, call, call) == [None] * 4
+        channel.call(AskNewOIDs(0))
+    assert done == [x for n in range(1, 201) for x in (n, -n)]
+
+
+def test_tickets_with_a_sink_are_found_there() -> None:
+    sink: deque[Ticket] = deque()
+    with channel_to(echo) as (channel, _, _, _):
+        tickets = [channel.ask(AskNewOIDs(n), context=n, sink=sink) for n in range(3)]
+        channel.wait(tickets[-1])
+        assert [ticket.context for ticket in sink] == [0, 1, 2]
+
+
+def test_the_end_of_the_connection_wakes_everybody_with_the_reason() -> None:
+    with channel_to(nothing) as (channel, recorder, _, peer):
+        tickets = [channel.ask(AskNewOIDs(n)) for n in range(4)]
+        exclusive = channel.ask(AskLastTransaction(), exclusive=True)
+
+        def hold() -> None:
+            with channel.hold(exclusive):
+                raise AssertionError("there is no answer")
+
+        threading.Timer(0.05, peer.close).start()
+        results = in_threads(hold, *(lambda t=t: channel.wait(t) for t in tickets))
+        assert [type(r) for r in results] == [ConnectionLost] * 5
+        assert str(results[0]) == "peer: closed by the peer"
+        assert recorder.reasons == ["closed by the peer"]
+        with pytest.raises(ConnectionLost):
+            channel.call(Ping())
+
+
+def test_close_wakes_a_thread_that_reads() -> None:
+    with channel_to(nothing) as (channel, _, _, _):
+        threading.Timer(0.05, channel.close).start()
+        with pytest.raises(ConnectionLost, match="closed"):
+            channel.call(Ping())
+
+
+def test_the_end_is_noticed_while_nobody_waits() -> None:
+    with channel_to(nothing) as (channel, recorder, _, peer):
+        peer.close()
+        recorder.wait_for(lambda: bool(recorder.reasons))
+        assert channel.lost == "closed by the peer"
+
+
+def test_the_descriptor_is_given_back_at_the_end() -> None:
+    with channel_to(echo) as (channel, _, _, _):
+        before = len(os.listdir("/proc/self/fd"))
+        channel.close()
+        assert len(os.listdir("/proc/self/fd")) == before - 1
+
+
+def test_a_message_that_breaks_the_protocol_ends_the_connection_and_the_peer_is_told() -> None:
+    with channel_to(nothing) as (channel, recorder, _, peer):
+        peer.answer(99, Pong())
+        recorder.wait_for(lambda: bool(recorder.reasons))
+        assert channel.lost == "answer to no question: Pong"
+        deadline = time.monotonic() + DEADLINE
+        while peer.error is None:
+            assert time.monotonic() < deadline
+        assert "answer to no question: Pong" in peer.error
+
+
+def test_ping_is_answered() -> None:
+    with channel_to(nothing) as (channel, _, _, peer):
+        message_id = peer.connection.ask(Ping(), None)
+        peer.flush()
+        deadline = time.monotonic() + DEADLINE
+        while Pong() not in peer.received:
+            assert time.monotonic() < deadline
+        assert message_id == 0
+
+
+def test_a_silent_peer_is_asked_with_ping_and_then_given_up() -> None:
+    with channel_to(nothing, patience=0.1) as (channel, _, _, peer):
+        with pytest.raises(ConnectionLost, match="not even to Ping"):
+            channel.call(AskNewOIDs(1))
+        assert peer.received == [AskNewOIDs(1)] or Ping() in peer.received
+
+
+def test_a_slow_peer_that_answers_ping_is_waited_for() -> None:
+    waiting: list[Received] = []
+
+    def slow(peer: Peer, received: Received) -> None:
+        if isinstance(received.message, Ping):
+            peer.answer(received.message_id, Pong())
+            if len(peer.received) > 2:
+                echo(peer, waiting[0])
+        else:
+            waiting.append(received)
+
+    with channel_to(slow, patience=0.5) as (channel, _, _, _):
+        assert channel.call(AskNewOIDs(1)) == AnswerNewOIDs([p64(1)])
+
+
+def test_a_deadline_ends_the_wait() -> None:
+    with channel_to(nothing) as (channel, _, _, _):
+        ticket = channel.ask(AskNewOIDs(1))
+        with pytest.raises(TimeoutError):
+            channel.wait(ticket, time.monotonic() + 0.01)
+
+
+def test_a_forgotten_ticket_does_not_keep_the_watcher_away() -> None:
+    with channel_to(nothing) as (channel, recorder, _, peer):
+        channel.forget(channel.ask(AskNewOIDs(1)))
+        peer.send(invalidation(1))
+        recorder.wait_for(lambda: recorder.messages == [invalidation(1)])

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import random
+import sys
+import threading
+
+from ZODB.mvccadapter import MVCCAdapter
+
+from neo.client.cache import Cache
+from neo.client.invalidations import Invalidations
+from neo.client.system import System
+from neo.protocol.ids import p64, u64
+from tests.unit.client.peers import in_threads
+
+
+class Storage:
+    """What the adapter of ZODB needs of a storage."""
+
+    def __init__(self) -> None:
+        self.invalidations = Invalidations(Cache(10_000), System(1.0))
+
+    def registerDB(self, db: object) -> None:
+        self.invalidations.db = db
+
+    def lastTransaction(self) -> bytes:
+        return self.invalidations.last_transaction()
+
+
+def test_connections_that_begin_during_a_reconnection_are_never_stale() -> None:
+    """Each thread is a connection with a cache of one object, whose revisions are the tids.
+
+    Between its transactions, others are committed and their invalidations lost; the master announces
+    the last one. A connection may be behind, but not have the old revision in the new view.
+    """
+    storage = Storage()
+    storage.invalidations.joined(p64(1))
+    adapter = MVCCAdapter(storage)
+    stop = threading.Event()
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+
+    def reconnect() -> None:
+        for tid in range(2, 3000):
+            if random.random() < 0.5:
+                storage.invalidations.joined(p64(tid))
+            else:
+                storage.invalidations.invalidate(p64(tid), [p64(0)])
+        stop.set()
+
+    def connection() -> None:
+        instance = adapter.new_instance()
+        known: int | None = None
+        while not stop.is_set():
+            changed = instance.poll_invalidations()
+            if changed is None or p64(0) in changed:
+                known = None
+            view = u64(instance._start) - 1
+            assert known is None or known == view
+            known = view
+
+    try:
+        assert in_threads(reconnect, connection, connection, connection) == [None] * 4
+    finally:
+        sys.setswitchinterval(interval)
+
+
+def test_what_takes_effect_is_complete_before_it_is_the_last_transaction() -> None:
+    storage = Storage()
+    invalidations = storage.invalidations
+    invalidations.joined(p64(1))
+    seen: list[bytes] = []
+    invalidations.committed(p64(5), {}, lambda tid: seen.extend([tid, invalidations.last_tid]))
+    assert seen == [p64(5), p64(1)]
+    assert invalidations.last_tid == p64(5)
+
+
+def test_a_failing_callback_does_not_hide_the_transaction() -> None:
+    invalidations = Storage().invalidations
+
+    def fail(tid: bytes) -> None:
+        raise KeyError(tid)
+
+    try:
+        invalidations.committed(p64(5), {}, fail)
+    except KeyError:
+        pass
+    assert invalidations.last_tid == p64(5)
+
+
+def test_a_view_of_the_future_waits_for_the_transaction_that_takes_effect() -> None:
+    invalidations = Storage().invalidations
+    invalidations.joined(p64(1))
+    started, finish = threading.Event(), threading.Event()
+
+    def callback(tid: bytes) -> None:
+        started.set()
+        assert finish.wait(10)
+
+    def commit() -> None:
+        invalidations.committed(p64(5), {}, callback)
+
+    def load() -> bytes:
+        assert started.wait(10)
+        threading.Timer(0.05, finish.set).start()
+        assert invalidations.view(p64(2)) == p64(2)
+        return invalidations.view(p64(99))
+
+    assert in_threads(commit, load) == [None, p64(6)]

@@ -1,0 +1,450 @@
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+import time
+from hashlib import sha1
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transaction.interfaces import TransientError
+from ZODB.POSException import POSKeyError
+
+from neo.client import NEOStorage
+from neo.client.errors import (
+    ClosedError,
+    ConfigurationError,
+    CorruptedError,
+    NEOStorageError,
+    RefusedError,
+    UnavailableError,
+)
+from neo.net.connection import Received
+from neo.protocol.enums import CellState, ErrorCode, NodeType
+from neo.protocol.errors import ErrorAnswer
+from neo.protocol.ids import ZERO_HASH, p64
+from neo.protocol.packets import (
+    AcceptIdentification,
+    AnswerLastTransaction,
+    AnswerObject,
+    AskLastTransaction,
+    AskNewOIDs,
+    AskObject,
+    Error,
+    InvalidateObjects,
+    Message,
+    NotifyNodeInformation,
+    NotPrimaryMaster,
+    Ping,
+    RequestIdentification,
+)
+from tests.unit.client.peers import Peer, Server, in_threads
+from tests.unit.client.scripted import NAME, Scripted, scripted
+
+OID = p64(1)
+
+
+def answer(data: bytes, serial: int = 50, next_serial: int | None = None) -> Any:
+    def answer(m: AskObject) -> Message:
+        return AnswerObject(
+            m.oid,
+            p64(serial),
+            None if next_serial is None else p64(next_serial),
+            0,
+            sha1(data).digest(),
+            data,
+            None,
+        )
+
+    return answer
+
+
+def refuse(code: ErrorCode) -> Any:
+    def refuse(m: Message) -> Message:
+        raise ErrorAnswer(code, "no")
+
+    return refuse
+
+
+class DB:
+    """What registerDB() is given."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+
+    def invalidate(self, tid: bytes, oids: list[bytes]) -> None:
+        self.calls.append((tid, *oids))
+
+    def invalidateCache(self) -> None:
+        self.calls.append(("all",))
+
+    def transform_record_data(self, data: bytes) -> bytes:
+        return data
+
+    untransform_record_data = transform_record_data
+
+
+# -- finding the primary master ----------------------------------------------------------------------
+
+
+def test_a_storage_opens_with_the_last_transaction_of_the_master() -> None:
+    with scripted([1]) as (cluster, storage):
+        assert storage.lastTransaction() == p64(100)
+        request = cluster.master.asked(RequestIdentification)[0]
+        assert request[:5] == (NodeType.CLIENT, None, None, NAME, None)
+
+
+def test_a_secondary_master_points_to_the_primary(tmp_path: Path) -> None:
+    with scripted([1]) as (cluster, _):
+
+        def secondary(peer: Peer, received: Received) -> None:
+            known = [server.address, cluster.master.server.address]
+            peer.send(NotPrimaryMaster(1, known))
+
+        server = Server(secondary)
+        try:
+            host, port = server.address
+            known = tmp_path / "masters"
+            storage = NEOStorage(
+                f"{host}:{port}", NAME, wait_timeout=10, dynamic_master_list=str(known)
+            )
+            storage.close()
+        finally:
+            server.close()
+
+
+def test_masters_that_the_cluster_announces_are_remembered(tmp_path: Path) -> None:
+    path = tmp_path / "masters"
+    with scripted([1], dynamic_master_list=str(path)) as (cluster, storage):
+        rows = [(NodeType.MASTER, ("127.0.0.9", 9), None, cluster.rows()[0][3], None)]
+        cluster.tell(NotifyNodeInformation(time.time(), rows))
+        storage.sync()
+        assert ["127.0.0.9", 9] in json.loads(path.read_text())
+
+
+def test_a_master_that_is_not_ready_is_tried_again() -> None:
+    cluster = Scripted([[1]])
+    accept = cluster._master_identifies
+    refused = 0
+
+    def identify(peer: Peer, received: Received) -> None:
+        nonlocal refused
+        refused += 1
+        if refused <= 3:
+            peer.answer(received.message_id, Error(ErrorCode.NOT_READY.value, "Retry Later"))
+        else:
+            accept(peer, received)
+
+    cluster.master._identify = identify
+    try:
+        NEOStorage(cluster.masters, NAME, wait_timeout=10).close()
+    finally:
+        cluster.close()
+    assert refused == 4
+
+
+def test_a_cluster_that_is_away_is_a_transient_error_after_the_wait() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    begin = time.monotonic()
+    with pytest.raises(UnavailableError, match=f"127.0.0.1:{port}.*refused") as raised:
+        NEOStorage(f"127.0.0.1:{port}", NAME, wait_timeout=0.3)
+    assert 0.3 <= time.monotonic() - begin < 5
+    assert isinstance(raised.value, (NEOStorageError, TransientError))
+
+
+def test_the_wrong_name_is_refused_at_once() -> None:
+    def refuse(peer: Peer, received: Received) -> None:
+        error = Error(ErrorCode.PROTOCOL_ERROR.value, "invalid cluster name")
+        peer.answer(received.message_id, error)
+
+    server = Server(refuse)
+    try:
+        with pytest.raises(RefusedError, match="'other'.*invalid cluster name"):
+            NEOStorage(f"127.0.0.1:{server.address[1]}", "other")
+    finally:
+        server.close()
+
+
+def test_a_storage_node_in_the_place_of_a_master_is_not_accepted() -> None:
+    def accept(peer: Peer, received: Received) -> None:
+        peer.answer(received.message_id, AcceptIdentification(NodeType.STORAGE, 1, None))
+
+    server = Server(accept)
+    try:
+        with pytest.raises(UnavailableError, match="is not a master"):
+            NEOStorage(f"127.0.0.1:{server.address[1]}", NAME, wait_timeout=0.1)
+    finally:
+        server.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"master_nodes": ""}, "set master_nodes"),
+        ({"master_nodes": "nowhere"}, "write host:port"),
+        ({"name": ""}, "set name"),
+        ({"compress": 10}, "from 0 to 9"),
+        ({"ca": "/a"}, "all of ca, cert and key"),
+        ({"ca": "/a", "cert": "/b", "key": "/c"}, "'/a' cannot be used"),
+    ],
+)
+def test_wrong_settings_are_named(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        NEOStorage(**({"master_nodes": "127.0.0.1:1", "name": NAME} | options))
+
+
+# -- loss and return of the master -----------------------------------------------------------------
+
+
+def test_after_a_new_connection_with_a_later_transaction_current_data_is_dropped() -> None:
+    with scripted([1]) as (cluster, storage):
+        db = DB()
+        storage.registerDB(db)
+        cluster.storages[1].answers[AskObject] = answer(b"old")
+        assert storage.load(OID) == (b"old", p64(50))
+        cluster.last_tid = p64(200)
+        cluster.storages[1].answers[AskObject] = answer(b"new", 150)
+        cluster.master.peer.close()
+        storage.sync()
+        assert storage.lastTransaction() == p64(200)
+        assert db.calls == [("all",), (p64(200),), ("all",)]
+        assert storage.load(OID) == (b"new", p64(150))
+
+
+def test_after_a_new_connection_without_news_the_caches_stay() -> None:
+    with scripted([1]) as (cluster, storage):
+        db = DB()
+        storage.registerDB(db)
+        cluster.storages[1].answers[AskObject] = answer(b"old")
+        storage.load(OID)
+        cluster.master.peer.close()
+        storage.sync()
+        assert db.calls == []
+        assert storage.load(OID) == (b"old", p64(50))
+        assert len(cluster.storages[1].asked(AskObject)) == 1
+
+
+def test_after_a_truncation_everything_is_dropped() -> None:
+    with scripted([1]) as (cluster, storage):
+        db = DB()
+        storage.registerDB(db)
+        cluster.storages[1].answers[AskObject] = answer(b"old", 50, 60)
+        storage.loadBefore(OID, p64(60))
+        cluster.last_tid = p64(40)
+        cluster.master.peer.close()
+        storage.sync()
+        assert storage.lastTransaction() == p64(40)
+        assert len(storage._invalidations.cache) == 0
+        assert db.calls == [("all",), (p64(40),), ("all",)]
+
+
+def test_invalidations_before_the_answer_of_the_last_transaction_are_ignored() -> None:
+    with scripted([1]) as (cluster, storage):
+        db = DB()
+        storage.registerDB(db)
+
+        def last(m: AskLastTransaction) -> Message:
+            cluster.master.peer.connection.send(InvalidateObjects(p64(90), [OID]))
+            return AnswerLastTransaction(p64(100))
+
+        cluster.master.answers[AskLastTransaction] = last
+        cluster.master.peer.close()
+        storage.sync()
+        assert db.calls == []
+
+
+def test_invalidations_reach_zodb_and_the_cache_in_order() -> None:
+    with scripted([1]) as (cluster, storage):
+        db = DB()
+        storage.registerDB(db)
+        cluster.storages[1].answers[AskObject] = answer(b"old")
+        storage.load(OID)
+        cluster.tell(InvalidateObjects(p64(101), [OID]), InvalidateObjects(p64(102), []))
+        storage.sync()
+        assert db.calls == [(p64(101), OID), (p64(102),)]
+        assert storage.lastTransaction() == p64(102)
+        cluster.storages[1].answers[AskObject] = answer(b"new", 101)
+        assert storage.load(OID) == (b"new", p64(101))
+        assert storage.loadBefore(OID, p64(101)) == (b"old", p64(50), p64(101))
+
+
+def test_wrappers_are_passed_by_on_the_way_to_the_database() -> None:
+    with scripted([1]) as (cluster, storage):
+        storage.registerDB(wrapper := DB())
+        wrapper.db = db = DB()  # type: ignore[attr-defined]
+        cluster.tell(InvalidateObjects(p64(101), [OID]))
+        storage.sync()
+        assert (wrapper.calls, db.calls) == ([], [(p64(101), OID)])
+
+
+def test_a_database_that_cannot_take_invalidations_has_its_caches_emptied() -> None:
+    with scripted([1]) as (cluster, storage):
+
+        class Broken(DB):
+            def invalidate(self, tid: bytes, oids: list[bytes]) -> None:
+                super().invalidate(tid, oids)
+                raise ValueError("broken")
+
+        db = Broken()
+        storage.registerDB(db)
+        cluster.tell(InvalidateObjects(p64(101), [OID]))
+        storage.sync()
+        assert db.calls == [(p64(101), OID), ("all",), (p64(101),), ("all",)]
+        assert storage.lastTransaction() == p64(101)
+
+
+def test_a_new_master_is_asked_for_other_oids() -> None:
+    with scripted([1]) as (cluster, storage):
+        assert [storage.new_oid(), storage.new_oid()] == [p64(1), p64(2)]
+        cluster.master.peer.close()
+        storage.sync()
+        assert storage.new_oid() == p64(1)
+        assert len(cluster.master.asked(AskNewOIDs)) == 2
+
+
+# -- reads from replicas -----------------------------------------------------------------------------
+
+
+def test_reads_go_to_all_replicas() -> None:
+    with scripted([1, 2], cache_size=0) as (cluster, storage):
+        for node in cluster.storages.values():
+            node.answers[AskObject] = answer(b"x")
+        for _ in range(60):
+            storage.load(OID)
+        assert all(len(node.asked(AskObject)) > 5 for node in cluster.storages.values())
+
+
+def test_a_failing_replica_is_replaced_by_another_one() -> None:
+    with scripted([1, 2], cache_size=0) as (cluster, storage):
+        cluster.storages[1].server.close()
+        cluster.storages[2].answers[AskObject] = answer(b"x")
+        for _ in range(20):
+            assert storage.load(OID)[0] == b"x"
+
+
+def test_a_cell_that_is_not_readable_any_more_is_not_asked_again() -> None:
+    with scripted([1, 2], cache_size=0) as (cluster, storage):
+        cluster.storages[1].answers[AskObject] = answer(b"x")
+        late = threading.Event()
+
+        def moved(m: AskObject) -> Message:
+            if not late.is_set():
+                late.set()
+                cluster.tell(cluster.change((0, 2, CellState.OUT_OF_DATE)))
+            raise ErrorAnswer(ErrorCode.NON_READABLE_CELL)
+
+        cluster.storages[2].answers[AskObject] = moved
+        for _ in range(30):
+            assert storage.load(OID)[0] == b"x"
+        assert len(cluster.storages[2].asked(AskObject)) == 1
+        assert len(cluster.master.asked(Ping)) == 1
+
+
+def test_a_partition_that_nobody_can_read_is_a_transient_error_after_the_wait() -> None:
+    with scripted([1], wait_timeout=0.3) as (cluster, storage):
+        cluster.storages[1].answers[AskObject] = refuse(ErrorCode.NON_READABLE_CELL)
+        with pytest.raises(UnavailableError, match="partition 0: S1: NON_READABLE_CELL"):
+            storage.load(OID)
+
+
+def test_a_partition_comes_back() -> None:
+    with scripted([1]) as (cluster, storage):
+        cluster.tell(NotifyNodeInformation(time.time(), cluster.rows(down=[1])))
+        storage.sync()
+        cluster.storages[1].answers[AskObject] = answer(b"x")
+        back = NotifyNodeInformation(time.time(), cluster.rows())
+        threading.Timer(0.1, cluster.tell, [back]).start()
+        assert storage.load(OID)[0] == b"x"
+
+
+def test_damaged_data_is_read_from_another_replica() -> None:
+    with scripted([1, 2], cache_size=0) as (cluster, storage):
+        good = answer(b"x")
+        cluster.storages[1].answers[AskObject] = lambda m: good(m)._replace(data=b"y")
+        cluster.storages[2].answers[AskObject] = good
+        assert storage.load(OID)[0] == b"x"
+        cluster.storages[2].answers[AskObject] = cluster.storages[1].answers[AskObject]
+        with pytest.raises(CorruptedError, match="no storage node has sound data"):
+            storage.load(OID)
+
+
+def test_missing_objects_and_undone_creations_are_key_errors() -> None:
+    with scripted([1]) as (cluster, storage):
+        answers = cluster.storages[1].answers
+        answers[AskObject] = refuse(ErrorCode.OID_DOES_NOT_EXIST)
+        with pytest.raises(POSKeyError):
+            storage.loadBefore(OID, p64(50))
+        answers[AskObject] = refuse(ErrorCode.OID_NOT_FOUND)
+        assert storage.loadBefore(OID, p64(50)) is None
+        with pytest.raises(POSKeyError):
+            storage.loadSerial(OID, p64(50))
+        with pytest.raises(POSKeyError):
+            storage.load(OID)
+        answers[AskObject] = lambda m: AnswerObject(m.oid, p64(5), None, None, ZERO_HASH, b"", None)
+        with pytest.raises(POSKeyError):
+            storage.load(OID)
+
+
+def test_prefetched_objects_need_no_further_request() -> None:
+    with scripted([1], [1]) as (cluster, storage):
+        cluster.storages[1].answers[AskObject] = answer(b"x")
+        storage.prefetch([p64(n) for n in range(250)] * 2, p64(101))
+        assert len(cluster.storages[1].asked(AskObject)) == 250
+        for n in range(250):
+            assert storage.loadBefore(p64(n), p64(101)) == (b"x", p64(50), None)
+        assert len(cluster.storages[1].asked(AskObject)) == 250
+
+
+def test_concurrent_loads_get_their_own_objects() -> None:
+    with scripted([1], cache_size=0) as (cluster, storage):
+        cluster.storages[1].answers[AskObject] = lambda m: answer(m.oid)(m)
+
+        def work(first: int) -> bool:
+            return all(storage.load(p64(n))[0] == p64(n) for n in range(first, first + 200))
+
+        assert in_threads(*(lambda i=i: work(1000 * i) for i in range(6))) == [True] * 6
+
+
+# -- the end and forks -------------------------------------------------------------------------------
+
+
+def test_close_wakes_threads_that_wait_for_the_cluster() -> None:
+    with scripted([1]) as (cluster, storage):
+        cluster.storages[1].answers[AskObject] = lambda m: None
+        threading.Timer(0.1, storage.close).start()
+        with pytest.raises(ClosedError):
+            storage.load(OID)
+
+
+def test_a_closed_storage_leaves_no_thread_and_no_descriptor() -> None:
+    with scripted([1]) as (cluster, storage):
+        cluster.storages[1].answers[AskObject] = answer(b"x")
+        storage.load(OID)
+        threads = threading.active_count()
+        storage.close()
+        deadline = time.monotonic() + 10
+        while any(t.name == "neo-client-watcher" for t in threading.enumerate()):
+            assert time.monotonic() < deadline
+        assert threading.active_count() < threads
+
+
+def test_a_forked_child_makes_its_own_connections() -> None:
+    with scripted([1], cache_size=0) as (cluster, storage):
+        cluster.storages[1].answers[AskObject] = answer(b"x")
+        assert storage.load(OID)[0] == b"x"
+        pid = os.fork()
+        if pid == 0:
+            try:
+                ok = storage.load(OID)[0] == b"x" and storage.new_oid() == p64(1)
+                os._exit(0 if ok else 1)
+            finally:
+                os._exit(2)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        # The parent's connections are those of before.
+        assert storage.load(OID)[0] == b"x"
+        assert len(cluster.master.asked(RequestIdentification)) == 2
+        assert len(cluster.storages[1].asked(RequestIdentification)) == 2

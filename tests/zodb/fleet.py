@@ -1,0 +1,182 @@
+"""Empty clusters in quick succession, for suites of many small tests.
+
+One process runs a master and its storage nodes, each with its own core, shell, port and database; for
+every test they are made anew on empty databases. The client is where it always is: in another
+process, behind sockets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import mmap
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import uvloop
+
+from neo.client import NEOStorage
+from neo.master.__main__ import load_settings as master_settings
+from neo.master.__main__ import make_core as make_master
+from neo.node.process import ProcessShell
+from neo.storage.__main__ import load_settings as storage_settings
+from neo.storage.__main__ import make_core as make_storage
+from tests.support import mariadb
+
+NAME = "test"
+PARTITIONS = 12
+
+
+class Clock:
+    """Seconds since 1970, shared by two processes."""
+
+    def __init__(self, path: Path) -> None:
+        if not path.exists():
+            path.write_bytes(struct.pack("d", 0.0))
+        with open(path, "r+b") as file:
+            self._memory = mmap.mmap(file.fileno(), 8)
+
+    def set(self, seconds: float) -> None:
+        struct.pack_into("d", self._memory, 0, seconds)
+
+    def get(self) -> float:
+        seconds: float = struct.unpack_from("d", self._memory)[0]
+        return seconds
+
+
+class FleetStorage(NEOStorage):
+    """The storage under test."""
+
+    clock: Clock
+
+    def tpc_begin(self, transaction: Any, tid: bytes | None = None, status: str = " ") -> None:
+        self.clock.set(time.time())
+        super().tpc_begin(transaction, tid, status)
+
+
+class _Shell(ProcessShell):
+    """Of a master whose clock may be ahead."""
+
+    clock: Clock
+
+    def time(self) -> float:
+        return max(time.time(), self.clock.get())
+
+
+class Fleet:
+    """``backend``: 'sqlite' or 'mariadb'. start() gives an empty cluster, also in place of another."""
+
+    def __init__(self, storages: int, backend: str, server: mariadb.Server | None = None) -> None:
+        self._stack = ExitStack()
+        self._storages = storages
+        self._backend = backend
+        self._server = server
+        self._started = False
+        self.masters = ""
+
+    def __enter__(self) -> Fleet:
+        folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory()))
+        databases = [str(folder / f"{n}.sqlite") for n in range(self._storages)]
+        if self._backend == "mariadb":
+            assert self._server is not None
+            databases = [self._server.create_database() for _ in databases]
+        adapter = "SQLite" if self._backend == "sqlite" else "MySQL"
+        self._clock = Clock(folder / "clock")
+        self._log = self._stack.enter_context(open(folder / "log", "w+"))
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.zodb.fleet", str(folder), adapter, *databases],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            text=True,
+            cwd=Path(__file__).parents[2],
+        )
+        return self
+
+    def _tell(self, **order: Any) -> None:
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write(json.dumps(order) + "\n")
+        self._process.stdin.flush()
+        if self._process.stdout.readline() != "done\n":
+            self._log.seek(0)
+            raise RuntimeError(f"the cluster's process failed:\n{self._log.read()}")
+
+    def start(self) -> None:
+        self.masters = f"127.0.0.1:{mariadb.free_port()}"
+        self._clock.set(0)
+        self._tell(masters=self.masters)
+
+    def storage(self, **options: Any) -> NEOStorage:
+        storage = FleetStorage(self.masters, NAME, **options)
+        storage.clock = self._clock
+        return storage
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait(60)
+        self._process.stdout.close()
+        self._stack.close()
+
+
+class _Nodes:
+    def __init__(self, folder: str, adapter: str, databases: list[str]) -> None:
+        self._clock = Clock(Path(folder) / "clock")
+        self._adapter = adapter
+        self._databases = databases
+        self._running: list[tuple[ProcessShell, asyncio.Task[int]]] = []
+
+    async def start(self, masters: str) -> None:
+        await self.stop()
+        common = ["--cluster", NAME, "--masters", masters, "--bind"]
+        master = master_settings(
+            [*common, masters, "-p", str(PARTITIONS), "-A", str(len(self._databases))]
+        )
+        shell = _Shell(master, make_master)
+        shell.clock = self._clock
+        self._run(shell)
+        await asyncio.sleep(0)
+        for database in self._databases:
+            settings = storage_settings(
+                [*common, "127.0.0.1:0", "-a", self._adapter, "-d", database, "--reset"]
+            )
+            self._run(ProcessShell(settings, make_storage))
+
+    def _run(self, shell: ProcessShell) -> None:
+        self._running.append((shell, asyncio.create_task(shell.run())))
+
+    async def stop(self) -> None:
+        running, self._running = self._running, []
+        for shell, _ in reversed(running):
+            if shell._core is not None:
+                shell._core.stop(0)
+        for _, task in running:
+            await task
+
+
+async def _serve(folder: str, adapter: str, databases: list[str]) -> None:
+    nodes = _Nodes(folder, adapter, databases)
+    loop = asyncio.get_running_loop()
+    while order := await loop.run_in_executor(None, sys.stdin.readline):
+        await nodes.start(**json.loads(order))
+        print("done", flush=True)
+    await nodes.stop()
+
+
+if __name__ == "__main__":
+    import logging
+
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(message)s")
+    uvloop.run(_serve(sys.argv[1], sys.argv[2], sys.argv[3:]))

@@ -1,0 +1,389 @@
+"""What ZODB's suites do not ask: iteration, garbage, big transactions, loss of nodes."""
+
+from __future__ import annotations
+
+import threading
+import time
+import tracemalloc
+from collections.abc import Iterator
+
+import pytest
+import transaction
+import ZODB
+from persistent.mapping import PersistentMapping
+from ZODB import interfaces
+from ZODB.blob import Blob
+from ZODB.Connection import TransactionMetaData
+from ZODB.FileStorage import FileStorage
+from ZODB.POSException import POSKeyError, ReadOnlyError
+from ZODB.serialize import referencesf
+from ZODB.utils import maxtid, p64, u64, z64
+
+from neo.client import NEOStorage
+from neo.client.errors import NEOStorageError, UnavailableError
+from neo.client.iterator import Objects
+from tests.support.cluster import Cluster
+from tests.unit.client.peers import in_threads
+from tests.zodb.conftest import GetFleet
+from tests.zodb.fleet import Fleet
+
+
+@pytest.fixture
+def cluster(fleets: GetFleet) -> Fleet:
+    fleet = fleets(3, "sqlite", 0)
+    fleet.start()
+    return fleet
+
+
+@pytest.fixture
+def storage(cluster: Fleet) -> Iterator[NEOStorage]:
+    storage = cluster.storage()
+    yield storage
+    storage.close()
+
+
+def commit(storage: NEOStorage, *stores: tuple[bytes, bytes | None, bytes]) -> bytes:
+    t = TransactionMetaData()
+    storage.tpc_begin(t)
+    for oid, serial, data in stores:
+        storage.store(oid, serial, data, "", t)
+    storage.tpc_vote(t)
+    return storage.tpc_finish(t)
+
+
+def records(storage: NEOStorage) -> list[tuple[bytes, bytes, bytes]]:
+    found = []
+    next = None
+    while True:
+        try:
+            oid, tid, data, next = storage.record_iternext(next)
+        except POSKeyError:
+            return found
+        found.append((oid, tid, data))
+        if next is None:
+            return found
+
+
+# -- interfaces ------------------------------------------------------------------------------------
+
+
+def test_what_is_declared_is_what_is_there(cluster: Fleet, storage: NEOStorage) -> None:
+    reading = {
+        interfaces.IStorage,
+        interfaces.IPrefetchStorage,
+        interfaces.IStorageIteration,
+        interfaces.IStorageCurrentRecordIteration,
+    }
+    writing = {
+        interfaces.IMultiCommitStorage,
+        interfaces.IStorageUndoable,
+        interfaces.IStorageRestoreable,
+        interfaces.IExternalGC,
+        interfaces.ReadVerifyingStorage,
+    }
+    assert all(interface.providedBy(storage) for interface in reading | writing)
+    read_only = cluster.storage(read_only=True)
+    try:
+        assert all(interface.providedBy(read_only) for interface in reading)
+        assert not any(interface.providedBy(read_only) for interface in writing)
+        with pytest.raises(ReadOnlyError):
+            read_only.pack(time.time(), referencesf)
+    finally:
+        read_only.close()
+
+
+# -- iteration -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_current_records_are_iterated_with_and_without_the_extension(
+    storage: NEOStorage, known: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    oids = [p64(n) for n in range(1, 400)]
+    first = commit(storage, *((oid, None, b"old") for oid in oids))
+    last = commit(storage, *((oid, first, b"new") for oid in oids[::7]))
+    t = TransactionMetaData()
+    storage.tpc_begin(t)
+    storage.deleteObject(oids[1], first, t)
+    storage.tpc_vote(t)
+    storage.tpc_finish(t)
+    if not known:
+        monkeypatch.setattr(Objects, "_features_of", lambda self, nid: frozenset())
+    expected = dict.fromkeys(oids, (first, b"old")) | dict.fromkeys(oids[::7], (last, b"new"))
+    del expected[oids[1]]
+    found = records(storage)
+    assert {oid: (tid, data) for oid, tid, data in found} == expected
+    assert len(found) == len(expected)
+
+
+def test_an_empty_storage_has_no_records(storage: NEOStorage) -> None:
+    with pytest.raises(POSKeyError):
+        storage.record_iternext()
+    assert list(storage.iterator()) == []
+
+
+def test_transactions_are_iterated_in_order_across_pages_and_batches(storage: NEOStorage) -> None:
+    tids = [commit(storage, (p64(n), None, b"%d" % n)) for n in range(130)]
+    tids.append(commit(storage, *((p64(n), None, b"x") for n in range(1000, 1350))))
+    found = list(storage.iterator())
+    assert [t.tid for t in found] == tids
+    assert [len(list(t)) for t in found] == [1] * 130 + [350]
+    assert [[r.data for r in t] for t in found[:130]] == [[b"%d" % n] for n in range(130)]
+    assert [t.tid for t in storage.iterator(tids[7], tids[9])] == tids[7:10]
+
+
+def test_a_copy_to_another_cluster_is_the_same(storage: NEOStorage, fleets: GetFleet) -> None:
+    db = ZODB.DB(storage)
+    with db.transaction() as connection:
+        connection.root.x = PersistentMapping(a=1)
+    with db.transaction() as connection:
+        connection.root.x["a"] = 2
+    db.undo(db.undoLog(0, 1)[0]["id"])
+    transaction.commit()
+    other_fleet = fleets(3, "sqlite", 1)
+    other_fleet.start()
+    other = other_fleet.storage()
+    try:
+        other.copyTransactionsFrom(storage)
+
+        def content(s: NEOStorage) -> object:
+            return [(t.tid, [(r.oid, r.data, r.data_txn) for r in t]) for t in s.iterator()]
+
+        assert content(other) == content(storage)
+    finally:
+        other.close()
+        db.close()
+
+
+def test_blobs_are_refused_by_a_copy(storage: NEOStorage, tmp_path: object) -> None:
+    source = ZODB.DB(FileStorage(f"{tmp_path}/a.fs", blob_dir=f"{tmp_path}/blobs"))
+    with source.transaction() as connection:
+        connection.root.blob = Blob(b"data")
+    with pytest.raises(NEOStorageError, match="is a blob"):
+        storage.copyTransactionsFrom(source.storage)
+    source.close()
+
+
+# -- prefetch and cache ------------------------------------------------------------------------------
+
+
+def test_prefetch_through_a_connection(cluster: Fleet, storage: NEOStorage) -> None:
+    oids = [p64(n) for n in range(1, 300)]
+    tid = commit(storage, *((oid, None, b"data") for oid in oids))
+    other = cluster.storage()
+    try:
+        before = p64(u64(tid) + 1)
+        other.prefetch(iter(oids), before)
+        cache = other._invalidations.cache
+        assert all(cache.load_before(oid, before) == (b"data", tid, None) for oid in oids)
+    finally:
+        other.close()
+
+
+def test_clients_see_the_commits_of_each_other_after_sync(
+    cluster: Fleet, storage: NEOStorage
+) -> None:
+    other = cluster.storage()
+    try:
+        oid, serial = p64(1), None
+        for n in range(50):
+            serial = commit(storage, (oid, serial, b"%d" % n))
+            other.sync()
+            assert other.lastTransaction() == serial
+            assert other.load(oid) == (b"%d" % n, serial)
+    finally:
+        other.close()
+
+
+# -- garbage ---------------------------------------------------------------------------------------
+
+
+def test_garbage_is_collected_and_everything_else_stays(storage: NEOStorage) -> None:
+    db = ZODB.DB(storage)
+    connection = db.open()
+    root = connection.root()
+    root["kept"] = kept = PersistentMapping()
+    kept["deep"] = deep = PersistentMapping()
+    root["lost"] = lost = PersistentMapping()
+    lost["deep"] = deep_lost = PersistentMapping()
+    deep_lost["cycle"] = lost
+    transaction.commit()
+    del root["lost"]
+    transaction.commit()
+    db.pack()
+    for obj in (kept, deep):
+        storage.load(obj._p_oid)
+    for obj in (lost, deep_lost):
+        with pytest.raises(POSKeyError):
+            storage.load(obj._p_oid)
+        with pytest.raises(POSKeyError):
+            storage.loadBefore(obj._p_oid, maxtid)
+    connection.close()
+    db.close()
+
+
+def test_garbage_with_later_history_is_deleted_but_can_be_brought_back(
+    storage: NEOStorage,
+) -> None:
+    db = ZODB.DB(storage)
+    connection = db.open()
+    root = connection.root()
+    root["lost"] = lost = PersistentMapping()
+    transaction.commit()
+    unlinked = root._p_serial
+    del root["lost"]
+    transaction.commit()
+    pack_time = time.time()
+    root["later"] = 1
+    transaction.commit()
+    later = root._p_serial
+    db.pack(pack_time)
+    with pytest.raises(POSKeyError):
+        storage.load(lost._p_oid)
+    # The history after the pack time is still there, and undo works.
+    assert storage.loadSerial(z64, later)
+    assert storage.loadSerial(lost._p_oid, unlinked)
+    deletion = db.undoLog(0, 1)[0]
+    assert deletion["description"] == "garbage collection"
+    db.undo(deletion["id"])
+    transaction.commit()
+    storage.load(lost._p_oid)
+    connection.close()
+    db.close()
+
+
+def test_garbage_is_not_what_later_transactions_refer_to(storage: NEOStorage) -> None:
+    db = ZODB.DB(storage)
+    connection = db.open()
+    root = connection.root()
+    root["a"] = a = PersistentMapping()
+    a["b"] = b = PersistentMapping()
+    transaction.commit()
+    del root["a"]
+    transaction.commit()
+    pack_time = time.time()
+    root["again"] = a
+    transaction.commit()
+    db.pack(pack_time)
+    storage.load(a._p_oid)
+    storage.load(b._p_oid)
+    connection.close()
+    db.close()
+
+
+def test_an_object_linked_again_while_garbage_is_deleted_is_brought_back(
+    cluster: Fleet, storage: NEOStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db = ZODB.DB(storage)
+    connection = db.open()
+    root = connection.root()
+    root["a"] = a = PersistentMapping()
+    transaction.commit()
+    del root["a"]
+    transaction.commit()
+    delete = storage.deleteObject
+
+    def link_first(oid: bytes, serial: bytes, t: object) -> None:
+        # A concurrent application, that has the object in memory.
+        other = ZODB.DB(cluster.storage())
+        with other.transaction() as c:
+            c.root()["a"] = c.get(a._p_oid)
+        other.close()
+        delete(oid, serial, t)
+
+    monkeypatch.setattr(storage, "deleteObject", link_first)
+    db.pack()
+    storage.load(a._p_oid)
+    connection.close()
+    db.close()
+
+
+def test_without_a_root_nothing_is_garbage(storage: NEOStorage) -> None:
+    commit(storage, (p64(5), None, b"data"))
+    storage.pack(time.time() + 10, referencesf)
+    assert storage.load(p64(5))[0] == b"data"
+
+
+# -- size ------------------------------------------------------------------------------------------
+
+
+def test_a_transaction_larger_than_its_memory(cluster: Fleet) -> None:
+    storage = cluster.storage(cache_size=1 << 20, compress=False)
+    try:
+        t = TransactionMetaData()
+        storage.tpc_begin(t)
+        data = bytes(64 * 1024)
+        tracemalloc.start()
+        for n in range(1, 1001):
+            storage.store(p64(n), None, n.to_bytes(8, "big") + data, "", t)
+        storage.tpc_vote(t)
+        tid = storage.tpc_finish(t)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 16 * 1024 * 1024
+        assert storage.load(p64(1000)) == (p64(1000) + data, tid)
+    finally:
+        storage.close()
+
+
+def test_big_objects(storage: NEOStorage) -> None:
+    data = bytes(range(256)) * (1 << 16)
+    tid = commit(storage, (p64(1), None, data))
+    storage._invalidations.cache.clear()
+    assert storage.load(p64(1)) == (data, tid)
+
+
+# -- loss and return of nodes ------------------------------------------------------------------------
+
+
+def test_processes_are_lost_and_come_back_without_a_restart_of_the_application() -> None:
+    with Cluster(storages=2) as cluster:
+        storage = cluster.storage(wait_timeout=60, cache_size=0)
+        try:
+            oids = [p64(n) for n in range(1, 13)]
+            tid = commit(storage, *((oid, None, b"1") for oid in oids))
+            names = [name for name in cluster.simple.processes if "admin" not in name]
+            for name in names:
+                cluster.simple.kill(name)
+                restarted = threading.Thread(target=cluster.simple.restart, args=[name])
+                restarted.start()
+                results = in_threads(*(lambda oid=oid: storage.load(oid) for oid in oids))
+                restarted.join()
+                assert results == [(b"1", tid)] * len(oids)
+            storage.sync()
+            new = commit_patiently(storage, oids, tid)
+            assert storage.load(oids[0]) == (b"2", new)
+        finally:
+            storage.close()
+
+
+def commit_patiently(storage: NEOStorage, oids: list[bytes], tid: bytes) -> bytes:
+    """As applications do: transient errors are tried again."""
+    deadline = time.monotonic() + 60
+    while True:
+        t = TransactionMetaData()
+        try:
+            storage.tpc_begin(t)
+            for oid in oids:
+                storage.store(oid, tid, b"2", "", t)
+            storage.tpc_vote(t)
+            return storage.tpc_finish(t)
+        except transaction.interfaces.TransientError:
+            storage.tpc_abort(t)
+            assert time.monotonic() < deadline
+
+
+def test_a_cluster_that_stays_away_is_a_transient_error() -> None:
+    with Cluster(storages=1) as cluster:
+        storage = cluster.storage(wait_timeout=1)
+        try:
+            commit(storage, (p64(1), None, b"1"))
+            storage._invalidations.cache.clear()
+            for name in list(cluster.simple.processes):
+                cluster.simple.kill(name)
+            with pytest.raises(UnavailableError):
+                storage.load(p64(1))
+            with pytest.raises(UnavailableError):
+                storage.sync()
+        finally:
+            storage.close()

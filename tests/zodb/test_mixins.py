@@ -1,0 +1,126 @@
+"""ZODB's own suites for storages, whole, on every backend, with one storage node and with three.
+
+They come from ``ZODB.tests`` as they are; here is only how to open a storage. Each runs a second time
+through HexStorage, a wrapper that transforms every record.
+"""
+
+from __future__ import annotations
+
+import unittest
+from typing import Any
+
+import pytest
+import ZODB
+from ZODB.tests import (
+    BasicStorage,
+    ConflictResolution,
+    HistoryStorage,
+    IteratorStorage,
+    MTStorage,
+    PackableStorage,
+    PersistentStorage,
+    ReadOnlyStorage,
+    RecoveryStorage,
+    RevisionStorage,
+    Synchronization,
+    TransactionalUndoStorage,
+    testMVCCMappingStorage,
+    testZODB,
+)
+from ZODB.tests.hexstorage import HexStorage
+from ZODB.tests.StorageTestBase import StorageTestBase
+
+from tests.zodb.conftest import GetFleet
+
+
+class Opening(StorageTestBase):
+    """``backend``, ``storages`` and ``wrap`` are set by the classes made below."""
+
+    backend: str
+    storages: int
+    wrap = staticmethod(lambda storage: storage)
+    use_extension_bytes = True
+
+    @pytest.fixture(autouse=True)
+    def _fleet(self, fleets: GetFleet) -> None:
+        # Before setUp(), which changes the directory for temporary files.
+        self.cluster = fleets(self.storages, self.backend, 0)
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.cluster.start()
+        self.open()
+
+    def open(self, **options: Any) -> None:
+        self._storage = self.wrap(self.cluster.storage(**options))
+
+    def _new_storage_client(self) -> Any:
+        return self.wrap(self.cluster.storage())
+
+
+class StorageMixins(
+    Opening,
+    BasicStorage.BasicStorage,
+    RevisionStorage.RevisionStorage,
+    HistoryStorage.HistoryStorage,
+    Synchronization.SynchronizedStorage,
+    ConflictResolution.ConflictResolvingStorage,
+    ConflictResolution.ConflictResolvingTransUndoStorage,
+    PersistentStorage.PersistentStorage,
+    ReadOnlyStorage.ReadOnlyStorage,
+    MTStorage.MTStorage,
+    IteratorStorage.IteratorStorage,
+    IteratorStorage.ExtendedIteratorStorage,
+    TransactionalUndoStorage.TransactionalUndoStorage,
+    PackableStorage.PackableStorageWithOptionalGC,
+    PackableStorage.PackableUndoStorage,
+    testMVCCMappingStorage.MVCCTests,
+):
+    __test__ = False
+
+
+class RecoveryMixin(Opening, RecoveryStorage.RecoveryStorage):
+    __test__ = False
+
+    @pytest.fixture(autouse=True)
+    def _other_fleet(self, fleets: GetFleet) -> None:
+        self.other_cluster = fleets(self.storages, self.backend, 1)
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.other_cluster.start()
+        self._dst = self.wrap(self.other_cluster.storage())
+
+    def tearDown(self) -> None:
+        self._dst.close()
+        super().tearDown()
+
+
+class ZODBMixin(Opening, testZODB.ZODBTests):
+    __test__ = False
+
+    def setUp(self) -> None:
+        Opening.setUp(self)
+        self._db = ZODB.DB(self._storage)
+
+
+def _classes() -> dict[str, type[unittest.TestCase]]:
+    classes: dict[str, type[unittest.TestCase]] = {}
+    for backend in ("sqlite", "mariadb"):
+        for storages in (1, 3):
+            for hexed in (False, True):
+                for base in (StorageMixins, RecoveryMixin, ZODBMixin):
+                    name = f"{base.__name__}_{backend}_{storages}{'_hex' if hexed else ''}"
+                    attributes: dict[str, Any] = {
+                        "__test__": True,
+                        "__module__": __name__,
+                        "backend": backend,
+                        "storages": storages,
+                    }
+                    if hexed:
+                        attributes["wrap"] = staticmethod(HexStorage)
+                    classes[name] = type(name, (base,), attributes)
+    return classes
+
+
+globals().update(_classes())
