@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from neo.master.transactions import Transaction, Transactions
+from neo.net.fault_sites import LATE_SECONDS, FaultSite
 from neo.node.peer import Peer
 from neo.node.task import Future
 from neo.protocol.enums import ClusterState, ErrorCode, NodeType
@@ -46,7 +47,10 @@ class Commits:
 
     def begin(self, peer: Peer, message_id: int, tid: bytes | None) -> None:
         self._begins.append((peer, message_id, tid))
-        self.begin_waiting()
+        if self.master.shell.fault(FaultSite.BEGIN_LATE):
+            self.master.call_later(LATE_SECONDS, self.begin_waiting)
+        else:
+            self.begin_waiting()
 
     def begin_waiting(self) -> None:
         """Start what was asked, unless a storage is about to be ready: it would miss the data."""
@@ -109,7 +113,10 @@ class Commits:
                 self.master.disconnect(storage)
                 return
             self.transactions.locked(ttid, nid)
-            self.finish()
+            if self.master.shell.fault(FaultSite.FINISH_LATE):
+                self.master.call_later(LATE_SECONDS, self.finish)
+            else:
+                self.finish()
 
         storage.ask(AskLockInformation(ttid, tid)).then(locked)
 

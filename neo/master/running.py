@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from neo.master.transactions import Transaction
+from neo.net.fault_sites import LATE_SECONDS, FaultSite
 from neo.node.handler import Handler, on
 from neo.node.peer import Peer
 from neo.protocol.enums import ClusterState, ErrorCode, NodeState
@@ -229,4 +230,8 @@ class ServeStorage(Handler):
         if m.locking_tid < transaction.locking_tid:
             return
         transaction.locking_tid = self.master.tids.ttid()
-        transaction.client.send(NotifyDeadlock(m.ttid, transaction.locking_tid))
+        client, news = transaction.client, NotifyDeadlock(m.ttid, transaction.locking_tid)
+        if self.master.shell.fault(FaultSite.DEADLOCK_LATE):
+            self.master.call_later(LATE_SECONDS, lambda: client.send(news))
+        else:
+            client.send(news)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine
 from random import Random
 from typing import Any, Protocol
 
+from neo.net.fault_sites import FaultSite
 from neo.node.handler import Handler
 from neo.node.peer import Peer
 from neo.node.task import Cancelled, Future, Task
@@ -49,6 +50,9 @@ class Shell(Protocol):
         """Connect to ``peer.address``; a failure is reported by ``peer.lost``."""
 
     def reopen_logs(self) -> None: ...
+
+    def fault(self, site: FaultSite) -> bool:
+        """Whether to do now what the site is for; False outside of simulations."""
 
     def stop(self, code: int) -> None:
         """End the process with this exit code when everything queued is sent."""

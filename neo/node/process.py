@@ -18,6 +18,7 @@ from collections.abc import Callable
 
 import uvloop
 
+from neo.net.fault_sites import FaultSite
 from neo.net.sockets import format_address
 from neo.net.tls import TlsLink, tls_context
 from neo.net.transport import Transport, bound_socket, dial
@@ -89,6 +90,9 @@ class ProcessShell:
 
     def reopen_logs(self) -> None:
         reopen_logs()
+
+    def fault(self, site: FaultSite) -> bool:
+        return False
 
     def stop(self, code: int) -> None:
         if not self._ended.done():

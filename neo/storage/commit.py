@@ -6,6 +6,7 @@ import logging
 from hashlib import sha1
 from typing import TYPE_CHECKING
 
+from neo.net.fault_sites import FaultSite
 from neo.node.handler import on
 from neo.node.peer import Peer
 from neo.protocol.enums import ErrorCode
@@ -143,14 +144,26 @@ class ServeCommit(StorageHandler):
 
     @on(AskStoreTransaction)
     def vote_with_metadata(self, peer: Peer, message_id: int, m: AskStoreTransaction) -> None:
+        if self._dropped(peer):
+            return
         meta = TransactionMeta(m.user, m.description, m.extension, m.oid_list)
         self._vote(m.ttid, meta)
         self.core.answer_stored(peer, message_id, AnswerStoreTransaction())
 
     @on(AskVoteTransaction)
     def vote(self, peer: Peer, message_id: int, m: AskVoteTransaction) -> None:
+        if self._dropped(peer):
+            return
         self._vote(m.ttid, None)
         self.core.answer_stored(peer, message_id, AnswerVoteTransaction())
+
+    def _dropped(self, peer: Peer) -> bool:
+        """Only at a fault site."""
+        if not self.core.shell.fault(FaultSite.CLIENT_DROPPED_BEFORE_VOTE):
+            return False
+        peer.close()
+        self.lost(peer, "disconnected on purpose")
+        return True
 
     def _vote(self, ttid: bytes, meta: TransactionMeta | None) -> None:
         stored = self.core.locks.vote(ttid, self.client, metadata=meta is not None)

@@ -15,6 +15,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
+from neo.net.fault_sites import LATE_SECONDS, FaultSite
 from neo.node.bootstrap import RETRY_SECONDS, find_primary
 from neo.node.core import Core, Shell
 from neo.node.handler import Handler
@@ -322,7 +323,11 @@ class StorageCore(Core):
 
     def answer_stored(self, peer: Peer, message_id: int, answer: Message) -> None:
         """Answer when everything that was written until now is durable."""
-        self.backend.stored(self.guard(lambda: peer.answer(message_id, answer)))
+        send = self.guard(lambda: peer.answer(message_id, answer))
+        if self.shell.fault(FaultSite.STORED_ANSWER_LATE):
+            self.backend.stored(lambda: self.call_later(LATE_SECONDS, send))
+        else:
+            self.backend.stored(send)
 
     def stored(self) -> Future[None]:
         """To await in a job: everything written until now is durable."""

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from neo.net.fault_sites import LATE_SECONDS, FaultSite
 from neo.node.handler import Handler, Method
 from neo.node.peer import Peer
 from neo.protocol.enums import ErrorCode
@@ -54,9 +55,9 @@ class StorageHandler(Handler):
 
         return guarded
 
-    @staticmethod
-    def answer_with(peer: Peer, message_id: int, read: Read) -> Callable[[], None]:
+    def answer_with(self, peer: Peer, message_id: int, read: Read) -> Callable[[], None]:
         """What to call when ``read`` may run: it answers. ``read`` may raise ErrorAnswer."""
+        core = self.core
 
         def run() -> None:
             if peer.closed:
@@ -69,6 +70,9 @@ class StorageHandler(Handler):
             except ErrorAnswer as e:
                 peer.refuse(message_id, e.code, e.message)
             else:
-                peer.answer(message_id, answer)
+                if core.shell.fault(FaultSite.READ_ANSWER_LATE):
+                    core.call_later(LATE_SECONDS, lambda: peer.answer(message_id, answer))
+                else:
+                    peer.answer(message_id, answer)
 
         return run

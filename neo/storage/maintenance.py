@@ -10,6 +10,7 @@ import logging
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
+from neo.net.fault_sites import LATE_SECONDS, FaultSite
 from neo.node.peer import Peer
 from neo.node.task import Cancelled
 from neo.protocol.enums import ErrorCode
@@ -36,6 +37,8 @@ async def pack(core: StorageCore, peer: Peer, message_id: int, tid: bytes) -> No
             while oid is not None:
                 oid = core.backend.pack(tid, partition, oid, STEP_LENGTH)
                 await core.stored()
+                if core.shell.fault(FaultSite.JOB_STANDS_STILL):
+                    await core.sleep(LATE_SECONDS)
             packed += 1
     except Cancelled:
         peer.refuse(message_id, ErrorCode.NOT_READY, "the pack was interrupted: ask again")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from neo.net.fault_sites import LATE_SECONDS, FaultSite
 from neo.node.handler import on
 from neo.node.peer import Peer
 from neo.protocol.enums import ErrorCode
@@ -74,9 +75,12 @@ class ServeClient(ServeCommit):
 
     @on(AskObject)
     def object(self, peer: Peer, message_id: int, m: AskObject) -> None:
-        self.core.locks.when_readable(
-            m.oid, self.answer_with(peer, message_id, lambda: self._load(m))
-        )
+        read = self.answer_with(peer, message_id, lambda: self._load(m))
+        if self.core.shell.fault(FaultSite.READ_LATE):
+            late = self.core.guard(lambda: self.core.locks.when_readable(m.oid, read))
+            self.core.call_later(LATE_SECONDS, late)
+        else:
+            self.core.locks.when_readable(m.oid, read)
 
     def _load(self, m: AskObject) -> Message:
         self._check_readable(m.oid)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from neo.net.fault_sites import FaultSite
 from neo.node.handler import on
 from neo.node.peer import Peer
 from neo.protocol.enums import NodeState, NodeType
@@ -40,6 +41,7 @@ from neo.protocol.packets import (
     ValidateTransaction,
 )
 from neo.storage import maintenance
+from neo.storage.backend.api import BackendFailure
 from neo.storage.handler import StorageHandler
 from neo.topology.nodes import Node
 from neo.topology.partitions import PartitionTable
@@ -184,6 +186,8 @@ class ServeMaster(StorageHandler):
     def lock(self, peer: Peer, message_id: int, m: AskLockInformation) -> None:
         """A node that got its cells after the client's stores has nothing to lock; replication of
         these cells waits for the end of the transaction."""
+        if self.core.shell.fault(FaultSite.DATABASE_FAILS_AT_LOCK):
+            raise BackendFailure("fails on purpose")
         if self.core.locks.lock(m.ttid, m.tid):
             self.core.backend.lock(m.ttid, m.tid)
         self.core.answer_stored(peer, message_id, AnswerInformationLocked(m.ttid))
