@@ -26,8 +26,9 @@ What blocks (sockets, locks, clock) is behind :mod:`neo.net.host`, for another w
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Protocol
 
 from neo.net.connection import Connection, Received
@@ -79,9 +80,7 @@ class Ticket:
 class Channel:
     """See the module's docstring. ``name`` is for people: the peer's node id and address."""
 
-    def __init__(
-        self, host: Host, wire: Wire, handler: Handler, name: str, patience: float
-    ) -> None:
+    def __init__(self, host: Host, wire: Wire, handler: Handler, name: str, patience: float):
         self.name = name
         #: Why the connection ended; None while it lives.
         self.lost: str | None = None
@@ -129,14 +128,17 @@ class Channel:
 
     def send(self, message: Message) -> None:
         """Send a notification; nothing happens if the connection is lost."""
+        self._transmit(partial(self._connection.send, message))
+
+    def _transmit(self, queue: Callable[[], None]) -> None:
         with self._sending:
-            self._connection.send(message)
+            queue()
             broken = self._flush()
         if broken is not None:
             self._end(broken)
 
     def call(self, message: Message) -> Message:
-        """Ask and wait. Raises ConnectionLost, ErrorAnswer."""
+        """ask() and wait()."""
         return self.wait(self.ask(message))
 
     def _flush(self) -> str | None:
@@ -267,17 +269,12 @@ class Channel:
                     if ticket.exclusive and not ticket.forgotten:
                         return ticket
                 elif type(message) is Ping:
-                    with self._sending:
-                        self._connection.answer(received.message_id, Pong())
-                        broken = self._flush()
-                    if broken is not None:
-                        self._end(broken)
+                    message_id = received.message_id
+                    self._transmit(partial(self._connection.answer, message_id, Pong()))
                 else:
                     self._handler.notified(self, message)
         except PeerError as e:
-            with self._sending:
-                self._connection.fail(e)
-                self._flush()
+            self._transmit(partial(self._connection.fail, e))
             self._end(str(e))
         return None
 
@@ -323,9 +320,8 @@ class Channel:
                 self._expected -= 1
             if ticket.sink is not None:
                 ticket.sink.append(ticket)
-            if ticket.waker is not None and not ticket.exclusive:
-                self._followers.pop(ticket, None)
-                ticket.waker.wake()
+            if not ticket.exclusive:
+                self._wake(ticket)
 
     def _leave(self, next_leader: Ticket | None) -> None:
         with self._mutex:
@@ -333,15 +329,19 @@ class Channel:
                 next_leader = next(iter(self._followers))
             self._leader = next_leader
             if next_leader is not None:
-                self._followers.pop(next_leader, None)
-                if next_leader.waker is not None:
-                    next_leader.waker.wake()
+                self._wake(next_leader)
         self._rest()
+
+    def _wake(self, follower: Ticket) -> None:
+        """With the mutex. Once for each sleep: it may get the lead and its answer before it runs."""
+        self._followers.pop(follower, None)
+        if follower.waker is not None:
+            follower.waker.wake()
+            follower.waker = None
 
     # -- the watcher -----------------------------------------------------------------------------
 
-    def _disarm(self) -> None:
-        """With the mutex."""
+    def _disarm(self) -> None:  # with the mutex
         if self._armed:
             self._armed = False
             self._watch.disarm()

@@ -325,9 +325,12 @@ class StorageCore(Core):
         """Answer when everything that was written until now is durable."""
         send = self.guard(lambda: peer.answer(message_id, answer))
         if self.shell.fault(FaultSite.STORED_ANSWER_LATE):
-            self.backend.stored(lambda: self.call_later(LATE_SECONDS, send))
+            self.backend.stored(lambda: self._later(send))
         else:
             self.backend.stored(send)
+
+    def _later(self, callback: Callable[[], None]) -> None:
+        self.call_later(LATE_SECONDS, callback)
 
     def stored(self) -> Future[None]:
         """To await in a job: everything written until now is durable."""

@@ -13,6 +13,7 @@ from random import Random
 from typing import Any, TypeVar
 
 from neo.net.connection import Connection
+from neo.net.fault_sites import FaultSite
 from neo.node.core import Core
 from neo.node.peer import Peer
 from neo.node.task import Future
@@ -66,6 +67,9 @@ class FakeShell:
 
     def reopen_logs(self) -> None:
         self.logs_reopened += 1
+
+    def fault(self, site: FaultSite) -> bool:
+        return False
 
     def stop(self, code: int) -> None:
         self.exit_code = code

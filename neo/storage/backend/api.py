@@ -64,7 +64,8 @@ class TransactionMeta(NamedTuple):
 
 
 class Transaction(NamedTuple):
-    """A committed transaction as read from ``trans``."""
+    """A committed transaction as read from ``trans``. ``packed``: revisions that it made may be gone,
+    so it cannot be undone."""
 
     tid: bytes
     user: bytes

@@ -213,7 +213,8 @@ class Reads(Tables):
             user,
             description,
             extension,
-            bool(packed),
+            # The column stays 0 in databases of NEO (TABLES.md).
+            bool(packed) or t <= (self._config_tid("_pack_tid") or 0),
             [oids[i : i + 8] for i in range(0, len(oids), 8)],
             to_bytes(ttid),
         )

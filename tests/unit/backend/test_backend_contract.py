@@ -486,6 +486,15 @@ def test_undo_of_what_is_packed_away_is_an_error(node: Harness) -> None:
     assert undo(backend, 14, 13, 4) == (13, 12, True)
 
 
+def test_a_transaction_before_the_pack_is_packed(node: Harness) -> None:
+    backend = node.ready()
+    for tid in 11, 14, 17:
+        node.commit(backend, tid, {4: b"%d" % tid})
+    backend.pack(p64(14), 1, p64(0), 10)
+    backend.drain()
+    assert [backend.transaction(p64(tid)).packed for tid in (11, 14, 17)] == [True, True, False]
+
+
 def test_data_of_an_undo_in_progress_survives_a_pack(node: Harness) -> None:
     backend = node.ready()
     for tid in 11, 12, 13:

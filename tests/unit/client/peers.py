@@ -131,13 +131,13 @@ class Recorder:
 
 @contextmanager
 def channel_to(
-    script: Script, patience: float = 20.0
+    script: Script, patience: float = 20.0, system: System | None = None
 ) -> Iterator[tuple[Channel, Recorder, Server, Peer]]:
     """A channel to a scripted peer over a socket pair."""
     ours, theirs = socket.socketpair()
     server = Server(script)
     peer = server.serve(theirs)
-    system = System(patience)
+    system = system or System(patience)
     recorder = Recorder()
     channel = Channel(system, SocketWire(ours, None, patience), recorder, "peer", patience)
     try:

@@ -7,6 +7,7 @@ from collections import deque
 
 import pytest
 
+from neo.client.system import System
 from neo.net.channel import Ticket
 from neo.net.connection import Received
 from neo.protocol.enums import ErrorCode
@@ -187,6 +188,56 @@ def test_close_wakes_a_thread_that_reads() -> None:
             channel.call(Ping())
 
 
+def test_a_thread_that_gets_the_lead_and_the_end_before_it_runs_is_woken_once() -> None:
+    class SlowWaker:
+        def __init__(self) -> None:
+            self.woken = threading.Event()
+
+        def wait(self) -> None:
+            asleep.set()
+            assert self.woken.wait(DEADLINE)
+            assert may_run.wait(DEADLINE)
+
+        def wake(self) -> None:
+            assert not self.woken.is_set()
+            self.woken.set()
+
+    class SlowSystem(System):
+        def waker(self) -> SlowWaker:  # type: ignore[override]
+            return SlowWaker()
+
+    asleep, may_run = threading.Event(), threading.Event()
+    waiting: list[Received] = []
+
+    def script(peer: Peer, received: Received) -> None:
+        waiting.append(received)
+
+    with channel_to(script, system=SlowSystem(20.0)) as (channel, recorder, _, peer):
+
+        def lead() -> None:
+            channel.call(AskNewOIDs(1))
+
+        def follow() -> None:
+            with pytest.raises(ConnectionLost):
+                channel.call(AskNewOIDs(2))
+
+        def end() -> None:
+            # The leader gets its answer, hands the lead to the follower, and the connection ends.
+            assert asleep.wait(DEADLINE)
+            echo(peer, next(r for r in waiting if r.message == AskNewOIDs(1)))
+            leading.join(DEADLINE)
+            channel.close()
+            may_run.set()
+
+        leading = threading.Thread(target=lead)
+        leading.start()
+        deadline = time.monotonic() + DEADLINE
+        while channel._leader is None:
+            assert time.monotonic() < deadline
+        assert in_threads(follow, end) == [None, None]
+        assert recorder.reasons == ["closed"]
+
+
 def test_the_end_is_noticed_while_nobody_waits() -> None:
     with channel_to(nothing) as (channel, recorder, _, peer):
         peer.close()
@@ -196,9 +247,10 @@ def test_the_end_is_noticed_while_nobody_waits() -> None:
 
 def test_the_descriptor_is_given_back_at_the_end() -> None:
     with channel_to(echo) as (channel, _, _, _):
-        before = len(os.listdir("/proc/self/fd"))
+        descriptor = channel._wire.fileno()  # type: ignore[attr-defined]
+        assert os.path.exists(f"/proc/self/fd/{descriptor}")
         channel.close()
-        assert len(os.listdir("/proc/self/fd")) == before - 1
+        assert channel._wire.fileno() == -1  # type: ignore[attr-defined]
 
 
 def test_a_message_that_breaks_the_protocol_ends_the_connection_and_the_peer_is_told() -> None:

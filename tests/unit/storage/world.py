@@ -9,6 +9,7 @@ from random import Random
 from typing import Any, TypeVar
 
 from neo.net.connection import Connection
+from neo.net.fault_sites import FaultSite
 from neo.node.peer import Peer
 from neo.protocol.enums import CellState, NodeState, NodeType
 from neo.protocol.errors import PeerError
@@ -79,6 +80,9 @@ class FakeShell:
 
     def reopen_logs(self) -> None:
         self.reopened += 1
+
+    def fault(self, site: FaultSite) -> bool:
+        return False
 
     def stop(self, code: int) -> None:
         self.exit_code = code
