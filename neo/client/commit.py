@@ -145,7 +145,7 @@ class Commit(Changes):
             tid = answer.tid
         if tid is None:
             raise TransactionLostError("the master was lost, and the transaction was not committed")
-        self._session.invalidations.committed(tid, dict.fromkeys(stored), callback)
+        self._session.invalidations.recovered(tid, dict.fromkeys(stored), callback)
         return tid
 
     def abort(self) -> None:

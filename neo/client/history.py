@@ -95,10 +95,9 @@ def _undoable(
 
 def tids_descending(session: Session, max_tid: bytes, page: int) -> Iterator[bytes]:
     """All tids up to ``max_tid``, newest first. Each node knows those of its partitions."""
-    nids = sorted({nid for cells in session.view().readable for nid in cells})
     previous = add64(max_tid, 1)
     for tid in heapq.merge(
-        *(_node_tids_descending(session, nid, page) for nid in nids), reverse=True
+        *(_node_tids_descending(session, nid, page) for nid in session.serving()), reverse=True
     ):
         # Replicas say the same, and new transactions shift the pages.
         if tid < previous:

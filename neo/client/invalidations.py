@@ -92,6 +92,25 @@ class Invalidations:
             finally:
                 self.last_tid = max(self.last_tid, tid)
 
+    def recovered(
+        self, tid: bytes, stored: dict[bytes, bytes | None], callback: Callable[[bytes], object]
+    ) -> None:
+        """As committed(), but the answer to tpc_finish did not come: another message may have told
+        of the transaction. It must not take effect again, in the middle of later loads."""
+        with self._effect():
+            if tid > self.last_tid:
+                self.cache.committed(tid, stored)
+            try:
+                callback(tid)
+            finally:
+                self.last_tid = max(self.last_tid, tid)
+
+    def distribute(self, tid: bytes, oids: Sequence[bytes]) -> None:
+        """In a tpc_finish callback: no connection of ZODB made this transaction, all must hear."""
+        db = self._adapter()
+        if db is not None:
+            db.invalidate(tid, oids)
+
     def joined(self, tid: bytes) -> None:
         """A new connection to a master, whose last transaction is ``tid`` (*Joining a Cluster*)."""
         with self._effect():

@@ -8,8 +8,9 @@ from typing import Any
 from ZODB.BaseStorage import DataRecord, TransactionRecord
 
 from neo.client.history import BATCH, batches, tids_ascending, transaction_information
+from neo.client.many import WINDOW
 from neo.client.records import data_of
-from neo.client.session import WINDOW, Session
+from neo.client.session import Session
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ConnectionLost, ErrorAnswer, HandshakeError
 from neo.protocol.ids import MAX_TID, ZERO_OID, ZERO_TID, add64

@@ -51,7 +51,7 @@ class _Storage(Protocol):
 
     def tpc_vote(self, transaction: Any) -> object: ...
 
-    def tpc_finish(self, transaction: Any) -> bytes: ...
+    def tpc_finish(self, transaction: Any, func: Callable[[bytes], object]) -> bytes: ...
 
     def tpc_abort(self, transaction: Any) -> None: ...
 
@@ -182,13 +182,18 @@ class _Collection:
             for oid, serial in garbage:
                 self._storage.deleteObject(oid, serial, transaction)
             self._storage.tpc_vote(transaction)
-            return self._storage.tpc_finish(transaction)
+            return self._finish(transaction, garbage)
         except ConflictError:
             self._storage.tpc_abort(transaction)
             return None
         except BaseException:
             self._storage.tpc_abort(transaction)
             raise
+
+    def _finish(self, transaction: Any, garbage: list[tuple[bytes, bytes]]) -> bytes:
+        oids = [oid for oid, _ in garbage]
+        distribute = self._session.invalidations.distribute
+        return self._storage.tpc_finish(transaction, lambda tid: distribute(tid, oids))
 
     def _regret(self, tid: bytes, garbage: list[tuple[bytes, bytes]]) -> bool:
         """Undo a deletion if a transaction before it, not known yet, refers to one of the objects."""
@@ -201,7 +206,7 @@ class _Collection:
         try:
             self._storage.undo(tid, transaction)
             self._storage.tpc_vote(transaction)
-            self._seen_tid = self._storage.tpc_finish(transaction)
+            self._seen_tid = self._finish(transaction, garbage)
         except BaseException:
             self._storage.tpc_abort(transaction)
             raise

@@ -1,16 +1,22 @@
-"""How long to wait for a cluster that is away."""
+"""When to try again, and how long to wait for a cluster that is away."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from neo.client.errors import ClosedError, UnavailableError
+from neo.protocol.enums import ErrorCode
+from neo.protocol.errors import ConnectionLost, HandshakeError
 
 if TYPE_CHECKING:
     from neo.client.session import Session
 
 #: Pauses between two rounds over masters or replicas grow from the first to the last.
 PAUSE_SECONDS = (0.05, 1.0)
+
+#: Errors of a storage node that another one, or the same one later, may not give.
+NOT_HERE = (ErrorCode.NON_READABLE_CELL, ErrorCode.NOT_READY, ErrorCode.CHECKING_ERROR)
+LOST = (ConnectionLost, HandshakeError, OSError)
 
 
 class Pause:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -28,7 +29,8 @@ class Reading(ConflictResolvingStorage):
     def __init__(self, session: Session) -> None:
         self._session = session
         self._invalidations = session.invalidations
-        self._walk: tuple[bytes | None, Iterator[bytes]] = None, iter(())
+        # The last walk of record_iternext() and where it goes on. Whoever continues it takes it out.
+        self._walks: deque[tuple[bytes | None, Iterator[bytes]]] = deque(maxlen=1)
 
     def registerDB(self, wrapper: Any) -> None:
         super().registerDB(wrapper)
@@ -138,7 +140,10 @@ class Reading(ConflictResolvingStorage):
         self, next: bytes | None = None
     ) -> tuple[bytes, bytes, bytes, bytes | None]:
         """Current records in the order of (partition, oid)."""
-        expected, oids = self._walk
+        try:
+            expected, oids = self._walks.pop()
+        except IndexError:
+            expected, oids = None, iter(())
         if next is None or next != expected:
             oids = Objects(self._session).after(next)
             next = _next(oids)
@@ -149,7 +154,7 @@ class Reading(ConflictResolvingStorage):
             except POSKeyError:
                 continue  # deleted meanwhile
             if found is not None:
-                self._walk = next, oids
+                self._walks.append((next, oids))
                 return oid, found[1], found[0], next
         raise POSKeyError(ZERO_OID)
 

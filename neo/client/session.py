@@ -15,15 +15,16 @@ from typing import Protocol
 
 from neo.client.errors import ClosedError, CorruptedError, RefusedError
 from neo.client.invalidations import Invalidations
+from neo.client.many import read_many
 from neo.client.master import MasterLink, StorageLink, View
-from neo.client.pause import Pause
+from neo.client.pause import LOST, NOT_HERE, Pause
 from neo.client.records import sound
-from neo.net.channel import Channel, Ticket
+from neo.net.channel import Channel
 from neo.net.host import Host
 from neo.net.sockets import format_address
 from neo.net.tls import TlsLink
 from neo.protocol.enums import ErrorCode, NodeType
-from neo.protocol.errors import ConnectionLost, ErrorAnswer, HandshakeError
+from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.ids import format_nid
 from neo.protocol.packets import (
     FEATURE_OIDS,
@@ -45,12 +46,6 @@ logger = logging.getLogger("neo.client")
 PATIENCE_SECONDS = 20.0
 #: The answer to RequestIdentification: a storage node may wait for the master to announce us.
 IDENTIFY_SECONDS = 10.0
-#: Requests that read_many() lets one node have at once: its answers must fit in its buffers.
-WINDOW = 100
-
-#: Errors of a storage node that another one, or the same one later, may not give.
-_NOT_HERE = (ErrorCode.NON_READABLE_CELL, ErrorCode.NOT_READY, ErrorCode.CHECKING_ERROR)
-_LOST = (ConnectionLost, HandshakeError, OSError)
 
 
 @dataclass(frozen=True)
@@ -150,7 +145,7 @@ class Session:
                     # It may not have noticed yet that we left; come as a new client.
                     self._nid = None
                     continue
-            except _LOST as e:
+            except LOST as e:
                 reason = (e.strerror if isinstance(e, OSError) else None) or str(e)
                 reason = reason.removeprefix(f"{format_address(address)}: ")
                 if link.redirected is not None and self._candidates.learn(link.redirected):
@@ -274,11 +269,11 @@ class Session:
                     except ConnectionLost:
                         pass  # tried again below
                     except ErrorAnswer as e:
-                        if e.code not in _NOT_HERE:
+                        if e.code not in NOT_HERE:
                             raise
-        return self._read_patiently(partition, message)
+        return self.read_patiently(partition, message)
 
-    def _read_patiently(self, partition: int, message: Message) -> Message:
+    def read_patiently(self, partition: int, message: Message) -> Message:
         """At most one failure per node and round; before each new round, the master's news."""
         pause = Pause(self)
         failed: set[int] = set()
@@ -296,14 +291,14 @@ class Session:
                     reason = f"the answer of {format_nid(nid)} does not match its checksum"
                     damaged.add(nid)
                     continue
-                except _LOST as e:
+                except LOST as e:
                     reason = f"{format_nid(nid)}: {e}"
                 except ErrorAnswer as e:
                     reason = f"{format_nid(nid)}: {e}"
                     if e.code is ErrorCode.CHECKING_ERROR:
                         damaged.add(nid)
                         continue
-                    if e.code not in _NOT_HERE:
+                    if e.code not in NOT_HERE:
                         raise
                 failed.add(nid)
                 self.barrier()
@@ -326,47 +321,25 @@ class Session:
         while True:
             try:
                 return self.storage(nid).call(message)
-            except _LOST as e:
-                pause.take(f"{format_nid(nid)}: {e}")
+            except LOST as e:
+                reason = str(e)
+            except ErrorAnswer as e:
+                if e.code not in NOT_HERE:
+                    raise
+                reason = str(e)
+            pause.take(f"{format_nid(nid)}: {reason}")
+
+    def serving(self) -> list[int]:
+        """Running nodes that together can read all partitions. Raises UnavailableError."""
+        pause = Pause(self)
+        while not all(self.view().readable):
+            pause.take("a partition has no running node with a readable cell")
+            self.barrier()
+        return sorted({nid for nids in self.view().readable for nid in nids})
 
     def read_many(self, requests: Sequence[tuple[int, Message]]) -> list[Message | ErrorAnswer]:
         """As read(), for all of (partition, message) at once; refusals are in the result."""
-        answers: list[Message | ErrorAnswer] = []
-        for start in range(0, len(requests), WINDOW):
-            window = requests[start : start + WINDOW]
-            asked = [self._ask_soon(partition, message) for partition, message in window]
-            for (partition, message), question in zip(window, asked, strict=True):
-                answers.append(self._collect(partition, message, question))
-        return answers
-
-    def _ask_soon(self, partition: int, message: Message) -> tuple[Channel, Ticket] | None:
-        nids = self.view().readable[partition]
-        if not nids:
-            return None
-        try:
-            channel = self.storage(self.host.choose(nids))
-            return channel, channel.ask(message)
-        except (*_LOST, ErrorAnswer):
-            return None  # _collect() tries patiently
-
-    def _collect(
-        self, partition: int, message: Message, question: tuple[Channel, Ticket] | None
-    ) -> Message | ErrorAnswer:
-        try:
-            if question is not None:
-                channel, ticket = question
-                try:
-                    answer = channel.wait(ticket)
-                    if type(answer) is not AnswerObject or sound(answer):
-                        return answer
-                except ConnectionLost:
-                    pass  # tried again below
-                except ErrorAnswer as e:
-                    if e.code not in _NOT_HERE:
-                        raise
-            return self._read_patiently(partition, message)
-        except ErrorAnswer as e:
-            return e
+        return read_many(self, requests)
 
     # -- the end ---------------------------------------------------------------------------------
 

@@ -174,7 +174,8 @@ class MemoryReads(ABC):
             return None
         _, _, packed, oids, user, description, extension, ttid = row
         listed = [oids[i : i + 8] for i in range(0, len(oids), 8)]
-        return Transaction(tid, user, description, extension, bool(packed), listed, to_bytes(ttid))
+        packed = bool(packed) or to_int(tid) <= int(self._config.get("_pack_tid", 0))
+        return Transaction(tid, user, description, extension, packed, listed, to_bytes(ttid))
 
     def tids_descending(self, first: int, last: int, partitions: Sequence[int]) -> list[bytes]:
         self._check()

@@ -32,6 +32,10 @@ from neo.sim.zodb_world import simulated_zodb
 #: Virtual time in which all threads commit again once nothing fails any more.
 PROGRESS_SECONDS = 300.0
 SETUP_SECONDS = 120.0
+#: Workloads that a seed composes at most: with more, each of them does less.
+WORKLOADS_MAX = 4
+#: Threads that must make progress leave time to each other.
+PROGRESS_THINK_SECONDS = 0.2
 #: A run with more events than this finds less in its time than another seed.
 EVENTS = 8000
 #: Unlocked transactions become durable within a second.
@@ -157,6 +161,8 @@ class Application:
         def check() -> None:
             assert self._db is not None
             context = self._context(self.random)
+            # A client that lost the master and was not used since would see an old snapshot.
+            self._persist(self._db.storage.sync)
             for workload in self.run.workloads:
                 self._persist(partial(workload.check, context))
             self._db.close()
@@ -192,8 +198,7 @@ class Run:
         random = self.world.random
         names = list(self.options.workloads)
         if not names:
-            names = [name for name in WORKLOADS if self.world.chance(0.5)]
-            names = names or [random.choice(list(WORKLOADS))]
+            names = random.sample(list(WORKLOADS), random.randint(1, WORKLOADS_MAX))
         return [WORKLOADS[name](Random(random.getrandbits(64))) for name in names]
 
     # -- phases ----------------------------------------------------------------------------------
@@ -252,6 +257,7 @@ class Run:
     def _demand_progress(self) -> None:
         self.cluster.heal()
         self.cluster.wait_running(HEAL_SECONDS)
+        self.think_seconds = max(self.think_seconds, PROGRESS_THINK_SECONDS)
         for application in self.applications:
             application.done = [0] * len(application.jobs)
         self.world.run_until(

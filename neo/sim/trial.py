@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import traceback
 from collections import deque
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from neo.sim.alarm import alarmed
@@ -21,7 +23,7 @@ _MESSAGE = " -> "
 
 @dataclass
 class Trial:
-    """``result`` is None when it failed; then ``error`` and ``story`` say how."""
+    """``result`` is None when it failed; then ``error``, ``details`` and ``story`` say how."""
 
     seed: int
     options: Options
@@ -62,22 +64,47 @@ def attempt(seed: int, options: Options, twice: bool = True, story: bool = False
     if twice and trial.result is not None:
         again = _once(seed, options)
         if again.result is None or again.result.digest != trial.result.digest:
-            first = trial.result
-            trial.result = None
-            trial.error = "two runs of the seed differ"
-            trial.details = f"first: {first}\nsecond: {again.result or again.error}\n"
+            return _differ(trial, again)
     elif story and trial.result is None:
         again = _once(seed, options, trace=True)
         if again.error == trial.error:
             trial.story = again.story
         else:
             trial.details += f"a second run ended otherwise: {again.error or 'well'}\n"
+    if trial.result is not None:
+        trial.story = ()
     return trial
+
+
+def _differ(first: Trial, second: Trial) -> Trial:
+    """Something of the real world decides, or is told."""
+    pairs = enumerate(zip(first.story, second.story, strict=False))
+    at = next((i for i, (a, b) in pairs if a != b), min(len(first.story), len(second.story)))
+    details = (
+        f"first:  {first.result}\nsecond: {second.result or second.error}\n"
+        f"first:  {''.join(first.story[at : at + 1])}\n"
+        f"second: {''.join(second.story[at : at + 1])}\n"
+    )
+    error = "two runs of the seed differ"
+    return Trial(first.seed, first.options, None, error, details, first.story[:at], first.events)
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """Finalizers may take locks, hence choices of the seed; and nothing in the world decides when
+    the collector runs them."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def _once(seed: int, options: Options, trace: bool = False) -> Trial:
     trial = Trial(seed, options)
     with ExitStack() as stack:
+        stack.enter_context(_no_garbage_collection())
         stack.enter_context(planted(options.canary))
         run = Run(seed, options)
         stack.enter_context(alarmed(run.world))
@@ -89,6 +116,6 @@ def _once(seed: int, options: Options, trace: bool = False) -> Trial:
         except (Exception, AssertionError) as e:  # noqa: BLE001  # reported with its seed
             trial.error = f"{type(e).__name__}: {e}"
             trial.details = "".join(traceback.format_exception(e)[-6:])
-            trial.story = tuple(run.world.story)
+        trial.story = tuple(run.world.story)
         trial.events = run.world.events
     return trial

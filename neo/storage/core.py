@@ -29,6 +29,7 @@ from neo.protocol.packets import (
     AcceptIdentification,
     Address,
     CellChange,
+    CellRow,
     Message,
     NotifyDeadlock,
     RequestIdentification,
@@ -119,9 +120,7 @@ class StorageCore(Core):
         ptid = self.backend.get_config("ptid")
         if ptid is None:
             return
-        rows: list[list[tuple[int, CellState]]] = [
-            [] for _ in range(self.backend.partition_count())
-        ]
+        rows: list[list[CellRow]] = [[] for _ in range(self.backend.partition_count())]
         for partition, nid, tid in self.backend.cells():
             state = CellState.OUT_OF_DATE if tid >= 0 else CellState(-tid)
             rows[partition].append((nid, state))

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from neo.client.cache import Cache
-from neo.client.changes import Asked, Changes
+from neo.client.changes import Changes
 from neo.client.commit import Commit
 from neo.client.errors import TransactionLostError
 from neo.client.invalidations import Invalidations
-from neo.net.channel import Ticket
-from neo.protocol.packets import AnswerRebaseTransaction, Conflict
+from neo.protocol.packets import Conflict
 from neo.sim.canaries.base import Canary, Patch
 
 QUIET = {"faults": ("none",), "disk": "memory", "seconds": 2.0}
@@ -63,27 +62,14 @@ def _rebase_conflict_ignored() -> list[Patch]:
     return [(Changes, "_rebase_failed", rebase_failed)]
 
 
-def _rebase_only_half() -> list[Patch]:
-    """Objects that could not be taken again are not asked for one by one."""
-    original = Changes._answered
-
-    def answered(self: Changes, ticket: Ticket) -> None:
-        asked, answer = ticket.context, ticket.answer
-        if isinstance(asked, Asked) and isinstance(answer, AnswerRebaseTransaction):
-            ticket.answer = AnswerRebaseTransaction(answer.oid_list[1:])
-        original(self, ticket)
-
-    return [(Changes, "_answered", answered)]
-
-
 CANARIES = (
     Canary(
         "load-in-flight-not-invalidated",
         "an invalidation that comes while an object is loaded does not reach the answer",
         "reads: the cache gives a revision that is not the last one any more",
         _load_in_flight_not_invalidated,
-        20,
-        QUIET | {"workloads": ("bank", "counters")},
+        40,
+        QUIET | {"workloads": ("deadlocks",), "storages": 2, "seconds": 5.0},
     ),
     Canary(
         "cache-survives-reconnection",
@@ -115,7 +101,7 @@ CANARIES = (
         "reads: the cache gives the revision before at the new view",
         _last_tid_before_cache,
         60,
-        QUIET | {"workloads": ("bank", "counters")},
+        QUIET | {"workloads": ("phases", "increments"), "seconds": 5.0},
     ),
     Canary(
         "rebase-conflict-ignored",
@@ -123,14 +109,6 @@ CANARIES = (
         "history: a transaction is half there",
         _rebase_conflict_ignored,
         40,
-        QUIET | {"workloads": ("deadlocks",), "storages": 3, "seconds": 5.0},
-    ),
-    Canary(
-        "rebase-only-half",
-        "one of the objects that a rebase gave up is not asked for again",
-        "progress: the storage refuses the vote, each time",
-        _rebase_only_half,
-        40,
-        QUIET | {"workloads": ("deadlocks",), "storages": 3, "seconds": 5.0},
+        QUIET | {"workloads": ("deadlocks",), "storages": 1, "seconds": 5.0},
     ),
 )

@@ -145,7 +145,7 @@ CANARIES = (
         "reads: a client sees the new last tid, and old data on a storage that is not locked yet",
         _unlock_before_locks,
         20,
-        QUIET | {"storages": 4, "workloads": ("bank",), "faults": ("slow-link",), "seconds": 5.0},
+        QUIET | {"storages": 4, "workloads": ("phases", "increments"), "faults": ("slow-link",)},
     ),
     Canary(
         "finish-out-of-order",

@@ -274,7 +274,7 @@ CANARIES = (
         "history: an update is lost",
         _rebase_without_conflicts,
         40,
-        QUIET | {"workloads": ("deadlocks",), "storages": 3, "seconds": 5.0},
+        QUIET | {"workloads": ("deadlocks",), "storages": 1, "seconds": 5.0},
     ),
     Canary(
         "deadlock-not-seen",
@@ -297,8 +297,8 @@ CANARIES = (
         "a load of an old revision is answered as if it were the current one",
         "reads: the client's cache keeps it as current",
         _next_serial_lost,
-        20,
-        QUIET | {"workloads": ("bank", "counters")},
+        40,
+        QUIET | {"workloads": ("deadlocks",), "seconds": 5.0},
     ),
     Canary(
         "unfinished-kept",
