@@ -243,6 +243,8 @@ class Changes:
         else:
             try:
                 channel = self._session.storage(nid)
+                # It may belong to a later connection to a master, who knows nothing of us.
+                self._check_master()
             except (ConnectionLost, HandshakeError, OSError, ErrorAnswer):
                 channel = None
             with self._lock:

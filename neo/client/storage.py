@@ -19,6 +19,7 @@ from neo.client.errors import ConfigurationError, NEOStorageError
 from neo.client.history import Description, undo_log
 from neo.client.invalidations import Invalidations
 from neo.client.pack import pack
+from neo.client.pause import Pause
 from neo.client.reading import Reading
 from neo.client.restore import Restorer
 from neo.client.session import PATIENCE_SECONDS, Session, Settings
@@ -27,7 +28,7 @@ from neo.client.undo import undo
 from neo.net.host import Host
 from neo.net.sockets import parse_addresses
 from neo.net.tls import tls_context
-from neo.protocol.ids import ZERO_TID, tid_from_time
+from neo.protocol.ids import ZERO_OID, ZERO_TID, tid_from_time, u64
 from neo.protocol.packets import AnswerNewOIDs, AskNewOIDs
 
 CACHE_BYTES = 20 * 1024 * 1024
@@ -36,6 +37,8 @@ WAIT_SECONDS = 30.0
 COMPRESS_LEVEL = 6
 #: How many oids are taken from the master at once.
 OIDS = 100
+#: What a master gives at most.
+OIDS_MAX = 100_000
 #: At least so much data of a transaction may wait for answers, even if there is no cache.
 UNANSWERED_MIN_BYTES = 4 * 1024 * 1024
 
@@ -108,6 +111,7 @@ class NEOStorage(Reading):
         self._oid_lock = self._system.lock()
         self._oids: list[bytes] = []
         self._oids_of: object = None
+        self._last_oid = ZERO_OID
 
     # -- life ------------------------------------------------------------------------------------
 
@@ -166,11 +170,24 @@ class NEOStorage(Reading):
             master = self._session.master()
             if not self._oids or self._oids_of is not master:
                 # Another master may give the same ones to others.
-                answer = self._session.ask_master(AskNewOIDs(OIDS))
-                assert isinstance(answer, AnswerNewOIDs)
-                self._oids = answer.oid_list[::-1]
+                self._oids = self._new_oids()
                 self._oids_of = master
-            return self._oids.pop()
+            self._last_oid = self._oids.pop()
+            return self._last_oid
+
+    def _new_oids(self) -> list[bytes]:
+        """In descending order. A master that was started again may give some twice, that were not
+        committed; but objects of our application have them."""
+        count = OIDS
+        pause = Pause(self._session)
+        while True:
+            answer = self._session.ask_master(AskNewOIDs(count))
+            assert isinstance(answer, AnswerNewOIDs)
+            oids = sorted((oid for oid in answer.oid_list if oid > self._last_oid), reverse=True)
+            if oids:
+                return oids
+            pause.check("the master gives oids that are in use")
+            count = min(OIDS + u64(self._last_oid) - u64(min(answer.oid_list)), OIDS_MAX)
 
     def tpc_begin(self, transaction: Any, tid: bytes | None = None, status: str = " ") -> None:
         """``tid``: as in IStorageRestoreable. Does not wait for other transactions."""

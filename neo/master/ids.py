@@ -21,11 +21,12 @@ class TidGenerator:
         self.last = ZERO_TID
 
     def reset(self, last: bytes) -> None:
-        """Continue after the greatest tid of the database."""
-        self.last = last
+        """Continue after the greatest tid of the database. What was given before is not given again:
+        a client may still ask what became of a ttid, and must not hear of another transaction."""
+        self.last = max(self.last, last)
 
     def seen(self, tid: bytes) -> None:
-        """A tid was imposed from outside (IStorageRestoreable)."""
+        """A tid was imposed from outside (IStorageRestoreable), or given by an earlier master."""
         self.last = max(self.last, tid)
 
     def ttid(self) -> bytes:
@@ -49,7 +50,9 @@ class OidGenerator:
         self.last = ZERO_OID
 
     def reset(self, last: bytes) -> None:
-        self.last = last
+        """Continue after the greatest oid of the database. What was given before, and is not
+        committed yet, is not given again: clients have it in objects that they will store."""
+        self.last = max(self.last, last)
 
     def seen(self, oid: bytes) -> None:
         """A foreign oid was stored."""

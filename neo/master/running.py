@@ -165,10 +165,15 @@ class ServeClient(Handler):
         if m.ttid > master.tids.last:
             return AnswerFinalTID(None)
         transaction = master.commits.transactions.get(m.ttid)
-        if transaction is not None and transaction.locking:
+        if transaction is None:
+            return AnswerFinalTID(MAX_TID)
+        if transaction.locking:
             master.commits.wait_final_tid(transaction, peer, message_id)
             return None
-        return AnswerFinalTID(MAX_TID)
+        # AskFinishTransaction may still arrive by the connection that the client has given up. From
+        # now on the client knows that nothing was committed, so it must be refused then.
+        master.commits.abort(transaction, master.ready)
+        return AnswerFinalTID(None)
 
     # -- pack ------------------------------------------------------------------------------------
 

@@ -41,6 +41,8 @@ async def verify(master: MasterCore) -> None:
                 logger.info("transaction %s is finished as %s on %r", ttid.hex(), tid.hex(), peer)
                 peer.send(ValidateTransaction(ttid, tid))
     await _last_ids(master)
+    for ttid in voted:
+        master.tids.seen(ttid)
     master.truncate_tid = None
 
 

@@ -1,10 +1,10 @@
 """``python -m neo.sim``: run seeds, replay one with its story, find planted bugs, shrink a failure.
 
-    python -m neo.sim --seeds 0:1000            the full mix; stops at the first failure
-    python -m neo.sim --seeds 123               one seed again, with its story if it fails
-    python -m neo.sim --canary NAME             plant a bug and find it, with the options it needs
-    python -m neo.sim --canaries                all of them, as a table
-    python -m neo.sim --coverage --seeds 0:100  lines of the cores that ran
+python -m neo.sim --seeds 0:1000            the full mix; stops at the first failure
+python -m neo.sim --seeds 123               one seed again, with its story if it fails
+python -m neo.sim --canary NAME             plant a bug and find it, with the options it needs
+python -m neo.sim --canaries                all of them, as a table
+python -m neo.sim --coverage --seeds 0:100  lines of the cores that ran
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from itertools import islice
@@ -92,7 +92,7 @@ def _positive(text: str) -> int:
 class _names:
     """The type of an option: known names, separated by commas."""
 
-    def __init__(self, known: Sequence[str] | dict[str, object]) -> None:
+    def __init__(self, known: Iterable[str]) -> None:
         self._known = list(known)
 
     def __call__(self, text: str) -> tuple[str, ...]:

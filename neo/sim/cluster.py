@@ -11,7 +11,7 @@ from neo.admin.core import AdminCore
 from neo.master.core import MasterCore
 from neo.master.primary import PrimaryMaster
 from neo.net.fault_sites import FaultSite
-from neo.protocol.enums import ClusterState
+from neo.protocol.enums import ClusterState, NodeType
 from neo.protocol.packets import Address
 from neo.sim.clients import ClientProcess, SimHost
 from neo.sim.disk import SimDisk
@@ -152,9 +152,11 @@ class Cluster:
 
     @property
     def running(self) -> bool:
-        """Clients are served, and every storage is there (one without cells stays PENDING)."""
+        """Clients are served, and everybody is there (a storage without cells stays PENDING)."""
         master = self.master_core
         if master is None or master.state is not ClusterState.RUNNING or master.starting:
+            return False
+        if not master.of_type(NodeType.ADMIN):
             return False
         return len(master.identified_storages()) == len(self.storages)
 

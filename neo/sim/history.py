@@ -93,7 +93,8 @@ def join_tables(disks: Iterable[Rows]) -> Tables:
         for _, tid, _, oids, _, description, *_ in rows["trans"]:
             split = (oids[i : i + 8] for i in range(0, len(oids), 8))
             transactions[p64(tid)] = bytes(description).decode(), frozenset(split)
-        packed = max(packed, int(dict(rows["config"]).get("_pack_tid") or 0))
+        config: dict[str, str] = dict(rows["config"])
+        packed = max(packed, int(config.get("_pack_tid") or 0))
     ordered = {oid: sorted(tids) for oid, tids in serials.items()}
     return Tables(ordered, transactions, p64(packed))
 

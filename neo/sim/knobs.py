@@ -46,7 +46,7 @@ KNOBS = (
     Knob("BATCH", "neo.client", (1, 3)),
     Knob("BATCH_BYTES", "neo.client", (1, 300)),
     Knob("OIDS", "neo.client", (1, 3)),
-    Knob("DELETED_TOGETHER", "neo.client", (1, 4)),
+    Knob("DELETED_TOGETHER", "neo.client", (4, 20)),
     Knob("UNANSWERED_MIN_BYTES", "neo.client", (0, 200)),
     Knob("SMALLEST_COMPRESSED_BYTES", "neo.client", (0, 10**9)),
     Knob("STEP_LENGTH", "neo.storage", (1, 3)),
@@ -63,7 +63,7 @@ KNOBS = (
     Knob("RETRY_SECONDS", "neo", (0.05,)),
     Knob("LATE_SECONDS", "neo", (0.001, 0.5)),
     # The world.
-    Knob("LATENCY_SECONDS", "neo.sim", (0.00002, 0.005, 0.05)),
+    Knob("LATENCY_SECONDS", "neo.sim", (0.00002, 0.003, 0.02)),
     Knob("HELD_SECONDS_MAX", "neo.sim", (0.5, 10.0)),
     Knob("DIAL_SECONDS", "neo.sim", (0.5,)),
     Knob("SYNC_SECONDS", "neo.sim", (0.0, 0.02)),

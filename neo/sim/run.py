@@ -24,6 +24,7 @@ from neo.sim.knobs import turned
 from neo.sim.memory_disk import MemoryDisk
 from neo.sim.oracles import judge
 from neo.sim.sqlite_disk import SQLiteDisk
+from neo.sim.table_watch import check_tables, watched_tables
 from neo.sim.workloads import WORKLOADS
 from neo.sim.workloads.base import EXPECTED, Context, Workload
 from neo.sim.world import World
@@ -206,7 +207,11 @@ class Run:
     def execute(self) -> Result:
         """Raises Violation, or whatever error the code under test made."""
         try:
-            with turned(self.world), simulated_zodb(self.cluster.threads):
+            with (
+                turned(self.world),
+                watched_tables(self.world),
+                simulated_zodb(self.cluster.threads),
+            ):
                 self._execute()
         finally:
             self._clean_up()
@@ -288,6 +293,7 @@ class Run:
 
     def _judge(self) -> None:
         self.cluster.validate()
+        check_tables(self.cluster)
         for disk in self.cluster.disks.values():
             disk.check(quiet=True)
         judge(self.history, self.cluster.tables())

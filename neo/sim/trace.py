@@ -57,7 +57,7 @@ def _messages(decoder: Decoder, data: bytes) -> Iterator[str]:
 
 def describe(message: Message) -> str:
     """One line: ``AskObject(oid=…05, at=None, before=…)``. Long values are cut."""
-    fields = getattr(message, "_asdict", dict)()
+    fields: dict[str, object] = getattr(message, "_asdict", dict)()
     return f"{type(message).__name__}({', '.join(f'{k}={_value(v)}' for k, v in fields.items())})"
 
 

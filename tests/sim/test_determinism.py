@@ -48,7 +48,11 @@ def test_a_run_that_looks_at_the_real_world_is_found_out(monkeypatch: pytest.Mon
 def test_a_story_takes_no_part_in_the_run() -> None:
     """A seed that fails is run again with its messages told, and must fail in the same way."""
     options = Options(
-        seconds=2.0, faults=("none",), workloads=("bank",), disk="memory", canary="data-not-released"
+        seconds=2.0,
+        faults=("none",),
+        workloads=("bank",),
+        disk="memory",
+        canary="data-not-released",
     )
     plain, told = (attempt(0, options, twice=False, story=story) for story in (False, True))
     assert isinstance(plain, Trial) and plain.result is None

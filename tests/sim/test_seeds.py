@@ -11,7 +11,7 @@ import random
 from tests.sim.command import simulate, told
 
 #: About two minutes on two cores.
-SEEDS = 60
+SEEDS = 200
 
 
 def test_fresh_seeds_of_the_full_mix_violate_nothing() -> None:

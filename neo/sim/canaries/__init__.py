@@ -13,9 +13,7 @@ from neo.sim.canaries import client, master, storage
 from neo.sim.canaries.base import Canary, plant
 
 CANARIES: dict[str, Canary] = {
-    canary.name: canary
-    for module in (master, storage, client)
-    for canary in module.CANARIES
+    canary.name: canary for module in (master, storage, client) for canary in module.CANARIES
 }
 
 

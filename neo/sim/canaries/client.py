@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
+from neo.client import history, undo
 from neo.client.cache import Cache
 from neo.client.changes import Changes
 from neo.client.commit import Commit
 from neo.client.errors import TransactionLostError
 from neo.client.invalidations import Invalidations
+from neo.client.session import Session
 from neo.protocol.packets import Conflict
 from neo.sim.canaries.base import Canary, Patch
 
@@ -62,13 +65,32 @@ def _rebase_conflict_ignored() -> list[Patch]:
     return [(Changes, "_rebase_failed", rebase_failed)]
 
 
+def _undo_overwrites() -> list[Patch]:
+    """What was changed since is not merged."""
+    original = undo._undo_object
+
+    def undo_object(*arguments: Any) -> None:
+        original(*arguments[:-1], True)  # type: ignore[call-arg]
+
+    return [(undo, "_undo_object", undo_object)]
+
+
+def _second_page_forgotten() -> list[Patch]:
+    def partition_tids(
+        session: Session, partition: int, page: list[bytes], max_tid: bytes
+    ) -> Iterator[bytes]:
+        yield from page
+
+    return [(history, "_partition_tids", partition_tids)]
+
+
 CANARIES = (
     Canary(
         "load-in-flight-not-invalidated",
         "an invalidation that comes while an object is loaded does not reach the answer",
         "reads: the cache gives a revision that is not the last one any more",
         _load_in_flight_not_invalidated,
-        40,
+        80,
         QUIET | {"workloads": ("deadlocks",), "storages": 2, "seconds": 5.0},
     ),
     Canary(
@@ -76,7 +98,7 @@ CANARIES = (
         "the cache keeps current records over a lost connection to the master",
         "reads: the invalidations of the time between are missing",
         _cache_survives_reconnection,
-        40,
+        60,
         KILLS | {"workloads": ("bank", "counters")},
     ),
     Canary(
@@ -100,7 +122,7 @@ CANARIES = (
         "the last tid is set before the caches are invalidated",
         "reads: the cache gives the revision before at the new view",
         _last_tid_before_cache,
-        60,
+        100,
         QUIET | {"workloads": ("phases", "increments"), "seconds": 5.0},
     ),
     Canary(
@@ -108,7 +130,23 @@ CANARIES = (
         "an object that could not be rebased is taken for rebased",
         "history: a transaction is half there",
         _rebase_conflict_ignored,
-        40,
+        100,
         QUIET | {"workloads": ("deadlocks",), "storages": 1, "seconds": 5.0},
+    ),
+    Canary(
+        "undo-overwrites",
+        "an undo takes the undone revision for the current one, and overwrites what came later",
+        "workloads: a counter misses steps",
+        _undo_overwrites,
+        40,
+        QUIET | {"workloads": ("undo",), "seconds": 5.0},
+    ),
+    Canary(
+        "second-page-forgotten",
+        "an iterator ends with the first page of tids of each partition",
+        "history: transactions are missing in a listing",
+        _second_page_forgotten,
+        60,
+        QUIET | {"workloads": ("iteration", "bank"), "seconds": 5.0},
     ),
 )

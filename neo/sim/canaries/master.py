@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from neo.master import verification
-from neo.master.commits import Commits
 from neo.master.core import MasterCore
 from neo.master.ids import TidGenerator
 from neo.master.running import ServeClient
@@ -45,23 +44,13 @@ def _finish_out_of_order() -> list[Patch]:
 
 
 def _forgotten_invalidation() -> list[Patch]:
-    original = Commits._finish
+    original = MasterCore.of_type
 
-    def finish(self: Commits, transaction: Transaction[Peer]) -> None:
-        clients = self.master.of_type(NodeType.CLIENT)
-        forgotten = [client for client in clients if client is not transaction.client][-1:]
+    def of_type(self: MasterCore, *types: NodeType) -> list[Peer]:
+        found = original(self, *types)
+        return found[:-1] if types == (NodeType.CLIENT,) else found
 
-        def of_type(master: MasterCore, *types: NodeType) -> list[Peer]:
-            return [client for client in clients if client not in forgotten]
-
-        right = MasterCore.of_type
-        MasterCore.of_type = of_type  # type: ignore[method-assign]
-        try:
-            original(self, transaction)
-        finally:
-            MasterCore.of_type = right  # type: ignore[method-assign]
-
-    return [(Commits, "_finish", finish)]
+    return [(MasterCore, "of_type", of_type)]
 
 
 def _tid_follows_clock() -> list[Patch]:
@@ -127,9 +116,7 @@ def _validated_where_locked() -> list[Patch]:
 def _final_tid_forgotten() -> list[Patch]:
     original = ServeClient.final_tid
 
-    def final_tid(
-        self: ServeClient, peer: Peer, message_id: int, m: AskFinalTID
-    ) -> Message | None:
+    def final_tid(self: ServeClient, peer: Peer, message_id: int, m: AskFinalTID) -> Message | None:
         transaction = self.master.commits.transactions.get(m.ttid)
         if transaction is not None:
             return original(self, peer, message_id, m)
@@ -144,7 +131,7 @@ CANARIES = (
         "tpc_finish ends with the first storage that locked, not with the last",
         "reads: a client sees the new last tid, and old data on a storage that is not locked yet",
         _unlock_before_locks,
-        20,
+        80,
         QUIET | {"storages": 4, "workloads": ("phases", "increments"), "faults": ("slow-link",)},
     ),
     Canary(
@@ -152,15 +139,15 @@ CANARIES = (
         "a transaction is finished as soon as it is locked, though an earlier one is not",
         "reads: an older transaction appears below a tid that was already read at",
         _finish_out_of_order,
-        20,
+        30,
         QUIET | {"storages": 4, "workloads": ("bank", "counters")},
     ),
     Canary(
         "forgotten-invalidation",
-        "of the other clients, the last one is not told of a commit",
+        "the last client of the list is not told what others commit",
         "reads: a cache gives a revision that is not the last one any more",
         _forgotten_invalidation,
-        20,
+        40,
         QUIET | {"workloads": ("bank", "counters")},
     ),
     Canary(
@@ -168,7 +155,7 @@ CANARIES = (
         "the generator of tids trusts the clock, and goes back with it",
         "history: tids go back, or a commit replaces what is newer",
         _tid_follows_clock,
-        20,
+        50,
         {"faults": ("clock",), "disk": "memory", "seconds": 5.0, "workloads": ("bank",)},
     ),
     Canary(
@@ -176,7 +163,7 @@ CANARIES = (
         "the final tid is not in the partition of the ttid, where the metadata is",
         "tables: objects of a transaction that is not where its tid says",
         _tid_in_another_partition,
-        20,
+        10,
         QUIET | {"storages": 3, "workloads": ("bank",)},
     ),
     Canary(
@@ -198,7 +185,7 @@ CANARIES = (
         "verification forgets to ask the tid of nodes that unlocked a transaction already",
         "history: a transaction is half there, or acknowledged and lost",
         _nobody_asked_for_tids,
-        40,
+        20,
         KILLS | {"storages": 3, "workloads": ("bank",)},
     ),
     Canary(
@@ -214,7 +201,7 @@ CANARIES = (
         "the master answers that a transaction it does not know was not committed",
         "history: what the client was told to be lost is visible",
         _final_tid_forgotten,
-        40,
+        50,
         KILLS | {"storages": 2, "workloads": ("bank",)},
     ),
     Canary(
@@ -223,6 +210,6 @@ CANARIES = (
         "history: an oid that is in use is given again",
         _oids_not_restored,
         40,
-        KILLS | {"storages": 1},
+        KILLS | {"workloads": ("growth",), "faults": ("kill-server", "kill-client")},
     ),
 )

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from neo.node.peer import Peer
-from neo.protocol.packets import AcceptIdentification, AskLockInformation, AskObject, Message
+from neo.protocol.packets import (
+    AcceptIdentification,
+    AnswerInformationLocked,
+    AnswerObject,
+    AnswerStoreTransaction,
+    AnswerVoteTransaction,
+    AskObject,
+    Message,
+)
 from neo.sim.canaries.base import Canary, Patch
 from neo.storage import write_locks
+from neo.storage.backend import revisions
 from neo.storage.backend.api import Done, Stored
+from neo.storage.backend.revisions import Packed, Revision
 from neo.storage.backend.sqlite import SQLite
-from neo.storage.commit import ServeCommit
 from neo.storage.core import StorageCore
 from neo.storage.locks import Locks
 from neo.storage.serve_client import ServeClient
-from neo.storage.serve_master import ServeMaster
 from neo.storage.transactions import Change, Client, Request, Transaction
 from neo.storage.write_locks import WriteLocks
 
@@ -22,41 +30,25 @@ KILLS = {"faults": ("kill-server",), "disk": "memory", "seconds": 10.0}
 QUIET = {"faults": ("none",), "disk": "memory", "seconds": 2.0}
 
 
-def _answer_at_once(self: StorageCore, peer: Peer, message_id: int, answer: Message) -> None:
-    self.backend.executed(self.guard(lambda: peer.answer(message_id, answer)))
+def _not_synced(*answers: type[Message]) -> list[Patch]:
+    """These answers are sent when everything is executed."""
+    original = StorageCore.answer_stored
+
+    def answer_stored(self: StorageCore, peer: Peer, message_id: int, answer: Message) -> None:
+        if isinstance(answer, answers):
+            self.backend.executed(self.guard(lambda: peer.answer(message_id, answer)))
+        else:
+            original(self, peer, message_id, answer)
+
+    return [(StorageCore, "answer_stored", answer_stored)]
 
 
 def _vote_not_synced() -> list[Patch]:
-    right = StorageCore.answer_stored
-
-    def vote(self: ServeCommit, ttid: bytes, meta: object) -> None:
-        StorageCore.answer_stored = _answer_at_once  # type: ignore[method-assign]
-        original(self, ttid, meta)  # type: ignore[arg-type]
-
-    def flush(self: StorageCore) -> None:
-        StorageCore.answer_stored = right  # type: ignore[method-assign]
-        flushed(self)
-
-    original, flushed = ServeCommit._vote, StorageCore.flush
-    return [
-        (ServeCommit, "_vote", vote),
-        (StorageCore, "flush", flush),
-        (StorageCore, "answer_stored", right),
-    ]
+    return _not_synced(AnswerStoreTransaction, AnswerVoteTransaction)
 
 
 def _lock_not_synced() -> list[Patch]:
-    original = ServeMaster.lock
-
-    def lock(self: ServeMaster, peer: Peer, message_id: int, m: AskLockInformation) -> None:
-        right = StorageCore.answer_stored
-        StorageCore.answer_stored = _answer_at_once  # type: ignore[method-assign]
-        try:
-            original(self, peer, message_id, m)
-        finally:
-            StorageCore.answer_stored = right  # type: ignore[method-assign]
-
-    return [(ServeMaster, "lock", lock)]
+    return _not_synced(AnswerInformationLocked)
 
 
 def _log_not_synced() -> list[Patch]:
@@ -163,7 +155,9 @@ def _next_serial_lost() -> list[Patch]:
     original = ServeClient._load
 
     def load(self: ServeClient, m: AskObject) -> Message:
-        return original(self, m)._replace(next_serial=None)  # type: ignore[attr-defined,no-any-return]
+        answer = original(self, m)
+        assert isinstance(answer, AnswerObject)
+        return answer._replace(next_serial=None)
 
     return [(ServeClient, "_load", load)]
 
@@ -195,13 +189,24 @@ def _data_not_released() -> list[Patch]:
     return [(StorageCore, "_discard", lambda self, stored: None)]
 
 
+def _pack_takes_the_current() -> list[Patch]:
+    def pack(known: Sequence[Revision], tid: int) -> Packed:
+        packed = original(known, tid)
+        if packed.removed and len(packed.removed) < len(known):
+            return Packed([*packed.removed, known[len(packed.removed)]], packed.changed)
+        return packed
+
+    original = revisions.pack
+    return [(revisions, "pack", pack)]
+
+
 CANARIES = (
     Canary(
         "vote-not-synced",
         "a vote is answered when it is written, not when it is durable",
         "history: an acknowledged transaction is lost, or half there",
         _vote_not_synced,
-        60,
+        40,
         KILLS | {"workloads": ("bank",), "faults": ("kill-server", "slow-disk")},
     ),
     Canary(
@@ -209,7 +214,7 @@ CANARIES = (
         "a lock is answered when it is written, not when it is durable",
         "history: an acknowledged transaction is lost",
         _lock_not_synced,
-        60,
+        20,
         KILLS | {"workloads": ("bank",)},
     ),
     Canary(
@@ -218,14 +223,14 @@ CANARIES = (
         "history: an acknowledged transaction is lost",
         _log_not_synced,
         60,
-        {"faults": ("kill-server",), "disk": "sqlite", "seconds": 5.0, "workloads": ("bank",)},
+        KILLS | {"faults": ("kill-server", "slow-disk"), "disk": "sqlite", "workloads": ("bank",)},
     ),
     Canary(
         "unlocked-too-early",
         "locks go when the unlock is handed to the database, not when it is executed there",
         "reads: the revision before is read, and the update based on it lost",
         _unlocked_too_early,
-        20,
+        40,
         QUIET | {"workloads": ("bank",)},
     ),
     Canary(
@@ -249,7 +254,7 @@ CANARIES = (
         "locks survive the end of the operation",
         "progress, tables: transactions that are gone hold objects and data",
         _locks_kept_after_stop,
-        20,
+        40,
         KILLS | {"workloads": ("bank",), "storages": 3},
     ),
     Canary(
@@ -257,7 +262,7 @@ CANARIES = (
         "transactions of a client that the master lost stay when they have voted",
         "progress, tables: their locks and rows are left",
         _locks_of_lost_client,
-        60,
+        50,
         {"faults": ("kill-client",), "disk": "memory", "seconds": 5.0, "workloads": ("bank",)},
     ),
     Canary(
@@ -273,7 +278,7 @@ CANARIES = (
         "an object that is rebased is taken again without looking for a conflict",
         "history: an update is lost",
         _rebase_without_conflicts,
-        40,
+        120,
         QUIET | {"workloads": ("deadlocks",), "storages": 1, "seconds": 5.0},
     ),
     Canary(
@@ -281,7 +286,7 @@ CANARIES = (
         "a transaction waits for a holder with a greater locking tid",
         "progress: threads wait for each other for ever",
         _deadlock_not_seen,
-        20,
+        30,
         QUIET | {"workloads": ("deadlocks",)},
     ),
     Canary(
@@ -297,7 +302,7 @@ CANARIES = (
         "a load of an old revision is answered as if it were the current one",
         "reads: the client's cache keeps it as current",
         _next_serial_lost,
-        40,
+        20,
         QUIET | {"workloads": ("deadlocks",), "seconds": 5.0},
     ),
     Canary(
@@ -313,7 +318,7 @@ CANARIES = (
         "what is not finished is deleted when the node joins, before verification",
         "history: an acknowledged transaction is lost, or half there",
         _unfinished_dropped_too_early,
-        40,
+        20,
         KILLS | {"workloads": ("bank",), "storages": 3},
     ),
     Canary(
@@ -323,5 +328,13 @@ CANARIES = (
         _data_not_released,
         10,
         QUIET | {"workloads": ("bank",)},
+    ),
+    Canary(
+        "pack-takes-the-current",
+        "a pack removes one revision too many: the one that is current at its time",
+        "history, workloads: objects that can be reached are gone",
+        _pack_takes_the_current,
+        20,
+        QUIET | {"workloads": ("pack", "bank"), "seconds": 5.0},
     ),
 )

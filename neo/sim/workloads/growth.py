@@ -13,6 +13,8 @@ from neo.sim.world import Violation
 
 #: A bucket splits at 30 keys.
 AT_ONCE = (1, 1, 2, 40)
+#: What the tree grows to: some splits.
+KEYS_MAX = 400
 
 
 class Growth(Workload):
@@ -33,7 +35,7 @@ class Growth(Workload):
     def step(self, context: Context, thread: int) -> None:
         with context.connection() as (connection, manager):
             tree = connection.root()["growth"]
-            if context.random.random() < 0.3:
+            if context.random.random() < 0.3 or len(self.certain) >= KEYS_MAX:
                 self._look(connection, tree)
                 return
             count = context.random.choice(AT_ONCE)

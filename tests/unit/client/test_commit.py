@@ -60,6 +60,20 @@ def begin(storage: NEOStorage, **metadata: Any) -> TransactionMetaData:
     return transaction
 
 
+def test_a_transaction_does_not_go_on_under_another_connection_to_the_master() -> None:
+    """The master would know nothing of it, and could not end its deadlocks."""
+    with scripted([1]) as (cluster, storage):
+        t = begin(storage)
+        storage._commit(t).settle()
+        assert storage._commit(t).ttid == TTID
+        cluster.master.peer.close()
+        storage.sync()
+        with pytest.raises(TransactionLostError):
+            storage.store(OID, None, b"one", "", t)
+        assert stored(cluster, 1) == []
+        storage.tpc_abort(t)
+
+
 def stored(cluster: Scripted, nid: int) -> list[tuple[bytes, bytes, bytes]]:
     return [(m.oid, m.serial, m.data) for m in cluster.storages[nid].asked(AskStoreObject)]
 

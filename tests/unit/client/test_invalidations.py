@@ -6,7 +6,7 @@ import threading
 
 from ZODB.mvccadapter import MVCCAdapter
 
-from neo.client.cache import Cache
+from neo.client.cache import Cache, Loaded
 from neo.client.invalidations import Invalidations
 from neo.client.system import System
 from neo.protocol.ids import p64, u64
@@ -85,6 +85,41 @@ def test_a_failing_callback_does_not_hide_the_transaction() -> None:
     except KeyError:
         pass
     assert invalidations.last_tid == p64(5)
+
+
+def test_a_transaction_that_was_told_of_by_another_message_does_not_take_effect_again() -> None:
+    """tpc_finish lost the master: the next one announced the transaction before its outcome is
+    asked for. A load that began in between has its data, which stays current until it is replaced."""
+    invalidations = Storage().invalidations
+    invalidations.joined(p64(1))
+    invalidations.joined(p64(5))
+    cache = invalidations.cache
+    load = cache.load_begins(p64(0))
+    called: list[bytes] = []
+    invalidations.recovered(p64(5), {p64(0): None}, called.append)
+    assert called == [p64(5)]
+    assert cache.load_ends(p64(0), load, Loaded(b"", p64(5), None)) == (b"", p64(5), None)
+    invalidations.invalidate(p64(7), [p64(0)])
+    assert cache.load_before(p64(0), p64(8)) is None
+    assert cache.load_before(p64(0), p64(7)) == (b"", p64(5), p64(7))
+
+
+def test_a_transaction_that_nobody_told_of_takes_effect_when_its_outcome_is_known() -> None:
+    invalidations = Storage().invalidations
+    invalidations.joined(p64(1))
+    invalidations.recovered(p64(5), {p64(0): None}, lambda tid: None)
+    assert invalidations.last_tid == p64(5)
+
+
+def test_a_transaction_of_no_connection_is_distributed_to_all_of_them() -> None:
+    storage = Storage()
+    storage.invalidations.joined(p64(1))
+    instance = MVCCAdapter(storage).new_instance()
+    instance.poll_invalidations()
+    storage.invalidations.committed(
+        p64(5), {}, lambda tid: storage.invalidations.distribute(tid, [p64(3)])
+    )
+    assert instance.poll_invalidations() == [p64(3)]
 
 
 def test_a_view_of_the_future_waits_for_the_transaction_that_takes_effect() -> None:

@@ -5,6 +5,7 @@ import os
 import socket
 import threading
 import time
+from collections.abc import Callable
 from hashlib import sha1
 from pathlib import Path
 from typing import Any
@@ -22,17 +23,25 @@ from neo.client.errors import (
     RefusedError,
     UnavailableError,
 )
+from neo.master.ids import OidGenerator
 from neo.net.connection import Received
 from neo.protocol.enums import CellState, ErrorCode, NodeType
 from neo.protocol.errors import ErrorAnswer
-from neo.protocol.ids import ZERO_HASH, p64
+from neo.protocol.ids import ZERO_HASH, add64, p64
 from neo.protocol.packets import (
     AcceptIdentification,
     AnswerLastTransaction,
+    AnswerNewOIDs,
     AnswerObject,
+    AnswerTIDs,
+    AnswerTIDsFrom,
+    AnswerTransactionInformation,
     AskLastTransaction,
     AskNewOIDs,
     AskObject,
+    AskTIDs,
+    AskTIDsFrom,
+    AskTransactionInformation,
     Error,
     InvalidateObjects,
     Message,
@@ -302,8 +311,25 @@ def test_a_new_master_is_asked_for_other_oids() -> None:
         assert [storage.new_oid(), storage.new_oid()] == [p64(1), p64(2)]
         cluster.master.peer.close()
         storage.sync()
-        assert storage.new_oid() == p64(1)
+        # It gives them again, since they are not committed; but objects of ours have the first two.
+        assert storage.new_oid() == p64(3)
         assert len(cluster.master.asked(AskNewOIDs)) == 2
+
+
+def test_a_client_that_is_ahead_of_a_new_master_asks_for_as_many_oids_as_are_missing() -> None:
+    with scripted([1]) as (cluster, storage):
+        cluster.master.answers[AskNewOIDs] = _from_the_beginning()
+        last = [storage.new_oid() for _ in range(250)][-1]
+        cluster.master.peer.close()
+        storage.sync()
+        cluster.master.answers[AskNewOIDs] = _from_the_beginning()
+        assert storage.new_oid() == add64(last, 1)
+
+
+def _from_the_beginning() -> Callable[[AskNewOIDs], Message]:
+    """What a master does that knows nothing of what another one gave."""
+    oids = OidGenerator()
+    return lambda m: AnswerNewOIDs(oids.take(m.num_oids))
 
 
 # -- reads from replicas -----------------------------------------------------------------------------
@@ -359,6 +385,66 @@ def test_a_partition_comes_back() -> None:
         back = NotifyNodeInformation(time.time(), cluster.rows())
         threading.Timer(0.1, cluster.tell, [back]).start()
         assert storage.load(OID)[0] == b"x"
+
+
+def test_the_log_for_undo_waits_for_nodes_that_are_away() -> None:
+    """Without them it would lack their transactions, and nobody would notice."""
+    with scripted([1], [2]) as (cluster, storage):
+        for nid, node in cluster.storages.items():
+            node.answers[AskTIDs] = lambda m, nid=nid: AnswerTIDs([p64(50 + nid)])
+            node.answers[AskTransactionInformation] = _information
+        cluster.tell(NotifyNodeInformation(time.time(), cluster.rows(down=[2])))
+        storage.sync()
+        back = NotifyNodeInformation(time.time(), cluster.rows())
+        threading.Timer(0.1, cluster.tell, [back]).start()
+        assert [entry["id"] for entry in storage.undoLog()] == [p64(52), p64(51)]
+
+
+def _information(m: AskTransactionInformation) -> Message:
+    return AnswerTransactionInformation(m.tid, b"", b"", b"", False, [])
+
+
+def test_a_node_that_is_not_ready_for_us_yet_is_asked_again() -> None:
+    """The answer to the identification, when the master's news of us are late."""
+    with scripted([1]) as (cluster, storage):
+        refusals = [ErrorCode.NOT_READY, ErrorCode.NOT_READY]
+
+        def tids(m: AskTIDs) -> Message:
+            if refusals:
+                raise ErrorAnswer(refusals.pop())
+            return AnswerTIDs([])
+
+        cluster.storages[1].answers[AskTIDs] = tids
+        assert storage.undoLog() == []
+        assert not refusals
+
+
+def test_two_walks_through_the_records_do_not_disturb_each_other() -> None:
+    """One goes on from the same place while the other loads, as two threads may."""
+    with scripted([1]) as (cluster, storage):
+        oids = [p64(n) for n in range(10)]
+        cluster.storages[1].answers |= {
+            AskTIDsFrom: lambda m: AnswerTIDsFrom([p64(50)] if m.min_tid <= p64(50) else []),
+            AskTransactionInformation: lambda m: _information(m)._replace(oid_list=oids),
+            AskObject: answer(b"x"),
+        }
+        load = storage.loadBefore
+        others: list[bytes | None] = []
+
+        def interrupted(oid: bytes, before: bytes) -> Any:
+            if oid == oids[5] and not others:
+                others.append(None)
+                others[0] = storage.record_iternext(oid)[3]
+            return load(oid, before)
+
+        storage.loadBefore = interrupted  # type: ignore[method-assign]
+        found = []
+        next_oid: bytes | None = None
+        while not found or next_oid is not None:
+            oid, _, _, next_oid = storage.record_iternext(next_oid)
+            found.append(oid)
+        assert found == oids
+        assert others == [oids[6]]
 
 
 def test_damaged_data_is_read_from_another_replica() -> None:

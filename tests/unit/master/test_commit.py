@@ -183,6 +183,21 @@ def test_final_tid_of_what_the_master_does_not_know(world: MasterWorld) -> None:
     assert client.ask(AskFinalTID(ttid)).result().tid == MAX_TID
 
 
+def test_finish_that_comes_after_its_client_was_told_that_nothing_is_committed_is_refused(
+    world: MasterWorld,
+) -> None:
+    """The request is on its way by a connection that the client has given up for another one."""
+    (storage,) = world.running(1)
+    old = world.client()
+    ttid = begin(old)
+    new = world.client()
+    assert new.ask(AskFinalTID(ttid)).result().tid is None
+    assert storage.take(AbortTransaction).ttid == ttid
+    refused = old.ask(AskFinishTransaction(ttid, [oid_of(world, 1)], []))
+    assert error_of(refused).code is ErrorCode.PROTOCOL_ERROR
+    assert not storage.has(AskLockInformation)
+
+
 def test_finish_without_the_needed_storage_is_incomplete(world: MasterWorld) -> None:
     first, second = world.running(2)
     client = world.client()

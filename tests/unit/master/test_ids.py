@@ -54,6 +54,17 @@ def test_oids_are_consecutive_and_never_given_twice() -> None:
     assert generator.take(1) == [p64(11)]
 
 
+def test_what_was_given_is_not_given_again_after_a_recovery() -> None:
+    tids = TidGenerator(lambda: 0.0)
+    ttids = [tids.ttid(), tids.ttid()]
+    tids.reset(ttids[0])
+    assert tids.ttid() > ttids[1]
+    oids = OidGenerator()
+    given_oids = oids.take(5)
+    oids.reset(given_oids[0])
+    assert oids.take(1)[0] > given_oids[-1]
+
+
 def test_exhausted_oids_are_an_error() -> None:
     generator = OidGenerator()
     generator.reset(p64(2**64 - 4))

@@ -9,6 +9,7 @@ from neo.protocol.packets import (
     AnswerLastIDs,
     AnswerLockedTransactions,
     AnswerRecovery,
+    AskBeginTransaction,
     AskFinalTID,
     AskLastIDs,
     AskLockedTransactions,
@@ -158,6 +159,18 @@ def test_verification_leaves_transactions_that_nobody_locked(world: MasterWorld)
     second.answer(second.take(AskLockedTransactions), AnswerLockedTransactions({tid(100): None}))
     first.answer(first.take(AskFinalTID), AnswerFinalTID(None))
     assert not second.has(ValidateTransaction) and second.has(AskLastIDs)
+
+
+def test_ttids_that_an_earlier_master_gave_are_not_given_again(world: MasterWorld) -> None:
+    """Its clock may have been ahead of ours. A client may still ask what became of its transaction."""
+    ahead = tid(2**62)
+    first = world.storage(1, 5, spread(1), nid=1)
+    first.answer(first.take(AskLockedTransactions), AnswerLockedTransactions({ahead: None}))
+    first.answer(first.take(AskFinalTID), AnswerFinalTID(None))
+    first.answer(first.take(AskLastIDs), AnswerLastIDs(None, tid(77)))
+    world.make_ready(first)
+    assert world.master.last_tid == tid(77)
+    assert world.client().ask(AskBeginTransaction(None)).result().ttid > ahead
 
 
 def test_loss_of_a_needed_storage_stops_the_operation(world: MasterWorld) -> None:

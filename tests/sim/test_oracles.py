@@ -1,0 +1,217 @@
+"""Each oracle finds its violation in a history made by hand, and nothing in a right one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from neo.protocol.ids import p64
+from neo.sim.history import Attempt, History, Listing, Outcome, Read, Tables
+from neo.sim.oracles import judge
+from neo.sim.world import Violation, World
+
+A, B = p64(1), p64(2)
+#: Tids.
+T0, T1, T2, T3, T4 = (p64(n) for n in (0, 10, 20, 30, 40))
+
+
+class Case:
+    """Two transactions: x wrote A and B at T1, y wrote A at T2, based on T1; and reads of them."""
+
+    def __init__(self) -> None:
+        self.history = History(World(0))
+        self.x = self.attempt("x", T1, {A: T0, B: T0})
+        self.y = self.attempt("y", T2, {A: T1}, after=T1)
+        self.tables = Tables(
+            {A: [T1, T2], B: [T1]},
+            {T1: (self.x.mark, frozenset([A, B])), T2: (self.y.mark, frozenset([A]))},
+        )
+        self.read(A, T2, T1, T2)
+        self.read(A, T3, T2)
+        self.read(B, T3, T1)
+        self.read(B, T1, None)
+        self.history.listings.append(
+            Listing("x", T1, T2, {T1: frozenset([A, B]), T2: frozenset([A])})
+        )
+
+    def attempt(
+        self, client: str, tid: bytes | None, stored: dict[bytes, bytes | None], after: bytes = T0
+    ) -> Attempt:
+        attempt = self.history.begin(client)
+        attempt.stored = stored
+        attempt.tid = tid
+        attempt.after = after
+        attempt.outcome = Outcome.ABORTED if tid is None else Outcome.COMMITTED
+        return attempt
+
+    def read(
+        self, oid: bytes, before: bytes, serial: bytes | None, next_serial: bytes | None = None
+    ) -> None:
+        self.history.reads.append(Read("x", oid, before, serial, next_serial))
+
+    def judge(self) -> None:
+        judge(self.history, self.tables)
+
+
+def test_a_right_history_is_right() -> None:
+    Case().judge()
+
+
+def lost(case: Case) -> None:
+    del case.tables.transactions[T2]
+    case.tables.serials[A].remove(T2)
+
+
+def half_lost(case: Case) -> None:
+    del case.tables.serials[B]
+
+
+def at_another_tid(case: Case) -> None:
+    case.y.tid = T3
+
+
+def aborted_and_visible(case: Case) -> None:
+    case.y.outcome = Outcome.ABORTED
+
+
+def begun_and_visible(case: Case) -> None:
+    case.y.outcome = Outcome.BEGUN
+
+
+def committed_twice(case: Case) -> None:
+    case.tables.transactions[T3] = case.y.mark, frozenset([A])
+    case.tables.serials[A].append(T3)
+
+
+def made_by_nobody(case: Case) -> None:
+    case.tables.transactions[T3] = "stranger:1", frozenset()
+
+
+def lost_update(case: Case) -> None:
+    z = case.attempt("z", T3, {A: T1}, after=T2)  # based on what y replaced
+    case.tables.transactions[T3] = z.mark, frozenset([A])
+    case.tables.serials[A].append(T3)
+
+
+def created_twice(case: Case) -> None:
+    z = case.attempt("z", T3, {B: T0}, after=T2)  # a new object with an oid that is in use
+    case.tables.transactions[T3] = z.mark, frozenset([B])
+    case.tables.serials[B].append(T3)
+
+
+def changed_after_read_current(case: Case) -> None:
+    case.y.checked = {B: T0}
+
+
+def other_objects(case: Case) -> None:
+    case.y.stored = {A: T1, B: T1}
+
+
+def order_of_real_time(case: Case) -> None:
+    case.y.after = T3  # somebody was told of T3 before y began to finish
+
+
+def stale_read(case: Case) -> None:
+    case.read(A, T3, T1)
+
+
+def read_of_the_future(case: Case) -> None:
+    case.read(A, T2, T2)
+
+
+def read_of_nothing(case: Case) -> None:
+    case.read(A, T3, None)
+
+
+def wrong_next_serial(case: Case) -> None:
+    case.read(A, T2, T1, T3)
+
+
+def listing_without_one(case: Case) -> None:
+    del case.history.listings[0].found[T1]
+
+
+def listing_with_one_too_many(case: Case) -> None:
+    case.history.listings.append(Listing("x", T1, T3, {T1: None, T2: None, T3: None}))
+
+
+def listing_with_half_a_transaction(case: Case) -> None:
+    case.history.listings[0].found[T1] = frozenset([A])
+
+
+def listing_out_of_order(case: Case) -> None:
+    found: dict[bytes, frozenset[bytes] | None] = {T2: None, T3: None, T1: None}
+    case.tables.transactions[T3] = case.attempt("z", T3, {}).mark, frozenset()
+    case.history.listings.append(Listing("x", T1, T3, found))
+
+
+VIOLATIONS: list[tuple[Callable[[Case], None], str]] = [
+    (lost, "acknowledged as .* and is lost"),
+    (half_lost, "is half there"),
+    (at_another_tid, "acknowledged as .* and is lost"),
+    (aborted_and_visible, "is visible and was aborted"),
+    (begun_and_visible, "is visible and was begun"),
+    (committed_twice, "was committed twice"),
+    (made_by_nobody, "nobody made transaction"),
+    (lost_update, "an update is lost"),
+    (created_twice, "an update is lost"),
+    (changed_after_read_current, "an update is lost"),
+    (other_objects, "stored other objects"),
+    (order_of_real_time, "was acknowledged before it was finished"),
+    (stale_read, "the last revision there is"),
+    (read_of_the_future, "the last revision there is"),
+    (read_of_nothing, "got none"),
+    (wrong_next_serial, "until"),
+    (listing_without_one, "are missing"),
+    (listing_with_one_too_many, "do not exist"),
+    (listing_with_half_a_transaction, "has objects"),
+    (listing_out_of_order, "out of order"),
+]
+
+
+@pytest.mark.parametrize(
+    ("violate", "message"), VIOLATIONS, ids=[violate.__name__ for violate, _ in VIOLATIONS]
+)
+def test_a_violation_is_found(violate: Callable[[Case], None], message: str) -> None:
+    case = Case()
+    violate(case)
+    with pytest.raises(Violation, match=message):
+        case.judge()
+
+
+def test_what_nobody_learned_may_be_there_or_not() -> None:
+    there, gone = Case(), Case()
+    for case in (there, gone):
+        case.y.outcome = Outcome.FINISHING
+        case.y.tid = None
+    lost(gone)
+    gone.history.reads.clear()
+    gone.history.listings.clear()
+    there.judge()
+    gone.judge()
+
+
+def test_a_resolved_conflict_is_no_lost_update() -> None:
+    case = Case()
+    lost_update(case)
+    case.history.attempts[-1].stored[A] = None
+    case.judge()
+
+
+def test_what_was_packed_away_is_not_missed() -> None:
+    case = Case()
+    case.tables.serials[A].remove(T1)
+    with pytest.raises(Violation, match="half there"):
+        case.judge()
+    case.tables.packed = T2
+    case.judge()
+
+
+def test_a_commit_is_only_compared_with_what_it_says_it_is_based_on() -> None:
+    case = Case()
+    z = case.attempt("z", T4, {B: T1}, after=T2)
+    z.checked = {A: T2}
+    case.tables.transactions[T4] = z.mark, frozenset([B])
+    case.tables.serials[B].append(T4)
+    case.judge()

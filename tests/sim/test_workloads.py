@@ -1,0 +1,143 @@
+"""Each workload does its work, and its invariants complain of what must not be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from persistent.mapping import PersistentMapping
+from ZODB.Connection import TransactionMetaData
+
+from neo.net.fault_sites import FaultSite
+from neo.sim.faults import Sites
+from neo.sim.knobs import KNOBS, turned
+from neo.sim.run import Options, Run
+from neo.sim.trial import attempt
+from neo.sim.workloads import WORKLOADS
+from neo.sim.workloads.base import Context
+from neo.sim.world import Violation, World
+
+
+@pytest.mark.parametrize("name", sorted(WORKLOADS))
+def test_a_workload_commits_and_every_thread_makes_progress(name: str) -> None:
+    trial = attempt(3, Options(seconds=2.0, workloads=(name,), faults=("none",)), twice=False)
+    assert trial.result is not None, trial.report(30)
+    assert trial.result.attempts > 0 or name == "iteration"
+    assert trial.result.reads > 0
+
+
+@pytest.mark.parametrize("name", sorted(WORKLOADS))
+def test_a_workload_survives_faults(name: str) -> None:
+    for seed in range(2):
+        trial = attempt(seed, Options(seconds=2.0, workloads=(name,)), twice=False)
+        assert trial.result is not None, trial.report(30)
+
+
+def test_all_workloads_compose() -> None:
+    options = Options(seconds=1.0, workloads=tuple(WORKLOADS), faults=("none",))
+    trial = attempt(1, options, twice=False)
+    assert trial.result is not None, trial.report(30)
+
+
+# -- planted damage: what an application would see if the storage were wrong ------------------------
+
+
+def _root(change: Callable[[Any], None]) -> Callable[[Context], None]:
+    def damage(context: Context) -> None:
+        with context.connection() as (connection, manager):
+            change(connection.root())
+            manager.commit()
+
+    return damage
+
+
+def _add(key: str, name: str) -> Callable[[Any], None]:
+    def change(root: Any) -> None:
+        root[key][name] += 1
+
+    return change
+
+
+def _debt(root: Any) -> None:
+    root["skew0"]["balance"] = -1 - root["skew1"]["balance"]
+
+
+def _delete_in_use(context: Context) -> None:
+    """As a garbage collection would that is too eager."""
+    with context.connection() as (connection, manager):
+        item = connection.root()["box0"]["head"] = PersistentMapping()
+        manager.commit()
+        storage: Any = context.storage
+        transaction = TransactionMetaData()
+        storage.tpc_begin(transaction)
+        storage.deleteObject(item._p_oid, item._p_serial, transaction)
+        storage.tpc_vote(transaction)
+        invalidate = context.db._mvcc_storage.invalidate
+        storage.tpc_finish(transaction, lambda tid: invalidate(tid, [item._p_oid]))
+
+
+DAMAGES: dict[str, Callable[[Context], None]] = {
+    "bank": _root(lambda root: root["bank"][0].update(balance=10**6)),
+    "big": _root(lambda root: root["big"]["items"][0].update(value=-1)),
+    "counters": _root(lambda root: root["counter0"].change(-1000)),
+    "deadlocks": _root(_add("group0", "value")),
+    "growth": _root(lambda root: root["growth"].clear()),
+    "increments": _root(_add("increments-a", "value")),
+    "pack": _delete_in_use,
+    "phases": _root(lambda root: root["phases-b"].update(value=10**6)),
+    "skew": _root(_debt),
+    "undo": _root(_add("undo0", "value")),
+    "visitors": _root(lambda root: root["visitors"].change(-1000)),
+}
+
+
+@pytest.mark.parametrize("name", sorted(DAMAGES))
+def test_a_damaged_invariant_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The data is damaged by a commit like any other, before the check at the end."""
+    check = WORKLOADS[name].check
+
+    def damaged(self: Any, context: Context) -> None:
+        DAMAGES[name](context)
+        check(self, context)
+
+    monkeypatch.setattr(WORKLOADS[name], "check", damaged)
+    options = Options(seconds=2.0, workloads=(name,), faults=("none",))
+    with pytest.raises(Violation, match=name.removesuffix("s")):
+        Run(3, options).execute()
+
+
+# -- knobs and fault sites --------------------------------------------------------------------------
+
+
+def test_knobs_are_turned_while_the_run_lasts_and_never_all() -> None:
+    def values() -> list[object]:
+        return [getattr(m, knob.name) for knob in KNOBS for m in knob.modules()]
+
+    usual = values()
+    turned_names = set()
+    for seed in range(40):
+        with turned(World(seed)) as changed:
+            turned_names.update(changed)
+            assert len(changed) < len(KNOBS)
+            for knob in KNOBS:
+                for module in knob.modules():
+                    if knob.name in changed:
+                        assert getattr(module, knob.name) == changed[knob.name]
+        assert values() == usual
+    assert turned_names == {knob.name for knob in KNOBS}
+
+
+def test_a_seed_enables_some_fault_sites_which_fire_only_between_start_and_stop() -> None:
+    enabled = set()
+    for seed in range(40):
+        sites = Sites(World(seed))
+        assert not any(sites("somebody", site) for site in FaultSite for _ in range(50))
+        sites.start()
+        fired = {site for site in FaultSite for _ in range(200) if sites("somebody", site)}
+        assert len(fired) < len(FaultSite)
+        assert {site.name for site in fired} == set(sites.fired)
+        enabled |= fired
+        sites.stop()
+        assert not any(sites("somebody", site) for site in FaultSite for _ in range(50))
+    assert enabled == set(FaultSite)
