@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from neo.master.commits import Commits
 from neo.master.ids import OidGenerator, TidGenerator
 from neo.master.recovery import Recovery
+from neo.master.replication import Replication
 from neo.master.states import ADMITTED, HEARS_OF, TRANSITIONS, Event
 from neo.node.core import Core, Shell
 from neo.node.handler import Handler
@@ -56,6 +57,7 @@ class MasterCore(Core):
         self.oids = OidGenerator()
         self.last_tid = bytes(8)
         self.commits = Commits(self)
+        self.replication = Replication(self)
         #: Storages told to start that are not ready yet, and those that are.
         self.starting: set[int] = set()
         self.ready: set[int] = set()
@@ -165,6 +167,7 @@ class MasterCore(Core):
         was_running = node.state is NodeState.RUNNING
         self.starting.discard(node.nid)
         self.ready.discard(node.nid)
+        self.replication.storage_lost(node.nid)
         if was_running or self.partitions.assigned(node.nid):
             self.set_node_states([node], NodeState.DOWN)
         else:
@@ -233,6 +236,7 @@ class MasterCore(Core):
         ptid = self.partitions.ptid + 1
         self.partitions.change(ptid, replicas, changes)
         self.served_ptid = ptid
+        self.replication.cells_changed(ptid, changes)
         self.broadcast(
             NotifyPartitionChanges(ptid, replicas, changes),
             NodeType.ADMIN,

@@ -30,11 +30,13 @@ C = TypeVar("C")  # how the caller knows a client's connection
 class Transaction(Generic[C]):
     ttid: bytes
     client: C
-    #: Storages that were ready when it began: those that get all its data.
+    #: Storages that were ready when it began and since then: those that get all its data.
     ready: frozenset[int]
     #: Final tid imposed by the client, then the one given.
     tid: bytes | None
     locking_tid: bytes
+    #: The partition table when it began.
+    ptid: int = 0
     #: Storages that the client could not make vote, and that may be disconnected.
     failed: frozenset[int] = frozenset()
     #: Vote was asked with failed nodes: others must not fail incompatible ones.
@@ -57,6 +59,9 @@ class Transactions(Generic[C]):
 
     def get(self, ttid: bytes) -> Transaction[C] | None:
         return self._by_ttid.get(ttid)
+
+    def ttids(self) -> list[bytes]:
+        return list(self._by_ttid)
 
     def of_client(self, client: C) -> list[Transaction[C]]:
         return [t for t in self._by_ttid.values() if t.client is client]
@@ -102,6 +107,7 @@ class Transactions(Generic[C]):
         for transaction in self._by_ttid.values():
             transaction.waiting.discard(nid)
             transaction.nodes.discard(nid)
+            transaction.ready -= {nid}
 
     def client_lost(self, client: C) -> list[Transaction[C]]:
         """Forget its transactions that are not locking; returns them."""
