@@ -59,6 +59,8 @@ class OutdatedCell:
     #: None until the master answered.
     last: bytes | None = None
     waiting: set[bytes] = field(default_factory=set)
+    #: ``last`` of the last round.
+    fetched: bytes | None = None
     finishing: bool = False
 
     @property
@@ -66,7 +68,7 @@ class OutdatedCell:
         """There is something to do for it now."""
         if self.last is None or self.finishing:
             return False
-        return not self.waiting or self.first <= self.last
+        return not self.waiting or self.fetched is None or self.fetched < self.last
 
 
 class Replicator:
@@ -194,6 +196,7 @@ class Replicator:
             await core.stored()
         if not self._current(cell):
             return
+        cell.fetched = last
         # Imposed tids: a transaction that finished meanwhile may have one that was passed.
         cell.first = min([add64(last, 1), *pending])
         if cell.first > ZERO_TID:

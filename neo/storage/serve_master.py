@@ -207,6 +207,10 @@ class ServeMaster(StorageHandler):
 
     @on(NotifyTransactionFinished)
     def finished(self, peer: Peer, message_id: int, m: NotifyTransactionFinished) -> None:
+        """If this node was not ready when the transaction began, nobody told it to lock and unlock
+        what it voted: replication brings it."""
+        if self.core.locks.abort(m.ttid, None):
+            self.core.backend.abort(m.ttid)
         self.core.replicator.finished(m.ttid, m.max_tid)
 
     @on(AskPack)
