@@ -104,6 +104,7 @@ class Commits:
 
     def ask_locks(self, transaction: Transaction[Peer], tid: bytes) -> None:
         """Ask the storages of the transaction that are still there."""
+        transaction.locked_ptid = self.master.partitions.ptid
         for nid in list(transaction.nodes):
             storage = self.master.connected.get(nid)
             if storage is not None:
@@ -138,6 +139,8 @@ class Commits:
         master, ttid, tid = self.master, transaction.ttid, transaction.tid
         assert tid is not None
         master.last_tid = max(master.last_tid, tid)
+        # Without the loss of a node the older table would do: each has what it needs to finish.
+        master.served(transaction.locked_ptid or master.partitions.ptid or 0)
         if not transaction.client_lost:
             answer = AnswerTransactionFinished(ttid, tid)
             transaction.client.answer(transaction.message_id, answer)

@@ -63,8 +63,11 @@ class MasterCore(Core):
         self.ready: set[int] = set()
         #: The operator wants the database as it was at this tid.
         self.truncate_tid: bytes | None = None
-        #: The greatest table this master ever served with: an older one has missed commits.
+        #: The greatest table that this master knows transactions to depend on: an older one may
+        #: have missed commits. Nodes that voted with a table have it durably.
         self.served_ptid: int | None = None
+        #: Those that could be read with it.
+        self.served_nodes: set[int] = set()
         #: One pack at a time.
         self.packing = False
         self.recovery = Recovery(self)
@@ -235,7 +238,6 @@ class MasterCore(Core):
             replicas = self.partitions.replicas
         ptid = self.partitions.ptid + 1
         self.partitions.change(ptid, replicas, changes)
-        self.served_ptid = ptid
         self.replication.cells_changed(ptid, changes)
         self.broadcast(
             NotifyPartitionChanges(ptid, replicas, changes),
@@ -243,6 +245,12 @@ class MasterCore(Core):
             NodeType.CLIENT,
             NodeType.STORAGE,
         )
+
+    def served(self, ptid: int) -> None:
+        """What was acknowledged depends on this table."""
+        if self.served_ptid is None or ptid > self.served_ptid:
+            self.served_ptid = ptid
+            self.served_nodes = self.partitions.nodes(readable_only=True)
 
     def lost_cells(self) -> list[CellChange]:
         """Readable cells of nodes that do not run, where another readable cell runs (FACTS 5.6)."""

@@ -183,10 +183,11 @@ class Recovery:
         table = self.master.partitions
         assert table.ptid is not None
         served = self.master.served_ptid
-        if served is not None and table.ptid < served:
+        absent = self.master.served_nodes - self._answers.keys()
+        if served is not None and table.ptid < served and absent:
             return (
                 f"the newest partition table here is {table.ptid}, but {served} was in use: "
-                "commits would be lost; start a storage node that has it"
+                f"commits would be lost; start {_names(absent)}"
             )
         identified = self.master.identified_storages()
         readable = table.nodes(readable_only=True)
@@ -239,6 +240,9 @@ class Recovery:
             serving = identified
         else:
             serving = identified & master.partitions.nodes()
+            if master.served_ptid is not None and master.partitions.ptid < master.served_ptid:
+                # Nobody who served has that one durably, but somebody else may.
+                master.partitions.ptid = master.served_ptid + 1
         nodes = [node for nid in serving if (node := master.nodes.get(nid)) is not None]
         master.set_node_states(nodes, NodeState.RUNNING)
         changes = master.lost_cells()
@@ -246,7 +250,6 @@ class Recovery:
             assert master.partitions.ptid is not None
             ptid = master.partitions.ptid + 1
             master.partitions.change(ptid, master.partitions.replicas, changes)
-        master.served_ptid = master.partitions.ptid
         for peer in master.of_type(NodeType.ADMIN):
             peer.send(master.table())
 

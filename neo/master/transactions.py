@@ -37,6 +37,8 @@ class Transaction(Generic[C]):
     locking_tid: bytes
     #: The partition table when it began.
     ptid: int = 0
+    #: The table that those who lock it have durably; None if one of them was lost since then.
+    locked_ptid: int | None = None
     #: Storages that the client could not make vote, and that may be disconnected.
     failed: frozenset[int] = frozenset()
     #: Vote was asked with failed nodes: others must not fail incompatible ones.
@@ -106,7 +108,9 @@ class Transactions(Generic[C]):
         """It will not answer, and need not be told to unlock."""
         for transaction in self._by_ttid.values():
             transaction.waiting.discard(nid)
-            transaction.nodes.discard(nid)
+            if nid in transaction.nodes:
+                transaction.nodes.remove(nid)
+                transaction.locked_ptid = None
             transaction.ready -= {nid}
 
     def client_lost(self, client: C) -> list[Transaction[C]]:

@@ -223,6 +223,8 @@ class StorageCore(Core):
         assert self.nid is not None
         self.backend.change_cells(ptid, replicas, changes, self.nid, replace=False)
         self.partitions.change(ptid, replicas, changes)
+        # Soon durable: the master refuses to start with an older table when it served with this one.
+        self.backend.stored(lambda: None)
         self._cells_changed(
             any(nid == self.nid and state is CellState.DISCARDED for _, nid, state in changes)
         )

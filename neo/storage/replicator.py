@@ -191,6 +191,7 @@ class Replicator:
         if cell.first <= last:
             source = await core.links.connect(self._source(cell.partition))
             await self._unlocked()
+            await core.stored()  # what was written is executed, be it the end of an earlier cell
             self._fetch = Fetch(core, source, cell.partition, cell.first, last)
             await self._fetch.run()
             await core.stored()
