@@ -67,6 +67,11 @@ class MemoryReplication(MemoryMaintenance):
         for tid, oid in objects:
             self._write(self.tables.remove_object, to_int(oid), to_int(tid))
 
+    def packed_elsewhere(self, tid: bytes) -> None:
+        t = to_int(tid)
+        if t > int(self._config.get("_pack_tid", 0)):
+            self.set_config("_pack_tid", str(t))
+
     def link_undone(self, partition: int) -> None:
         self._write(self.tables.link_undone, partition)
 

@@ -95,7 +95,10 @@ class Fetch:
             )
             assert isinstance(answer, AnswerFetchObjects)
             deleted = {(tid, oid) for tid, oids in answer.delete_dict.items() for oid in oids}
-            backend.delete_objects(sorted(deleted.intersection(here)))
+            gone = sorted(deleted.intersection(here))
+            backend.delete_objects(gone)
+            if gone:
+                backend.packed_elsewhere(gone[-1][0])
             following = (
                 (add64(last, 1), ZERO_OID)
                 if answer.next_tid is None
@@ -136,6 +139,8 @@ class Fetch:
         row = Transaction(m.tid, m.user, m.description, m.extension, m.packed, m.oid_list, m.ttid)
         try:
             self._core.backend.add_transaction(row)
+            if m.packed:
+                self._core.backend.packed_elsewhere(m.tid)
         except BackendRefused as e:
             self._failure = str(e)
 

@@ -259,6 +259,9 @@ class Backend(Protocol):
     def delete_objects(self, objects: Iterable[tuple[bytes, bytes]]) -> None:
         """Delete revisions (tid, oid) and their unreferenced data."""
 
+    def packed_elsewhere(self, tid: bytes) -> None:
+        """A source has lost revisions by a pack at tid or later: as if it had been packed here."""
+
     def link_undone(self, partition: int) -> None:
         """Give each undo that was accepted before the revision it goes back to was here its data."""
 

@@ -79,6 +79,11 @@ class Replication(Writes):
             self._write(f"DELETE {where}", *key)
         self._collect(data_id for data_id in ids if data_id is not None)
 
+    def packed_elsewhere(self, tid: bytes) -> None:
+        t = to_int(tid)
+        if t > (self._config_tid("_pack_tid") or 0):
+            self.set_config("_pack_tid", str(t))
+
     def link_undone(self, partition: int) -> None:
         self.drain()
         linked: dict[tuple[int, int], int] = {}
