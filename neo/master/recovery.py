@@ -108,6 +108,8 @@ class Recovery:
             finally:
                 self._asking = None
             assert isinstance(table, AnswerPartitionTable)
+            if self._done.done:
+                return
             self.master.partitions.load(table.ptid, table.num_replicas, table.row_list)
             self._show_admins(self._absent_nodes())
 
@@ -182,6 +184,9 @@ class Recovery:
     def _obstacle_to_restart(self, strict: bool, forced: bool) -> str | None:
         table = self.master.partitions
         assert table.ptid is not None
+        newest = self._newest()
+        if newest is not None and newest[0] > table.ptid:
+            return "the partition table is being read"
         served = self.master.served_ptid
         absent = self.master.served_nodes - self._answers.keys()
         if served is not None and table.ptid < served and absent:
