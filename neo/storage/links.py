@@ -133,6 +133,9 @@ class Links:
             self._close(old)
         self._peers[node.nid] = peer
         peer.node = node
+        assert peer.link is not None
+        # What it asks and what we ask are bounded, by a chunk each.
+        peer.link.always_read = True
         peer.handler = self._core.storage_handler()
         dial = self._dials.pop(node.nid, None)
         if dial is not None:
