@@ -66,7 +66,9 @@ class MasterCore(Core):
         #: The greatest table that this master knows transactions to depend on: an older one may
         #: have missed commits. Nodes that voted with a table have it durably.
         self.served_ptid: int | None = None
-        #: Those that could be read with it.
+        #: The greatest table this master told anybody of: no other may have its number.
+        self.told_ptid = 0
+        #: Those that could be read with the one served with.
         self.served_nodes: set[int] = set()
         #: One pack at a time.
         self.packing = False
@@ -236,7 +238,7 @@ class MasterCore(Core):
         assert self.partitions.ptid is not None
         if replicas is None:
             replicas = self.partitions.replicas
-        ptid = self.partitions.ptid + 1
+        ptid = self.told_ptid = self.partitions.ptid + 1
         self.partitions.change(ptid, replicas, changes)
         self.replication.cells_changed(ptid, changes)
         self.broadcast(

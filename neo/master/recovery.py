@@ -245,9 +245,9 @@ class Recovery:
             serving = identified
         else:
             serving = identified & master.partitions.nodes()
-            if master.served_ptid is not None and master.partitions.ptid < master.served_ptid:
-                # Nobody who served has that one durably, but somebody else may.
-                master.partitions.ptid = master.served_ptid + 1
+            if master.partitions.ptid < master.told_ptid:
+                # Somebody who is not here may have one that was told.
+                master.partitions.ptid = master.told_ptid + 1
         nodes = [node for nid in serving if (node := master.nodes.get(nid)) is not None]
         master.set_node_states(nodes, NodeState.RUNNING)
         changes = master.lost_cells()
@@ -255,6 +255,8 @@ class Recovery:
             assert master.partitions.ptid is not None
             ptid = master.partitions.ptid + 1
             master.partitions.change(ptid, master.partitions.replicas, changes)
+        assert master.partitions.ptid is not None
+        master.told_ptid = master.partitions.ptid
         for peer in master.of_type(NodeType.ADMIN):
             peer.send(master.table())
 
