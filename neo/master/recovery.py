@@ -55,6 +55,9 @@ class Recovery:
         self.master.truncate_tid = self._truncate_tid()
         self._prepare()
 
+    def _ended(self) -> bool:
+        return self._done.done
+
     # -- what storages know ------------------------------------------------------------------------
 
     def joined(self, peer: Peer) -> None:
@@ -108,7 +111,7 @@ class Recovery:
             finally:
                 self._asking = None
             assert isinstance(table, AnswerPartitionTable)
-            if self._done.done:
+            if self._ended():
                 return
             self.master.partitions.load(table.ptid, table.num_replicas, table.row_list)
             self._show_admins(self._absent_nodes())

@@ -13,7 +13,8 @@ GetFleet = Callable[..., Fleet]
 
 @pytest.fixture(scope="session")
 def fleets() -> Iterator[GetFleet]:
-    """(storages, backend, number, replicas) → the process that runs such clusters. Started when it is wanted."""
+    """(storages, backend, number, replicas) → the process that runs such clusters, started when it
+    is wanted."""
     running: dict[tuple[int, str, int, int], Fleet] = {}
     servers = []
     with ExitStack() as stack:

@@ -98,7 +98,15 @@ class Fleet:
         self._clock = Clock(folder / "clock")
         self._log = self._stack.enter_context(open(folder / "log", "w+"))
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.zodb.fleet", str(folder), adapter, str(self._replicas), *databases],
+            [
+                sys.executable,
+                "-m",
+                "tests.zodb.fleet",
+                str(folder),
+                adapter,
+                str(self._replicas),
+                *databases,
+            ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
