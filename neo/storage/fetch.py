@@ -11,7 +11,7 @@ from hashlib import sha1
 from typing import TYPE_CHECKING
 
 from neo.node.peer import Peer
-from neo.protocol.ids import ZERO_HASH, ZERO_OID, add64
+from neo.protocol.ids import ZERO_HASH, ZERO_OID, add64, p64, u64
 from neo.protocol.packets import (
     AddObject,
     AddTransaction,
@@ -49,6 +49,7 @@ class Fetch:
         self._first = first
         self._last = last
         self._failure: str | None = None
+        self._packed = False  # of the last transaction that came
 
     async def run(self) -> None:
         """Raises ConnectionLost, ErrorAnswer (of the source), FetchFailed, Cancelled."""
@@ -65,6 +66,29 @@ class Fetch:
         if core.locks:
             await core.sleep(min(core.shell.monotonic() - began, PAUSE_SECONDS_MAX))
         return answer
+
+    async def learn_pack(self) -> None:
+        """To be called before the first round of a cell that is not new.
+
+        If the source was packed while this node was away, what is here before ``first`` counts as
+        packed, too, as far as the source says so: with one question if it was not."""
+        low, high = p64(0), self._first  # at low it is known to be packed, at high not
+        probe = low
+        while probe < high:
+            here = self._core.backend.tids_ascending(probe, add64(high, -1), 1, self._partition)
+            if here and await self._packed_at_source(here[0]):
+                low = here[0]
+                self._core.backend.packed_elsewhere(low)
+            elif probe == p64(0):
+                return  # not even the first one
+            else:
+                high = probe
+            probe = max(p64((u64(low) + u64(high)) // 2), add64(low, 1))
+
+    async def _packed_at_source(self, tid: bytes) -> bool:
+        self._packed = False
+        await self._ask(AskFetchTransactions(self._partition, 1, tid, tid, []))
+        return self._packed
 
     async def _transactions(self) -> None:
         backend = self._core.backend
@@ -134,6 +158,7 @@ class Fetch:
         )
 
     def add_transaction(self, m: AddTransaction) -> None:
+        self._packed = m.packed
         if not self._wanted(m.tid, m.tid):
             return
         row = Transaction(m.tid, m.user, m.description, m.extension, m.packed, m.oid_list, m.ttid)

@@ -193,6 +193,8 @@ class Replicator:
             await self._unlocked()
             await core.stored()  # what was written is executed, be it the end of an earlier cell
             self._fetch = Fetch(core, source, cell.partition, cell.first, last)
+            if cell.fetched is None and cell.first > ZERO_TID:
+                await self._fetch.learn_pack()
             await self._fetch.run()
             await core.stored()
         if not self._current(cell):

@@ -230,6 +230,32 @@ class Destination:
         answer(source, message_id, AnswerFetchObjects(None, None, None, {}))
 
 
+def answer_probe(source: End, tid: int, packed: bool) -> None:
+    """Is this transaction packed?"""
+    message_id, m = take_question(source, AskFetchTransactions)
+    assert m == AskFetchTransactions(0, 1, p64(tid), p64(tid), [])
+    row = AddTransaction(p64(tid), b"", b"", b"", packed, p64(tid), [])
+    source.connection.send(row, message_id)
+    answer(source, message_id, AnswerFetchTransactions(None, None, []))
+
+
+def test_hears_of_a_pack_that_it_missed(world: World) -> None:
+    master = world.operate()
+    client = world.client(master)
+    for ttid, tid, serial in ((10, 12, 0), (14, 16, 12), (18, 20, 16)):
+        commit(master, client, ttid, tid, 0, serial)
+    world.shell.advance(5)
+    master.disconnect()
+    node = Destination(world, ptid=2)
+    node.unfinished(24)
+    source = node.source()
+    for tid, packed in ((12, True), (16, True), (20, False)):
+        answer_probe(source, tid, packed)
+    node.serve(source, 21, 24, {})
+    assert node.master.take(NotifyReplicationDone).max_tid == p64(24)
+    assert world.backend.get_config("_pack_tid") == "16"
+
+
 def test_a_cell_is_fetched_then_announced_then_read(world: World) -> None:
     node = Destination(world)
     node.unfinished(12)
@@ -312,7 +338,9 @@ def test_goes_on_where_it_was_after_a_restart(make_world: MakeWorld) -> None:
     world = make_world()
     node = Destination(world, ptid=2)
     node.unfinished(16)
-    node.serve(node.source(), 13, 16, {(16, 0): b"b"})
+    source = node.source()
+    answer_probe(source, 12, packed=False)
+    node.serve(source, 13, 16, {(16, 0): b"b"})
     assert node.master.take(NotifyReplicationDone).max_tid == p64(16)
     node.master.send(NotifyPartitionChanges(3, 0, [(0, 1, UP)]))
     client = world.client(node.master)
@@ -326,7 +354,9 @@ def test_a_node_that_was_complete_fetches_only_what_it_missed(world: World) -> N
     master.disconnect()
     node = Destination(world, ptid=2)
     node.unfinished(16)
-    node.serve(node.source(), 13, 16, {(16, 0): b"b"})
+    source = node.source()
+    answer_probe(source, 12, packed=False)
+    node.serve(source, 13, 16, {(16, 0): b"b"})
     assert node.master.take(NotifyReplicationDone).max_tid == p64(16)
 
 
