@@ -34,8 +34,9 @@ class Commit(Changes):
         self._settle(0)
         self._lose_storage(FaultSite.STORAGE_LOST_BEFORE_VOTE)
         metadata = self.transaction
+        ttid = self.ttid  # it may have to wait for it, and the master's news before it count
         view = self._session.view()
-        keepers = view.writable[view.partition(self.ttid)]
+        keepers = view.writable[view.partition(ttid)]
         for nid in keepers:
             self._node(nid)
         with self._lock:

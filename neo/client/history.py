@@ -13,7 +13,7 @@ from ZODB.POSException import POSKeyError
 from neo.client.session import Session
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer
-from neo.protocol.ids import INVALID_PARTITION, add64, time_from_tid
+from neo.protocol.ids import add64, time_from_tid
 from neo.protocol.packets import (
     AnswerObjectHistory,
     AnswerTIDs,
@@ -94,27 +94,43 @@ def _undoable(
 
 
 def tids_descending(session: Session, max_tid: bytes, page: int) -> Iterator[bytes]:
-    """All tids up to ``max_tid``, newest first. Each node knows those of its partitions."""
+    """All tids up to ``max_tid``, newest first.
+
+    By partition, though a node would answer for all of its own at once: cells move meanwhile.
+    """
+    requests = [
+        (partition, AskTIDs(0, page, partition)) for partition in range(len(session.view().readable))
+    ]
+    pages: list[list[bytes]] = []
+    for answer in session.read_many(requests):
+        if isinstance(answer, ErrorAnswer):
+            raise answer
+        assert isinstance(answer, AnswerTIDs)
+        pages.append(answer.tid_list)
     previous = add64(max_tid, 1)
     for tid in heapq.merge(
-        *(_node_tids_descending(session, nid, page) for nid in session.serving()), reverse=True
+        *(_tids_descending(session, p, page, tids) for p, tids in enumerate(pages)), reverse=True
     ):
-        # Replicas say the same, and new transactions shift the pages.
+        # New transactions shift the pages.
         if tid < previous:
             previous = tid
             yield tid
 
 
-def _node_tids_descending(session: Session, nid: int, page: int) -> Iterator[bytes]:
+def _tids_descending(
+    session: Session, partition: int, page: int, tids: list[bytes]
+) -> Iterator[bytes]:
+    """Those of a partition, whose first page is known."""
     first = 0
     while True:
-        answer = session.ask_storage(nid, AskTIDs(first, first + page, INVALID_PARTITION))
-        assert isinstance(answer, AnswerTIDs)
-        yield from answer.tid_list
-        if len(answer.tid_list) < page:
+        yield from tids
+        if len(tids) < page:
             return
         first += page
         page = PAGE
+        answer = session.read(partition, AskTIDs(first, first + page, partition))
+        assert isinstance(answer, AnswerTIDs)
+        tids = answer.tid_list
 
 
 def tids_ascending(session: Session, min_tid: bytes, max_tid: bytes) -> Iterator[bytes]:

@@ -315,28 +315,6 @@ class Session:
                 self.barrier()
                 failed.clear()
 
-    def ask_storage(self, nid: int, message: Message) -> Message:
-        """Ask one node, whatever its cells. Raises ErrorAnswer, UnavailableError."""
-        pause = Pause(self)
-        while True:
-            try:
-                return self.storage(nid).call(message)
-            except LOST as e:
-                reason = str(e)
-            except ErrorAnswer as e:
-                if e.code not in NOT_HERE:
-                    raise
-                reason = str(e)
-            pause.take(f"{format_nid(nid)}: {reason}")
-
-    def serving(self) -> list[int]:
-        """Running nodes that together can read all partitions. Raises UnavailableError."""
-        pause = Pause(self)
-        while not all(self.view().readable):
-            pause.take("a partition has no running node with a readable cell")
-            self.barrier()
-        return sorted({nid for nids in self.view().readable for nid in nids})
-
     def read_many(self, requests: Sequence[tuple[int, Message]]) -> list[Message | ErrorAnswer]:
         """As read(), for all of (partition, message) at once; refusals are in the result."""
         return read_many(self, requests)

@@ -37,6 +37,8 @@ from neo.protocol.packets import (
     TweakPartitionTable,
 )
 from neo.topology.nodes import Node
+from neo.topology.partitions import PartitionTable
+from neo.topology.tweak import tweak
 
 if TYPE_CHECKING:
     from neo.master.core import MasterCore
@@ -220,20 +222,32 @@ class ServeAdmin(Handler):
         return done()
 
     @on(TweakPartitionTable)
-    def tweak(self, peer: Peer, message_id: int, m: TweakPartitionTable) -> Message:
-        """Balanced tables stay; moving cells needs replication (docs/roadmap.md)."""
+    def tweak_table(self, peer: Peer, message_id: int, m: TweakPartitionTable) -> Message:
+        """Balance the table over the running nodes that are not listed; the listed ones are emptied.
+
+        A node that is down must be listed: it may come back with its cells in an hour.
+        """
         master = self.master
         self._serving("tweak")
-        for nid in m.drop_nid_list:
-            self._storage(nid)
-        used = master.partitions.nodes()
-        spare = master.running_storages() - used - set(m.drop_nid_list)
-        leaving = used & set(m.drop_nid_list)
-        copies = min(master.partitions.replicas + 1, len(used))
-        uneven = any(len(row) != copies for row in master.partitions.rows)
-        if spare or leaving or uneven:
-            raise denied("cells would have to move, and this version cannot replicate them yet")
-        return AnswerTweakPartitionTable(False, master.partitions.row_list())
+        listed = {self._storage(nid).nid for nid in m.drop_nid_list}
+        nodes: dict[int, tuple[str, ...]] = {}
+        for node in master.nodes.of_type(NodeType.STORAGE):
+            if node.nid is None or node.nid in listed or node.state is NodeState.PENDING:
+                continue
+            if node.state is not NodeState.RUNNING:
+                name = format_nid(node.nid)
+                raise denied(f"{name} is down: start it, or name it so that others take its cells")
+            nodes[node.nid] = node.devpath
+        if not nodes:
+            raise denied("no node would be left to have cells")
+        changes = tweak(master.partitions, nodes, master.partitions.replicas)
+        if not m.dry_run:
+            master.change_partitions(changes)
+            return AnswerTweakPartitionTable(bool(changes), master.partitions.row_list())
+        table = PartitionTable()
+        table.load(None, master.partitions.replicas, master.partitions.row_list())
+        table.change(0, table.replicas, changes)
+        return AnswerTweakPartitionTable(bool(changes), table.row_list())
 
     @on(CheckReplicas)
     def check_replicas(self, peer: Peer, message_id: int, m: CheckReplicas) -> Message:

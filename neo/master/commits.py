@@ -71,11 +71,12 @@ class Commits:
             tids.seen(tid)
         ttid = tids.ttid() if tid is None else tid
         try:
-            self.transactions.begin(ttid, peer, self.master.ready, tid)
+            transaction = self.transactions.begin(ttid, peer, self.master.ready, tid)
         except KeyError:
             text = f"transaction {ttid.hex()} is already running"
             peer.refuse(message_id, ErrorCode.PROTOCOL_ERROR, text)
         else:
+            transaction.ptid = self.master.partitions.ptid or 0
             peer.answer(message_id, AnswerBeginTransaction(ttid))
 
     # -- finish ----------------------------------------------------------------------------------
@@ -94,8 +95,16 @@ class Commits:
         self.transactions.lock(transaction, tid, nodes)
         return tid
 
+    def abort_elsewhere(self, transaction: Transaction[Peer], involved: set[int]) -> None:
+        """Nodes that had cells of the transaction when it stored, and have none any more, keep what
+        they voted until they hear how it ended: for them it is as if it were aborted."""
+        if self.master.replication.discarded_ptid > transaction.ptid:
+            for nid in (transaction.ready & self.master.ready) - involved:
+                self.master.connected[nid].send(AbortTransaction(transaction.ttid, []))
+
     def ask_locks(self, transaction: Transaction[Peer], tid: bytes) -> None:
         """Ask the storages of the transaction that are still there."""
+        transaction.locked_ptid = self.master.partitions.ptid
         for nid in list(transaction.nodes):
             storage = self.master.connected.get(nid)
             if storage is not None:
@@ -130,6 +139,8 @@ class Commits:
         master, ttid, tid = self.master, transaction.ttid, transaction.tid
         assert tid is not None
         master.last_tid = max(master.last_tid, tid)
+        # Without the loss of a node the older table would do: each has what it needs to finish.
+        master.served(transaction.locked_ptid or master.partitions.ptid or 0)
         if not transaction.client_lost:
             answer = AnswerTransactionFinished(ttid, tid)
             transaction.client.answer(transaction.message_id, answer)
@@ -140,6 +151,7 @@ class Commits:
         for nid in transaction.nodes:
             if (storage := master.connected.get(nid)) is not None:
                 storage.send(NotifyUnlockInformation(ttid))
+        master.replication.finished(ttid, tid)
         for peer, message_id in self._final_tid.pop(ttid, ()):
             peer.answer(message_id, AnswerFinalTID(tid))
 
@@ -156,11 +168,13 @@ class Commits:
             storage = self.master.connected.get(nid)
             if storage is not None and nid >= 0:
                 storage.send(AbortTransaction(transaction.ttid, []))
+        self.master.replication.aborted(transaction.ttid)
         self.master.check_stopped()
 
     def client_lost(self, client: Peer) -> None:
         for transaction in self.transactions.client_lost(client):
             logger.info("transaction %s is dropped with its client", transaction.ttid.hex())
+            self.master.replication.aborted(transaction.ttid)
         self.master.check_stopped()
 
     def storage_lost(self, nid: int) -> None:
@@ -171,6 +185,7 @@ class Commits:
 
     def clear(self) -> None:
         """Not operational: VERIFYING will decide about what was being finished."""
+        self.master.replication.clear()
         self.transactions.clear()
         self._begins.clear()
         self._final_tid.clear()

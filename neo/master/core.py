@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from neo.master.commits import Commits
 from neo.master.ids import OidGenerator, TidGenerator
 from neo.master.recovery import Recovery
+from neo.master.replication import Replication
 from neo.master.states import ADMITTED, HEARS_OF, TRANSITIONS, Event
 from neo.node.core import Core, Shell
 from neo.node.handler import Handler
@@ -56,13 +57,19 @@ class MasterCore(Core):
         self.oids = OidGenerator()
         self.last_tid = bytes(8)
         self.commits = Commits(self)
+        self.replication = Replication(self)
         #: Storages told to start that are not ready yet, and those that are.
         self.starting: set[int] = set()
         self.ready: set[int] = set()
         #: The operator wants the database as it was at this tid.
         self.truncate_tid: bytes | None = None
-        #: The greatest table this master ever served with: an older one has missed commits.
+        #: The greatest table that this master knows transactions to depend on: an older one may
+        #: have missed commits. Nodes that voted with a table have it durably.
         self.served_ptid: int | None = None
+        #: The greatest table this master told anybody of: no other may have its number.
+        self.told_ptid = 0
+        #: Those that could be read with the one served with.
+        self.served_nodes: set[int] = set()
         #: One pack at a time.
         self.packing = False
         self.recovery = Recovery(self)
@@ -165,6 +172,7 @@ class MasterCore(Core):
         was_running = node.state is NodeState.RUNNING
         self.starting.discard(node.nid)
         self.ready.discard(node.nid)
+        self.replication.storage_lost(node.nid)
         if was_running or self.partitions.assigned(node.nid):
             self.set_node_states([node], NodeState.DOWN)
         else:
@@ -230,15 +238,21 @@ class MasterCore(Core):
         assert self.partitions.ptid is not None
         if replicas is None:
             replicas = self.partitions.replicas
-        ptid = self.partitions.ptid + 1
+        ptid = self.told_ptid = self.partitions.ptid + 1
         self.partitions.change(ptid, replicas, changes)
-        self.served_ptid = ptid
+        self.replication.cells_changed(ptid, changes)
         self.broadcast(
             NotifyPartitionChanges(ptid, replicas, changes),
             NodeType.ADMIN,
             NodeType.CLIENT,
             NodeType.STORAGE,
         )
+
+    def served(self, ptid: int) -> None:
+        """What was acknowledged depends on this table."""
+        if self.served_ptid is None or ptid > self.served_ptid:
+            self.served_ptid = ptid
+            self.served_nodes = self.partitions.nodes(readable_only=True)
 
     def lost_cells(self) -> list[CellChange]:
         """Readable cells of nodes that do not run, where another readable cell runs (FACTS 5.6)."""

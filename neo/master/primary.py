@@ -22,6 +22,9 @@ class PrimaryMaster(MasterCore):
         for peer in self.storages():
             peer.send(self.table())
         await verify(self)
+        # What storages answered last made the table durable, too.
+        assert self.partitions.ptid is not None
+        self.served(self.partitions.ptid)
         self.change_state(Event.VERIFIED)
         begin_service(self)
 

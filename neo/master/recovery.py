@@ -55,6 +55,9 @@ class Recovery:
         self.master.truncate_tid = self._truncate_tid()
         self._prepare()
 
+    def _ended(self) -> bool:
+        return self._done.done
+
     # -- what storages know ------------------------------------------------------------------------
 
     def joined(self, peer: Peer) -> None:
@@ -108,6 +111,8 @@ class Recovery:
             finally:
                 self._asking = None
             assert isinstance(table, AnswerPartitionTable)
+            if self._ended():
+                return
             self.master.partitions.load(table.ptid, table.num_replicas, table.row_list)
             self._show_admins(self._absent_nodes())
 
@@ -182,11 +187,15 @@ class Recovery:
     def _obstacle_to_restart(self, strict: bool, forced: bool) -> str | None:
         table = self.master.partitions
         assert table.ptid is not None
+        newest = self._newest()
+        if newest is not None and newest[0] > table.ptid:
+            return "the partition table is being read"
         served = self.master.served_ptid
-        if served is not None and table.ptid < served:
+        absent = self.master.served_nodes - self._answers.keys()
+        if served is not None and table.ptid < served and absent:
             return (
                 f"the newest partition table here is {table.ptid}, but {served} was in use: "
-                "commits would be lost; start a storage node that has it"
+                f"commits would be lost; start {_names(absent)}"
             )
         identified = self.master.identified_storages()
         readable = table.nodes(readable_only=True)
@@ -239,6 +248,9 @@ class Recovery:
             serving = identified
         else:
             serving = identified & master.partitions.nodes()
+            if master.partitions.ptid < master.told_ptid:
+                # Somebody who is not here may have one that was told.
+                master.partitions.ptid = master.told_ptid + 1
         nodes = [node for nid in serving if (node := master.nodes.get(nid)) is not None]
         master.set_node_states(nodes, NodeState.RUNNING)
         changes = master.lost_cells()
@@ -246,7 +258,8 @@ class Recovery:
             assert master.partitions.ptid is not None
             ptid = master.partitions.ptid + 1
             master.partitions.change(ptid, master.partitions.replicas, changes)
-        master.served_ptid = master.partitions.ptid
+        assert master.partitions.ptid is not None
+        master.told_ptid = master.partitions.ptid
         for peer in master.of_type(NodeType.ADMIN):
             peer.send(master.table())
 

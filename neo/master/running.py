@@ -25,11 +25,13 @@ from neo.protocol.packets import (
     AskLastTransaction,
     AskNewOIDs,
     AskPack,
+    AskUnfinishedTransactions,
     Error,
     FailedVote,
     Message,
     NotifyDeadlock,
     NotifyReady,
+    NotifyReplicationDone,
     StartOperation,
 )
 
@@ -141,6 +143,7 @@ class ServeClient(Handler):
             if (failed := master.connected.get(nid)) is not None:
                 logger.error("%r did not take part in a vote, it is disconnected", failed)
                 master.disconnect(failed)
+        master.commits.abort_elsewhere(transaction, involved)
         master.commits.ask_locks(transaction, tid)
 
     def _involved(self, m: AskFinishTransaction) -> set[int]:
@@ -225,6 +228,18 @@ class ServeStorage(Handler):
             self.master.starting.discard(peer.node.nid)
             self.master.ready.add(peer.node.nid)
             self.master.commits.begin_waiting()
+
+    @on(AskUnfinishedTransactions)
+    def unfinished(self, peer: Peer, message_id: int, m: AskUnfinishedTransactions) -> Message:
+        assert peer.node is not None and peer.node.nid is not None
+        if self.master.state is not ClusterState.RUNNING:
+            raise ErrorAnswer(ErrorCode.NOT_READY, "the operation stops")
+        return self.master.replication.unfinished(peer.node.nid, m.offset_list)
+
+    @on(NotifyReplicationDone)
+    def replication_done(self, peer: Peer, message_id: int, m: NotifyReplicationDone) -> None:
+        assert peer.node is not None and peer.node.nid is not None
+        self.master.replication.done(peer.node.nid, m.partition)
 
     @on(NotifyDeadlock)
     def deadlock(self, peer: Peer, message_id: int, m: NotifyDeadlock) -> None:

@@ -30,11 +30,15 @@ C = TypeVar("C")  # how the caller knows a client's connection
 class Transaction(Generic[C]):
     ttid: bytes
     client: C
-    #: Storages that were ready when it began: those that get all its data.
+    #: Storages that were ready when it began and since then: those that get all its data.
     ready: frozenset[int]
     #: Final tid imposed by the client, then the one given.
     tid: bytes | None
     locking_tid: bytes
+    #: The partition table when it began.
+    ptid: int = 0
+    #: The table that those who lock it have durably; None if one of them was lost since then.
+    locked_ptid: int | None = None
     #: Storages that the client could not make vote, and that may be disconnected.
     failed: frozenset[int] = frozenset()
     #: Vote was asked with failed nodes: others must not fail incompatible ones.
@@ -57,6 +61,9 @@ class Transactions(Generic[C]):
 
     def get(self, ttid: bytes) -> Transaction[C] | None:
         return self._by_ttid.get(ttid)
+
+    def ttids(self) -> list[bytes]:
+        return list(self._by_ttid)
 
     def of_client(self, client: C) -> list[Transaction[C]]:
         return [t for t in self._by_ttid.values() if t.client is client]
@@ -101,7 +108,10 @@ class Transactions(Generic[C]):
         """It will not answer, and need not be told to unlock."""
         for transaction in self._by_ttid.values():
             transaction.waiting.discard(nid)
-            transaction.nodes.discard(nid)
+            if nid in transaction.nodes:
+                transaction.nodes.remove(nid)
+                transaction.locked_ptid = None
+            transaction.ready -= {nid}
 
     def client_lost(self, client: C) -> list[Transaction[C]]:
         """Forget its transactions that are not locking; returns them."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from neo.node.peer import Peer
@@ -34,7 +35,8 @@ async def verify(master: MasterCore) -> None:
     """
     voted, locked = await _interrupted(master)
     await _find_tids(master, voted, locked)
-    for ttid, tid in locked.items():
+    # In the order of commits: what a node has durably is complete up to its last tid at any moment.
+    for ttid, tid in sorted(locked.items(), key=itemgetter(1)):
         for nid in voted.get(ttid, ()):
             peer = master.connected.get(nid)
             if peer is not None:

@@ -43,6 +43,8 @@ class Transport(asyncio.Protocol):
     open_count = 0
 
     def __init__(self, owner: Owner, tls: TlsLink | None) -> None:
+        #: Read on while the peer does not; see neo.node.peer.Link.
+        self.always_read = False
         self._owner = owner
         self._tls = tls
         self._transport: asyncio.Transport | None = None
@@ -87,7 +89,7 @@ class Transport(asyncio.Protocol):
         self._owner.received(data)
 
     def pause_writing(self) -> None:
-        if self._transport is not None:
+        if self._transport is not None and not self.always_read:
             self._transport.pause_reading()
 
     def resume_writing(self) -> None:
@@ -116,7 +118,8 @@ class Transport(asyncio.Protocol):
         self._closing = True
         self._lost = True
         if self._transport is not None and not self._transport.is_closing():
-            if self._transport.is_reading() is False:
+            stuck = self._transport.get_write_buffer_size() > PAUSE_BYTES
+            if stuck or self._transport.is_reading() is False:
                 # A reader that never reads must not keep the socket open for ever.
                 self._transport.abort()
             else:

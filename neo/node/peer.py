@@ -28,6 +28,10 @@ logger = logging.getLogger("neo.net")
 class Link(Protocol):
     """The shell's side of a connection."""
 
+    #: Set for a peer with which requests go both ways: two that wait for each other to read would
+    #: wait for ever.
+    always_read: bool
+
     def write(self, data: bytes) -> None: ...
 
     def close(self) -> None:

@@ -65,6 +65,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--faults", type=_names([*KINDS, "none"]), help=f"kinds, of {','.join(KINDS)}; or none")
     add("--disk", choices=sorted(DISKS), help="default: chosen by the seed")
     add("--storages", type=_positive, help="default: chosen by the seed")
+    add("--replicas", type=int, help="default: chosen by the seed")
     add("--canary", choices=sorted(CANARIES), metavar="NAME", help="plant this bug")
     add("--full-mix", action="store_true", help="with --canary: not only the options it needs")
     add("--once", action="store_true", help="do not compare a second run")
@@ -110,7 +111,7 @@ def _options(arguments: argparse.Namespace) -> Options:
         options = replace(options, **CANARIES[arguments.canary].options)
     given = {
         name: getattr(arguments, name)
-        for name in ("seconds", "faults", "workloads", "disk", "storages")
+        for name in ("seconds", "faults", "workloads", "disk", "storages", "replicas")
     }
     return replace(options, **{name: value for name, value in given.items() if value is not None})
 

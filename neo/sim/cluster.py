@@ -12,12 +12,13 @@ from neo.master.core import MasterCore
 from neo.master.primary import PrimaryMaster
 from neo.net.fault_sites import FaultSite
 from neo.protocol.enums import ClusterState, NodeType
-from neo.protocol.packets import Address
+from neo.protocol.packets import Address, CellChange
 from neo.sim.clients import ClientProcess, SimHost
 from neo.sim.disk import SimDisk
 from neo.sim.history import Tables, join_tables
 from neo.sim.network import Network
 from neo.sim.process import Process, SimShell
+from neo.sim.replicas import check_changes
 from neo.sim.threads import Threads
 from neo.sim.world import World
 from neo.storage.backend.api import BackendFailure
@@ -109,7 +110,15 @@ class Cluster:
             replicas=self.shape.replicas,
             autostart=self.shape.storages,
         )
-        return PrimaryMaster(shell, settings, _address(MASTER_PORT))
+        core = PrimaryMaster(shell, settings, _address(MASTER_PORT))
+        change = core.change_partitions
+
+        def watched(changes: list[CellChange], replicas: int | None = None) -> None:
+            check_changes(core, core.partitions, changes)
+            change(changes, replicas)
+
+        core.change_partitions = watched  # type: ignore[method-assign]
+        return core
 
     def _admin(self, shell: SimShell) -> AdminCore:
         return AdminCore(

@@ -57,7 +57,9 @@ class Faults:
         self._run = run
         self._world = run.world
         self._random = run.world.random
-        chosen = [name for name in KINDS if self._world.chance(0.6)]
+        chosen = [name for name in KINDS if name != OPERATE and self._world.chance(0.6)]
+        if names is None and self._run.options.canary is None:
+            chosen += [name for name in (OPERATE,) if self._run.operator.busy]
         self._kinds = [name for name in (chosen if names is None else names) if name != "none"]
         self._between = self._random.uniform(*BETWEEN_SECONDS)
         self._active = False
@@ -170,6 +172,13 @@ class Faults:
         self._later(disk.heal, f"heal disk of {name}")
 
 
+    def _operate(self) -> None:
+        self._run.operator.act()
+
+
+#: Not a fault, but as unexpected for those who are at work.
+OPERATE = "operate"
+
 KINDS: dict[str, Callable[[Faults], None]] = {
     "kill-server": Faults._kill_server,
     "kill-client": Faults._kill_client,
@@ -179,4 +188,5 @@ KINDS: dict[str, Callable[[Faults], None]] = {
     "clock": Faults._jump,
     "slow-disk": Faults._slow_disk,
     "full-disk": Faults._full_disk,
+    OPERATE: Faults._operate,
 }

@@ -23,7 +23,8 @@ class Hunt:
 
 
 def options_of(canary: Canary) -> Options:
-    return Options(canary=canary.name, **canary.options)
+    # The run without the bug has the same shape.
+    return Options(canary=canary.name, **{"replicas": 0, **canary.options})
 
 
 def hunt(name: str) -> Hunt:

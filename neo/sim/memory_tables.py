@@ -209,6 +209,23 @@ class Tables:
         else:
             insort(serials, tid)
 
+    def replicate(self, row: ObjectRow) -> None:
+        """A row of a replica; its data is held."""
+        if row.data_id is not None:
+            self._unhold(row.data_id, "replication")
+        self.put_object(row)
+
+    def link_undone(self, partition: int) -> None:
+        """Undos whose data was not known when they were voted get it."""
+        for oid in self.oids.get(partition, []):
+            for tid in self.serials[oid]:
+                row = self.obj[oid, tid]
+                if row.data_id is None and row.value_tid is not None:
+                    value = self.obj.get((oid, row.value_tid))
+                    if value is not None and value.data_id is not None:
+                        self.uses[value.data_id] += 1
+                        self.obj.put((oid, tid), row._replace(data_id=value.data_id))
+
     def repoint(self, oid: int, tid: int, value_tid: int | None) -> None:
         self.obj.put((oid, tid), self.obj[oid, tid]._replace(value_tid=value_tid))
 
@@ -267,6 +284,12 @@ class Tables:
     def drop_unfinished(self) -> None:
         for ttid in sorted({*self.voted, *self.ttrans}):
             self.abort(ttid)
+
+    def put_transaction(self, row: TransactionRow) -> None:
+        assert row.tid is not None
+        if row.tid not in self.trans:
+            insort(self.tids.setdefault(row.partition, []), row.tid)
+        self.trans.put(row.tid, row)
 
     def remove_transactions(self, partition: int, first: int, last: int) -> None:
         """Those of ``trans`` from ``first`` to ``last``."""

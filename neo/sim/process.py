@@ -81,6 +81,7 @@ class PeerLink:
         self.process = process
         self.shell = shell
         self.peer = peer
+        self.always_read = False
         self.end: End | None = None
 
     def attach(self, end: End) -> None:

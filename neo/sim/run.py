@@ -22,7 +22,9 @@ from neo.sim.faults import Faults, Sites
 from neo.sim.history import History, Recorded
 from neo.sim.knobs import turned
 from neo.sim.memory_disk import MemoryDisk
+from neo.sim.operator import MOST_REPLICAS, Operator
 from neo.sim.oracles import judge
+from neo.sim.replicas import check_replicas
 from neo.sim.sqlite_disk import SQLiteDisk
 from neo.sim.table_watch import check_tables, watched_tables
 from neo.sim.workloads import WORKLOADS
@@ -47,13 +49,14 @@ QUIET_SECONDS = 5.0
 class Options:
     """``seconds``: virtual time with faults. The rest is a choice of the seed where it is None or
     empty: ``faults`` (kinds, "none" for none), ``workloads``, ``disk`` (memory or sqlite),
-    ``storages``. ``canary``: a planted bug."""
+    ``storages``, ``replicas`` (none with a canary). ``canary``: a planted bug."""
 
     seconds: float = 10.0
     faults: tuple[str, ...] | None = None
     workloads: tuple[str, ...] = ()
     disk: str | None = None
     storages: int | None = None
+    replicas: int | None = None
     canary: str | None = None
 
     def arguments(self) -> str:
@@ -64,6 +67,7 @@ class Options:
             "workloads": ",".join(self.workloads) or None,
             "disk": self.disk,
             "storages": self.storages,
+            "replicas": self.replicas,
             "canary": self.canary,
         }
         return " ".join(f"--{name} {value}" for name, value in given.items() if value is not None)
@@ -178,7 +182,9 @@ class Run:
         random = world.random
         make_disk = disk_kind(world, options.disk)
         storages = options.storages or random.randrange(1, 5)
-        shape = Shape(storages=storages, partitions=random.randrange(1, 8))
+        # Random numbers of its own: what was found without replicas is found again.
+        replicated = Random(f"replicas {seed}")
+        shape = Shape(storages, random.randrange(1, 8), _replicas(options, storages, replicated))
         self.sites = Sites(world)
         self.cluster = Cluster(world, shape, lambda name: make_disk(world, name), self.sites)
         self.cluster.threads.preemption = random.choice([0.0, 0.01, 0.1])
@@ -193,6 +199,7 @@ class Run:
         self.think_seconds = random.choice([0.001, 0.05, 0.3])
         self.ending = False
         self.applications: list[Application] = []
+        self.operator = Operator(self.cluster, replicated)
         self.faults = Faults(self, options.faults)
 
     def _choose_workloads(self) -> list[Workload]:
@@ -262,6 +269,7 @@ class Run:
     def _demand_progress(self) -> None:
         self.cluster.heal()
         self.cluster.wait_running(HEAL_SECONDS)
+        self.operator.settle()
         self.think_seconds = max(self.think_seconds, PROGRESS_THINK_SECONDS)
         for application in self.applications:
             application.done = [0] * len(application.jobs)
@@ -278,6 +286,7 @@ class Run:
         self._wait_finished()
         for application in self.applications:
             application.process.kill()
+        self.world.run_until(lambda: self.operator.settled, HEAL_SECONDS, "all cells are complete")
         self.world.run(QUIET_SECONDS)
 
     def _wait_finished(self) -> None:
@@ -297,6 +306,9 @@ class Run:
         for disk in self.cluster.disks.values():
             disk.check(quiet=True)
         judge(self.history, self.cluster.tables())
+        assert self.cluster.master_core is not None
+        disks = [(name, disk.tables()) for name, disk in self.cluster.disks.items()]
+        check_replicas(self.cluster.master_core, disks)
 
     def _clean_up(self) -> None:
         """Let no real thread outlive the run."""
@@ -306,6 +318,12 @@ class Run:
                 thread.resume()
         for disk in self.cluster.disks.values():
             disk.close()
+
+
+def _replicas(options: Options, storages: int, random: Random) -> int:
+    if options.replicas is not None:
+        return options.replicas
+    return 0 if options.canary else random.randrange(min(storages, MOST_REPLICAS + 1))
 
 
 def disk_kind(world: World, name: str | None) -> Callable[[World, str], SimDisk]:

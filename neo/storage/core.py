@@ -29,7 +29,6 @@ from neo.protocol.packets import (
     AcceptIdentification,
     Address,
     CellChange,
-    CellRow,
     Message,
     NotifyDeadlock,
     RequestIdentification,
@@ -37,8 +36,12 @@ from neo.protocol.packets import (
 from neo.storage import maintenance
 from neo.storage.backend.api import Backend, BackendFailure, Stored
 from neo.storage.identification import Identification
+from neo.storage.identity import check_database, load_partitions
+from neo.storage.links import Links
 from neo.storage.locks import Locks
+from neo.storage.replicator import Replicator
 from neo.storage.serve_master import ServeMaster
+from neo.storage.serve_storage import ServeStorage
 from neo.storage.transactions import CellMode
 from neo.topology.masters import MasterCandidates
 from neo.topology.nodes import Node, NodeTable
@@ -88,43 +91,22 @@ class StorageCore(Core):
         self.devpath = list(devpath)
         self.drop_partitions = drop_partitions
         self.remember = remember
-        self.nid = self._check_database()
+        self.nid = check_database(backend, cluster)
         self.master: Peer | None = None
         self.operational = False
         self.backup = False
         self.locks = Locks(self.cell_mode, backend.last_serial, self._deadlock, self._discard)
         self.clients: dict[Peer, None] = {}
+        self.links = Links(self)
+        self.replicator = Replicator(self)
         #: Identifications that are newer than the node table, with the way to look at them again.
         self.delayed: dict[Peer, Callable[[], None]] = {}
         self.jobs: dict[Task[None], None] = {}
         self._lost: Future[str] = Future()
         self._commit_planned = False
-        self._load_partitions()
+        load_partitions(backend, self.partitions)
 
     # -- life ------------------------------------------------------------------------------------
-
-    def _check_database(self) -> int | None:
-        """The node id that the database remembers."""
-        name = self.backend.get_config("name")
-        if name is None:
-            self.backend.set_config("name", self.cluster)
-        elif name != self.cluster:
-            raise ValueError(
-                f"the database belongs to cluster {name!r}, not {self.cluster!r}: check the settings"
-                " 'cluster' and 'database', or erase it with --reset"
-            )
-        nid = self.backend.get_config("nid")
-        return None if nid is None else int(nid)
-
-    def _load_partitions(self) -> None:
-        ptid = self.backend.get_config("ptid")
-        if ptid is None:
-            return
-        rows: list[list[CellRow]] = [[] for _ in range(self.backend.partition_count())]
-        for partition, nid, tid in self.backend.cells():
-            state = CellState.OUT_OF_DATE if tid >= 0 else CellState(-tid)
-            rows[partition].append((nid, state))
-        self.partitions.load(int(ptid), int(self.backend.get_config("replicas") or 0), rows)
 
     def start(self) -> None:
         super().start()
@@ -170,6 +152,10 @@ class StorageCore(Core):
     def stranger_handler(self) -> Handler:
         return Identification(self)
 
+    def storage_handler(self) -> Handler:
+        """The handler of another storage node, whoever dialed."""
+        return ServeStorage(self)
+
     # -- operation -------------------------------------------------------------------------------
 
     def start_operation(self, backup: bool) -> None:
@@ -194,6 +180,8 @@ class StorageCore(Core):
         for peer in list(self.clients):
             peer.close()
         self.clients.clear()
+        self.links.clear()
+        self.replicator.clear()
         self.locks.clear()
         self.recheck_delayed()
 
@@ -235,6 +223,8 @@ class StorageCore(Core):
         assert self.nid is not None
         self.backend.change_cells(ptid, replicas, changes, self.nid, replace=False)
         self.partitions.change(ptid, replicas, changes)
+        # Soon durable: the master refuses to start with an older table when it served with this one.
+        self.backend.stored(lambda: None)
         self._cells_changed(
             any(nid == self.nid and state is CellState.DISCARDED for _, nid, state in changes)
         )
@@ -242,9 +232,11 @@ class StorageCore(Core):
     def _cells_changed(self, dropped: bool) -> None:
         """Transactions in progress follow what the own cells have become."""
         if not self.operational:
-            return  # StartOperation will look for what is to be dropped
+            return  # StartOperation will look for what is to be dropped or replicated
+        self.replicator.update()
         self.locks.replicated(lambda oid: self.cell_mode(oid) is CellMode.NORMAL)
         self.locks.lose(lambda oid: self.cell_mode(oid) is CellMode.ABSENT)
+        self.replicator.begin()
         if dropped and self.drop_partitions:
             self.run_job(maintenance.drop_partitions(self))
 
@@ -254,10 +246,13 @@ class StorageCore(Core):
         return partitions.state(partitions.partition(id_), self.nid)
 
     def cell_mode(self, oid: bytes) -> CellMode:
-        state = self.cell_state(oid)
+        partition = self.partitions.partition(oid)
+        state = self.partitions.state(partition, self.nid)
         if state is None or not state.writable:
             return CellMode.ABSENT
-        return CellMode.NORMAL if state.readable else CellMode.LOCKLESS
+        if state.readable or self.replicator.is_complete(partition):
+            return CellMode.NORMAL
+        return CellMode.LOCKLESS
 
     def readable_partitions(self) -> list[int]:
         assert self.nid is not None
@@ -301,6 +296,7 @@ class StorageCore(Core):
 
     def abort(self, ttid: bytes) -> None:
         """AbortTransaction from the master."""
+        self.replicator.aborted(ttid)
         if self.locks.abort(ttid, None):
             self.backend.abort(ttid)
 

@@ -58,15 +58,20 @@ class Identification(StorageHandler):
             )
         if not core.operational:
             raise ErrorAnswer(ErrorCode.NOT_READY, "Retry Later")
-        if request.node_type is not NodeType.CLIENT or request.nid is None:
+        types = (NodeType.CLIENT, NodeType.STORAGE)
+        if request.node_type not in types or request.nid is None:
             raise ErrorAnswer(
                 ErrorCode.PROTOCOL_ERROR,
-                f"a storage node serves identified clients, not {request.node_type.name}"
+                f"a storage node serves identified clients and storages, not {request.node_type.name}"
                 f" {format_nid(request.nid)}",
             )
         node = core.nodes.get(request.nid)
+        if node is not None and node.type is not request.node_type:
+            node = None
         known = node is not None and node.state is NodeState.RUNNING
         if node is not None and known and node.id_timestamp == request.id_timestamp:
+            if node.type is NodeType.STORAGE:
+                core.links.check(request.nid)
             return node
         if request.id_timestamp is not None and request.id_timestamp > core.nodes.timestamp:
             return None
@@ -76,10 +81,13 @@ class Identification(StorageHandler):
         self, peer: Peer, message_id: int, request: RequestIdentification, node: Node
     ) -> None:
         assert node.nid is not None
-        peer.node = node
         peer.connection.trust()
+        peer.answer(message_id, AcceptIdentification(NodeType.STORAGE, self.core.nid, node.nid))
+        if node.type is NodeType.STORAGE:
+            self.core.links.established(peer, node)
+            return
+        peer.node = node
         peer.handler = ServeClient(self.core, Client(node.nid, next(_connections)))
         self.core.clients[peer] = None
-        peer.answer(message_id, AcceptIdentification(NodeType.STORAGE, self.core.nid, node.nid))
         if FEATURES in request.extra:
             peer.send(NotifyFeatures([FEATURE_OIDS]))

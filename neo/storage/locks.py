@@ -319,6 +319,17 @@ class Locks:
                 if not transaction.rebasing:  # else it takes its turn when it is rebased
                     self._writes.share(oid, transaction)
 
+    def undone_blindly(self, concerned: Callable[[bytes], bool]) -> bool:
+        """Whether an undo was accepted in a cell that had not the revision to go back to yet."""
+        return any(
+            (stored := t.changes[oid].stored) and stored.data_id is None and stored.value_serial
+            for t in self._transactions.values()
+            for oid in filter(concerned, t.lockless)
+        )
+
+    def __len__(self) -> int:
+        return len(self._transactions)
+
     def shared(self) -> frozenset[bytes]:
         """Objects with several holders: a complete cell is not readable while it has some."""
         return frozenset(self._writes.shared)

@@ -31,6 +31,8 @@ STEP_LENGTH = 200
 async def pack(core: StorageCore, peer: Peer, message_id: int, tid: bytes) -> None:
     """AskPack: forget what is not current at ``tid`` in all own cells; answers when done."""
     packed = 0
+    # Cells that are out of date get what is left from those that are packed.
+    core.backend.packed_elsewhere(tid)
     try:
         for partition in core.readable_partitions():
             oid: bytes | None = ZERO_OID

@@ -33,6 +33,7 @@ from neo.protocol.packets import (
     NotifyPartitionChanges,
     NotifyReady,
     NotifyRepair,
+    NotifyTransactionFinished,
     NotifyUnlockInformation,
     SendPartitionTable,
     StartOperation,
@@ -68,6 +69,8 @@ class ServeMaster(StorageHandler):
             elif node.state in (NodeState.DOWN, NodeState.UNKNOWN):
                 if node.type is NodeType.CLIENT and node.nid is not None:
                     core.client_gone(node.nid)
+                elif node.type is NodeType.STORAGE:
+                    core.links.node_changed(node)
             if core.stopped:
                 return
         masters = [node.address for node in core.nodes.of_type(NodeType.MASTER) if node.address]
@@ -177,6 +180,7 @@ class ServeMaster(StorageHandler):
         self.core.start_operation(m.backup)
         if not was_operational:
             peer.send(NotifyReady())
+            self.core.replicator.begin()
 
     @on(StopOperation)
     def stop_operation(self, peer: Peer, message_id: int, m: StopOperation) -> None:
@@ -200,6 +204,14 @@ class ServeMaster(StorageHandler):
     @on(AbortTransaction)
     def abort(self, peer: Peer, message_id: int, m: AbortTransaction) -> None:
         self.core.abort(m.ttid)
+
+    @on(NotifyTransactionFinished)
+    def finished(self, peer: Peer, message_id: int, m: NotifyTransactionFinished) -> None:
+        """If this node was not ready when the transaction began, nobody told it to lock and unlock
+        what it voted: replication brings it."""
+        if self.core.locks.abort(m.ttid, None):
+            self.core.backend.abort(m.ttid)
+        self.core.replicator.finished(m.ttid, m.max_tid)
 
     @on(AskPack)
     def pack(self, peer: Peer, message_id: int, m: AskPack) -> Message | None:

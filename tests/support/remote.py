@@ -103,6 +103,7 @@ class Remote:
         self.received: list[Message] = []
         self.ids: dict[int, int | None] = {}  # id(message) -> message id
         self.closed = False
+        self.always_read = False
         #: An Error that answers no question: why the core closes.
         self.complaint = ""
         peer.link = self

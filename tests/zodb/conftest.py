@@ -8,23 +8,24 @@ import pytest
 from tests.support.mariadb import running_server
 from tests.zodb.fleet import Fleet
 
-GetFleet = Callable[[int, str, int], Fleet]
+GetFleet = Callable[..., Fleet]
 
 
 @pytest.fixture(scope="session")
 def fleets() -> Iterator[GetFleet]:
-    """(storages, backend, number) → the process that runs such clusters. Started when it is wanted."""
-    running: dict[tuple[int, str, int], Fleet] = {}
+    """(storages, backend, number, replicas) → the process that runs such clusters, started when it
+    is wanted."""
+    running: dict[tuple[int, str, int, int], Fleet] = {}
     servers = []
     with ExitStack() as stack:
 
-        def get(storages: int, backend: str, number: int = 0) -> Fleet:
-            key = storages, backend, number
+        def get(storages: int, backend: str, number: int = 0, replicas: int = 0) -> Fleet:
+            key = storages, backend, number, replicas
             if key not in running:
                 if backend == "mariadb" and not servers:
                     servers.append(stack.enter_context(running_server()))
                 server = servers[0] if backend == "mariadb" else None
-                running[key] = stack.enter_context(Fleet(storages, backend, server))
+                running[key] = stack.enter_context(Fleet(storages, backend, server, replicas))
             return running[key]
 
         yield get

@@ -73,7 +73,14 @@ class _Shell(ProcessShell):
 class Fleet:
     """``backend``: 'sqlite' or 'mariadb'. start() gives an empty cluster, also in place of another."""
 
-    def __init__(self, storages: int, backend: str, server: mariadb.Server | None = None) -> None:
+    def __init__(
+        self,
+        storages: int,
+        backend: str,
+        server: mariadb.Server | None = None,
+        replicas: int = 0,
+    ) -> None:
+        self._replicas = replicas
         self._stack = ExitStack()
         self._storages = storages
         self._backend = backend
@@ -91,7 +98,15 @@ class Fleet:
         self._clock = Clock(folder / "clock")
         self._log = self._stack.enter_context(open(folder / "log", "w+"))
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.zodb.fleet", str(folder), adapter, *databases],
+            [
+                sys.executable,
+                "-m",
+                "tests.zodb.fleet",
+                str(folder),
+                adapter,
+                str(self._replicas),
+                *databases,
+            ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
@@ -132,7 +147,8 @@ class Fleet:
 
 
 class _Nodes:
-    def __init__(self, folder: str, adapter: str, databases: list[str]) -> None:
+    def __init__(self, folder: str, adapter: str, replicas: str, databases: list[str]) -> None:
+        self._replicas = replicas
         self._clock = Clock(Path(folder) / "clock")
         self._adapter = adapter
         self._databases = databases
@@ -141,9 +157,8 @@ class _Nodes:
     async def start(self, masters: str) -> None:
         await self.stop()
         common = ["--cluster", NAME, "--masters", masters, "--bind"]
-        master = master_settings(
-            [*common, masters, "-p", str(PARTITIONS), "-A", str(len(self._databases))]
-        )
+        shape = ["-p", str(PARTITIONS), "-r", self._replicas, "-A", str(len(self._databases))]
+        master = master_settings([*common, masters, *shape])
         shell = _Shell(master, make_master)
         shell.clock = self._clock
         self._run(shell)
@@ -166,8 +181,8 @@ class _Nodes:
             await task
 
 
-async def _serve(folder: str, adapter: str, databases: list[str]) -> None:
-    nodes = _Nodes(folder, adapter, databases)
+async def _serve(folder: str, adapter: str, replicas: str, databases: list[str]) -> None:
+    nodes = _Nodes(folder, adapter, replicas, databases)
     loop = asyncio.get_running_loop()
     while order := await loop.run_in_executor(None, sys.stdin.readline):
         await nodes.start(**json.loads(order))
@@ -179,4 +194,4 @@ if __name__ == "__main__":
     import logging
 
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(message)s")
-    uvloop.run(_serve(sys.argv[1], sys.argv[2], sys.argv[3:]))
+    uvloop.run(_serve(sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4:]))

@@ -1,4 +1,5 @@
-"""ZODB's own suites for storages, whole, on every backend, with one storage node and with three.
+"""ZODB's own suites for storages, whole, on every backend, with one storage node and with three,
+with and without a replica.
 
 They come from ``ZODB.tests`` as they are; here is only how to open a storage. Each runs a second time
 through HexStorage, a wrapper that transforms every record.
@@ -34,17 +35,18 @@ from tests.zodb.conftest import GetFleet
 
 
 class Opening(StorageTestBase):
-    """``backend``, ``storages`` and ``wrap`` are set by the classes made below."""
+    """``backend``, ``storages``, ``replicas`` and ``wrap`` are set by the classes made below."""
 
     backend: str
     storages: int
+    replicas: int
     wrap = staticmethod(lambda storage: storage)
     use_extension_bytes = True
 
     @pytest.fixture(autouse=True)
     def _fleet(self, fleets: GetFleet) -> None:
         # Before setUp(), which changes the directory for temporary files.
-        self.cluster = fleets(self.storages, self.backend, 0)
+        self.cluster = fleets(self.storages, self.backend, 0, self.replicas)
 
     def setUp(self) -> None:
         super().setUp()
@@ -84,7 +86,7 @@ class RecoveryMixin(Opening, RecoveryStorage.RecoveryStorage):
 
     @pytest.fixture(autouse=True)
     def _other_fleet(self, fleets: GetFleet) -> None:
-        self.other_cluster = fleets(self.storages, self.backend, 1)
+        self.other_cluster = fleets(self.storages, self.backend, 1, self.replicas)
 
     def setUp(self) -> None:
         super().setUp()
@@ -107,15 +109,17 @@ class ZODBMixin(Opening, testZODB.ZODBTests):
 def _classes() -> dict[str, type[unittest.TestCase]]:
     classes: dict[str, type[unittest.TestCase]] = {}
     for backend in ("sqlite", "mariadb"):
-        for storages in (1, 3):
+        for storages, replicas in ((1, 0), (3, 0), (3, 1)):
             for hexed in (False, True):
                 for base in (StorageMixins, RecoveryMixin, ZODBMixin):
-                    name = f"{base.__name__}_{backend}_{storages}{'_hex' if hexed else ''}"
+                    name = f"{base.__name__}_{backend}_{storages}"
+                    name += f"{'_replica' * replicas}{'_hex' if hexed else ''}"
                     attributes: dict[str, Any] = {
                         "__test__": True,
                         "__module__": __name__,
                         "backend": backend,
                         "storages": storages,
+                        "replicas": replicas,
                     }
                     if hexed:
                         attributes["wrap"] = staticmethod(HexStorage)

@@ -237,6 +237,37 @@ class Backend(Protocol):
     def drop_unfinished(self) -> None:
         """Start of operation: delete what is left in ttrans and tobj, and its unreferenced data."""
 
+    # -- replication (specification, *Replication*): committed rows of cells that are out of date ---
+
+    def objects_ascending(
+        self, partition: int, min_tid: bytes, min_oid: bytes, max_tid: bytes, length: int
+    ) -> list[tuple[bytes, bytes]]:
+        """(tid, oid) of revisions from (min_tid, min_oid) to the last one of max_tid, in order."""
+
+    def add_transaction(self, transaction: Transaction) -> None:
+        """A row of ``trans``. Raises BackendRefused as ``vote`` does."""
+
+    def add_object(self, oid: bytes, record: Record) -> None:
+        """A row of ``obj`` and its data, if any; ``record.next_serial`` is ignored.
+
+        The row of ``data`` is that of ``record.data_serial`` where there is such a revision. Raises
+        BackendRefused as ``store_data`` does.
+        """
+
+    def delete_transactions(self, tids: Iterable[bytes]) -> None: ...
+
+    def delete_objects(self, objects: Iterable[tuple[bytes, bytes]]) -> None:
+        """Delete revisions (tid, oid) and their unreferenced data."""
+
+    def packed_elsewhere(self, tid: bytes) -> None:
+        """A source has lost revisions by a pack at tid or later: as if it had been packed here."""
+
+    def link_undone(self, partition: int) -> None:
+        """Give each undo that was accepted before the revision it goes back to was here its data."""
+
+    def set_complete(self, partition: int, nid: int, tid: bytes) -> None:
+        """The own OUT_OF_DATE cell is complete up to tid; nothing if it is not one, or more."""
+
     # -- maintenance: each call does a bounded piece of work ---------------------------------------
 
     def truncate(self, tid: bytes, partitions: Sequence[int]) -> None:

@@ -27,8 +27,8 @@ from neo.storage.backend.mariadb_settings import (
     explain,
 )
 from neo.storage.backend.mariadb_writer import Writer
+from neo.storage.backend.replication import Replication
 from neo.storage.backend.sql import VERSION_ROW, Row
-from neo.storage.backend.writes import Writes
 
 #: From this size a value is cut in pieces of the other.
 BIG_BYTES = 16 << 20
@@ -58,7 +58,7 @@ LOCK_SECONDS = 1
 OnFailure = Callable[[BackendFailure], None]
 
 
-class MariaDB(Writes, Maintenance):
+class MariaDB(Replication, Maintenance):
     """The backend on MariaDB.
 
     ``database``: ``[user[:password]@]database[unix_socket]``. ``engine``: InnoDB or None.

@@ -29,10 +29,10 @@ from typing import Any, NoReturn
 from neo.storage.backend import schema
 from neo.storage.backend.api import BackendFailure, Done, Schedule
 from neo.storage.backend.maintenance import Maintenance
+from neo.storage.backend.replication import Replication
 from neo.storage.backend.sql import VERSION_ROW, Row
 from neo.storage.backend.sqlite_errors import explain
 from neo.storage.backend.walsync import Report, Syncer
-from neo.storage.backend.writes import Writes
 
 #: Changed rows, and bytes of values, after which the log is copied into the database. A changed row
 #: writes about one page: both are about 16 MiB of log, which a checkpoint copies in some 50 ms.
@@ -58,7 +58,7 @@ OnFailure = Callable[[BackendFailure], None]
 SyncerFactory = Callable[..., Syncer]
 
 
-class SQLite(Writes, Maintenance):
+class SQLite(Replication, Maintenance):
     """The backend on SQLite.
 
     ``path``: file of the database, created if it does not exist; its directory must exist.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from neo.storage.backend.api import BackendRefused, Stored, TransactionMeta
 from neo.storage.backend.reads import Reads
@@ -88,6 +88,13 @@ class Writes(Reads):
 
     def _vote_meta(self, t: int, meta: TransactionMeta) -> None:
         user, description, extension, oids = meta
+        self._check_meta(user, description, extension, oids)
+        self._write(_VOTE_META, t % self._modulo, b"".join(oids), user, description, extension, t)
+        self._with_metadata.add(t)
+
+    def _check_meta(
+        self, user: bytes, description: bytes, extension: bytes, oids: Sequence[bytes]
+    ) -> None:
         for what, value in ("user", user), ("description", description), ("extension", extension):
             if len(value) > self.text_max:
                 raise BackendRefused(
@@ -99,8 +106,6 @@ class Writes(Reads):
                 f"the transaction has {len(oids)} objects; this backend lists at most"
                 f" {self.oids_max // 8} for one"
             )
-        self._write(_VOTE_META, t % self._modulo, b"".join(oids), user, description, extension, t)
-        self._with_metadata.add(t)
 
     def lock(self, ttid: bytes, tid: bytes) -> None:
         t = to_int(ttid)

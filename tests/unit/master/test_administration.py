@@ -70,7 +70,7 @@ def refusal(world: MasterWorld, message: Message) -> str:
         (SetNumReplicas(-1), "invalid number"),
         (SetNumReplicas(10**6), "invalid number"),
         (TweakPartitionTable(False, [7]), "unknown node"),
-        (TweakPartitionTable(False, [2]), "cannot replicate"),
+        (TweakPartitionTable(False, [1, 2]), "no node would be left"),
         (CheckReplicas({99: None}, tid(0), None), "no partition 99"),
         (Repair([7], True), "unknown node"),
         (Truncate(tid(2**40)), "nothing to delete"),

@@ -11,6 +11,7 @@ from neo.protocol.packets import (
     AnswerRecovery,
     AskBeginTransaction,
     AskFinalTID,
+    AskFinishTransaction,
     AskLastIDs,
     AskLockedTransactions,
     AskPartitionTable,
@@ -27,6 +28,7 @@ from neo.protocol.packets import (
 )
 from tests.support.remote import error_of
 from tests.unit.master.cluster import MasterWorld, spread, tid
+from tests.unit.master.test_commit import begin, lock
 
 RECOVERING, VERIFYING, RUNNING = (
     ClusterState.RECOVERING,
@@ -204,12 +206,28 @@ def test_a_table_older_than_the_one_in_use_is_refused() -> None:
     rows = world.master.partitions.row_list()
     first.lose()
     assert world.master.state is RUNNING and world.master.partitions.ptid == 2
+    client = world.client()
+    ttid = begin(client)
+    answer = client.ask(AskFinishTransaction(ttid, [], []))
+    lock(second)
+    assert answer.done
     second.lose()
     assert world.master.state is RECOVERING
     world.storage(1, 1, rows, nid=1)
     assert world.master.state is RECOVERING
     error = error_of(world.admin().ask(SetClusterState(VERIFYING)))
     assert "2 was in use" in error.message
+
+
+def test_a_table_that_nobody_committed_with_is_not_missed() -> None:
+    """A storage may lose what it heard just before its end; nothing depends on it."""
+    world = MasterWorld(replicas=1)
+    first, second = world.running()
+    rows = world.master.partitions.row_list()
+    first.lose()
+    second.lose()
+    world.storage(2, 1, rows, nid=2)
+    assert world.master.state is VERIFYING
 
 
 def test_loss_during_verification_starts_recovery_again(world: MasterWorld) -> None:

@@ -204,6 +204,25 @@ def test_a_peer_that_does_not_read_is_not_read_from() -> None:
     run(scenario())
 
 
+def test_a_peer_that_asks_and_is_asked_is_always_read_from() -> None:
+    """Two that wait for each other to read would wait for ever."""
+
+    async def scenario() -> None:
+        async with Listener() as listener:
+            loop = asyncio.get_running_loop()
+            with socket.create_connection(listener.address) as sock:
+                sock.setblocking(False)
+                await until(lambda: listener.owners)
+                owner = listener.owners[0]
+                assert owner.transport is not None
+                owner.transport.always_read = True
+                owner.transport.write(bytes(transport_module.PAUSE_BYTES * 4))
+                await loop.sock_sendall(sock, b"question")
+                await until(lambda: owner.data == b"question")
+
+    run(scenario())
+
+
 def test_a_peer_that_never_reads_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transport_module, "DROP_BYTES", 8_000_000)
 

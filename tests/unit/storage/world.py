@@ -121,6 +121,7 @@ class End:
         self.connection = Connection(server=False)
         self.inbox: list[tuple[int | None, Message]] = []
         self.closed = False
+        self.always_read = False
         self.complaint = ""  # an Error of the node that answers nothing
         peer.link = self
         peer.write_outgoing()

@@ -1,0 +1,90 @@
+"""What storage nodes that replicate must hear (specification, *Synchronous Replication*; FACTS 8.4).
+
+A storage node asks for the transactions that are unfinished. It will get all of those that begin
+later from clients; so it waits for the end of each of these, and then for what it has missed of them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from neo.protocol.enums import CellState
+from neo.protocol.ids import format_nid
+from neo.protocol.packets import (
+    AbortTransaction,
+    AnswerUnfinishedTransactions,
+    CellChange,
+    NotifyTransactionFinished,
+)
+from neo.topology.tweak import replicated
+
+if TYPE_CHECKING:
+    from neo.master.core import MasterCore
+
+logger = logging.getLogger("neo.master")
+
+
+class Replication:
+    """Bounds: cells of the table; nodes times transactions in progress."""
+
+    def __init__(self, master: MasterCore) -> None:
+        self._master = master
+        #: Out-of-date cells (partition, nid) whose node knows that it replicates them.
+        self._asked: set[tuple[int, int]] = set()
+        #: Nodes that wait for the end of a transaction, by ttid.
+        self._waiting: dict[bytes, dict[int, None]] = {}
+        #: The last table in which a cell was taken from a node.
+        self.discarded_ptid = 0
+
+    def clear(self) -> None:
+        """The cluster stops operating."""
+        self._asked.clear()
+        self._waiting.clear()
+
+    # -- storage nodes -----------------------------------------------------------------------------
+
+    def unfinished(self, nid: int, partitions: Iterable[int]) -> AnswerUnfinishedTransactions:
+        self._asked.update((partition, nid) for partition in partitions)
+        ttids = self._master.commits.transactions.ttids()
+        for ttid in ttids:
+            self._waiting.setdefault(ttid, {})[nid] = None
+        return AnswerUnfinishedTransactions(self._master.last_tid, ttids)
+
+    def done(self, nid: int, partition: int) -> None:
+        """NotifyReplicationDone. Nothing if the cell is not the one that was replicated any more."""
+        if (partition, nid) not in self._asked:
+            return
+        changes = replicated(self._master.partitions, partition, nid)
+        if changes:
+            logger.info("partition %s is complete on %s", partition, format_nid(nid))
+            self._master.change_partitions(changes)
+
+    def storage_lost(self, nid: int) -> None:
+        self._asked = {cell for cell in self._asked if cell[1] != nid}
+        for nids in self._waiting.values():
+            nids.pop(nid, None)
+
+    def cells_changed(self, ptid: int, changes: Iterable[CellChange]) -> None:
+        """Call before storage nodes can hear of it."""
+        for partition, nid, state in changes:
+            if state is not CellState.OUT_OF_DATE:
+                self._asked.discard((partition, nid))
+            if state is CellState.DISCARDED:
+                self.discarded_ptid = ptid
+
+    # -- transactions ------------------------------------------------------------------------------
+
+    def finished(self, ttid: bytes, tid: bytes) -> None:
+        """After NotifyUnlockInformation, so that nodes which took part have all that they voted."""
+        for nid in self._waiting.pop(ttid, ()):
+            peer = self._master.connected.get(nid)
+            if peer is not None:
+                peer.send(NotifyTransactionFinished(ttid, tid))
+
+    def aborted(self, ttid: bytes) -> None:
+        for nid in self._waiting.pop(ttid, ()):
+            peer = self._master.connected.get(nid)
+            if peer is not None:
+                peer.send(AbortTransaction(ttid, []))

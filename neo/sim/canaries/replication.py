@@ -1,0 +1,142 @@
+"""Bugs of replication, which make a cell readable that is not complete."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from neo.master.replication import Replication
+from neo.protocol.ids import add64
+from neo.protocol.packets import AnswerUnfinishedTransactions
+from neo.sim.canaries.base import Canary, Patch
+from neo.sim.memory import MemoryBackend
+from neo.storage.fetch import Fetch
+from neo.storage.locks import Locks
+from neo.storage.replicator import Replicator
+
+MOVES: dict[str, Any] = {
+    "faults": ("kill-server", "operate"),
+    "disk": "memory",
+    "storages": 3,
+    "replicas": 1,
+    "seconds": 10.0,
+}
+
+
+def _unfinished_not_told() -> list[Patch]:
+    original = Replication.unfinished
+
+    def unfinished(self: Replication, nid: int, partitions: Any) -> AnswerUnfinishedTransactions:
+        return original(self, nid, partitions)._replace(ttid_list=[])
+
+    return [(Replication, "unfinished", unfinished)]
+
+
+def _one_transaction_early() -> list[Patch]:
+    def finished(self: Replicator, ttid: bytes, tid: bytes) -> None:
+        self.aborted(ttid)
+
+    return [(Replicator, "finished", finished)]
+
+
+def _lockless_writes_lost() -> list[Patch]:
+    def replicated(self: Locks, complete: Callable[[bytes], bool]) -> None:
+        for transaction in self._transactions.values():
+            transaction.lockless = {oid for oid in transaction.lockless if not complete(oid)}
+            if not transaction.voted:
+                for oid in transaction.to_rebase():
+                    self._writes.forget(transaction, oid)
+
+    return [(Locks, "replicated", replicated)]
+
+
+def _resumed_too_late() -> list[Patch]:
+    original = MemoryBackend._tid_when_outdated
+
+    def tid_when_outdated(self: MemoryBackend, partition: int, nid: int) -> int:
+        ttid = max((tid for p in range(64) for tid in self._greatest_tids(p)), default=0)
+        return max(original(self, partition, nid), ttid)
+
+    return [(MemoryBackend, "_tid_when_outdated", tid_when_outdated)]
+
+
+def _objects_forgotten() -> list[Patch]:
+    async def run(self: Fetch) -> None:
+        await self._transactions()
+
+    return [(Fetch, "run", run)]
+
+
+def _last_left_out() -> list[Patch]:
+    original = Fetch.__init__
+
+    def init(
+        self: Fetch, core: Any, source: Any, partition: int, first: bytes, last: bytes
+    ) -> None:
+        original(self, core, source, partition, first, add64(last, -1) if last > first else last)
+
+    return [(Fetch, "__init__", init)]
+
+
+def _locked_not_waited_for() -> list[Patch]:
+    return [(Locks, "when_unlocked", lambda self, read: read())]
+
+
+CANARIES = (
+    Canary(
+        "source-does-not-wait",
+        "a source answers while transactions are locked that the destination wants",
+        "cells: a readable one misses rows",
+        _locked_not_waited_for,
+        100,
+        MOVES | {"workloads": ("bank",)},
+    ),
+    Canary(
+        "unfinished-not-told",
+        "the master forgets to tell who replicates which transactions are in progress",
+        "cells: a readable one misses rows",
+        _unfinished_not_told,
+        60,
+        MOVES | {"workloads": ("bank",)},
+    ),
+    Canary(
+        "readable-one-transaction-early",
+        "what unfinished transactions committed is not fetched",
+        "cells: a readable one misses rows",
+        _one_transaction_early,
+        60,
+        MOVES | {"workloads": ("bank",)},
+    ),
+    Canary(
+        "lockless-writes-lost",
+        "stores that were accepted blindly are forgotten when the cell is complete",
+        "cells: a readable one misses rows",
+        _lockless_writes_lost,
+        60,
+        MOVES | {"workloads": ("bank",)},
+    ),
+    Canary(
+        "replication-resumed-too-late",
+        "a node that returns goes on after its last tid, whatever the partition",
+        "cells: a readable one misses rows",
+        _resumed_too_late,
+        60,
+        MOVES | {"workloads": ("bank",)},
+    ),
+    Canary(
+        "objects-not-replicated",
+        "only transactions are fetched",
+        "cells: a readable one misses rows",
+        _objects_forgotten,
+        20,
+        MOVES | {"workloads": ("bank",)},
+    ),
+    Canary(
+        "last-transaction-left-out",
+        "the upper bound of a round is taken as excluded",
+        "cells: a readable one misses rows",
+        _last_left_out,
+        40,
+        MOVES | {"workloads": ("bank",)},
+    ),
+)

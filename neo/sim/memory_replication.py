@@ -1,0 +1,81 @@
+"""Replicated rows in the backend in memory, as :mod:`neo.storage.backend.replication` for SQL."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
+
+from neo.sim.memory_reads import MemoryMaintenance
+from neo.sim.memory_tables import ObjectRow, TransactionRow
+from neo.storage.backend.api import Record, Transaction
+from neo.storage.backend.sql import bound, storable, to_bytes, to_int
+
+
+class MemoryReplication(MemoryMaintenance):
+    @abstractmethod
+    def store_data(self, oid: bytes, compression: int, checksum: bytes, data: bytes) -> int: ...
+
+    def objects_ascending(
+        self, partition: int, min_tid: bytes, min_oid: bytes, max_tid: bytes, length: int
+    ) -> list[tuple[bytes, bytes]]:
+        self._check()
+        first, last, start = bound(min_tid), bound(max_tid), (bound(min_tid), bound(min_oid))
+        found: list[tuple[int, int]] = []
+        for oid in self.tables.oids.get(partition, []):
+            serials = self.tables.serials[oid]
+            in_range = serials[bisect_left(serials, first) : bisect_right(serials, last)]
+            found += [(tid, oid) for tid in in_range if (tid, oid) >= start]
+        return [(to_bytes(tid), to_bytes(oid)) for tid, oid in sorted(found)[:length]]
+
+    def add_transaction(self, transaction: Transaction) -> None:
+        tid, user, description, extension, packed, oids, ttid = transaction
+        t = storable(tid, "tid")
+        row = TransactionRow(
+            t % self._modulo,
+            t,
+            int(packed),
+            b"".join(oids),
+            user,
+            description,
+            extension,
+            storable(ttid, "ttid"),
+        )
+        self._write(self.tables.put_transaction, row)
+
+    def add_object(self, oid: bytes, record: Record) -> None:
+        serial, _, compression, checksum, data, data_serial = record
+        o, t = storable(oid, "oid"), storable(serial, "tid")
+        data_id = None
+        if compression is not None:
+            if data_serial is not None:
+                self.drain()
+                found = self.value_at(oid, data_serial)
+                data_id = None if found is None else found[0]
+            if data_id is None:
+                data_id = self.store_data(oid, compression, checksum, data)
+        value_tid = None if data_serial is None else to_int(data_serial)
+        row = ObjectRow(o % self._modulo, o, t, data_id, value_tid)
+        self._write(self.tables.replicate, row)
+
+    def delete_transactions(self, tids: Iterable[bytes]) -> None:
+        for tid in tids:
+            t = to_int(tid)
+            self._write(self.tables.remove_transactions, t % self._modulo, t, t)
+
+    def delete_objects(self, objects: Iterable[tuple[bytes, bytes]]) -> None:
+        for tid, oid in objects:
+            self._write(self.tables.remove_object, to_int(oid), to_int(tid))
+
+    def packed_elsewhere(self, tid: bytes) -> None:
+        t = to_int(tid)
+        if t > int(self._config.get("_pack_tid", 0)):
+            self.set_config("_pack_tid", str(t))
+
+    def link_undone(self, partition: int) -> None:
+        self._write(self.tables.link_undone, partition)
+
+    def set_complete(self, partition: int, nid: int, tid: bytes) -> None:
+        complete = self._cells.get((partition, nid), -1)
+        if 0 <= complete < to_int(tid):
+            self._set_cell((partition, nid), to_int(tid))

@@ -1,0 +1,116 @@
+"""Rows that come from a replica (specification, *Replication*)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from neo.storage.backend.api import Record, Transaction
+from neo.storage.backend.sql import bound, storable, to_bytes, to_int
+from neo.storage.backend.writes import Writes
+
+_OBJECTS = (
+    "SELECT tid, oid FROM obj WHERE `partition`=? AND tid>=? AND tid<=? AND (tid>? OR oid>=?)"
+    " ORDER BY tid, oid LIMIT ?"
+)
+_ADD_TRANSACTION = (
+    "REPLACE INTO trans (`partition`, tid, packed, oids, user, description, ext, ttid)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+)
+_ADD_OBJECT = "REPLACE INTO obj (`partition`, oid, tid, data_id, value_tid) VALUES (?, ?, ?, ?, ?)"
+# What a lockless undo left: ``data_id`` alone is NULL in the undo of a creation.
+_UNLINKED = (
+    "SELECT oid, tid, value_tid FROM obj"
+    " WHERE `partition`=? AND data_id IS NULL AND value_tid IS NOT NULL ORDER BY oid, tid"
+)
+
+
+class Replication(Writes):
+    def objects_ascending(
+        self, partition: int, min_tid: bytes, min_oid: bytes, max_tid: bytes, length: int
+    ) -> list[tuple[bytes, bytes]]:
+        first = bound(min_tid)
+        rows = self._read(_OBJECTS, partition, first, bound(max_tid), first, bound(min_oid), length)
+        return [(to_bytes(tid), to_bytes(oid)) for tid, oid in rows]
+
+    def add_transaction(self, transaction: Transaction) -> None:
+        tid, user, description, extension, packed, oids, ttid = transaction
+        self._check_meta(user, description, extension, oids)
+        t = storable(tid, "tid")
+        self._write(
+            _ADD_TRANSACTION,
+            t % self._modulo,
+            t,
+            int(packed),
+            b"".join(oids),
+            user,
+            description,
+            extension,
+            storable(ttid, "ttid"),
+        )
+
+    def add_object(self, oid: bytes, record: Record) -> None:
+        serial, _, compression, checksum, data, data_serial = record
+        o, t = storable(oid, "oid"), storable(serial, "tid")
+        data_id = None
+        if compression is not None:
+            if data_serial is not None and (found := self.value_at(oid, data_serial)) is not None:
+                data_id = found[0]
+            if data_id is None:
+                data_id = self.store_data(oid, compression, checksum, data)
+        value_tid = None if data_serial is None else to_int(data_serial)
+        self._last_tid = max(self._last_tid, t)
+        self._write(_ADD_OBJECT, o % self._modulo, o, t, data_id, value_tid)
+        if data_id is not None:
+            self._release((data_id,))
+
+    def delete_transactions(self, tids: Iterable[bytes]) -> None:
+        for tid in tids:
+            t = to_int(tid)
+            self._write("DELETE FROM trans WHERE `partition`=? AND tid=?", t % self._modulo, t)
+
+    def delete_objects(self, objects: Iterable[tuple[bytes, bytes]]) -> None:
+        self.drain()
+        ids = []
+        for tid, oid in objects:
+            o = to_int(oid)
+            key = o % self._modulo, o, to_int(tid)
+            where = "FROM obj WHERE `partition`=? AND oid=? AND tid=?"
+            ids += [data_id for (data_id,) in self._read(f"SELECT data_id {where}", *key)]
+            self._write(f"DELETE {where}", *key)
+        self._collect(data_id for data_id in ids if data_id is not None)
+
+    def packed_elsewhere(self, tid: bytes) -> None:
+        t = to_int(tid)
+        if t > (self._config_tid("_pack_tid") or 0):
+            self.set_config("_pack_tid", str(t))
+
+    def link_undone(self, partition: int) -> None:
+        self.drain()
+        linked: dict[tuple[int, int], int] = {}
+        for oid, tid, value_tid in self._read(_UNLINKED, partition):
+            data_id = linked.get((oid, value_tid))
+            if data_id is None:
+                rows = self._read(
+                    "SELECT data_id FROM obj WHERE `partition`=? AND oid=? AND tid=?",
+                    partition,
+                    oid,
+                    value_tid,
+                )
+                data_id = rows[0][0] if rows else None
+            if data_id is not None:
+                linked[oid, tid] = data_id
+                self._write(
+                    "UPDATE obj SET data_id=? WHERE `partition`=? AND oid=? AND tid=?",
+                    data_id,
+                    partition,
+                    oid,
+                    tid,
+                )
+
+    def set_complete(self, partition: int, nid: int, tid: bytes) -> None:
+        complete = self._cells.get((partition, nid), -1)
+        if 0 <= complete < to_int(tid):
+            self._cells[partition, nid] = to_int(tid)
+            self._write(
+                "UPDATE pt SET tid=? WHERE `partition`=? AND nid=?", to_int(tid), partition, nid
+            )

@@ -1,0 +1,187 @@
+"""Make a range of tids of one cell equal to that of a source (specification, *Replication*).
+
+Transactions first, then objects, by chunks. The destination says what it has, and the source sends the
+rest. A list of what is here is complete for the range it is sent with: when it would be longer than
+LENGTH, the range ends earlier. So nothing is sent that is here already, however much that is.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha1
+from typing import TYPE_CHECKING
+
+from neo.node.peer import Peer
+from neo.protocol.ids import ZERO_HASH, ZERO_OID, add64, p64, u64
+from neo.protocol.packets import (
+    AddObject,
+    AddTransaction,
+    AnswerFetchObjects,
+    AnswerFetchTransactions,
+    AskFetchObjects,
+    AskFetchTransactions,
+    Message,
+)
+from neo.storage.backend.api import BackendRefused, Record, Transaction
+
+if TYPE_CHECKING:
+    from neo.storage.core import StorageCore
+
+#: Items of a chunk.
+LENGTH = 1000
+#: While transactions are in progress here, a chunk is followed by a pause as long as it took, up to
+#: this: replication gets half of the node at most.
+PAUSE_SECONDS_MAX = 0.2
+
+
+class FetchFailed(Exception):
+    """What the source sends cannot be kept; the message says why."""
+
+
+class Fetch:
+    """``first`` and ``last``: tids, both included."""
+
+    def __init__(
+        self, core: StorageCore, source: Peer, partition: int, first: bytes, last: bytes
+    ) -> None:
+        self.source = source
+        self._core = core
+        self._partition = partition
+        self._first = first
+        self._last = last
+        self._failure: str | None = None
+        self._packed = False  # of the last transaction that came
+
+    async def run(self) -> None:
+        """Raises ConnectionLost, ErrorAnswer (of the source), FetchFailed, Cancelled."""
+        await self._transactions()
+        await self._objects()
+
+    async def _ask(self, request: Message) -> Message:
+        core = self._core
+        began = core.shell.monotonic()
+        answer = await self.source.ask(request)
+        if self._failure is not None:
+            raise FetchFailed(self._failure)
+        await core.stored()
+        if core.locks:
+            await core.sleep(min(core.shell.monotonic() - began, PAUSE_SECONDS_MAX))
+        return answer
+
+    async def learn_pack(self) -> None:
+        """To be called before the first round of a cell that is not new.
+
+        If the source was packed while this node was away, what is here before ``first`` counts as
+        packed, too, as far as the source says so: with one question if it was not."""
+        low, high = p64(0), self._first  # at low it is known to be packed, at high not
+        probe = low
+        while probe < high:
+            here = self._core.backend.tids_ascending(probe, add64(high, -1), 1, self._partition)
+            if here and await self._packed_at_source(here[0]):
+                low = here[0]
+                self._core.backend.packed_elsewhere(low)
+            elif probe == p64(0):
+                return  # not even the first one
+            else:
+                high = probe
+            probe = max(p64((u64(low) + u64(high)) // 2), add64(low, 1))
+
+    async def _packed_at_source(self, tid: bytes) -> bool:
+        self._packed = False
+        await self._ask(AskFetchTransactions(self._partition, 1, tid, tid, []))
+        return self._packed
+
+    async def _transactions(self) -> None:
+        backend = self._core.backend
+        first = self._first
+        while first <= self._last:
+            here = backend.tids_ascending(first, self._last, LENGTH, self._partition)
+            last = here[-1] if len(here) == LENGTH else self._last
+            answer = await self._ask(
+                AskFetchTransactions(self._partition, LENGTH, first, last, here)
+            )
+            assert isinstance(answer, AnswerFetchTransactions)
+            backend.delete_transactions(sorted(set(answer.delete_list).intersection(here)))
+            following = answer.next_tid or add64(last, 1)
+            if following <= first:
+                raise FetchFailed(f"{self.source} goes back from {first.hex()}")
+            first = following
+
+    async def _objects(self) -> None:
+        backend = self._core.backend
+        first = self._first, ZERO_OID
+        while first[0] <= self._last:
+            here, last = self._known(*first)
+            known: dict[bytes, list[bytes]] = {}
+            for tid, oid in here:
+                known.setdefault(tid, []).append(oid)
+            answer = await self._ask(
+                AskFetchObjects(self._partition, LENGTH, first[0], last, first[1], known)
+            )
+            assert isinstance(answer, AnswerFetchObjects)
+            deleted = {(tid, oid) for tid, oids in answer.delete_dict.items() for oid in oids}
+            gone = sorted(deleted.intersection(here))
+            backend.delete_objects(gone)
+            if gone:
+                backend.packed_elsewhere(gone[-1][0])
+            following = (
+                (add64(last, 1), ZERO_OID)
+                if answer.next_tid is None
+                else (answer.next_tid, answer.next_oid or ZERO_OID)
+            )
+            if following <= first:
+                raise FetchFailed(f"{self.source} goes back from {first[0].hex()}")
+            first = following
+
+    def _known(self, tid: bytes, oid: bytes) -> tuple[list[tuple[bytes, bytes]], bytes]:
+        """What is here from (tid, oid) to the end of the tid that is returned with it."""
+        read = self._core.backend.objects_ascending
+        here = read(self._partition, tid, oid, self._last, LENGTH)
+        if len(here) < LENGTH:
+            return here, self._last
+        last = here[-1][0]
+        if last == tid:
+            # One transaction with many objects: there are as many oids as in its metadata.
+            while len(more := read(self._partition, tid, add64(here[-1][1], 1), tid, LENGTH)) > 0:
+                here += more
+            return here, tid
+        here = [item for item in here if item[0] < last]
+        return here, add64(last, -1)
+
+    # -- what the source sends -----------------------------------------------------------------------
+
+    def _wanted(self, tid: bytes, id_: bytes) -> bool:
+        """What comes for a cell that was lost meanwhile is dropped."""
+        return (
+            self._failure is None
+            and self._first <= tid <= self._last
+            and self._core.partitions.partition(id_) == self._partition
+        )
+
+    def add_transaction(self, m: AddTransaction) -> None:
+        self._packed = m.packed
+        if not self._wanted(m.tid, m.tid):
+            return
+        row = Transaction(m.tid, m.user, m.description, m.extension, m.packed, m.oid_list, m.ttid)
+        try:
+            self._core.backend.add_transaction(row)
+            if m.packed:
+                self._core.backend.packed_elsewhere(m.tid)
+        except BackendRefused as e:
+            self._failure = str(e)
+
+    def add_object(self, m: AddObject) -> None:
+        if not self._wanted(m.tid, m.oid):
+            return
+        deleted = m.checksum == ZERO_HASH and not m.data
+        if not deleted and sha1(m.data).digest() != m.checksum:
+            self._failure = (
+                f"object {m.oid.hex()} at {m.tid.hex()} does not match its checksum: it was damaged"
+                f" on its way from {self.source}"
+            )
+            return
+        compression = None if deleted else m.compression
+        record = Record(m.tid, None, compression, m.checksum, m.data, m.data_serial)
+        try:
+            self._core.backend.add_object(m.oid, record)
+        except BackendRefused as e:
+            self._failure = str(e)

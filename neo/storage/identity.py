@@ -1,0 +1,33 @@
+"""What a database remembers of the cluster it belongs to."""
+
+from __future__ import annotations
+
+from neo.protocol.enums import CellState
+from neo.storage.backend.api import Backend
+from neo.topology.partitions import PartitionTable
+
+
+def check_database(backend: Backend, cluster: str) -> int | None:
+    """The node id that the database remembers. Raises ValueError if it is of another cluster."""
+    name = backend.get_config("name")
+    if name is None:
+        backend.set_config("name", cluster)
+    elif name != cluster:
+        raise ValueError(
+            f"the database belongs to cluster {name!r}, not {cluster!r}: check the settings"
+            " 'cluster' and 'database', or erase it with --reset"
+        )
+    nid = backend.get_config("nid")
+    return None if nid is None else int(nid)
+
+
+def load_partitions(backend: Backend, table: PartitionTable) -> None:
+    """The partition table as this node last heard of it, if it ever did."""
+    ptid = backend.get_config("ptid")
+    if ptid is None:
+        return
+    rows: list[list[tuple[int, CellState]]] = [[] for _ in range(backend.partition_count())]
+    for partition, nid, tid in backend.cells():
+        state = CellState.OUT_OF_DATE if tid >= 0 else CellState(-tid)
+        rows[partition].append((nid, state))
+    table.load(int(ptid), int(backend.get_config("replicas") or 0), rows)

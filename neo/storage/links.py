@@ -1,0 +1,183 @@
+"""Connections between storage nodes (specification, *Simultaneous Connection between 2 Nodes*).
+
+Two storage nodes have at most one connection, which both use for their requests, whoever dialed it.
+When both dial at once, the node with the smaller id accepts the other's connection and drops its own;
+the other refuses (FACTS 3.9). Who has nothing more to ask says CloseClient; who hears it closes the
+connection, unless it still has something to ask itself.
+
+Bound: one connection per storage node of the cluster.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, NamedTuple
+
+from neo.node.handler import Handler
+from neo.node.peer import Peer
+from neo.node.task import Future
+from neo.protocol.enums import ErrorCode, NodeState, NodeType
+from neo.protocol.errors import ConnectionLost, ErrorAnswer
+from neo.protocol.ids import format_nid
+from neo.protocol.packets import (
+    AcceptIdentification,
+    CloseClient,
+    Message,
+    RequestIdentification,
+)
+from neo.topology.nodes import Node
+
+if TYPE_CHECKING:
+    from neo.storage.core import StorageCore
+
+logger = logging.getLogger("neo.storage")
+
+#: A node that does not accept us in this time is given up: it may wait for news of the master.
+IDENTIFY_SECONDS = 10.0
+
+
+class _Dial(NamedTuple):
+    peer: Peer
+    established: Future[Peer]
+
+
+class Links:
+    def __init__(self, core: StorageCore) -> None:
+        self._core = core
+        self._peers: dict[int, Peer] = {}
+        self._dials: dict[int, _Dial] = {}
+        self._used: dict[Peer, None] = {}  # we ask them something, or may
+        self._unused: set[Peer] = set()  # they told us that they have nothing to ask
+
+    # -- as a client -------------------------------------------------------------------------------
+
+    def connect(self, nid: int) -> Future[Peer]:
+        """The connection with a storage node, dialed if there is none; fails with ConnectionLost.
+
+        It is ours until :meth:`release`.
+        """
+        established: Future[Peer] = Future()
+        peer = self._peers.get(nid)
+        if peer is not None:
+            self._used[peer] = None
+            established.resolve(peer)
+        elif nid in self._dials:
+            established = self._dials[nid].established
+        else:
+            node, own = self._core.nodes.get(nid), self._core.nodes.get(self._core.nid)
+            if node is None or node.address is None or own is None:
+                established.fail(ConnectionLost(f"{format_nid(nid)} is not known to run"))
+            else:
+                self._dial(node, own, established)
+        return established
+
+    def _dial(self, node: Node, own: Node, established: Future[Peer]) -> None:
+        core = self._core
+        assert node.nid is not None and node.address is not None
+        peer = core.dial(node.address, Handler())
+        dial = self._dials[node.nid] = _Dial(peer, established)
+        request = RequestIdentification(
+            NodeType.STORAGE, core.nid, core.address, core.cluster, own.id_timestamp, {}
+        )
+        peer.ask(request).then(lambda answer: self._answered(node, dial, answer))
+        core.call_later(IDENTIFY_SECONDS, lambda: self._fail(node, dial, "it does not answer"))
+
+    def _answered(self, node: Node, dial: _Dial, answer: Future[Message]) -> None:
+        try:
+            accepted = answer.result()
+        except (ConnectionLost, ErrorAnswer) as e:
+            self._fail(node, dial, str(e))
+            return
+        assert isinstance(accepted, AcceptIdentification) and node.nid is not None
+        if self._dials.get(node.nid) is not dial:
+            dial.peer.close()
+        elif (accepted.node_type, accepted.nid, accepted.your_nid) != (
+            NodeType.STORAGE,
+            node.nid,
+            self._core.nid,
+        ):
+            self._fail(node, dial, "invalid node ids")
+        else:
+            self.established(dial.peer, node)
+
+    def _fail(self, node: Node, dial: _Dial, reason: str) -> None:
+        assert node.nid is not None
+        if self._dials.get(node.nid) is dial:
+            del self._dials[node.nid]
+            dial.peer.close()
+            dial.established.fail(ConnectionLost(f"{format_nid(node.nid)}: {reason}"))
+
+    def release(self) -> None:
+        """We have nothing more to ask of anybody."""
+        used, self._used = self._used, {}
+        for peer in used:
+            if peer in self._unused:
+                self._close(peer)
+            else:
+                peer.send(CloseClient())
+
+    # -- as a server -------------------------------------------------------------------------------
+
+    def check(self, nid: int) -> None:
+        """Raises ErrorAnswer unless a connection that this node dialed may be accepted."""
+        core = self._core
+        assert core.nid is not None
+        if nid == core.nid or (nid in self._dials and core.nid > nid):
+            raise ErrorAnswer(ErrorCode.PROTOCOL_ERROR, "already connected")
+
+    def established(self, peer: Peer, node: Node) -> None:
+        """A connection is identified. It replaces any other: the peer knows of none by now."""
+        assert node.nid is not None
+        old = self._peers.pop(node.nid, None)
+        if old is not None:
+            self._close(old)
+        self._peers[node.nid] = peer
+        peer.node = node
+        assert peer.link is not None
+        # What it asks and what we ask are bounded, by a chunk each.
+        peer.link.always_read = True
+        peer.handler = self._core.storage_handler()
+        dial = self._dials.pop(node.nid, None)
+        if dial is not None:
+            self._used[peer] = None
+            if dial.peer is not peer:
+                dial.peer.close()
+            dial.established.resolve(peer)
+
+    def close_client(self, peer: Peer) -> None:
+        """The peer has nothing more to ask."""
+        if peer in self._used:
+            self._unused.add(peer)
+        else:
+            self._close(peer)
+
+    # -- the end -----------------------------------------------------------------------------------
+
+    def node_changed(self, node: Node) -> None:
+        """A node that the master lost has no connection to us worth keeping."""
+        if node.nid is None or node.state is NodeState.RUNNING:
+            return
+        dial, peer = self._dials.get(node.nid), self._peers.get(node.nid)
+        if dial is not None:
+            self._fail(node, dial, "it is not running")
+        if peer is not None:
+            self._close(peer)
+
+    def _close(self, peer: Peer) -> None:
+        self.lost(peer)
+        peer.close()
+
+    def lost(self, peer: Peer) -> None:
+        self._used.pop(peer, None)
+        self._unused.discard(peer)
+        if peer.node is not None and self._peers.get(peer.node.nid or 0) is peer:
+            del self._peers[peer.node.nid or 0]
+
+    def clear(self) -> None:
+        """The operation stops."""
+        for peer in list(self._peers.values()):
+            self._close(peer)
+        dials, self._dials = self._dials, {}
+        for dial in dials.values():
+            dial.peer.close()
+            dial.established.fail(ConnectionLost("the operation stops"))

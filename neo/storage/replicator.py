@@ -1,0 +1,260 @@
+"""How own cells that are out of date become complete (specification, *Synchronous Replication*).
+
+Theory of operation
+-------------------
+A cell that is out of date is *writable*: it gets all of each transaction that begins after the master
+was asked for the unfinished ones. What is committed by then, and what the unfinished transactions
+commit, is fetched from a node where the cell can be read. So its life is::
+
+    asked ──AnswerUnfinishedTransactions──> fetching rounds ──> complete ──> announced
+
+* A round makes ``[first, last]`` equal to the source; ``last`` is the tid of the last transaction
+  that was committed when the master told us something. ``first`` is kept in the database: after a
+  restart it goes on there. It never passes an unfinished transaction, whose tid may be imposed, thus
+  less than ``last``.
+* When no transaction is left to wait for, the round after that is the last one. The cell is then
+  complete: stores in it are checked for conflicts and locked, together with those that were accepted
+  blindly before (:meth:`Locks.replicated`).
+* When no object has several holders any more, the master is told, and makes it UP_TO_DATE.
+
+One cell is fetched at a time, by one job. A round that fails is tried again, from another source if
+there is one. Everything ends with the operation.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from neo.node.peer import Peer
+from neo.node.task import Future
+from neo.protocol.enums import CellState, NodeState
+from neo.protocol.errors import ConnectionLost, ErrorAnswer
+from neo.protocol.ids import ZERO_TID, add64, p64
+from neo.protocol.packets import (
+    AddObject,
+    AddTransaction,
+    AnswerUnfinishedTransactions,
+    AskUnfinishedTransactions,
+    NotifyReplicationDone,
+)
+from neo.storage.fetch import Fetch, FetchFailed
+
+if TYPE_CHECKING:
+    from neo.storage.core import StorageCore
+
+logger = logging.getLogger("neo.storage")
+
+#: After a round that failed: the source, or the news about it, need a moment.
+RETRY_SECONDS = 1.0
+#: How often it is looked whether the transactions in progress let a complete cell be announced.
+LOOK_SECONDS = 0.02
+
+
+@dataclass(eq=False, slots=True)
+class OutdatedCell:
+    partition: int
+    first: bytes
+    #: None until the master answered.
+    last: bytes | None = None
+    waiting: set[bytes] = field(default_factory=set)
+    #: ``last`` of the last round.
+    fetched: bytes | None = None
+    finishing: bool = False
+
+    @property
+    def ready(self) -> bool:
+        """There is something to do for it now."""
+        if self.last is None or self.finishing:
+            return False
+        return not self.waiting or self.fetched is None or self.fetched < self.last
+
+
+class Replicator:
+    def __init__(self, core: StorageCore) -> None:
+        self._core = core
+        self._start()
+
+    def _start(self) -> None:
+        self._cells: dict[int, OutdatedCell] = {}
+        self._complete: set[int] = set()
+        self._working = False
+        self._wake: Future[None] = Future()
+        self._fetch: Fetch | None = None
+
+    def clear(self) -> None:
+        """The operation stops; the jobs are cancelled."""
+        self._start()
+
+    # -- own cells -----------------------------------------------------------------------------------
+
+    def is_complete(self, partition: int) -> bool:
+        """The cell is out of date for the others, but can tell conflicts already."""
+        return partition in self._complete
+
+    def update(self) -> None:
+        """Own cells changed, or the operation began. Call before :meth:`begin`."""
+        core = self._core
+        assert core.nid is not None
+        outdated = {
+            partition
+            for partition in core.partitions.assigned(core.nid)
+            if core.partitions.rows[partition][core.nid] is CellState.OUT_OF_DATE
+        }
+        for partition in self._cells.keys() - outdated:
+            del self._cells[partition]
+        self._complete &= outdated
+
+    def begin(self) -> None:
+        """Start to replicate what became out of date. The node is operational."""
+        core = self._core
+        assert core.nid is not None
+        complete = {
+            cell.partition: cell.tid for cell in core.backend.cells() if cell.nid == core.nid
+        }
+        new = [
+            OutdatedCell(partition, p64(tid + 1 if tid else 0))
+            for partition, tid in sorted(complete.items())
+            if tid >= 0 and partition not in self._cells
+        ]
+        if not new:
+            return
+        self._cells.update((cell.partition, cell) for cell in new)
+        core.run_job(self._ask(new))
+        if not self._working:
+            self._working = True
+            core.run_job(self._work())
+
+    def _current(self, cell: OutdatedCell) -> bool:
+        return self._cells.get(cell.partition) is cell
+
+    # -- transactions in progress --------------------------------------------------------------------
+
+    async def _ask(self, cells: list[OutdatedCell]) -> None:
+        master = self._core.master
+        assert master is not None
+        try:
+            answer = await master.ask(AskUnfinishedTransactions([c.partition for c in cells]))
+        except (ConnectionLost, ErrorAnswer) as e:
+            # The operation is about to stop; when it begins again, so does this.
+            logger.warning("the master does not let us replicate: %s", e)
+            return
+        assert isinstance(answer, AnswerUnfinishedTransactions)
+        for cell in cells:
+            cell.last = answer.max_tid
+            cell.waiting = set(answer.ttid_list)
+        self._look()
+
+    def finished(self, ttid: bytes, tid: bytes) -> None:
+        """NotifyTransactionFinished."""
+        for cell in self._cells.values():
+            if ttid in cell.waiting and cell.last is not None:
+                cell.waiting.remove(ttid)
+                cell.last = max(cell.last, tid)
+                cell.first = min(cell.first, tid)
+        self._look()
+
+    def aborted(self, ttid: bytes) -> None:
+        """AbortTransaction from the master."""
+        for cell in self._cells.values():
+            cell.waiting.discard(ttid)
+        self._look()
+
+    def _look(self) -> None:
+        wake, self._wake = self._wake, Future()
+        wake.resolve(None)
+
+    # -- work ----------------------------------------------------------------------------------------
+
+    async def _work(self) -> None:
+        core = self._core
+        while True:
+            cell = next((cell for cell in self._cells.values() if cell.ready), None)
+            if cell is None:
+                if all(cell.finishing for cell in self._cells.values()):
+                    core.links.release()
+                await self._wake
+                continue
+            try:
+                await self._round(cell)
+            except (ConnectionLost, ErrorAnswer, FetchFailed) as e:
+                logger.warning("partition %s is not replicated yet: %s", cell.partition, e)
+                await core.sleep(RETRY_SECONDS)
+            finally:
+                self._fetch = None
+
+    async def _round(self, cell: OutdatedCell) -> None:
+        core = self._core
+        assert cell.last is not None and core.nid is not None
+        last, pending = cell.last, tuple(cell.waiting)
+        if cell.first <= last:
+            source = await core.links.connect(self._source(cell.partition))
+            await self._unlocked()
+            await core.stored()  # what was written is executed, be it the end of an earlier cell
+            self._fetch = Fetch(core, source, cell.partition, cell.first, last)
+            if cell.fetched is None and cell.first > ZERO_TID:
+                await self._fetch.learn_pack()
+            await self._fetch.run()
+            await core.stored()
+        if not self._current(cell):
+            return
+        cell.fetched = last
+        # Imposed tids: a transaction that finished meanwhile may have one that was passed.
+        cell.first = min([add64(last, 1), *pending])
+        if cell.first > ZERO_TID:
+            core.backend.set_complete(cell.partition, core.nid, add64(cell.first, -1))
+        if not cell.waiting and cell.first > cell.last:
+            cell.finishing = True
+            core.run_job(self._finish(cell))
+
+    def _source(self, partition: int) -> int:
+        """Raises ConnectionLost if there is none."""
+        core = self._core
+        running = [
+            nid
+            for nid in core.partitions.readable(partition)
+            if (node := core.nodes.get(nid)) is not None and node.state is NodeState.RUNNING
+        ]
+        if not running:
+            raise ConnectionLost(f"no running node can read partition {partition}")
+        return core.shell.random.choice(running)
+
+    def _unlocked(self) -> Future[None]:
+        """Everything that the master finished until now is in the tables."""
+        future: Future[None] = Future()
+        self._core.locks.when_unlocked(lambda: future.resolve(None))
+        return future
+
+    async def _finish(self, cell: OutdatedCell) -> None:
+        """All data is here, or comes from clients: back to normal locking, then tell the master."""
+        core, partition = self._core, cell.partition
+
+        def here(oid: bytes) -> bool:
+            return core.partitions.partition(oid) == partition
+
+        while core.locks.undone_blindly(here):
+            # What such an undo goes back to is looked up when it is in the tables.
+            await core.sleep(LOOK_SECONDS)
+            if not self._current(cell):
+                return
+        core.backend.link_undone(partition)
+        self._complete.add(partition)
+        core.locks.replicated(here)
+        await core.stored()
+        while self._current(cell) and any(map(here, core.locks.shared())):
+            await core.sleep(LOOK_SECONDS)
+        if self._current(cell) and core.master is not None:
+            assert cell.last is not None
+            logger.info("partition %s is replicated up to %s", partition, cell.last.hex())
+            core.master.send(NotifyReplicationDone(partition, cell.last))
+
+    # -- what the source sends -----------------------------------------------------------------------
+
+    def add_transaction(self, peer: Peer, m: AddTransaction) -> None:
+        if self._fetch is not None and self._fetch.source is peer:
+            self._fetch.add_transaction(m)
+
+    def add_object(self, peer: Peer, m: AddObject) -> None:
+        if self._fetch is not None and self._fetch.source is peer:
+            self._fetch.add_object(m)

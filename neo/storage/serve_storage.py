@@ -1,0 +1,192 @@
+"""What storage nodes ask of each other: to replicate (specification, *Replication*).
+
+The source sends what the destination misses, then answers with what it should delete. A chunk ends
+at the number of items that was asked for, or after CHUNK_BYTES. Between portions of BUFFER_BYTES, or
+of STEP_LENGTH rows, everybody else is served, so that clients keep their latency.
+
+Bound: a destination asks for one chunk at a time, so that what waits to be sent is a chunk each.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from neo.node.handler import on
+from neo.node.peer import Peer
+from neo.protocol.enums import ErrorCode
+from neo.protocol.errors import ErrorAnswer
+from neo.protocol.ids import ZERO_HASH
+from neo.protocol.packets import (
+    AddObject,
+    AddTransaction,
+    AnswerFetchObjects,
+    AnswerFetchTransactions,
+    AskFetchObjects,
+    AskFetchTransactions,
+    CloseClient,
+    Message,
+)
+from neo.storage.backend.api import Record, RecordDamaged
+from neo.storage.handler import StorageHandler
+from neo.storage.maintenance import Job
+
+logger = logging.getLogger("neo.storage")
+
+#: What is passed on together: throughput counts here, not latency.
+BUFFER_BYTES = 64 << 10
+#: Rows to read before others are served, if there is little to send.
+STEP_LENGTH = 200
+#: A chunk that is longer ends early. More would only fill buffers.
+CHUNK_BYTES = 1 << 20
+#: Items of a chunk, whatever is asked for.
+LENGTH_MAX = 10_000
+#: Of a message besides its data.
+OVERHEAD_BYTES = 60
+
+
+class _Pace:
+    """Counts what was sent; ``full``: it is time to let others in."""
+
+    def __init__(self) -> None:
+        self.total = self._buffered = self._rows = 0
+
+    def add(self, size: int) -> None:
+        self.total += size
+        self._buffered += size
+        self._rows += 1
+
+    def full(self) -> bool:
+        if self._buffered < BUFFER_BYTES and self._rows < STEP_LENGTH:
+            return False
+        self._buffered = self._rows = 0
+        return True
+
+
+class ServeStorage(StorageHandler):
+    """The handler of an identified storage node, whoever dialed."""
+
+    def lost(self, peer: Peer, reason: str) -> None:
+        self.core.links.lost(peer)
+
+    @on(CloseClient)
+    def close_client(self, peer: Peer, message_id: int, m: CloseClient) -> None:
+        self.core.links.close_client(peer)
+
+    # -- source ------------------------------------------------------------------------------------
+
+    @on(AskFetchTransactions)
+    def fetch_transactions(self, peer: Peer, message_id: int, m: AskFetchTransactions) -> None:
+        self._start(peer, message_id, m.partition, lambda: self._transactions(peer, message_id, m))
+
+    @on(AskFetchObjects)
+    def fetch_objects(self, peer: Peer, message_id: int, m: AskFetchObjects) -> None:
+        self._start(peer, message_id, m.partition, lambda: self._objects(peer, message_id, m))
+
+    def _start(self, peer: Peer, message_id: int, partition: int, job: Callable[[], Job]) -> None:
+        """Later transactions than ``max_tid`` do not matter; those that are locked may be earlier."""
+        self._check(partition)
+        self.core.locks.when_unlocked(
+            lambda: self.core.run_job(self._refusing(peer, message_id, job()))
+        )
+
+    def _check(self, partition: int) -> None:
+        core = self.core
+        readable = 0 <= partition < len(core.partitions)
+        if readable:
+            state = core.partitions.state(partition, core.nid)
+            readable = state is not None and state.readable
+        if not readable:
+            raise ErrorAnswer(
+                ErrorCode.REPLICATION_ERROR, f"partition {partition} cannot be read here"
+            )
+
+    async def _refusing(self, peer: Peer, message_id: int, job: Job) -> None:
+        try:
+            await job
+        except ErrorAnswer as e:
+            peer.refuse(message_id, e.code, e.message)
+        except RecordDamaged as e:
+            logger.error("%s", e)
+            peer.refuse(message_id, ErrorCode.CHECKING_ERROR, str(e))
+
+    async def _step(self, pace: _Pace, partition: int) -> None:
+        """Let others in from time to time. Raises ErrorAnswer if the data was lost meanwhile."""
+        if pace.full():
+            await self.core.sleep(0)
+            self._check(partition)
+
+    async def _transactions(self, peer: Peer, message_id: int, m: AskFetchTransactions) -> None:
+        self._check(m.partition)
+        backend = self.core.backend
+        length = min(m.length, LENGTH_MAX)
+        tids = backend.tids_ascending(m.min_tid, m.max_tid, length + 1, m.partition)
+        next_tid = tids[length] if len(tids) > length else None
+        known, pace = set(m.tid_list), _Pace()
+        for tid in tids[:length]:
+            if pace.total > CHUNK_BYTES:
+                next_tid = tid
+                break
+            found = None if tid in known else backend.transaction(tid)
+            size = OVERHEAD_BYTES
+            if found is not None:
+                _, user, description, extension, packed, oids, ttid = found
+                peer.send(
+                    AddTransaction(tid, user, description, extension, packed, ttid, oids),
+                    message_id,
+                )
+                size += len(user) + len(description) + len(extension) + 9 * len(oids)
+            pace.add(size)
+            await self._step(pace, m.partition)
+        known.difference_update(tids)
+        deleted = sorted(tid for tid in known if next_tid is None or tid < next_tid)
+        peer.answer(message_id, AnswerFetchTransactions(None, next_tid, deleted))
+
+    async def _objects(self, peer: Peer, message_id: int, m: AskFetchObjects) -> None:
+        self._check(m.partition)
+        backend = self.core.backend
+        length = min(m.length, LENGTH_MAX)
+        rows = backend.objects_ascending(m.partition, m.min_tid, m.min_oid, m.max_tid, length + 1)
+        following = rows[length] if len(rows) > length else None
+        known = {(tid, oid) for tid, oids in m.object_dict.items() for oid in oids}
+        pace = _Pace()
+        for tid, oid in rows[:length]:
+            if pace.total > CHUNK_BYTES:
+                following = tid, oid
+                break
+            # A pack may have removed it meanwhile.
+            record = None if (tid, oid) in known else backend.load(oid, tid, None)
+            if record is not None:
+                peer.send(_add_object(oid, record), message_id)
+            pace.add(OVERHEAD_BYTES + (0 if record is None else len(record.data)))
+            await self._step(pace, m.partition)
+        known.difference_update(rows)
+        deleted: dict[bytes, list[bytes]] = {}
+        for tid, oid in sorted(known):
+            if following is None or (tid, oid) < following:
+                deleted.setdefault(tid, []).append(oid)
+        next_tid, next_oid = following or (None, None)
+        peer.answer(message_id, AnswerFetchObjects(None, next_tid, next_oid, deleted))
+
+    # -- destination -------------------------------------------------------------------------------
+
+    @on(AddTransaction)
+    def add_transaction(self, peer: Peer, message_id: int, m: AddTransaction) -> None:
+        self.core.replicator.add_transaction(peer, m)
+
+    @on(AddObject)
+    def add_object(self, peer: Peer, message_id: int, m: AddObject) -> None:
+        self.core.replicator.add_object(peer, m)
+
+
+def _add_object(oid: bytes, record: Record) -> Message:
+    if record.compression is None:
+        return AddObject(oid, record.serial, 0, ZERO_HASH, b"", record.data_serial)
+    return AddObject(
+        oid,
+        record.serial,
+        record.compression,
+        record.checksum,
+        record.data,
+        record.data_serial,
+    )

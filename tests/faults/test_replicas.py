@@ -1,0 +1,193 @@
+"""Storage nodes come and go, and cells move, while clients write: nothing is lost, replicas are equal.
+
+Real processes. ``NEO_REPLICA_ROUNDS`` and ``NEO_REPLICA_SEED`` choose a longer run or repeat one.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from neo.protocol.enums import CellState
+from neo.protocol.errors import ErrorAnswer
+from neo.protocol.packets import (
+    AnswerPartitionList,
+    AskPartitionList,
+    Message,
+    SetNumReplicas,
+    TweakPartitionTable,
+)
+from neoctl.client import AdminAway
+from tests.faults.test_kill import DEADLINE_SECONDS, WRITERS, Load, check
+from tests.faults.writer import prepare
+from tests.support.cluster import Cluster
+
+ROUNDS = int(os.environ.get("NEO_REPLICA_ROUNDS", "15"))
+SEED = os.environ.get("NEO_REPLICA_SEED")
+STORAGES = 3
+
+Row = dict[int, CellState]
+#: Rows of a cell, by partition and node.
+Cells = dict[int, dict[str, set[tuple[Any, ...]]]]
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    with Cluster(storages=STORAGES, partitions=6, replicas=1) as running:
+        yield running
+
+
+def ask(cluster: Cluster, message: Message) -> Message:
+    with cluster.simple.admin() as admin:
+        return admin.ask(message)
+
+
+def table(cluster: Cluster) -> list[Row]:
+    answer = ask(cluster, AskPartitionList(0, 0, None))
+    assert isinstance(answer, AnswerPartitionList)
+    return [dict(row) for row in answer.row_list]
+
+
+def wait_for(
+    load: Load, cluster: Cluster, condition: Callable[[list[Row]], bool], what: str
+) -> None:
+    """Until the partition table is so; the writers go on."""
+
+    def is_so() -> bool:
+        try:
+            rows = table(cluster)
+        except (AdminAway, ErrorAnswer, OSError):
+            return False
+        return bool(rows) and condition(rows)
+
+    load.wait(is_so, what)
+
+
+def complete(rows: list[Row]) -> bool:
+    return all(state is CellState.UP_TO_DATE for row in rows for state in row.values())
+
+
+def cells(cluster: Cluster) -> Cells:
+    """What the databases of the stopped nodes have, apart from the numbers of rows of ``data``."""
+    found: Cells = {}
+    for path in sorted(cluster.simple.folder.glob("**/*.sqlite")):
+        db = sqlite3.connect(path)
+        try:
+            (nid,) = db.execute("SELECT value FROM config WHERE name='nid'").fetchone()
+            assert not db.execute("SELECT * FROM tobj").fetchall()
+            own = db.execute("SELECT partition, tid FROM pt WHERE nid=?", (int(nid),)).fetchall()
+            for partition, tid in own:
+                assert tid == -CellState.UP_TO_DATE.value, (path, partition, tid)
+                objects = db.execute(
+                    "SELECT oid, tid, value_tid, hash, compression, value FROM obj"
+                    " LEFT JOIN data ON data.id=data_id WHERE partition=?",
+                    (partition,),
+                )
+                transactions = db.execute("SELECT * FROM trans WHERE partition=?", (partition,))
+                found.setdefault(partition, {})[path.name] = {*objects, *transactions}
+        finally:
+            db.close()
+    return found
+
+
+def check_equal(cluster: Cluster) -> None:
+    compared = cells(cluster)
+    assert len(compared) == 6
+    for partition, by_node in compared.items():
+        assert len(by_node) == 2, (partition, list(by_node))
+        (one, rows), (other, other_rows) = by_node.items()
+        assert rows, f"nothing was written into partition {partition}"
+        difference = sorted(rows ^ other_rows, key=repr)
+        assert not difference, f"partition {partition} of {one}, {other}: {difference[:3]}"
+
+
+def away(choices: random.Random, cluster: Cluster, load: Load, victim: str) -> None:
+    """The node cannot be reached for a while, in which the others go on."""
+    process = cluster.simple.processes[victim]
+    how = choices.choice(("killed", "terminated", "stopped"))
+    print(f"{victim} is {how}")
+    if how == "stopped":
+        process.send_signal(signal.SIGSTOP)
+        time.sleep(choices.random())  # nobody can tell how long it stands still
+        process.send_signal(signal.SIGCONT)
+        return
+    if how == "killed":
+        cluster.simple.kill(victim)
+    else:
+        cluster.simple.terminate(victim)
+    load.wait_commits(1 + choices.randrange(10))
+    cluster.simple.restart(victim)
+
+
+def test_nodes_come_and_go(cluster: Cluster, tmp_path: Path) -> None:
+    seed = int(SEED) if SEED else random.SystemRandom().randrange(2**32)
+    print(f"NEO_REPLICA_SEED={seed} NEO_REPLICA_ROUNDS={ROUNDS}")
+    choices = random.Random(seed)
+    prepare(cluster.storage(), WRITERS)
+    load = Load(cluster, tmp_path)
+    load.start()
+    try:
+        load.wait_commits(1)
+        for _ in range(ROUNDS):
+            load.wait_commits(choices.randrange(4))
+            away(choices, cluster, load, f"storage{choices.randrange(STORAGES) + 1}")
+            load.wait_commits(1)
+            wait_for(load, cluster, complete, "the node does not catch up")
+            check(cluster, load)
+    finally:
+        load.stop()
+    cluster.simple.stop()
+    check_equal(cluster)
+
+
+def test_cells_move_while_clients_write(cluster: Cluster, tmp_path: Path) -> None:
+    """Every node is emptied in turn; in between there are copies more, and fewer."""
+    prepare(cluster.storage(), WRITERS)
+    load = Load(cluster, tmp_path)
+    load.start()
+    try:
+        load.wait_commits(1)
+        for nid in range(1, STORAGES + 1):
+            ask(cluster, TweakPartitionTable(False, [nid]))
+            wait_for(
+                load,
+                cluster,
+                lambda rows, nid=nid: complete(rows) and not any(nid in row for row in rows),
+                f"node {nid} is not emptied",
+            )
+            load.wait_commits(2)
+            ask(cluster, SetNumReplicas(2))
+            ask(cluster, TweakPartitionTable(False, []))
+            wait_for(
+                load,
+                cluster,
+                lambda rows: complete(rows) and all(len(row) == STORAGES for row in rows),
+                "not every node has a copy of all",
+            )
+            load.wait_commits(2)
+            ask(cluster, SetNumReplicas(1))
+            ask(cluster, TweakPartitionTable(False, []))
+            wait_for(
+                load,
+                cluster,
+                lambda rows: complete(rows) and all(len(row) == 2 for row in rows),
+                "superfluous copies stay",
+            )
+            load.wait_commits(2)
+        check(cluster, load)
+    finally:
+        load.stop()
+    # The master tells the storages of clients that are gone, and they unlock what was finished.
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not complete(table(cluster)):
+        assert time.monotonic() < deadline
+    cluster.simple.stop()
+    check_equal(cluster)

@@ -1,0 +1,138 @@
+"""What every backend does with rows that come from a replica (neo/storage/backend/api.py)."""
+
+from __future__ import annotations
+
+from hashlib import sha1
+from typing import Any
+
+import pytest
+
+from neo.protocol.enums import CellState
+from neo.storage.backend.api import BackendRefused, Cell, Record, Stored, Transaction
+from tests.unit.backend.harness import NP, Harness, p64, serials
+
+OUT, UP = CellState.OUT_OF_DATE, CellState.UP_TO_DATE
+
+
+def record(serial: int, data: bytes | None, data_serial: int | None = None) -> Record:
+    return Record(
+        p64(serial),
+        None,
+        None if data is None else 0,
+        bytes(20) if data is None else sha1(data).digest(),
+        data or b"",
+        None if data_serial is None else p64(data_serial),
+    )
+
+
+def rows(backend: Any, first: int, oid: int, last: int, length: int) -> list[tuple[int, int]]:
+    found = backend.objects_ascending(0, p64(first), p64(oid), p64(last), length)
+    return [(int.from_bytes(tid, "big"), int.from_bytes(oid, "big")) for tid, oid in found]
+
+
+def test_objects_are_listed_by_tid_then_oid_from_both(node: Harness) -> None:
+    backend = node.ready()
+    node.commit(backend, 10, {6: b"a", 3: b"b", 1: b"of another partition"})
+    node.commit(backend, 20, {3: b"c", 9: b"d"})
+    assert rows(backend, 0, 0, 99, 9) == [(10, 3), (10, 6), (20, 3), (20, 9)]
+    assert rows(backend, 10, 4, 99, 9) == [(10, 6), (20, 3), (20, 9)]
+    assert rows(backend, 0, 0, 19, 9) == [(10, 3), (10, 6)]
+    assert rows(backend, 0, 0, 99, 3) == [(10, 3), (10, 6), (20, 3)]
+    assert rows(backend, 20, 8, 20, 9) == [(20, 9)]
+
+
+def test_a_replicated_transaction_is_like_a_committed_one(node: Harness) -> None:
+    backend = node.ready()
+    row = Transaction(p64(9), b"user", b"text", b"ext", False, [p64(3), p64(4)], p64(6))
+    backend.add_transaction(row)
+    node.wait(backend.stored)
+    assert backend.transaction(p64(9)) == row
+    assert backend.final_tid(p64(6)) == p64(9)
+    assert backend.tids_ascending(p64(0), p64(99), 10, 0) == [p64(9)]
+
+
+def test_a_replicated_object_is_like_a_committed_one(node: Harness) -> None:
+    backend = node.ready()
+    backend.add_object(p64(3), record(10, b"old"))
+    backend.add_object(p64(3), record(20, b"new"))
+    backend.add_object(p64(6), record(20, None))
+    node.wait(backend.stored)
+    assert backend.load(p64(3), None, p64(20)).data == b"old"
+    assert backend.load(p64(3), None, None).data == b"new"
+    assert backend.load(p64(6), None, None).compression is None
+    assert backend.last_ids([0]) == (p64(6), p64(20))
+    assert backend.prune_orphans(True, 0, 100)[0] == 0
+
+
+def test_a_replicated_undo_shares_the_data(node: Harness) -> None:
+    backend = node.ready()
+    backend.add_object(p64(3), record(10, b"old"))
+    backend.add_object(p64(3), record(20, b"new"))
+    backend.add_object(p64(3), record(30, b"old", data_serial=10))
+    node.wait(backend.stored)
+    assert node.data_rows(backend) == 2
+    assert backend.load(p64(3), None, None)[4:] == (b"old", p64(10))
+
+
+def test_a_replicated_undo_of_what_is_packed_away_brings_its_data(node: Harness) -> None:
+    backend = node.ready()
+    backend.add_object(p64(3), record(30, b"old", data_serial=10))
+    node.wait(backend.stored)
+    assert backend.load(p64(3), None, None)[4:] == (b"old", p64(10))
+
+
+def test_a_blind_undo_gets_its_data_when_the_revision_is_there(node: Harness) -> None:
+    """Also one that goes back to another one."""
+    backend = node.ready()
+    for tid, value_serial in (30, 10), (40, 30):
+        backend.vote(p64(tid), None, [Stored(p64(3), None, p64(value_serial))])
+        backend.unlock(p64(tid), p64(tid))
+    node.commit(backend, 50, {6: None})  # the creation was undone: nothing to look for
+    backend.add_object(p64(3), record(10, b"old"))
+    backend.link_undone(0)
+    node.wait(backend.stored)
+    assert backend.load(p64(3), p64(30), None).data == b"old"
+    assert backend.load(p64(3), p64(40), None).data == b"old"
+    assert backend.load(p64(6), None, None).compression is None
+    assert node.data_rows(backend) == 1
+
+
+def test_rows_that_the_source_has_not_are_deleted_with_their_data(node: Harness) -> None:
+    backend = node.ready()
+    node.commit(backend, 9, {3: b"kept", 6: b"bad"})
+    node.commit(backend, 12, {3: b"bad too"})
+    backend.delete_objects([(p64(9), p64(6)), (p64(12), p64(3)), (p64(12), p64(9))])
+    backend.delete_transactions([p64(12)])
+    node.wait(backend.stored)
+    assert serials(backend, 3) == [9]
+    assert serials(backend, 6) == []
+    assert node.data_rows(backend) == 1
+    assert backend.tids_ascending(p64(0), p64(99), 10, 0) == [p64(9)]
+
+
+def test_progress_of_an_own_outdated_cell_survives(node: Harness) -> None:
+    backend = node.ready()
+    backend.change_cells(2, 0, [(0, 1, OUT), (1, 1, UP), (2, 2, OUT)], 1, True)
+    backend.set_complete(0, 1, p64(20))
+    backend.set_complete(0, 1, p64(10))  # less than it has
+    backend.set_complete(1, 1, p64(20))  # not out of date
+    backend.close()
+    backend = node.open()
+    assert backend.cells() == [Cell(0, 1, 20), Cell(1, 1, -UP.value), Cell(2, 2, 0)]
+
+
+def test_a_pack_elsewhere_counts_as_a_pack_here(node: Harness) -> None:
+    backend = node.ready()
+    node.commit(backend, 20, {3: b"a"})
+    node.commit(backend, 30, {3: b"b"})
+    assert backend.undo_serial(p64(3), p64(99), p64(10), None) is None
+    backend.packed_elsewhere(p64(15))
+    with pytest.raises(KeyError):
+        backend.undo_serial(p64(3), p64(99), p64(10), None)
+
+
+def test_metadata_that_this_backend_cannot_keep_is_refused(node: Harness) -> None:
+    backend = node.ready()
+    big = bytes(backend.text_max + 1)
+    with pytest.raises(BackendRefused, match="the user of the transaction"):
+        backend.add_transaction(Transaction(p64(NP), big, b"", b"", False, [], p64(NP)))

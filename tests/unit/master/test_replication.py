@@ -1,0 +1,159 @@
+"""How the master accompanies replication (specification, *Synchronous Replication*; FACTS 8.4)."""
+
+from __future__ import annotations
+
+from neo.protocol.enums import CellState, NodeType
+from neo.protocol.packets import (
+    AbortTransaction,
+    AddPendingNodes,
+    AskFinishTransaction,
+    AskLockInformation,
+    AskUnfinishedTransactions,
+    NotifyPartitionChanges,
+    NotifyReplicationDone,
+    NotifyTransactionFinished,
+    NotifyUnlockInformation,
+    SetNumReplicas,
+    TweakPartitionTable,
+)
+from tests.support.remote import Remote, error_of
+from tests.unit.master.cluster import MasterWorld, tid
+from tests.unit.master.test_commit import begin, lock, oid_of
+
+UP, OUT, FEEDING = CellState.UP_TO_DATE, CellState.OUT_OF_DATE, CellState.FEEDING
+
+
+def ask(world: MasterWorld, message: object) -> object:
+    return world.admin().ask(message).result()  # type: ignore[arg-type]
+
+
+def grown(world: MasterWorld) -> tuple[Remote, Remote]:
+    """S1 with all data, S2 with copies of all that are out of date."""
+    (first,) = world.running(1)
+    second = world.join(NodeType.STORAGE, port=9102)
+    ask(world, AddPendingNodes([2]))
+    world.make_ready(second)
+    ask(world, SetNumReplicas(1))
+    ask(world, TweakPartitionTable(False, []))
+    first.received.clear()
+    second.received.clear()
+    return first, second
+
+
+def states(world: MasterWorld) -> list[dict[int, CellState]]:
+    return world.master.partitions.rows
+
+
+def test_tweak_gives_new_cells_out_of_date_and_tells_everybody(world: MasterWorld) -> None:
+    grown(world)
+    assert states(world) == [{1: UP, 2: OUT}] * 4
+
+
+def test_a_dry_run_shows_what_would_become_of_the_table(world: MasterWorld) -> None:
+    first, _ = world.running(2)
+    answer = world.admin().ask(TweakPartitionTable(True, [2])).result()
+    assert answer.changed
+    assert sorted(map(tuple, answer.row_list[1])) == [(1, OUT), (2, FEEDING)]
+    assert not first.has(NotifyPartitionChanges)
+    assert states(world)[1] == {2: UP}
+
+
+def test_a_node_that_is_down_must_be_named_to_be_replaced() -> None:
+    world = MasterWorld(replicas=1)
+    _, second = world.running(2)
+    second.lose()
+    error = error_of(world.admin().ask(TweakPartitionTable(False, [])))
+    assert "S2 is down" in error.message
+    ask(world, TweakPartitionTable(False, [2]))
+    assert states(world) == [{1: UP}] * 4
+
+
+def test_a_complete_cell_becomes_readable_for_all(world: MasterWorld) -> None:
+    first, second = grown(world)
+    second.ask(AskUnfinishedTransactions([0, 1, 2, 3]))
+    second.send(NotifyReplicationDone(2, tid(5)))
+    assert first.take(NotifyPartitionChanges).cell_list == [(2, 2, UP)]
+    assert states(world)[2] == {1: UP, 2: UP}
+
+
+def test_what_is_done_too_late_is_ignored(world: MasterWorld) -> None:
+    """The cell was taken away, and given again as an empty one, while the news was on its way."""
+    first, second = grown(world)
+    second.ask(AskUnfinishedTransactions([0, 1, 2, 3]))
+    ask(world, TweakPartitionTable(False, [2]))
+    ask(world, TweakPartitionTable(False, []))
+    first.received.clear()
+    second.send(NotifyReplicationDone(2, tid(5)))
+    assert not first.has(NotifyPartitionChanges)
+    assert states(world)[2] == {1: UP, 2: OUT}
+
+
+def test_unfinished_transactions_are_told_with_the_last_one_that_is_committed(
+    world: MasterWorld,
+) -> None:
+    first, second = grown(world)
+    client = world.client()
+    done, running = begin(client), begin(client)
+    client.ask(AskFinishTransaction(done, [], []))
+    lock(second)
+    final = lock(first).tid
+    answer = second.ask(AskUnfinishedTransactions([0, 1, 2, 3])).result()
+    assert answer == (final, [running])
+
+
+def test_the_end_of_a_transaction_follows_its_unlock(world: MasterWorld) -> None:
+    first, second = grown(world)
+    client = world.client()
+    ttid = begin(client)
+    second.ask(AskUnfinishedTransactions([0, 1, 2, 3]))
+    client.ask(AskFinishTransaction(ttid, [oid_of(world, 0)], []))
+    final = lock(first).tid
+    lock(second)
+    unlocked, finished = [m for m in second.received if type(m).__name__.startswith("Notify")][-2:]
+    assert unlocked == NotifyUnlockInformation(ttid)
+    assert finished == NotifyTransactionFinished(ttid, final)
+
+
+def test_the_end_of_an_aborted_transaction_is_told_once(world: MasterWorld) -> None:
+    _, second = grown(world)
+    client, other = world.client(), world.client()
+    ttid, lost = begin(client), begin(other)
+    second.ask(AskUnfinishedTransactions([0, 1, 2, 3]))
+    client.send(AbortTransaction(ttid, []))
+    assert second.take(AbortTransaction).ttid == ttid
+    other.lose()
+    assert second.take(AbortTransaction).ttid == lost
+    assert not second.has(NotifyTransactionFinished)
+
+
+def test_a_node_that_came_back_is_not_taken_for_the_one_that_has_the_data() -> None:
+    """Ready when the transaction began, lost, and ready again: what it got before is gone."""
+    world = MasterWorld(replicas=1)
+    first, second = world.running(2)
+    client = world.client()
+    ttid = begin(client)
+    second.lose()
+    second = world.join(NodeType.STORAGE, 2, port=9102)
+    world.make_ready(second)
+    answer = client.ask(AskFinishTransaction(ttid, [oid_of(world, 0)], []))
+    lock(first)
+    assert answer.done
+    assert not second.has(AskLockInformation)
+
+
+def test_who_lost_its_cells_meanwhile_drops_what_it_voted() -> None:
+    world = MasterWorld(replicas=1)
+    first, second = world.running(2)
+    client = world.client()
+    ttid = begin(client)
+    ask(world, SetNumReplicas(0))
+    ask(world, TweakPartitionTable(False, []))
+    partition = world.master.partitions.partition(ttid)
+    (owner,) = states(world)[partition]
+    kept, left = (first, second) if owner == 1 else (second, first)
+    first.received.clear()
+    second.received.clear()
+    client.ask(AskFinishTransaction(ttid, [oid_of(world, partition)], []))
+    assert left.take(AbortTransaction).ttid == ttid
+    lock(kept)
+    assert kept.has(NotifyUnlockInformation)

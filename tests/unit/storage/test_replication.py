@@ -1,0 +1,471 @@
+"""A storage node as source and as destination of replication; connections between storage nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from hashlib import sha1
+from typing import TypeVar
+
+import pytest
+
+from neo.protocol.enums import ErrorCode, NodeState, NodeType
+from neo.protocol.ids import ZERO_HASH, ZERO_OID, ZERO_TID, p64
+from neo.protocol.packets import (
+    AbortTransaction,
+    AcceptIdentification,
+    AddObject,
+    AddTransaction,
+    AnswerFetchObjects,
+    AnswerFetchTransactions,
+    AnswerUnfinishedTransactions,
+    AskFetchObjects,
+    AskFetchTransactions,
+    AskLockInformation,
+    AskUnfinishedTransactions,
+    CloseClient,
+    Error,
+    Message,
+    NodeRow,
+    NotifyPartitionChanges,
+    NotifyReady,
+    NotifyReplicationDone,
+    NotifyTransactionFinished,
+    NotifyUnlockInformation,
+    RequestIdentification,
+    StartOperation,
+)
+from tests.unit.storage.test_serving import commit, data_of, finish, load, store, vote
+from tests.unit.storage.world import C2, DISCARDED, OUT, STORAGE, UP, End, World, refused
+
+MakeWorld = Callable[[], World]
+M = TypeVar("M", bound=Message)
+OTHER = ("127.0.0.1", 2002)
+MAX = p64(2**62)
+
+
+def storage_row(nid: int, state: NodeState = NodeState.RUNNING) -> NodeRow:
+    return (NodeType.STORAGE, OTHER, nid, state, 20.0 + nid)
+
+
+def storage(world: World, master: End, nid: int) -> End:
+    """Another storage node dials this one."""
+    world.notify(master, storage_row(nid))
+    end = world.stranger()
+    answer = identify(end, nid)
+    assert answer == AcceptIdentification(NodeType.STORAGE, 1, nid), answer
+    return end
+
+
+def identify(end: End, nid: int) -> object:
+    answer: object = end.ask(
+        RequestIdentification(NodeType.STORAGE, nid, OTHER, "test", 20.0 + nid, {})
+    )
+    return answer
+
+
+def take_question(end: End, kind: type[M]) -> tuple[int, M]:
+    """The next message, with its id."""
+    end.world.wait(lambda: bool(end.inbox), f"no {kind.__name__}")
+    message_id, message = end.inbox.pop(0)
+    assert isinstance(message, kind), message
+    assert message_id is not None
+    return message_id, message
+
+
+def answer(end: End, message_id: int, message: Message) -> None:
+    end.connection.answer(message_id, message)
+    end._deliver()
+
+
+# -- source -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def master(world: World) -> End:
+    return world.operate()
+
+
+def full(world: World, master: End) -> None:
+    """Two transactions of partition 0 with objects in both."""
+    client = world.client(master)
+    for ttid, tid, oids in ((10, 12, (0, 1, 2)), (14, 16, (2, 4))):
+        for oid in oids:
+            assert store(client, ttid, oid, 12 if (ttid, oid) == (14, 2) else 0) is None
+        vote(client, ttid, *oids)
+        finish(master, ttid, tid)
+
+
+def test_sends_transactions_that_the_destination_has_not(world: World, master: End) -> None:
+    full(world, master)
+    peer = storage(world, master, 2)
+    found = peer.ask(AskFetchTransactions(0, 1000, ZERO_TID, MAX, [p64(14), p64(16)]))
+    assert peer.take(AddTransaction) == AddTransaction(
+        p64(12), b"user", b"note", b"ext", False, p64(10), [p64(0), p64(1), p64(2)]
+    )
+    assert not peer.inbox
+    assert found == AnswerFetchTransactions(None, None, [p64(14)])
+
+
+def test_sends_objects_by_tid_and_oid(world: World, master: End) -> None:
+    full(world, master)
+    peer = storage(world, master, 2)
+    known = {p64(12): [p64(2), p64(8)]}
+    found = peer.ask(AskFetchObjects(0, 1000, ZERO_TID, MAX, ZERO_OID, known))
+    sent = [(m.tid, m.oid, m.data) for _, m in peer.inbox]
+    assert sent == [
+        (p64(12), p64(0), data_of(10)),
+        (p64(16), p64(2), data_of(14)),
+        (p64(16), p64(4), data_of(14)),
+    ]
+    assert found == AnswerFetchObjects(None, None, None, {p64(12): [p64(8)]})
+
+
+def test_chunks_end_at_their_length(world: World, master: End) -> None:
+    full(world, master)
+    peer = storage(world, master, 2)
+    found = peer.ask(AskFetchTransactions(0, 1, ZERO_TID, MAX, [p64(20)]))
+    assert found == AnswerFetchTransactions(None, p64(16), [])  # 20 is for the next chunk
+    peer.inbox.clear()
+    found = peer.ask(AskFetchObjects(0, 2, ZERO_TID, MAX, ZERO_OID, {}))
+    assert found == AnswerFetchObjects(None, p64(16), p64(2), {})
+    peer.inbox.clear()
+    found = peer.ask(AskFetchObjects(0, 2, p64(16), MAX, p64(2), {}))
+    assert [m.oid for _, m in peer.inbox] == [p64(2), p64(4)]
+    assert found == AnswerFetchObjects(None, None, None, {})
+
+
+def test_chunks_end_when_they_are_big(
+    world: World, master: End, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("neo.storage.serve_storage.CHUNK_BYTES", 1)
+    full(world, master)
+    peer = storage(world, master, 2)
+    found = peer.ask(AskFetchObjects(0, 1000, ZERO_TID, MAX, ZERO_OID, {}))
+    assert len(peer.inbox) == 1
+    assert found == AnswerFetchObjects(None, p64(12), p64(2), {})
+
+
+def test_others_are_served_between_portions(
+    world: World, master: End, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("neo.storage.serve_storage.STEP_LENGTH", 1)
+    full(world, master)
+    peer = storage(world, master, 2)
+    answers = peer.ask_later(AskFetchObjects(0, 1000, ZERO_TID, MAX, ZERO_OID, {}))
+    assert len(peer.inbox) == 1 and not answers
+    world.wait(lambda: bool(answers), "the chunk does not end")
+    assert len(peer.inbox) == 4
+
+
+@pytest.mark.parametrize("partition", [1, 7])
+def test_what_cannot_be_read_cannot_be_replicated(world: World, partition: int) -> None:
+    master = world.operate([[(1, UP)], [(1, OUT), (3, UP)]])
+    peer = storage(world, master, 2)
+    found = peer.ask(AskFetchTransactions(partition, 1000, ZERO_TID, MAX, []))
+    assert refused(found)[0] == ErrorCode.REPLICATION_ERROR.value
+
+
+def test_a_source_waits_for_transactions_that_are_locked(world: World, master: End) -> None:
+    client = world.client(master)
+    assert store(client, 10, 0) is None
+    vote(client, 10, 0)
+    master.ask(AskLockInformation(p64(10), p64(12)))
+    peer = storage(world, master, 2)
+    answers = peer.ask_later(AskFetchObjects(0, 1000, ZERO_TID, p64(12), ZERO_OID, {}))
+    world.settle()
+    assert not answers and not peer.inbox
+    master.send(NotifyUnlockInformation(p64(10)))
+    world.wait(lambda: bool(answers), "the source does not go on")
+    assert peer.take(AddObject).tid == p64(12)
+
+
+# -- destination --------------------------------------------------------------------------------
+
+
+class Destination:
+    """S1 whose cell of partition 0 is out of date; S2 has all data and is played by the test."""
+
+    def __init__(self, world: World, ptid: int = 1) -> None:
+        self.world = world
+        self.master = world.join()
+        world.notify(self.master, storage_row(2))
+        world.send_table(self.master, [[(1, OUT), (2, UP)], [(1, UP)]], ptid)
+        self.master.send(StartOperation(False))
+        self.master.take(NotifyReady)
+
+    def unfinished(self, max_tid: int, *ttids: int) -> None:
+        message_id, m = take_question(self.master, AskUnfinishedTransactions)
+        assert m.offset_list == [0]
+        answer(
+            self.master,
+            message_id,
+            AnswerUnfinishedTransactions(p64(max_tid), [p64(ttid) for ttid in ttids]),
+        )
+
+    def source(self) -> End:
+        """S2 is dialed and accepts."""
+        self.world.wait(lambda: bool(self.world.shell.dialed), "the source is not dialed")
+        source = self.world.take_dial()
+        message_id, request = take_question(source, RequestIdentification)
+        assert request == RequestIdentification(NodeType.STORAGE, 1, STORAGE, "test", 1.5, {})
+        answer(source, message_id, AcceptIdentification(NodeType.STORAGE, 2, 1))
+        return source
+
+    def serve(
+        self, source: End, first: int, last: int, revisions: dict[tuple[int, int], bytes | None]
+    ) -> None:
+        """Play the source in a round: {(tid, oid): data}, a transaction for each tid."""
+        message_id, m = take_question(source, AskFetchTransactions)
+        assert (m.partition, m.min_tid, m.max_tid) == (0, p64(first), p64(last))
+        for tid in sorted({tid for tid, _ in revisions}):
+            row = AddTransaction(p64(tid), b"u", b"d", b"", False, p64(tid), [])
+            source.connection.send(row, message_id)
+        answer(source, message_id, AnswerFetchTransactions(None, None, []))
+        message_id, o = take_question(source, AskFetchObjects)
+        assert (o.partition, o.min_tid, o.max_tid) == (0, p64(first), p64(last))
+        for (tid, oid), data in sorted(revisions.items()):
+            checksum = ZERO_HASH if data is None else sha1(data).digest()
+            row_ = AddObject(p64(oid), p64(tid), 0, checksum, data or b"", None)
+            source.connection.send(row_, message_id)
+        answer(source, message_id, AnswerFetchObjects(None, None, None, {}))
+
+
+def answer_probe(source: End, tid: int, packed: bool) -> None:
+    """Is this transaction packed?"""
+    message_id, m = take_question(source, AskFetchTransactions)
+    assert m == AskFetchTransactions(0, 1, p64(tid), p64(tid), [])
+    row = AddTransaction(p64(tid), b"", b"", b"", packed, p64(tid), [])
+    source.connection.send(row, message_id)
+    answer(source, message_id, AnswerFetchTransactions(None, None, []))
+
+
+def test_hears_of_a_pack_that_it_missed(world: World) -> None:
+    master = world.operate()
+    client = world.client(master)
+    for ttid, tid, serial in ((10, 12, 0), (14, 16, 12), (18, 20, 16)):
+        commit(master, client, ttid, tid, 0, serial)
+    world.shell.advance(5)
+    master.disconnect()
+    node = Destination(world, ptid=2)
+    node.unfinished(24)
+    source = node.source()
+    for tid, packed in ((12, True), (16, True), (20, False)):
+        answer_probe(source, tid, packed)
+    node.serve(source, 21, 24, {})
+    assert node.master.take(NotifyReplicationDone).max_tid == p64(24)
+    assert world.backend.get_config("_pack_tid") == "16"
+
+
+def test_a_cell_is_fetched_then_announced_then_read(world: World) -> None:
+    node = Destination(world)
+    node.unfinished(12)
+    source = node.source()
+    node.serve(source, 0, 12, {(12, 0): b"a", (12, 2): None})
+    assert node.master.take(NotifyReplicationDone) == NotifyReplicationDone(0, p64(12))
+    assert source.take(CloseClient) == CloseClient()
+    client = world.client(node.master)
+    assert refused(load(client, 0))[0] == ErrorCode.NON_READABLE_CELL.value
+    node.master.send(NotifyPartitionChanges(2, 0, [(0, 1, UP)]))
+    assert load(client, 0).data == b"a"
+    assert load(client, 2).compression is None
+    assert store(client, 14, 0, 9) == p64(12)  # a conflict: locking is back to normal
+
+
+def test_the_last_round_follows_the_last_unfinished_transaction(world: World) -> None:
+    node = Destination(world)
+    node.unfinished(12, 14, 15)
+    source = node.source()
+    node.serve(source, 0, 12, {(12, 0): b"a"})
+    node.master.send(AbortTransaction(p64(15), []))
+    world.settle()
+    assert not node.master.inbox and not source.inbox
+    node.master.send(NotifyTransactionFinished(p64(14), p64(16)))
+    node.serve(source, 13, 16, {(16, 2): b"b"})
+    assert node.master.take(NotifyReplicationDone) == NotifyReplicationDone(0, p64(16))
+
+
+def test_a_transaction_with_an_imposed_tid_is_not_passed(world: World) -> None:
+    """It may be less than that of the last one that is committed."""
+    node = Destination(world)
+    node.unfinished(12, 9)
+    source = node.source()
+    node.serve(source, 0, 12, {(12, 0): b"a"})
+    node.master.send(NotifyTransactionFinished(p64(9), p64(9)))
+    node.serve(source, 9, 12, {(9, 2): b"b"})
+    assert node.master.take(NotifyReplicationDone) == NotifyReplicationDone(0, p64(12))
+
+
+def test_stores_are_accepted_blindly_and_held_together_when_the_cell_is_complete(
+    world: World,
+) -> None:
+    node = Destination(world)
+    one, two = world.client(node.master), world.client(node.master, C2)
+    assert store(one, 20, 0, 5) == ZERO_TID
+    assert store(two, 21, 0, 5) == ZERO_TID
+    node.unfinished(12)
+    node.serve(node.source(), 0, 12, {(12, 0): b"a"})
+    world.wait(lambda: bool(world.core.locks.shared()), "the cell is not complete")
+    assert not node.master.inbox  # both hold it
+    one.send(AbortTransaction(p64(20), []))
+    world.shell.advance(1)
+    assert node.master.take(NotifyReplicationDone) == NotifyReplicationDone(0, p64(12))
+
+
+def test_what_was_voted_without_being_ready_is_dropped_at_the_end(world: World) -> None:
+    """The master does not ask to lock it; replication brings it."""
+    node = Destination(world)
+    client = world.client(node.master)
+    assert store(client, 10, 0) == ZERO_TID
+    vote(client, 10, 0)
+    node.unfinished(8, 10)
+    source = node.source()
+    node.serve(source, 0, 8, {})
+    node.master.send(NotifyTransactionFinished(p64(10), p64(12)))
+    node.serve(source, 9, 12, {(12, 0): data_of(10)})
+    assert node.master.take(NotifyReplicationDone).max_tid == p64(12)
+    assert world.backend.locked_transactions() == {}
+
+
+def test_goes_on_where_it_was_after_a_restart(make_world: MakeWorld) -> None:
+    world = make_world()
+    node = Destination(world)
+    node.unfinished(12, 14)
+    node.serve(node.source(), 0, 12, {(12, 0): b"a"})
+    world.settle()
+    world.wait(lambda: world.backend.cells()[0].tid == 12, "progress is not remembered")
+    world.settle()
+    world.close()
+    world = make_world()
+    node = Destination(world, ptid=2)
+    node.unfinished(16)
+    source = node.source()
+    answer_probe(source, 12, packed=False)
+    node.serve(source, 13, 16, {(16, 0): b"b"})
+    assert node.master.take(NotifyReplicationDone).max_tid == p64(16)
+    node.master.send(NotifyPartitionChanges(3, 0, [(0, 1, UP)]))
+    client = world.client(node.master)
+    assert [load(client, 0, at).data for at in (12, 16)] == [b"a", b"b"]
+
+
+def test_a_node_that_was_complete_fetches_only_what_it_missed(world: World) -> None:
+    master = world.operate()
+    commit(master, world.client(master), 10, 12, 0)
+    world.shell.advance(5)
+    master.disconnect()
+    node = Destination(world, ptid=2)
+    node.unfinished(16)
+    source = node.source()
+    answer_probe(source, 12, packed=False)
+    node.serve(source, 13, 16, {(16, 0): b"b"})
+    assert node.master.take(NotifyReplicationDone).max_tid == p64(16)
+
+
+def test_damaged_data_is_not_kept_and_fetched_again(world: World) -> None:
+    node = Destination(world)
+    node.unfinished(12)
+    source = node.source()
+    message_id, _ = take_question(source, AskFetchTransactions)
+    answer(source, message_id, AnswerFetchTransactions(None, None, []))
+    message_id, _ = take_question(source, AskFetchObjects)
+    source.connection.send(AddObject(p64(0), p64(12), 0, b"?" * 20, b"a", None), message_id)
+    answer(source, message_id, AnswerFetchObjects(None, None, None, {}))
+    world.settle()
+    assert not world.backend.object_exists(p64(0))
+    assert not node.master.inbox
+    world.shell.advance(1)
+    node.serve(source, 0, 12, {(12, 0): b"a"})
+    assert node.master.take(NotifyReplicationDone).max_tid == p64(12)
+
+
+def test_a_source_that_cannot_serve_is_asked_again(world: World) -> None:
+    node = Destination(world)
+    node.unfinished(12)
+    source = node.source()
+    message_id, _ = take_question(source, AskFetchTransactions)
+    answer(source, message_id, Error(ErrorCode.REPLICATION_ERROR.value, "not here"))
+    source.disconnect()
+    world.shell.advance(1)
+    node.serve(node.source(), 0, 12, {})
+    assert node.master.take(NotifyReplicationDone).max_tid == p64(12)
+
+
+def test_a_cell_that_is_taken_away_is_not_announced(world: World) -> None:
+    node = Destination(world)
+    node.unfinished(12)
+    source = node.source()
+    message_id, _ = take_question(source, AskFetchTransactions)
+    node.master.send(NotifyPartitionChanges(2, 0, [(0, 1, DISCARDED)]))
+    answer(source, message_id, AnswerFetchTransactions(None, None, []))
+    message_id, _ = take_question(source, AskFetchObjects)
+    answer(source, message_id, AnswerFetchObjects(None, None, None, {}))
+    world.settle()
+    world.shell.advance(5)
+    world.settle()
+    assert not any(isinstance(m, NotifyReplicationDone) for _, m in node.master.inbox)
+
+
+# -- connections --------------------------------------------------------------------------------
+
+
+def test_who_has_the_smaller_id_accepts_a_crossed_connection(world: World) -> None:
+    """FACTS 3.9."""
+    node = Destination(world)
+    node.unfinished(12)
+    dialed = world.take_dial()
+    source = world.stranger()
+    assert identify(source, 2) == AcceptIdentification(NodeType.STORAGE, 1, 2)
+    assert dialed.closed
+    node.serve(source, 0, 12, {(12, 0): b"a"})
+    assert node.master.take(NotifyReplicationDone).max_tid == p64(12)
+
+
+def test_who_has_the_greater_id_refuses_a_crossed_connection(world: World) -> None:
+    master = world.join(nid=3)
+    world.notify(master, storage_row(2))
+    world.send_table(master, [[(3, OUT), (2, UP)], [(3, UP)]])
+    master.send(StartOperation(False))
+    master.take(NotifyReady)
+    message_id, _ = take_question(master, AskUnfinishedTransactions)
+    answer(master, message_id, AnswerUnfinishedTransactions(p64(12), []))
+    dialed = world.take_dial()
+    other = world.stranger()
+    assert refused(identify(other, 2)) == (ErrorCode.PROTOCOL_ERROR.value, "already connected")
+    assert other.closed and not dialed.closed
+
+
+def test_a_storage_that_is_finished_with_us_is_disconnected(world: World, master: End) -> None:
+    peer = storage(world, master, 2)
+    peer.send(CloseClient())
+    assert peer.closed
+
+
+def test_a_connection_stays_while_we_use_it_ourselves(world: World) -> None:
+    node = Destination(world)
+    node.unfinished(12)
+    source = node.source()
+    source.send(CloseClient())
+    assert not source.closed
+    node.serve(source, 0, 12, {})
+    node.master.take(NotifyReplicationDone)
+    assert source.closed
+
+
+def test_a_storage_that_the_master_lost_is_disconnected(world: World, master: End) -> None:
+    peer = storage(world, master, 2)
+    world.notify(master, storage_row(2, NodeState.DOWN))
+    assert peer.closed
+
+
+def test_another_connection_replaces_one_that_the_peer_lost(world: World, master: End) -> None:
+    first = storage(world, master, 2)
+    second = storage(world, master, 2)
+    assert first.closed and not second.closed
+
+
+def test_an_unknown_storage_is_refused(world: World, master: End) -> None:
+    end = world.stranger()
+    end.connection.ask(
+        RequestIdentification(NodeType.STORAGE, 9, OTHER, "test", None, {}), lambda answer: None
+    )
+    end._deliver()
+    assert end.closed
