@@ -1,13 +1,13 @@
 # `make demo` and `make test` need Python 3.11 or newer; on Debian 12 they install all the rest.
 #
 #   make demo [DATA=Data.fs] [DEMO_OPTIONS=--keep]   a cluster at work on real input
-#   make test [TEST_OPTIONS="-k wire"]               lint, then the whole suite
+#   make test [TEST_OPTIONS="-k wire"]               lint, then the whole suite (-n 2)
 #   make lint | bench | docs | clean
 
 PYTHON ?= python3
 VENV ?= .venv
 DEMO_OPTIONS ?=
-TEST_OPTIONS ?=
+TEST_OPTIONS ?= -n 2
 BENCH_OPTIONS ?=
 
 BIN := $(VENV)/bin

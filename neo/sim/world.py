@@ -25,7 +25,7 @@ from random import Random
 #: Events that the story remembers: enough to see the last few seconds of a cluster.
 STORY_LENGTH = 4000
 #: A run that needs more events than this is a livelock.
-EVENTS_MAX = 2_000_000
+EVENTS_MAX = 500_000
 #: Events that are added to the digest together.
 DIGEST_BATCH = 4096
 

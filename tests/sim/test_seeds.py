@@ -10,8 +10,8 @@ import random
 
 from tests.sim.command import simulate, told
 
-#: About two minutes on two cores.
-SEEDS = 200
+#: Two minutes on two busy cores, half a minute on idle ones.
+SEEDS = 60
 
 
 def test_fresh_seeds_of_the_full_mix_violate_nothing() -> None:

@@ -64,7 +64,7 @@ class Undo(Workload):
         first = context.random.choice((0, 0, 0, 1, 2))
         with context.connection() as (connection, manager):
             log = context.db.undoLog(0, 30)
-            ids = [entry["id"] for entry in log if entry["user_name"] == user.encode()]
+            ids = [entry["id"] for entry in log if entry["user_name"] == user]
             ids = ids[first : first + count]
             if not ids:
                 return
