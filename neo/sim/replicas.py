@@ -1,8 +1,9 @@
 """Oracles for cells: their states change as they may, and complete ones have the same rows.
 
 A pack removes old revisions of the cells that are readable at that time. One that is replicated
-earlier or later may keep more, so that only what is later than the last pack is compared, and values
-that are older are not asked for (specification: ``pack_tid`` is not implemented).
+earlier or later, or whose pack was cut short, may keep more: only what is later than the last pack is
+compared, and of undos the value but not where it came from, since a pack that removes the source
+points to the next revision with the same value.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ def _cell(rows: Rows, partition: int, packed: int) -> set[tuple[Any, ...]]:
     }
     for p, oid, tid, data_id, value_tid in rows["obj"]:
         if p == partition and tid > packed:
-            known = value_tid if value_tid is not None and value_tid > packed else None
+            known = value_tid if packed == 0 else None
             found.add(("obj", tid, f"{oid:016x}", known, values.get(data_id)))
     return found
 
