@@ -20,6 +20,10 @@ wants it is *delayed*, unless that could close a circle of waiting transactions:
   a transaction being rebased taking its turn among them. This order is what makes the nodes agree
   on the next holder, hence what ends cascades of deadlocks.
 
+* who stored on top of an old serial is told so, and holds the object all the same: it will store
+  again, or abort. Otherwise all that waited for an object would resolve the same conflict at once,
+  and all but one in vain (specification, *Deadlock*: "take the lock before the second attempt").
+
 A cell that is out of date cannot tell conflicts: what it gets is **lockless**, remembered without
 being held. When the cell is complete, all transactions that wrote an object so hold it together
 (**shared**) until one remains.
@@ -189,7 +193,7 @@ class Locks:
                 f"transaction {ttid.hex()} is unknown here: aborted, or this node was restarted"
             )
         transaction = self._begin(ttid, client)
-        missing = len(transaction.changes) - len(transaction.held) - len(transaction.lockless)
+        missing = len(transaction.to_rebase())
         if transaction.delayed or transaction.rebasing or missing:
             raise TransactionRefused(
                 f"transaction {ttid.hex()} cannot vote: {len(transaction.delayed)} requests wait"
@@ -350,7 +354,7 @@ class Locks:
         self._readers.validate(self._read_locked)
         for transaction in transactions:
             assert not transaction.held & transaction.lockless
-            assert transaction.held | transaction.lockless <= transaction.changes.keys()
+            assert transaction.lockless <= transaction.changes.keys()
             if transaction.rebasing:
                 assert not transaction.held and not transaction.voted
             if transaction.voted:
@@ -379,7 +383,9 @@ class Locks:
 
     def _read_locked(self, oid: bytes) -> bool:
         return any(
-            holder.tid is not None and holder.changes[oid].stored is not None
+            holder.tid is not None
+            and (change := holder.changes.get(oid)) is not None
+            and change.stored is not None
             for holder in self._writes.holders.get(oid, ())
         )
 

@@ -55,7 +55,10 @@ class Change(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class Transaction:
-    """``changes`` = ``held`` + ``lockless`` + what must be rebased (nothing, once it voted)."""
+    """``changes`` = ``held`` + ``lockless`` + what must be rebased (nothing, once it voted).
+
+    ``held`` has more: objects without a change, of which the client is resolving a conflict.
+    """
 
     ttid: bytes
     client: Client
