@@ -102,6 +102,8 @@ class StorageCore(Core):
         #: Identifications that are newer than the node table, with the way to look at them again.
         self.delayed: dict[Peer, Callable[[], None]] = {}
         self.jobs: dict[Task[None], None] = {}
+        #: Whether the partition table is durable as it is.
+        self.table_stored = True
         self._lost: Future[str] = Future()
         self._commit_planned = False
         load_partitions(backend, self.partitions)
@@ -216,6 +218,7 @@ class StorageCore(Core):
         )
         dropped = set(self.partitions.assigned(self.nid)) - set(table.assigned(self.nid))
         self.partitions = table
+        self._store_table()
         self._cells_changed(bool(dropped))
 
     def change_partitions(self, ptid: int, replicas: int, changes: list[CellChange]) -> None:
@@ -223,11 +226,22 @@ class StorageCore(Core):
         assert self.nid is not None
         self.backend.change_cells(ptid, replicas, changes, self.nid, replace=False)
         self.partitions.change(ptid, replicas, changes)
-        # Soon durable: the master refuses to start with an older table when it served with this one.
-        self.backend.stored(lambda: None)
+        self._store_table()
         self._cells_changed(
             any(nid == self.nid and state is CellState.DISCARDED for _, nid, state in changes)
         )
+
+    def _store_table(self) -> None:
+        """Soon, and before the next lock is answered: the master refuses to start with an older table
+        than that of a transaction that all its nodes locked."""
+        table, ptid = self.partitions, self.partitions.ptid
+        self.table_stored = False
+
+        def stored() -> None:
+            if self.partitions is table and table.ptid == ptid:
+                self.table_stored = True
+
+        self.backend.stored(self.guard(stored))
 
     def _cells_changed(self, dropped: bool) -> None:
         """Transactions in progress follow what the own cells have become."""
@@ -316,9 +330,20 @@ class StorageCore(Core):
 
         return run
 
-    def answer_stored(self, peer: Peer, message_id: int, answer: Message) -> None:
-        """Answer when everything that was written until now is durable."""
-        send = self.guard(lambda: peer.answer(message_id, answer))
+    def answer_stored(
+        self,
+        peer: Peer,
+        message_id: int,
+        answer: Message,
+        before: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Answer when everything that was written until now is durable; call ``before`` first."""
+
+        def answer_now() -> None:
+            before()
+            peer.answer(message_id, answer)
+
+        send = self.guard(answer_now)
         if self.shell.fault(FaultSite.STORED_ANSWER_LATE):
             self.backend.stored(lambda: self._later(send))
         else:

@@ -200,7 +200,23 @@ class Locks:
                 f" for an answer, {missing} objects must be rebased"
             )
         transaction.voted = True
+        transaction.metadata = metadata
         return list(transaction.stored())
+
+    def vote_stored(self, ttid: bytes) -> None:
+        """The vote is durable. Nothing if the transaction was dropped meanwhile."""
+        transaction = self._transactions.get(ttid)
+        if transaction is not None:
+            transaction.stored_vote = True
+
+    def locks_at_once(self, ttid: bytes) -> bool:
+        """Whether there is nothing to wait for before AskLockInformation is answered.
+
+        Only a node that keeps the metadata writes the final tid. The vote is durable since the client
+        was told so; but whether it waited for that is not known here.
+        """
+        transaction = self._transactions.get(ttid)
+        return transaction is None or (transaction.stored_vote and not transaction.metadata)
 
     def lock(self, ttid: bytes, tid: bytes) -> bool:
         """AskLockInformation: from now on reads of the stored objects wait.
