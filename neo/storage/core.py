@@ -15,9 +15,8 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from neo.net.fault_sites import LATE_SECONDS, FaultSite
 from neo.node.bootstrap import RETRY_SECONDS, find_primary
-from neo.node.core import Core, Shell
+from neo.node.core import Shell
 from neo.node.handler import Handler
 from neo.node.peer import Peer
 from neo.node.task import Future, Task
@@ -29,12 +28,12 @@ from neo.protocol.packets import (
     AcceptIdentification,
     Address,
     CellChange,
-    Message,
     NotifyDeadlock,
     RequestIdentification,
 )
 from neo.storage import maintenance
 from neo.storage.backend.api import Backend, BackendFailure, Stored
+from neo.storage.durability import Durability
 from neo.storage.identification import Identification
 from neo.storage.identity import check_database, load_partitions
 from neo.storage.links import Links
@@ -64,7 +63,7 @@ class StorageShell(Shell, Protocol):
         """The core works: the next failure is a new one."""
 
 
-class StorageCore(Core):
+class StorageCore(Durability):
     """``backend`` is open and belongs to this core, which closes it."""
 
     def __init__(
@@ -82,12 +81,11 @@ class StorageCore(Core):
         """``devpath``: where the node is, from the widest place to the disk. ``remember`` keeps the
         addresses of masters heard of. Raises ValueError if the database is of another cluster.
         """
-        super().__init__(shell)
+        super().__init__(shell, backend)
         self.shell: StorageShell = shell
         self.cluster = cluster
         self.masters = masters
         self.address = address
-        self.backend = backend
         self.devpath = list(devpath)
         self.drop_partitions = drop_partitions
         self.remember = remember
@@ -102,8 +100,6 @@ class StorageCore(Core):
         #: Identifications that are newer than the node table, with the way to look at them again.
         self.delayed: dict[Peer, Callable[[], None]] = {}
         self.jobs: dict[Task[None], None] = {}
-        #: Whether the partition table is durable as it is.
-        self.table_stored = True
         self._lost: Future[str] = Future()
         self._commit_planned = False
         load_partitions(backend, self.partitions)
@@ -218,7 +214,7 @@ class StorageCore(Core):
         )
         dropped = set(self.partitions.assigned(self.nid)) - set(table.assigned(self.nid))
         self.partitions = table
-        self._store_table()
+        self.store_table()
         self._cells_changed(bool(dropped))
 
     def change_partitions(self, ptid: int, replicas: int, changes: list[CellChange]) -> None:
@@ -226,22 +222,10 @@ class StorageCore(Core):
         assert self.nid is not None
         self.backend.change_cells(ptid, replicas, changes, self.nid, replace=False)
         self.partitions.change(ptid, replicas, changes)
-        self._store_table()
+        self.store_table()
         self._cells_changed(
             any(nid == self.nid and state is CellState.DISCARDED for _, nid, state in changes)
         )
-
-    def _store_table(self) -> None:
-        """Soon, and before the next lock is answered: the master refuses to start with an older table
-        than that of a transaction that all its nodes locked."""
-        table, ptid = self.partitions, self.partitions.ptid
-        self.table_stored = False
-
-        def stored() -> None:
-            if self.partitions is table and table.ptid == ptid:
-                self.table_stored = True
-
-        self.backend.stored(self.guard(stored))
 
     def _cells_changed(self, dropped: bool) -> None:
         """Transactions in progress follow what the own cells have become."""
@@ -313,50 +297,6 @@ class StorageCore(Core):
         self.replicator.aborted(ttid)
         if self.locks.abort(ttid, None):
             self.backend.abort(ttid)
-
-    # -- the backend -----------------------------------------------------------------------------
-
-    def guard(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """For callbacks of the backend and timers: nothing happens after the end of the core, and a
-        failure of the database ends it."""
-
-        def run() -> None:
-            if self.stopped:
-                return
-            try:
-                callback()
-            except BackendFailure as e:
-                self.backend_failed(e)
-
-        return run
-
-    def answer_stored(
-        self,
-        peer: Peer,
-        message_id: int,
-        answer: Message,
-        before: Callable[[], None] = lambda: None,
-    ) -> None:
-        """Answer when everything that was written until now is durable; call ``before`` first."""
-
-        def answer_now() -> None:
-            before()
-            peer.answer(message_id, answer)
-
-        send = self.guard(answer_now)
-        if self.shell.fault(FaultSite.STORED_ANSWER_LATE):
-            self.backend.stored(lambda: self._later(send))
-        else:
-            self.backend.stored(send)
-
-    def _later(self, callback: Callable[[], None]) -> None:
-        self.call_later(LATE_SECONDS, callback)
-
-    def stored(self) -> Future[None]:
-        """To await in a job: everything written until now is durable."""
-        future: Future[None] = Future()
-        self.backend.stored(self.guard(lambda: future.resolve(None)))
-        return future
 
     def run_job(self, coroutine: maintenance.Job) -> None:
         """Long work in the background, cancelled when the operation stops."""
