@@ -8,6 +8,8 @@ from __future__ import annotations
 from transaction.interfaces import TransientError
 from ZODB.POSException import StorageError
 
+from neo.protocol.errors import ErrorAnswer
+
 
 class NEOStorageError(StorageError):
     """The base of all."""
@@ -19,6 +21,11 @@ class ConfigurationError(NEOStorageError, ValueError):
 
 class RefusedError(NEOStorageError):
     """The cluster answered that it will not do this; waiting does not help."""
+
+
+def refused(what: str, error: ErrorAnswer) -> RefusedError:
+    """For an Error packet that no caller knows what to do with."""
+    return RefusedError(f"{what}: {error}")
 
 
 class ClosedError(NEOStorageError):

@@ -179,7 +179,6 @@ def test_the_last_serial_of_a_new_object_is_known_without_a_read(
     assert backend.last_serial(p64(10)) is None
 
 
-
 def test_every_byte_and_compression_comes_back(node: Harness) -> None:
     backend = node.ready()
     data = bytes(range(256)) * 3 + b"%s ? '\\''\0"
