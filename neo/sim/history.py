@@ -172,7 +172,9 @@ class History:
         """The master took on to delete what is later than ``after``; it gave tids up to ``last``."""
         self.world.log("history", f"all after {after.hex()} is to be deleted")
         self.voids.append(Void(after, last))
-        self.told_tid = min(self.told_tid, after)
+        if self.void(self.told_tid):
+            left = (tid for tid in self._acknowledged if tid <= after and not self.void(tid))
+            self.told_tid = max(left, default=ZERO_TID)
         self.contents = {
             revision: content
             for revision, content in self.contents.items()
@@ -237,9 +239,9 @@ class Recorded:
         return tid
 
     def sync(self, force: bool = True) -> None:
-        told = self._history.told_tid
+        told, voids = self._history.told_tid, len(self._history.voids)
         self._storage.sync(force)
-        if force and self.lastTransaction() < min(told, self._history.told_tid):
+        if len(self._history.voids) == voids and force and self.lastTransaction() < told:
             raise self._history.violated(
                 f"{self._client()} synced and is at {self._last_tid.hex()}, but {told.hex()} was"
                 " told to somebody before"
@@ -278,13 +280,14 @@ class Recorded:
         """Recorded when it was exhausted."""
         last = self.lastTransaction() if stop is None else min(stop, self.lastTransaction())
         found: dict[bytes, frozenset[bytes] | None] = {}
+        voids = len(self._history.voids)
         for transaction in self._storage.iterator(start, stop):
             records = frozenset(map(self._record, transaction))
             # What is committed while the iterator is made may be listed or not.
             if transaction.tid <= last:
                 found[transaction.tid] = records
             yield transaction
-        self._history.listings.append(Listing(self._client(), start or ZERO_TID, last, found))
+        self._list(start or ZERO_TID, last, found, voids)
 
     def _record(self, record: Any) -> bytes:
         """The oid of what an iterator gives."""
@@ -293,13 +296,24 @@ class Recorded:
         return oid
 
     def undoLog(self, first: int = 0, last: int = -20, filter: Any = None) -> list[Any]:
-        newest = self.lastTransaction()
+        newest, voids = self.lastTransaction(), len(self._history.voids)
         log: list[Any] = self._storage.undoLog(first, last, filter)
         if log and first == 0 and filter is None:
             found = dict.fromkeys(entry["id"] for entry in log if entry["id"] <= newest)
             if found:
-                self._history.listings.append(Listing(self._client(), min(found), newest, found))
+                self._list(min(found), newest, found, voids)
         return log
+
+    def _list(
+        self,
+        first: bytes,
+        last: bytes,
+        found: dict[bytes, frozenset[bytes] | None],
+        voids: int,
+    ) -> None:
+        """Record a listing, but not one that was cut by a truncation."""
+        if len(self._history.voids) == voids:
+            self._history.listings.append(Listing(self._client(), first, last, found))
 
     # -- transactions ------------------------------------------------------------------------------
 
