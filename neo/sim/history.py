@@ -355,6 +355,10 @@ class Recorded:
         self._attempts[transaction].contents[oid] = digest(data)
         self._storage.restore(oid, serial, data, version, prev_txn, transaction)
 
+    def copyTransactionsFrom(self, other: Any) -> None:
+        """With all that it does recorded."""
+        type(self._storage).copyTransactionsFrom(self, other)
+
     def checkCurrentSerialInTransaction(self, oid: bytes, serial: bytes, transaction: Any) -> None:
         self._attempts[transaction].checked[oid] = serial
         self._storage.checkCurrentSerialInTransaction(oid, serial, transaction)

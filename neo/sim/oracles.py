@@ -64,7 +64,7 @@ def check_attempts(history: History, tables: Tables) -> None:
         elif tid is not None and attempt.outcome is not Outcome.FINISHING:
             raise Violation(f"{attempt.mark} is visible and was {attempt.outcome.value}")
         if tid is not None:
-            if attempt.imposed is None and tid <= attempt.after:
+            if tid <= attempt.after:
                 raise Violation(
                     f"{attempt.mark} has tid {tid.hex()}, but {attempt.after.hex()} was"
                     " told to somebody before it was finished"
