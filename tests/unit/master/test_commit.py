@@ -361,3 +361,14 @@ def test_stopping_does_not_wait_for_ever(world: MasterWorld) -> None:
     world.admin().ask(SetClusterState(ClusterState.STOPPING)).result()
     world.shell.advance(11)
     assert world.shell.exit_code == 0
+
+
+def test_stopping_ends_when_what_is_being_finished_cannot_be(world: MasterWorld) -> None:
+    """The storage that must lock is lost. The next start decides about the transaction."""
+    (storage,) = world.running(1)
+    client = world.client()
+    client.ask(AskFinishTransaction(begin(client), [], []))
+    world.admin().ask(SetClusterState(ClusterState.STOPPING)).result()
+    assert world.shell.exit_code is None
+    storage.lose()
+    assert world.shell.exit_code == 0
