@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, NamedTuple
 
+from ZODB.POSException import POSKeyError
 from ZODB.utils import maxtid
 from zope.interface import directlyProvides, providedBy
 
@@ -74,7 +75,8 @@ class Void(NamedTuple):
 class Read:
     """Somebody asked for the last revision before ``before`` and got ``serial``; None: nothing.
 
-    ``next_serial``: when it was replaced, as far as the answer told.
+    ``next_serial``: when it was replaced, as far as the answer told. ``missing``: somebody was told
+    that there is no such object, at that time: it does not exist, or it was deleted.
     """
 
     client: str
@@ -82,6 +84,7 @@ class Read:
     before: bytes
     serial: bytes | None
     next_serial: bytes | None = None
+    missing: bool = False
 
 
 @dataclass(frozen=True)
@@ -267,7 +270,12 @@ class Recorded:
         return found
 
     def loadBefore(self, oid: bytes, tid: bytes) -> tuple[bytes, bytes, bytes | None] | None:
-        found: tuple[bytes, bytes, bytes | None] | None = self._storage.loadBefore(oid, tid)
+        try:
+            found: tuple[bytes, bytes, bytes | None] | None = self._storage.loadBefore(oid, tid)
+        except POSKeyError:
+            if tid != maxtid:
+                self._history.reads.append(Read(self._client(), oid, tid, None, missing=True))
+            raise
         # What is current changes while it is read.
         if tid != maxtid:
             _, serial, next_serial = found or (b"", None, None)

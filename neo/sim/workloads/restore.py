@@ -110,7 +110,9 @@ class Restore(Workload):
             serial, data = random.choice(earlier)
             return DataRecord(oid, tid, data, serial)
         value = random.randbytes(random.choice(SIZES)) + bytes(random.choice(SIZES))
-        return DataRecord(oid, tid, zodb_pickle(MinPO(value)), None)
+        # Where the data comes from is a hint, which may be wrong.
+        hint = random.choice(earlier)[0] if earlier and choice > 0.9 else None
+        return DataRecord(oid, tid, zodb_pickle(MinPO(value)), hint)
 
     def _look(self, context: Context) -> None:
         oid, tid = context.random.choice(list(self.copied))
