@@ -263,7 +263,9 @@ class Recorded:
         self._seen(oid, found[1], found[0])
         return found
 
-    def record_iternext(self, next: bytes | None = None) -> tuple[bytes, bytes, bytes, bytes | None]:
+    def record_iternext(
+        self, next: bytes | None = None
+    ) -> tuple[bytes, bytes, bytes, bytes | None]:
         found: tuple[bytes, bytes, bytes, bytes | None] = self._storage.record_iternext(next)
         oid, serial, data, _ = found
         self._seen(oid, serial, data)
