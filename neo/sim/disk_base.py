@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from neo.sim.disk_check import Rows, check_tables, orphans
-from neo.sim.world import Violation, World
+from neo.sim.world import Event, Violation, World
 from neo.storage.backend.api import Backend, BackendFailure
 
 OnFailure = Callable[[BackendFailure], None]
@@ -28,6 +28,34 @@ class DiskShell(Protocol):
     def from_thread(self, callback: Callable[..., None], *args: object) -> object: ...
 
 
+class Sync:
+    """A sync under way. It ends by calling back, sooner than planned if the disk is healed."""
+
+    def __init__(self, disk: SimDisk, done: Callable[[], None]) -> None:
+        self._disk = disk
+        self._done = done
+        self._event = self._plan()
+
+    def _plan(self) -> Event:
+        disk = self._disk
+        return disk.world.call_later(disk.sync_seconds(), self._end, f"{disk.name} synced")
+
+    def _end(self) -> None:
+        self._disk.syncs.remove(self)
+        self._done()
+
+    def cancel(self) -> None:
+        """The process does not wait for it any more."""
+        if self in self._disk.syncs:
+            self._disk.syncs.remove(self)
+            self._event.cancel()
+
+    def hurry(self) -> None:
+        """The disk is as fast as it is now."""
+        self._event.cancel()
+        self._event = self._plan()
+
+
 class SimDisk(ABC):
     """``full``: nothing more can be committed. ``failing``: each sync fails. Both make the backend
     fail, and opening impossible. ``unreadable``: so do some of the reads, which make it fail, too.
@@ -41,12 +69,22 @@ class SimDisk(ABC):
         self.failing = False
         self.unreadable = False
         self.slow = 0.0
+        self.syncs: list[Sync] = []
         self.dedup = world.chance(DEDUP_CHANCE) if dedup is None else dedup
         self._orphans: set[int] = set()
 
     def heal(self) -> None:
         self.full = self.failing = self.unreadable = False
-        self.slow = 0.0
+        if self.slow:
+            self.slow = 0.0
+            for sync in self.syncs:
+                sync.hurry()
+
+    def start_sync(self, done: Callable[[], None]) -> Sync:
+        """``done`` is called when what was written is durable, or could not be made so."""
+        sync = Sync(self, done)
+        self.syncs.append(sync)
+        return sync
 
     def sync_seconds(self) -> float:
         return self.world.delay(SYNC_SECONDS) + self.slow

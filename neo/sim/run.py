@@ -270,10 +270,11 @@ class Run:
         self.applications[index] = Application(self, application.jobs)
 
     def _demand_progress(self) -> None:
+        # From now on time counts, not what is done in it.
+        self.think_seconds = max(self.think_seconds, PROGRESS_THINK_SECONDS)
         self.cluster.heal()
         self.cluster.wait_running(HEAL_SECONDS)
         self.operator.settle()
-        self.think_seconds = max(self.think_seconds, PROGRESS_THINK_SECONDS)
         for application in self.applications:
             application.done = [0] * len(application.jobs)
         self.world.run_until(
