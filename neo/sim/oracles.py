@@ -119,8 +119,8 @@ def _check_read(tables: Tables, read: Read, void: bool) -> None:
         return
     what = f"{read.client} read {read.oid.hex()} before {read.before.hex()} and got"
     if read.missing and found is not None:
-        if tables.contents.get((read.oid, found)) is None:
-            return
+        if found <= tables.packed or tables.contents.get((read.oid, found)) is None:
+            return  # deleted; the deletion itself may be packed away
     if found != read.serial:
         raise Violation(f"{what} {_hex(read.serial)}; the last revision there is {_hex(found)}")
     if read.next_serial is not None and read.next_serial > tables.packed and not void:
