@@ -35,6 +35,10 @@ class BackendFailure(Exception):
     """This process cannot use the database any longer; the message says why and what to do."""
 
 
+class DatabaseAway(BackendFailure):
+    """The server of the database does not answer: it may come, or come back."""
+
+
 class BackendRefused(Exception):
     """A single value cannot be kept (too big for the backend); nothing was written."""
 
