@@ -146,6 +146,31 @@ def test_killed_under_a_writing_load(cluster: Cluster, tmp_path: Path) -> None:
     cluster.simple.check()
 
 
+def test_stopped_under_a_writing_load(cluster: Cluster, tmp_path: Path) -> None:
+    """A server that hangs for a while: commits hang with it, and end well when it goes on."""
+    assert cluster.server is not None
+    prepare(cluster.storage(), 2)
+    load = Load(cluster, tmp_path)
+    load.start()
+    processes = cluster.pids()
+    try:
+        for _ in range(3):
+            load.wait_commits(2)
+            cluster.server.pause()
+            try:
+                load.wait(
+                    lambda: all(ledger.acknowledged < ledger.attempted for ledger in load.ledgers),
+                    "writers commit without their databases",
+                )
+            finally:
+                cluster.server.resume()
+            load.wait_commits(1)
+            check(cluster, load)
+    finally:
+        load.stop()
+    assert cluster.pids() == processes
+
+
 # -- refusing --------------------------------------------------------------------------------------
 
 

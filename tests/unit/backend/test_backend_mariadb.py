@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from neo.storage.backend import mariadb_writer
+from neo.storage.backend import mariadb_link, mariadb_writer
 from neo.storage.backend.api import (
     BackendFailure,
     BackendRefused,
@@ -210,6 +210,27 @@ def test_a_lost_connection_is_reported_to_the_loop(
     backend.close()
     backend.open()
     assert backend.get_config("x") is None
+
+
+def test_a_server_that_hangs_is_given_up(
+    mariadb: Harness, mariadb_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mariadb_link, "SILENT_SECONDS", 1)
+    backend = mariadb.ready()
+    mariadb.wait(backend.stored)
+    mariadb_server.pause()
+    try:
+        backend.set_config("x", "y")
+        acknowledged: list[bool] = []
+        backend.stored(lambda: acknowledged.append(True))
+        mariadb.run_until(lambda: mariadb.failures)
+        with pytest.raises(BackendFailure, match="server is away"):
+            backend.load(p64(4), None, None)
+    finally:
+        mariadb_server.resume()
+    assert isinstance(mariadb.failures[0], DatabaseAway)
+    assert not acknowledged
+    backend.close()
 
 
 def test_a_server_that_becomes_read_only_is_reported(
