@@ -16,6 +16,8 @@ OnFailure = Callable[[BackendFailure], None]
 SYNC_SECONDS = 0.002
 #: When a disk is full, a write fails at once with this probability; a commit always does.
 FULL_WRITE_CHANCE = 0.2
+#: When reads fail, one of so many does: a bad sector is not everywhere.
+READ_FAILS_CHANCE = 0.05
 #: How many disks have deduplication.
 DEDUP_CHANCE = 0.2
 
@@ -56,7 +58,8 @@ class Sync:
 
 class SimDisk(ABC):
     """``full``: nothing more can be committed. ``failing``: each sync fails. Both make the backend
-    fail, and opening impossible. ``slow``: seconds that each sync takes more than on a good disk.
+    fail, and opening impossible. ``unreadable``: so do some of the reads, which make it fail, too.
+    ``slow``: seconds that each sync takes more than on a good disk.
     ``dedup``: equal values are kept once; None: the seed chooses."""
 
     def __init__(self, world: World, name: str, dedup: bool | None) -> None:
@@ -64,13 +67,14 @@ class SimDisk(ABC):
         self.name = name
         self.full = False
         self.failing = False
+        self.unreadable = False
         self.slow = 0.0
         self.syncs: list[Sync] = []
         self.dedup = world.chance(DEDUP_CHANCE) if dedup is None else dedup
         self._orphans: set[int] = set()
 
     def heal(self) -> None:
-        self.full = self.failing = False
+        self.full = self.failing = self.unreadable = False
         if self.slow:
             self.slow = 0.0
             for sync in self.syncs:
@@ -92,11 +96,15 @@ class SimDisk(ABC):
         """Whether the disk is full and a write, not only the commit, notices."""
         return self.full and self.world.chance(FULL_WRITE_CHANCE)
 
+    def read_fails(self) -> bool:
+        """Whether a read finds an error of the disk."""
+        return self.unreadable and self.world.chance(READ_FAILS_CHANCE)
+
     def check_usable(self) -> None:
         """Raises BackendFailure."""
         if self.full:
             raise self.failure("no space is left")
-        if self.failing:
+        if self.failing or self.read_fails():
             raise self.failure("the disk fails")
 
     def open_backend(self, shell: DiskShell, failed: OnFailure | None = None) -> Backend:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -13,6 +13,7 @@ from neo.sim.disk_base import OnFailure, Sync
 from neo.sim.disk_check import Rows
 from neo.storage.backend.api import BackendFailure, Done, Schedule
 from neo.storage.backend.schema import TABLES
+from neo.storage.backend.sql import Row
 from neo.storage.backend.sqlite import SQLite
 from neo.storage.backend.walsync import Report, Syncer
 
@@ -44,10 +45,17 @@ class SimSQLite(SQLite):
         syncs = "wal_checkpoint" in sql
         if syncs and self._disk.failing:
             self._fail(_error("SQLITE_IOERR_FSYNC", "disk I/O error"))
+        if self._disk.read_fails():
+            self._fail(_error("SQLITE_IOERR_READ", "disk I/O error"))
         rows = super()._execute(sql, *args)
         if syncs:
             self._disk.all_synced()
         return rows
+
+    def _read(self, sql: str, *args: Any) -> Sequence[Row]:
+        if self._disk.read_fails():
+            self._fail(_error("SQLITE_IOERR_READ", "disk I/O error"))
+        return super()._read(sql, *args)
 
     def _write(self, sql: str, *args: Any) -> list[Any]:  # type: ignore[override]
         if self._disk.write_fails():
