@@ -71,7 +71,7 @@ class Void(NamedTuple):
         return self.after < tid <= self.last
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Read:
     """Somebody asked for the last revision before ``before`` and got ``serial``; None: nothing.
 

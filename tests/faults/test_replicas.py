@@ -27,7 +27,7 @@ from neo.protocol.packets import (
     TweakPartitionTable,
 )
 from neoctl.client import AdminAway
-from tests.faults.test_kill import DEADLINE_SECONDS, WRITERS, Load, check
+from tests.faults.load import DEADLINE_SECONDS, WRITERS, Load, check
 from tests.faults.writer import prepare
 from tests.support.cluster import Cluster
 
