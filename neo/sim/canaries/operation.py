@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from neo.client.cache import Cache
 from neo.client.changes import Change, Changes
 from neo.client.pack import _Collection
 from neo.client.restore import Restorer
@@ -43,10 +42,6 @@ def _changed_before_checked() -> list[Patch]:
 
 def _truncation_forgotten() -> list[Patch]:
     return [(ServeMaster, "truncate", lambda self, peer, message_id, m: None)]
-
-
-def _cache_survives_truncation() -> list[Patch]:
-    return [(Cache, "clear", Cache.drop_current)]
 
 
 def _order_not_checked() -> list[Patch]:
@@ -131,14 +126,6 @@ CANARIES = (
         _truncation_forgotten,
         40,
         OPERATED | {"workloads": ("bank",), "storages": 1},
-    ),
-    Canary(
-        "cache-survives-truncation",
-        "the cache of a client keeps old revisions over a truncation",
-        "reads, workloads: what was deleted is seen together with what is there",
-        _cache_survives_truncation,
-        60,
-        OPERATED | {"workloads": ("bank", "increments"), "storages": 1},
     ),
     Canary(
         "order-not-checked",
