@@ -1,8 +1,9 @@
 """ZODB's own suites for storages, whole, on every backend, with one storage node and with three,
 with and without a replica, and with four and two replicas.
 
-``NEO_ZODB_WHOLE=1`` runs four nodes and two replicas in every combination too. They come from ``ZODB.tests`` as they are; here is only how to open a storage. Each runs a second time
-through HexStorage, a wrapper that transforms every record.
+They come from ``ZODB.tests`` as they are; here is only how to open a storage. Each runs a second time
+through HexStorage, a wrapper that transforms every record; four nodes and two replicas only with
+``NEO_ZODB_WHOLE=1`` in the environment, and so they do on MariaDB.
 """
 
 from __future__ import annotations
