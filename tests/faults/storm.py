@@ -25,9 +25,9 @@ from typing import NamedTuple
 from ZODB.DB import DB
 
 from neo.client import Storage
-from neo.protocol.enums import CellState, ClusterState
+from neo.protocol.enums import CellState, ClusterState, NodeState, NodeType
 from neo.protocol.errors import ErrorAnswer
-from neo.protocol.packets import AnswerPartitionList, AskPartitionList, SetClusterState
+from neo.protocol.packets import AnswerPartitionList, AskNodeList, AskPartitionList, SetClusterState
 from neo.simple import Cluster
 from neo.simple.conf import NodeConf
 from neoctl.client import AdminAway
@@ -136,6 +136,28 @@ class Storm:
             self.load.wait_progress()
             if self._random.random() < 0.5:
                 self.load.wait(self.cluster.complete, "some cell is not up to date")
+
+    def vanish(self) -> None:
+        """A machine disappears for good: no connection is closed, and no packet comes any more. Others
+        have copies of all that it had; when it comes back later, it catches up."""
+        name = self._random.choice([n for n in self.cluster.machines if n.startswith("storage")])
+        machine = self.cluster.machines[name]
+        begin = time.monotonic()
+        print(f"{begin:.3f} {name} vanishes", flush=True)
+        machine.unplug()
+        self.load.wait_progress()
+        self.load.wait(lambda: self._given_up(name), f"{name} is not given up")
+        self.load.wait_progress()
+        machine.plug()
+        self.faults.append(Fault(begin, time.monotonic(), f"{name} vanishes", "vanished"))
+
+    def _given_up(self, name: str) -> bool:
+        """Nothing is asked from it any more."""
+        number = int(name.removeprefix("storage"))
+        address = self.cluster.conf.of_role("storage")[number - 1].address
+        with self.cluster.admin() as admin:
+            nodes = admin.ask(AskNodeList(NodeType.STORAGE)).node_list  # type: ignore[attr-defined]
+        return any(row[1] == address and row[3] is NodeState.DOWN for row in nodes)
 
     def _victims(self) -> list[str]:
         names = [name for name in self.cluster.machines if not name.startswith("client")]
@@ -288,6 +310,8 @@ def run(folder: Path, backend: str, seconds: float, seed: int) -> str:
         storm = Storm(cluster, load, seed, patient=seconds > 120)
         load.wait_progress()
         storm.run(seconds)
+        load.wait(cluster.complete, "some cell is not up to date")
+        storm.vanish()
         load.wait_progress()
         load.wait(cluster.complete, "some cell is not up to date")
         load.stop()
