@@ -11,11 +11,12 @@ from tests.bench import replication
 from tests.bench.replication import Row, Sample, Window, main
 
 
-def test_every_figure_is_there_on_both_backends(tmp_path: Path) -> None:
+def test_every_figure_is_there(tmp_path: Path) -> None:
     result, table = tmp_path / "result.json", tmp_path / "table.md"
-    assert main(["--quick", "--json", str(result), "--markdown", str(table)]) == 0
+    options = ["--quick", "--backends", "sqlite"]
+    assert main([*options, "--json", str(result), "--markdown", str(table)]) == 0
     found = json.loads(result.read_text())
-    assert list(found) == ["sqlite", "mariadb"]
+    assert list(found) == ["sqlite"]
     for rows in found.values():
         by_title = {f"{row['title']}, {row['unit']}": row["value"] for row in rows}
         for what in ("while nobody works", "while clients work"):
