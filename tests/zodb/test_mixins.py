@@ -2,8 +2,8 @@
 with and without a replica, and with four and two replicas.
 
 They come from ``ZODB.tests`` as they are; here is only how to open a storage. Each runs a second time
-through HexStorage, a wrapper that transforms every record; four nodes and two replicas only with
-``NEO_ZODB_WHOLE=1`` in the environment, and so they do on MariaDB.
+through HexStorage, a wrapper that transforms every record. ``NEO_ZODB_WHOLE=1`` runs four nodes and
+two replicas in every combination too.
 """
 
 from __future__ import annotations
