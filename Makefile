@@ -9,6 +9,7 @@ VENV ?= .venv
 DEMO_OPTIONS ?=
 TEST_OPTIONS ?= -n 2
 BENCH_OPTIONS ?=
+REPLICATION_OPTIONS ?= $(filter --quick,$(BENCH_OPTIONS))
 
 BIN := $(VENV)/bin
 PACKAGING := setup.cfg pyproject.toml tools/install-debian.sh
@@ -31,6 +32,7 @@ lint: $(VENV)/.installed-test
 
 bench: $(VENV)/.installed-bench
 	$(BIN)/python -m tests.bench $(BENCH_OPTIONS)
+	$(BIN)/python -m tests.bench.replication $(REPLICATION_OPTIONS)
 
 docs: $(VENV)/.installed-docs
 	$(BIN)/python tools/render_docs.py docs build/docs
