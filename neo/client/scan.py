@@ -8,7 +8,7 @@ is asked again from another one, from where the last one ended: no revision come
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from hashlib import sha1
@@ -21,7 +21,7 @@ from neo.client.session import Session
 from neo.client.storage import NEOStorage
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ConnectionLost, ErrorAnswer, HandshakeError
-from neo.protocol.ids import MAX_TID, ZERO_TID, add64, u64
+from neo.protocol.ids import MAX_TID, ZERO_TID, add64, p64, u64
 from neo.protocol.packets import (
     FEATURE_PAGES,
     AnswerObject,
@@ -151,6 +151,11 @@ class Scanner:
             self._paged[nid] = known
         return known
 
+    def objects(self, partition: int, oids: Iterable[int], what: Range) -> Iterator[list[Revision]]:
+        """Of some objects of a partition, the last revision up to a tid; by oid."""
+        asked = [AskObject(p64(oid), None, add64(what.last, 1)) for oid in sorted(oids)]
+        yield from self._in_windows(partition, asked, what)
+
     # -- without pages -----------------------------------------------------------------------------
 
     def _without_pages(
@@ -158,6 +163,11 @@ class Scanner:
     ) -> Iterator[list[Revision]]:
         """Needs memory for the ids of the partition's revisions."""
         asked = self._asked(set(self._ids(partition, what)), what, after)
+        yield from self._in_windows(partition, asked, what)
+
+    def _in_windows(
+        self, partition: int, asked: list[AskObject], what: Range
+    ) -> Iterator[list[Revision]]:
         for window in batches(asked, WINDOW):
             answers = self._session.read_many([(partition, message) for message in window])
             yield [_from_object(answer, what) for answer in answers if _is_object(answer)]
