@@ -208,6 +208,13 @@ class Scanner:
             found = transaction_information(self._session, page)
             yield [transaction for transaction in found if transaction is not None]
 
+    def in_order(self, first: bytes, last: bytes) -> Iterator[AnswerTransactionInformation]:
+        """Metadata of all transactions from ``first`` to ``last``, by tid."""
+        for page in batches(tids_ascending(self._session, first, last), BATCH):
+            for transaction in transaction_information(self._session, page):
+                if transaction is not None:
+                    yield transaction
+
 
 def _is_object(answer: Message | ErrorAnswer) -> TypeGuard[AnswerObject]:
     """Raises the refusal if it is another one than that a revision was packed, or only checked."""

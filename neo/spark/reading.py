@@ -41,8 +41,9 @@ class Connection:
 
 @dataclass(frozen=True)
 class Query:
-    """What is read. ``last``: the transaction as of which; ``first``: history and transactions begin
-    there. ``oids``: those that are wanted, None for all. ``on_error``: 'fail' or 'null'."""
+    """What is read. ``last``: the transaction as of which; ``first``: changes and transactions begin
+    there. ``oids``: those that are wanted, None for all. ``tids``: of history, the revisions whose tid
+    is in [least, greatest]. ``on_error``: 'fail' or 'null'."""
 
     table: str
     columns: tuple[Column, ...]
@@ -52,6 +53,7 @@ class Query:
     value_bytes: int = VALUE_BYTES
     json_budget: int = JSON_BUDGET
     oids: frozenset[int] | None = None
+    tids: tuple[int, int] | None = None
     on_error: str = "null"
 
 
@@ -64,10 +66,11 @@ def read(scanner: Scanner, query: Query, partition: int) -> Iterator[pa.RecordBa
 
 
 def _range(query: Query, builder: Builder, order: Order) -> Range:
+    first = query.first if order is Order.CHANGES else 0
     return Range(
         order,
         p64(query.last),
-        p64(query.first),
+        p64(first),
         builder.needs_data,
         query.page_bytes,
         query.value_bytes,
@@ -105,8 +108,17 @@ def _references(
 def _history(
     scanner: Scanner, query: Query, partition: int, builder: Builder
 ) -> Iterator[pa.RecordBatch]:
+    least, greatest = query.tids or (0, query.last)
     for page in with_ends(_pages(scanner, query, partition, builder, Order.HISTORY)):
-        yield builder.history(partition, page)
+        wanted = (row for row in page if least <= row[0].tid <= greatest)
+        yield builder.history(partition, wanted)
+
+
+def _changes(
+    scanner: Scanner, query: Query, partition: int, builder: Builder
+) -> Iterator[pa.RecordBatch]:
+    for page in _pages(scanner, query, partition, builder, Order.CHANGES):
+        yield builder.changes(partition, page)
 
 
 def with_ends(
@@ -139,6 +151,7 @@ _Reader = Callable[[Scanner, Query, int, Builder], Iterator[pa.RecordBatch]]
 _READERS: dict[str, _Reader] = {
     "objects": _objects,
     "history": _history,
+    "changes": _changes,
     "transactions": _transactions,
     "references": _references,
 }

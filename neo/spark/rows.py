@@ -56,6 +56,12 @@ class Builder:
         """Those that exist."""
         return self._batch(self._object(partition, r) for r in page if not r.deleted)
 
+    def changes(self, partition: int, page: Iterable[Revision]) -> pa.RecordBatch:
+        """Those that were deleted, too."""
+        return self._batch(
+            self._object(partition, revision) | {"deleted": revision.deleted} for revision in page
+        )
+
     def history(
         self, partition: int, page: Iterable[tuple[Revision, int | None, int]]
     ) -> pa.RecordBatch:

@@ -1,4 +1,4 @@
-"""The four tables that a NEO database is read as, and their columns.
+"""The tables that a NEO database is read as, and their columns.
 
 Oids and tids are signed 64-bit integers: a database of NEO has no others. ``timestamp`` is the time in a
 tid. What costs (a decoded record) is read only when a column that needs it is asked for.
@@ -47,6 +47,8 @@ TABLES: dict[str, tuple[Column, ...]] = {
         Column("seq", pa.int32()),
         Column("deleted", pa.bool_()),
     ),
+    # Revisions in the order of transactions: the change feed.
+    "changes": (*_REVISION, Column("deleted", pa.bool_())),
     "transactions": (
         Column("partition", pa.int32()),
         Column("tid", pa.int64()),
