@@ -29,6 +29,7 @@ from typing import Any, NoReturn
 from neo.storage.backend import schema
 from neo.storage.backend.api import BackendFailure, Done, Schedule
 from neo.storage.backend.maintenance import Maintenance
+from neo.storage.backend.pages import Pages
 from neo.storage.backend.replication import Replication
 from neo.storage.backend.sql import VERSION_ROW, Row
 from neo.storage.backend.sqlite_errors import explain
@@ -75,7 +76,7 @@ OnFailure = Callable[[BackendFailure], None]
 SyncerFactory = Callable[..., Syncer]
 
 
-class SQLite(Replication, Maintenance):
+class SQLite(Replication, Maintenance, Pages):
     """The backend on SQLite.
 
     ``path``: file of the database, created if it does not exist; its directory must exist.

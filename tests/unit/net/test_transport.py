@@ -100,7 +100,8 @@ def test_both_ends_have_the_options_of_every_socket(host: str) -> None:
                 get = end.socket.getsockopt
                 assert get(socket.IPPROTO_TCP, socket.TCP_NODELAY)
                 assert get(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
-                assert get(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 60
+                assert get(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 10
+                assert get(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 20_000
             transport.close()
 
     run(scenario())
