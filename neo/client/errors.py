@@ -6,8 +6,9 @@ Those that go away by themselves are also TransientErrors: ``transaction`` and w
 from __future__ import annotations
 
 from transaction.interfaces import TransientError
-from ZODB.POSException import StorageError
+from ZODB.POSException import ReadOnlyError, StorageError
 
+from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer
 
 
@@ -21,11 +22,6 @@ class ConfigurationError(NEOStorageError, ValueError):
 
 class RefusedError(NEOStorageError):
     """The cluster answered that it will not do this; waiting does not help."""
-
-
-def refused(what: str, error: ErrorAnswer) -> RefusedError:
-    """For an Error packet that no caller knows what to do with."""
-    return RefusedError(f"{what}: {error}")
 
 
 class ClosedError(NEOStorageError):
@@ -42,3 +38,17 @@ class UnavailableError(NEOStorageError, TransientError):
 
 class TransactionLostError(NEOStorageError, TransientError):
     """A node was lost during the commit and the transaction was not committed."""
+
+
+def refused(what: str, error: ErrorAnswer) -> RefusedError:
+    """For an Error packet that no caller knows what to do with."""
+    return RefusedError(f"{what}: {error}")
+
+
+def refusal(what: str, error: ErrorAnswer) -> StorageError:
+    """The exception for an Error packet that answers a step of a commit."""
+    if error.code is ErrorCode.READ_ONLY_ACCESS:
+        return ReadOnlyError(f"{what}: {error}")
+    if error.code in (ErrorCode.INCOMPLETE_TRANSACTION, ErrorCode.NOT_READY):
+        return TransactionLostError(f"{what}: {error}")
+    return NEOStorageError(f"{what}: {error}")
