@@ -251,7 +251,9 @@ class Changes:
                 self._nodes[nid] = channel
                 if channel is not None and self._locking_tid > ZERO_TID:
                     self._rebase_node(nid, channel)
-        return None if channel is None or channel.lost is not None else channel
+        if channel is not None and channel.lost is not None:
+            channel = self._nodes[nid] = None
+        return channel
 
     def _ask(self, message: Message, asked: Asked) -> bool:
         with self._lock:

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, NamedTuple
 
+from ZODB.POSException import POSKeyError
 from ZODB.utils import maxtid
 from zope.interface import directlyProvides, providedBy
 
@@ -70,11 +71,12 @@ class Void(NamedTuple):
         return self.after < tid <= self.last
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Read:
     """Somebody asked for the last revision before ``before`` and got ``serial``; None: nothing.
 
-    ``next_serial``: when it was replaced, as far as the answer told.
+    ``next_serial``: when it was replaced, as far as the answer told. ``missing``: somebody was told
+    that there is no such object, at that time: it does not exist, or it was deleted.
     """
 
     client: str
@@ -82,6 +84,7 @@ class Read:
     before: bytes
     serial: bytes | None
     next_serial: bytes | None = None
+    missing: bool = False
 
 
 @dataclass(frozen=True)
@@ -172,7 +175,9 @@ class History:
         """The master took on to delete what is later than ``after``; it gave tids up to ``last``."""
         self.world.log("history", f"all after {after.hex()} is to be deleted")
         self.voids.append(Void(after, last))
-        self.told_tid = min(self.told_tid, after)
+        if self.void(self.told_tid):
+            left = (tid for tid in self._acknowledged if tid <= after and not self.void(tid))
+            self.told_tid = max(left, default=ZERO_TID)
         self.contents = {
             revision: content
             for revision, content in self.contents.items()
@@ -237,9 +242,9 @@ class Recorded:
         return tid
 
     def sync(self, force: bool = True) -> None:
-        told = self._history.told_tid
+        told, voids = self._history.told_tid, len(self._history.voids)
         self._storage.sync(force)
-        if force and self.lastTransaction() < min(told, self._history.told_tid):
+        if len(self._history.voids) == voids and force and self.lastTransaction() < told:
             raise self._history.violated(
                 f"{self._client()} synced and is at {self._last_tid.hex()}, but {told.hex()} was"
                 " told to somebody before"
@@ -258,14 +263,21 @@ class Recorded:
         self._seen(oid, found[1], found[0])
         return found
 
-    def record_iternext(self, next: bytes | None = None) -> tuple[bytes, bytes, bytes, bytes | None]:
+    def record_iternext(
+        self, next: bytes | None = None
+    ) -> tuple[bytes, bytes, bytes, bytes | None]:
         found: tuple[bytes, bytes, bytes, bytes | None] = self._storage.record_iternext(next)
         oid, serial, data, _ = found
         self._seen(oid, serial, data)
         return found
 
     def loadBefore(self, oid: bytes, tid: bytes) -> tuple[bytes, bytes, bytes | None] | None:
-        found: tuple[bytes, bytes, bytes | None] | None = self._storage.loadBefore(oid, tid)
+        try:
+            found: tuple[bytes, bytes, bytes | None] | None = self._storage.loadBefore(oid, tid)
+        except POSKeyError:
+            if tid != maxtid:
+                self._history.reads.append(Read(self._client(), oid, tid, None, missing=True))
+            raise
         # What is current changes while it is read.
         if tid != maxtid:
             _, serial, next_serial = found or (b"", None, None)
@@ -278,13 +290,14 @@ class Recorded:
         """Recorded when it was exhausted."""
         last = self.lastTransaction() if stop is None else min(stop, self.lastTransaction())
         found: dict[bytes, frozenset[bytes] | None] = {}
+        voids = len(self._history.voids)
         for transaction in self._storage.iterator(start, stop):
             records = frozenset(map(self._record, transaction))
             # What is committed while the iterator is made may be listed or not.
             if transaction.tid <= last:
                 found[transaction.tid] = records
             yield transaction
-        self._history.listings.append(Listing(self._client(), start or ZERO_TID, last, found))
+        self._list(start or ZERO_TID, last, found, voids)
 
     def _record(self, record: Any) -> bytes:
         """The oid of what an iterator gives."""
@@ -293,13 +306,24 @@ class Recorded:
         return oid
 
     def undoLog(self, first: int = 0, last: int = -20, filter: Any = None) -> list[Any]:
-        newest = self.lastTransaction()
+        newest, voids = self.lastTransaction(), len(self._history.voids)
         log: list[Any] = self._storage.undoLog(first, last, filter)
         if log and first == 0 and filter is None:
             found = dict.fromkeys(entry["id"] for entry in log if entry["id"] <= newest)
             if found:
-                self._history.listings.append(Listing(self._client(), min(found), newest, found))
+                self._list(min(found), newest, found, voids)
         return log
+
+    def _list(
+        self,
+        first: bytes,
+        last: bytes,
+        found: dict[bytes, frozenset[bytes] | None],
+        voids: int,
+    ) -> None:
+        """Record a listing, but not one that was cut by a truncation."""
+        if len(self._history.voids) == voids:
+            self._history.listings.append(Listing(self._client(), first, last, found))
 
     # -- transactions ------------------------------------------------------------------------------
 
@@ -340,6 +364,10 @@ class Recorded:
         self._attempts[transaction].stored[oid] = None
         self._attempts[transaction].contents[oid] = digest(data)
         self._storage.restore(oid, serial, data, version, prev_txn, transaction)
+
+    def copyTransactionsFrom(self, other: Any) -> None:
+        """With all that it does recorded."""
+        type(self._storage).copyTransactionsFrom(self, other)
 
     def checkCurrentSerialInTransaction(self, oid: bytes, serial: bytes, transaction: Any) -> None:
         self._attempts[transaction].checked[oid] = serial

@@ -49,11 +49,14 @@ QUIET_SECONDS = 5.0
 @dataclass(frozen=True)
 class Options:
     """``seconds``: virtual time with faults. The rest is a choice of the seed where it is None or
-    empty: ``faults`` (kinds, "none" for none), ``workloads``, ``disk`` (memory or sqlite),
+    empty: ``faults`` (kinds, "none" for none), ``sites`` (fault sites that may fire) and ``knobs``
+    (that may be turned), "none" likewise, ``workloads``, ``disk`` (memory or sqlite),
     ``storages``, ``replicas`` (none with a canary). ``canary``: a planted bug."""
 
     seconds: float = 10.0
     faults: tuple[str, ...] | None = None
+    sites: tuple[str, ...] | None = None
+    knobs: tuple[str, ...] | None = None
     workloads: tuple[str, ...] = ()
     disk: str | None = None
     storages: int | None = None
@@ -65,6 +68,8 @@ class Options:
         given = {
             "seconds": None if self.seconds == 10.0 else f"{self.seconds:g}",
             "faults": None if self.faults is None else ",".join(self.faults),
+            "sites": None if self.sites is None else ",".join(self.sites),
+            "knobs": None if self.knobs is None else ",".join(self.knobs),
             "workloads": ",".join(self.workloads) or None,
             "disk": self.disk,
             "storages": self.storages,
@@ -186,7 +191,7 @@ class Run:
         # Random numbers of its own: what was found without replicas is found again.
         replicated = Random(f"replicas {seed}")
         shape = Shape(storages, random.randrange(1, 8), _replicas(options, storages, replicated))
-        self.sites = Sites(world)
+        self.sites = Sites(world, options.sites)
         self.cluster = Cluster(world, shape, lambda name: make_disk(world, name), self.sites)
         self.cluster.threads.preemption = random.choice([0.0, 0.01, 0.1])
         self.history = History(world)
@@ -217,7 +222,7 @@ class Run:
         """Raises Violation, or whatever error the code under test made."""
         try:
             with (
-                turned(self.world),
+                turned(self.world, self.options.knobs),
                 watched_tables(self.world),
                 watched_administration(self.history),
                 simulated_zodb(self.cluster.threads),

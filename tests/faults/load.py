@@ -1,80 +1,100 @@
-"""Clients with a mixed load (:mod:`tests.faults.mixed`), each a process from the beginning to the end."""
+"""Writers in processes of their own, and what must be true of their work whatever happens."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
-from tests.faults.mixed import Journals
+from ZODB.DB import DB
 
-#: What a cluster may take after the end of all faults: the time in which a lost connection is noticed
-#: is in it, and a machine that runs other tests beside this one.
-HEAL_SECONDS = 150.0
-STOP_SECONDS = 60.0
-POLL_SECONDS = 0.02
+from tests.faults.writer import Ledger, values
+from tests.support.cluster import Cluster
+
+WRITERS = 2
+#: A machine that runs other tests beside this one may be slow; a hand would be slower.
+DEADLINE_SECONDS = 90
 
 
 class Load:
-    """A client for each of ``prefixes``: what its command begins with. ``folder``: their logs and
-    journals, and all other ``*.log`` that a failure should show."""
+    """Writers in processes of their own, that are started again when they are killed."""
 
-    def __init__(
-        self, masters: str, name: str, folder: Path, prefixes: Sequence[Sequence[str]], seed: int = 0
-    ) -> None:
+    def __init__(self, cluster: Cluster, folder: Path) -> None:
+        self.cluster = cluster
         self.folder = folder
-        self.journals = [Journals(folder, client) for client in range(len(prefixes))]
-        self._processes = []
-        for client, prefix in enumerate(prefixes):
-            module = [*prefix, sys.executable, "-m", "tests.faults.mixed", masters, name]
-            options = [str(client), str(len(prefixes)), str(folder), str(seed)]
-            with open(self._log(client), "wb") as log:
-                self._processes.append(
-                    subprocess.Popen([*module, *options], stdout=log, stderr=log)
-                )
+        self.ledgers = [Ledger(folder, writer) for writer in range(WRITERS)]
+        self._processes: list[subprocess.Popen[bytes]] = []
 
-    def _log(self, client: int) -> Path:
-        return self.folder / f"client{client}.log"
+    def start(self) -> None:
+        for writer in range(WRITERS):
+            self._processes.append(self._launch(writer))
 
-    def _tail(self, client: int) -> str:
-        return self._log(client).read_text()[-3000:]
+    def _launch(self, writer: int) -> subprocess.Popen[bytes]:
+        simple = self.cluster.simple
+        arguments = [simple.masters, simple.name, str(writer), str(self.folder)]
+        with open(self.folder / f"writer{writer}.log", "ab") as log:
+            return subprocess.Popen(
+                [sys.executable, "-m", "tests.faults.writer", *arguments], stdout=log, stderr=log
+            )
 
-    def logs(self) -> str:
-        paths = sorted(self.folder.glob("*.log"))
-        return "\n".join(f"--- {path.name}\n{path.read_text()[-3000:]}" for path in paths)
-
-    def check_alive(self) -> None:
-        for client, process in enumerate(self._processes):
-            code = process.poll()
-            assert code is None, f"client {client} ended ({code}):\n{self._tail(client)}"
-
-    def wait(self, condition: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + HEAL_SECONDS
-        while not condition():
-            self.check_alive()
-            assert time.monotonic() < deadline, f"after {HEAL_SECONDS} s: {what}\n{self.logs()}"
-            time.sleep(POLL_SECONDS)
-
-    def wait_progress(self) -> None:
-        """Every client commits something that it begins later than now."""
-        goals = [len(journals.acknowledged) + 2 for journals in self.journals]
-        self.wait(
-            lambda: all(len(j.acknowledged) >= g for j, g in zip(self.journals, goals, strict=True)),
-            "some client does not commit any more",
-        )
+    def kill(self, writer: int) -> None:
+        self._processes[writer].kill()
+        self._processes[writer].wait()
+        self._processes[writer] = self._launch(writer)
 
     def stop(self) -> None:
-        """Each client ends by itself, in good order."""
-        self.check_alive()
-        for process in self._processes:
-            process.terminate()
-        for client, process in enumerate(self._processes):
-            code = process.wait(STOP_SECONDS)
-            assert code == 0, f"client {client} ended ({code}):\n{self._tail(client)}"
-
-    def kill(self) -> None:
         for process in self._processes:
             process.kill()
             process.wait()
+
+    def check_alive(self) -> None:
+        for writer, process in enumerate(self._processes):
+            log = self.folder / f"writer{writer}.log"
+            assert process.poll() is None, f"writer {writer} ended:\n{log.read_text()[-3000:]}"
+
+    def wait(self, condition: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while not condition():
+            self.check_alive()
+            assert time.monotonic() < deadline, f"{what}\n{self.logs()}"
+            time.sleep(0.002)
+
+    def logged(self, name: str, text: str) -> None:
+        """Wait until the log of a node says it."""
+        log = self.cluster.simple.log(name)
+        self.wait(lambda: text in log.read_text(), f"{name} does not say {text!r}")
+
+    def logs(self) -> str:
+        paths = [*self.folder.glob("*.log"), *self.cluster.simple.folder.glob("**/*.log")]
+        return "\n".join(f"--- {path.name}\n{path.read_text()[-2500:]}" for path in paths)
+
+    def wait_commits(self, count: int) -> None:
+        """Every writer acknowledges some more."""
+        goals = [ledger.acknowledged + count for ledger in self.ledgers]
+        self.wait(
+            lambda: all(
+                ledger.acknowledged >= goal
+                for ledger, goal in zip(self.ledgers, goals, strict=True)
+            ),
+            f"no {count} commits of each writer",
+        )
+
+
+def check(cluster: Cluster, load: Load) -> None:
+    """A client that knows nothing yet sees whole transactions, and all acknowledged ones."""
+    acknowledged = [ledger.acknowledged for ledger in load.ledgers]
+    db = DB(cluster.storage(wait_timeout=DEADLINE_SECONDS))
+    try:
+        connection = db.open()
+        seen = [values(connection, writer) for writer in range(WRITERS)]
+    finally:
+        db.close()
+    for writer, found in enumerate(seen):
+        assert len(set(found)) == 1, f"half a transaction of writer {writer}: {found}"
+        attempted = load.ledgers[writer].attempted
+        assert acknowledged[writer] <= found[0] <= attempted, (
+            f"writer {writer}: {acknowledged[writer]} was acknowledged, {found[0]} is there, "
+            f"{attempted} was tried\n{load.logs()}"
+        )

@@ -31,8 +31,8 @@ from neo.protocol.packets import AnswerPartitionList, AskNodeList, AskPartitionL
 from neo.simple import Cluster
 from neo.simple.conf import NodeConf
 from neoctl.client import AdminAway
-from tests.faults.load import STOP_SECONDS, Load
 from tests.faults.mixed import check_end, prepare
+from tests.faults.mixed_load import STOP_SECONDS, Load
 from tests.faults.network import HUB, Machine, Network, isolated
 from tests.faults.rows import check_equal
 from tests.support import mariadb

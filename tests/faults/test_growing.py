@@ -14,8 +14,8 @@ import pytest
 from ZODB.DB import DB
 
 from neo.client import Storage
-from tests.faults.load import Load
 from tests.faults.mixed import check_end, prepare
+from tests.faults.mixed_load import Load
 from tests.faults.rows import check_equal
 from tests.support.mariadb import free_port
 

@@ -25,8 +25,8 @@ from neo.protocol.packets import (
     TweakPartitionTable,
 )
 from neoctl.client import AdminAway
+from tests.faults.load import DEADLINE_SECONDS, WRITERS, Load, check
 from tests.faults.rows import check_equal
-from tests.faults.test_kill import DEADLINE_SECONDS, WRITERS, Load, check
 from tests.faults.writer import prepare
 from tests.support.cluster import Cluster
 

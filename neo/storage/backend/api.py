@@ -35,6 +35,10 @@ class BackendFailure(Exception):
     """This process cannot use the database any longer; the message says why and what to do."""
 
 
+class DatabaseAway(BackendFailure):
+    """The server of the database does not answer: it may come, or come back."""
+
+
 class BackendRefused(Exception):
     """A single value cannot be kept (too big for the backend); nothing was written."""
 
@@ -262,8 +266,11 @@ class Backend(Protocol):
     def packed_elsewhere(self, tid: bytes) -> None:
         """A source has lost revisions by a pack at tid or later: as if it had been packed here."""
 
-    def link_undone(self, partition: int) -> None:
-        """Give each undo that was accepted before the revision it goes back to was here its data."""
+    def link_undone(self, partition: int) -> list[tuple[bytes, bytes]]:
+        """Give each undo that was accepted before the revision it goes back to was here its data.
+
+        Returns, in order, (tid, oid) of those whose revision is still not here.
+        """
 
     def set_complete(self, partition: int, nid: int, tid: bytes) -> None:
         """The own OUT_OF_DATE cell is complete up to tid; nothing if it is not one, or more."""

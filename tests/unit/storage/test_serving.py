@@ -178,6 +178,8 @@ def test_cells_that_are_not_readable_are_not_read(world: World) -> None:
         AskTIDs(0, 10, 0),
         AskTIDsFrom(ZERO_TID, p64(99), 10, 1),
         AskOIDs(0, ZERO_OID, 10),
+        AskFinalTID(p64(0)),
+        AskFinalTID(p64(1)),
     ):
         assert refused(client.ask(message)) == (ErrorCode.NON_READABLE_CELL.value, "")
     assert client.ask(AskTIDs(0, 10, INVALID_PARTITION)).tid_list == []
