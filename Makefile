@@ -27,7 +27,7 @@ test: lint
 	$(BIN)/python -m pytest $(TEST_OPTIONS)
 
 lint: $(VENV)/.installed-test
-	$(BIN)/ruff check neo neoctl schema tests tools
+	$(BIN)/ruff check neo neoctl pyspark_neo schema tests tools
 	$(BIN)/mypy
 
 bench: $(VENV)/.installed-bench
@@ -48,7 +48,7 @@ $(VENV)/.installed-demo: $(VENV)/bin/python $(PACKAGING)
 
 $(VENV)/.installed-test: $(VENV)/bin/python $(PACKAGING)
 	@tools/install-debian.sh test $(PYTHON)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test,mariadb]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test,mariadb,spark]'
 	@touch $@
 
 $(VENV)/.installed-bench: $(VENV)/.installed-test

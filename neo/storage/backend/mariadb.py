@@ -19,6 +19,7 @@ from neo.storage.backend.maintenance import Maintenance
 from neo.storage.backend.mariadb_link import Address, Error, Link, parse
 from neo.storage.backend.mariadb_settings import ENGINE, check, check_engines, explain
 from neo.storage.backend.mariadb_writer import Writer
+from neo.storage.backend.pages import Pages
 from neo.storage.backend.replication import Replication
 from neo.storage.backend.sql import VERSION_ROW, Row
 
@@ -50,7 +51,7 @@ LOCK_SECONDS = 1
 OnFailure = Callable[[BackendFailure], None]
 
 
-class MariaDB(Replication, Maintenance):
+class MariaDB(Replication, Maintenance, Pages):
     """The backend on MariaDB.
 
     ``database``: ``[user[:password]@]database[unix_socket]``. ``engine``: InnoDB or None.

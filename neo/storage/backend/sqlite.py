@@ -29,6 +29,7 @@ from typing import Any, NoReturn
 from neo.storage.backend import schema
 from neo.storage.backend.api import BackendFailure, Done, Schedule
 from neo.storage.backend.maintenance import Maintenance
+from neo.storage.backend.pages import Pages
 from neo.storage.backend.replication import Replication
 from neo.storage.backend.sql import VERSION_ROW, Row
 from neo.storage.backend.sqlite_errors import explain
@@ -75,7 +76,7 @@ OnFailure = Callable[[BackendFailure], None]
 SyncerFactory = Callable[..., Syncer]
 
 
-class SQLite(Replication, Maintenance):
+class SQLite(Replication, Maintenance, Pages):
     """The backend on SQLite.
 
     ``path``: file of the database, created if it does not exist; its directory must exist.
@@ -195,8 +196,8 @@ class SQLite(Replication, Maintenance):
         files = ["sqlite", "sqlite-views"] + ["sqlite-dedup"] * self._dedup
         for statement in (s for file in files for s in schema.statements(file)):
             self._execute(statement)
-        if "config" not in existing:
-            self._execute("INSERT INTO config (name, value) VALUES (?, ?)", *VERSION_ROW)
+        # Every time: SQLite opens a file that it may only read, and says so at the first write.
+        self._execute("REPLACE INTO config (name, value) VALUES (?, ?)", *VERSION_ROW)
         self._execute("COMMIT")
         if reset:
             self._execute("VACUUM")
