@@ -20,11 +20,12 @@ from neo.sim.clients import ClientProcess
 from neo.sim.cluster import HEAL_SECONDS, Cluster, Shape
 from neo.sim.disk import SimDisk
 from neo.sim.faults import Faults, Sites
-from neo.sim.history import History, Recorded
+from neo.sim.history import History
 from neo.sim.knobs import turned
 from neo.sim.memory_disk import MemoryDisk
 from neo.sim.operator import MOST_REPLICAS, Operator
 from neo.sim.oracles import judge
+from neo.sim.recorded import Recorded
 from neo.sim.replicas import check_replicas
 from neo.sim.sqlite_disk import SQLiteDisk
 from neo.sim.table_watch import check_tables, watched_tables
