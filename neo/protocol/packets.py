@@ -856,6 +856,8 @@ class NotifyUpstreamAdmin(NamedTuple):
 FEATURES = "features"
 #: AskOIDs is understood.
 FEATURE_OIDS = "oids"
+#: NotifyPack is understood.
+FEATURE_PACK = "pack"
 
 
 @notification(EXTENSION | 0)
@@ -876,3 +878,10 @@ class AskOIDs(NamedTuple):
     partition: int
     min_oid: Oid
     length: int
+
+
+@notification(EXTENSION | 2)
+class NotifyPack(NamedTuple):
+    """The cluster was packed at this tid; follows also AcceptIdentification. M → C (backup)"""
+
+    tid: Tid

@@ -41,8 +41,15 @@ class Fetch:
     """``first`` and ``last``: tids, both included."""
 
     def __init__(
-        self, core: StorageCore, source: Peer, partition: int, first: bytes, last: bytes
+        self,
+        core: StorageCore,
+        source: Peer,
+        partition: int,
+        first: bytes,
+        last: bytes,
+        learn_pack: bool,
     ) -> None:
+        """``learn_pack``: for the first time since this node was away, in a cell that is not new."""
         self.source = source
         self._core = core
         self._partition = partition
@@ -50,11 +57,18 @@ class Fetch:
         self._last = last
         self._failure: str | None = None
         self._packed = False  # of the last transaction that came
+        self._learning = learn_pack
 
     async def run(self) -> None:
         """Raises ConnectionLost, ErrorAnswer (of the source), FetchFailed, Cancelled."""
-        await self._transactions()
-        await self._objects()
+        self._core.fetches[self] = None
+        try:
+            if self._learning:
+                await self._learn_pack()
+            await self._transactions()
+            await self._objects()
+        finally:
+            del self._core.fetches[self]
 
     async def _ask(self, request: Message) -> Message:
         core = self._core
@@ -67,10 +81,8 @@ class Fetch:
             await core.sleep(min(core.shell.monotonic() - began, PAUSE_SECONDS_MAX))
         return answer
 
-    async def learn_pack(self) -> None:
-        """To be called before the first round of a cell that is not new.
-
-        If the source was packed while this node was away, what is here before ``first`` counts as
+    async def _learn_pack(self) -> None:
+        """If the source was packed while this node was away, what is here before ``first`` counts as
         packed, too, as far as the source says so: with one question if it was not."""
         low, high = p64(0), self._first  # at low it is known to be packed, at high not
         probe = low
@@ -158,7 +170,8 @@ class Fetch:
         )
 
     def add_transaction(self, m: AddTransaction) -> None:
-        self._packed = m.packed
+        if self._core.partitions.partition(m.tid) == self._partition:
+            self._packed = m.packed
         if not self._wanted(m.tid, m.tid):
             return
         row = Transaction(m.tid, m.user, m.description, m.extension, m.packed, m.oid_list, m.ttid)
