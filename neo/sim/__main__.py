@@ -66,6 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--disk", choices=sorted(DISKS), help="default: chosen by the seed")
     add("--storages", type=_positive, help="default: chosen by the seed")
     add("--replicas", type=int, help="default: chosen by the seed")
+    add("--backup", choices=("yes", "no"), help="a second cluster; default: chosen by the seed")
     add("--canary", choices=sorted(CANARIES), metavar="NAME", help="plant this bug")
     add("--full-mix", action="store_true", help="with --canary: not only the options it needs")
     add("--once", action="store_true", help="do not compare a second run")
@@ -113,6 +114,7 @@ def _options(arguments: argparse.Namespace) -> Options:
         name: getattr(arguments, name)
         for name in ("seconds", "faults", "workloads", "disk", "storages", "replicas")
     }
+    given["backup"] = {None: None, "yes": True, "no": False}[arguments.backup]
     return replace(options, **{name: value for name, value in given.items() if value is not None})
 
 

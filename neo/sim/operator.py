@@ -6,7 +6,8 @@ from random import Random
 
 from neo.master.administration import ServeAdmin
 from neo.master.core import MasterCore
-from neo.protocol.enums import CellState, ClusterState, NodeState, NodeType
+from neo.master.states import SERVING
+from neo.protocol.enums import CellState, NodeState, NodeType
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.packets import (
     AddPendingNodes,
@@ -47,9 +48,16 @@ class Operator:
         master = self._cluster.master_core
         if master is None or self._cluster.master.paused:
             return None
-        return master if master.state is ClusterState.RUNNING else None
+        return master if master.state in SERVING else None
 
-    def _do(self, master: MasterCore, message: Message) -> None:
+    def command(self, message: Message) -> str:
+        """How the master answers, if it is there."""
+        master = self._cluster.master_core
+        if master is None or self._cluster.master.paused:
+            return "no master"
+        return self._do(master, message)
+
+    def _do(self, master: MasterCore, message: Message) -> str:
         method = ServeAdmin(master).method(type(message))
         assert method is not None
         try:
@@ -57,8 +65,9 @@ class Operator:
             result = "done"
         except ErrorAnswer as e:
             result = str(e)
-        self._cluster.world.log("operator", f"{message}: {result}")
+        self._cluster.world.log(f"{self._cluster.site.prefix}operator", f"{message}: {result}")
         master.flush()
+        return result
 
     def _nodes(self, master: MasterCore, *states: NodeState) -> list[int]:
         return [

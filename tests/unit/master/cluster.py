@@ -35,6 +35,7 @@ def tid(number: int) -> bytes:
 class MasterWorld:
     def __init__(self, **settings: Any) -> None:
         values = {"cluster": "test", "nid": None, "partitions": 4, "replicas": 0, "autostart": None}
+        values |= {"upstream_cluster": None, "upstream_masters": None}
         self.shell = FakeShell()
         self._admin: Remote | None = None
         self.master = PrimaryMaster(self.shell, Namespace(**{**values, **settings}), MASTER_ADDRESS)
