@@ -2,7 +2,8 @@
 
 Oracles, besides those of the history, to which its readers contribute:
 
-* no reader is ever shown an older state than one before, in whatever order processes die;
+* no reader is ever shown an older state than one before, in whatever order processes die; one that
+  stays hears of everything in the end;
 * whenever the backup leaves its mode, its tables are a prefix of those of the upstream cluster: whole
   transactions up to one, byte by byte;
 * at the end, once it has caught up, its tables are equal to the upstream's; then both change roles, and
@@ -191,8 +192,14 @@ class BackupSite:
 
     @property
     def caught_up(self) -> bool:
-        """It shows the last transaction of the upstream cluster, in all cells."""
-        return follows(self.cluster, self._run.cluster) and self.operator.settled
+        """It shows the last transaction of the upstream cluster, in all cells, and a reader saw it."""
+        master = self.cluster.master_core
+        return (
+            follows(self.cluster, self._run.cluster)
+            and self.operator.settled
+            and master is not None
+            and self.shown == master.last_tid
+        )
 
     def judge(self) -> None:
         """Raises Violation."""
