@@ -81,7 +81,7 @@ class BackupSite:
             beside=run.cluster,
         )
         self.cluster.upstream = run.cluster.site
-        self.operator = Operator(self.cluster, random)
+        self.operator = Operator(self.cluster, random, run.history, rewindable=False)
         #: The greatest tid that any reader was shown.
         self.shown = ZERO_TID
         self._snapshots: list[Snapshot] = []
@@ -120,8 +120,8 @@ class BackupSite:
         """For the time that it takes to look at what is there."""
         if not self._entering and self._state() is ClusterState.BACKINGUP:
             self._stop_reader()
-            if self.operator.command(SetClusterState(ClusterState.STOPPING_BACKUP)) == "done":
-                self._leaving = True
+            self._leaving = True
+            self.operator.command(SetClusterState(ClusterState.STOPPING_BACKUP), lambda told: None)
 
     def _state(self) -> ClusterState | None:
         master = self.cluster.master_core
@@ -132,12 +132,13 @@ class BackupSite:
             return
         state = self._state()
         if state is ClusterState.RUNNING:
-            # The master may also have died before it told anybody to leave: then it is none.
+            self._stop_reader()
             if self._leaving:
                 self._snapshots.append(self._snapshot())
             self._leaving, self._entering = False, True
-            self.operator.command(SetClusterState(ClusterState.STARTING_BACKUP))
+            self.operator.command(SetClusterState(ClusterState.STARTING_BACKUP), lambda told: None)
         elif state is ClusterState.BACKINGUP and self._reader is None:
+            # The order to leave may also be lost with the master.
             self._leaving = self._entering = False
             self._start_reader()
         self._world.call_later(LOOK_SECONDS, self._look, "backup's state")
@@ -233,14 +234,16 @@ class BackupSite:
         self._compare("after all", self._rows(run.cluster), self._rows(self.cluster), None)
 
     def _order(self, operator: Operator, state: ClusterState, cluster: Cluster) -> None:
-        reached = (
-            ClusterState.RUNNING
-            if state is ClusterState.STOPPING_BACKUP
-            else ClusterState.BACKINGUP
-        )
-        self._world.run_until(
-            lambda: operator.command(SetClusterState(state)) == "done", HEAL_SECONDS, state.name
-        )
+        """Ask until it is so."""
+        leaves = state is ClusterState.STOPPING_BACKUP
+        reached = ClusterState.RUNNING if leaves else ClusterState.BACKINGUP
+
+        def ask() -> None:
+            if not cluster.is_at(reached):
+                operator.command(SetClusterState(state), lambda told: None)
+                self._world.call_later(LOOK_SECONDS, ask, "operator asks again")
+
+        ask()
         self._world.run_until(lambda: cluster.is_at(reached), HEAL_SECONDS, reached.name)
 
     def _write(self) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 from ZODB.DB import DB
 
+from neo.sim.admin_watch import watched_administration
 from neo.sim.backup_site import BackupSite
 from neo.sim.clients import ClientProcess
 from neo.sim.cluster import HEAL_SECONDS, Cluster, Shape
@@ -206,8 +207,10 @@ class Run:
         self.think_seconds = random.choice([0.001, 0.05, 0.3])
         self.ending = False
         self.applications: list[Application] = []
-        self.operator = Operator(self.cluster, replicated)
         self.backup = _backup(self, options, make_disk)
+        # What a backup has that its upstream cluster loses stops it until somebody decides.
+        rewindable = self.backup is None and all(workload.rewindable for workload in self.workloads)
+        self.operator = Operator(self.cluster, replicated, self.history, rewindable)
         self.faults = Faults(self, options.faults)
 
     def _choose_workloads(self) -> list[Workload]:
@@ -225,6 +228,7 @@ class Run:
             with (
                 turned(self.world),
                 watched_tables(self.world),
+                watched_administration(self.history),
                 simulated_zodb(self.cluster.threads),
             ):
                 self._execute()
@@ -293,13 +297,14 @@ class Run:
         self.applications[index] = Application(self, application.jobs)
 
     def _demand_progress(self) -> None:
+        # From now on time counts, not what is done in it.
+        self.think_seconds = max(self.think_seconds, PROGRESS_THINK_SECONDS)
         for cluster in self.clusters:
             cluster.heal()
         self.cluster.wait_running(HEAL_SECONDS)
         self.operator.settle()
         if self.backup is not None:
             self.backup.operator.settle()
-        self.think_seconds = max(self.think_seconds, PROGRESS_THINK_SECONDS)
         for application in self.applications:
             application.done = [0] * len(application.jobs)
         self.world.run_until(
