@@ -81,6 +81,7 @@ class BackupSite:
             beside=run.cluster,
         )
         self.cluster.upstream = run.cluster.site
+        run.cluster.backups.append(self.cluster.site.cluster)
         self.operator = Operator(self.cluster, random, run.history, rewindable=False)
         #: The greatest tid that any reader was shown.
         self.shown = ZERO_TID

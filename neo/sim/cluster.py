@@ -74,6 +74,8 @@ class Cluster:
         self.shape = shape
         self.site = site
         self.upstream: Site | None = None
+        #: Backups that the admin node watches over.
+        self.backups: list[str] = []
         self.network: Network = Network(world) if beside is None else beside.network
         self.threads: Threads = Threads(world) if beside is None else beside.threads
         self.faults = faults
@@ -154,6 +156,7 @@ class Cluster:
             MasterCandidates([self.site.address(MASTER_PORT)]),
             self.site.address(ADMIN_PORT),
             remember=lambda masters: None,
+            backups=self.backups,
         )
 
     def start(self) -> None:

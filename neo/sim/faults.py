@@ -173,7 +173,7 @@ class Faults:
     def _failing_disk(self) -> None:
         """Syncs, or some of the reads, or both end with an error."""
         name = self._disk()
-        disk = self._run.cluster.disks[name]
+        disk = self._run.disks[name]
         disk.failing, disk.unreadable = self._random.choice(
             ((True, False), (False, True), (True, True))
         )
