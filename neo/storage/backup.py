@@ -28,7 +28,7 @@ from neo.node.peer import Peer
 from neo.node.task import Future
 from neo.protocol.enums import NodeType
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
-from neo.protocol.ids import ZERO_TID, add64, p64
+from neo.protocol.ids import ZERO_TID, add64
 from neo.protocol.packets import (
     Address,
     CellChange,
@@ -117,19 +117,18 @@ class BackupReplicator:
     # -- the partition table -----------------------------------------------------------------------
 
     def replicated(self, partition: int, tid: bytes) -> None:
-        """An own cell that was out of date is complete; it cannot be read yet."""
-        if self.active:
-            self._complete[partition] = max(tid, self._complete.get(partition, ZERO_TID))
+        """An own cell that was out of date is complete; it cannot be read yet. The cluster may become a
+        backup before it can."""
+        self._complete[partition] = max(tid, self._complete.get(partition, ZERO_TID))
 
     def cells_changed(self, changes: Iterable[CellChange]) -> None:
         """NotifyPartitionChanges. Written in the same transaction as the change."""
-        if not self.active:
-            return
         for partition, nid, state in changes:
             if nid == self._core.nid and not state.readable:
                 self._complete.pop(partition, None)
                 self._orders.pop(partition, None)
-        self._remember()
+        if self.active:
+            self._remember()
 
     def _remember(self) -> None:
         core = self._core
@@ -193,17 +192,17 @@ class BackupReplicator:
 
     async def _fetch(self, partition: int, order: _Order) -> None:
         core, last = self._core, order.tid
-        first = add64(self._complete[partition], 1) if self._complete[partition] else p64(0)
+        complete = self._complete[partition]
+        first = ZERO_TID if complete == ZERO_TID else add64(complete, 1)
         if first <= last:
             source = await self._connect(order)
-            learn_pack = partition not in self._fetched and first > p64(1)
+            learn_pack = partition not in self._fetched and first > ZERO_TID
             await Fetch(core, source, partition, first, last, learn_pack).run()
             await core.stored()
             self._fetched.add(partition)
-        complete = self._complete.get(partition)
-        if complete is None:
+        if partition not in self._complete:
             return  # the cell was lost meanwhile
-        self._complete[partition] = max(complete, last)
+        self._complete[partition] = max(self._complete[partition], last)
         self._remember()
         current = self._orders.get(partition)
         if current is not None and current.tid <= last:

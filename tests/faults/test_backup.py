@@ -136,9 +136,7 @@ def sites(tmp_path: Path) -> Iterator[tuple[Site, Site]]:
     """An upstream cluster, and one that is configured to be its backup."""
     tls = Authority(tmp_path).node()._asdict()
     with ExitStack() as stack:
-        up = Cluster(
-            2, partitions=PARTITIONS, name="up", settings={"monitor_backup": "bak"}, **tls
-        )
+        up = Cluster(2, partitions=PARTITIONS, name="up", settings={"monitor_backup": "bak"}, **tls)
         stack.enter_context(up)
         settings = {"upstream_cluster": "up", "upstream_masters": up.simple.masters}
         bak = Cluster(2, partitions=PARTITIONS, replicas=1, name="bak", settings=settings, **tls)
@@ -198,7 +196,9 @@ def test_follows_through_losses_and_changes_roles(sites: tuple[Site, Site]) -> N
     def well() -> bool:
         answer = up.ask(AskMonitorInformation())
         assert isinstance(answer, AnswerMonitorInformation)
-        return not answer.problem_list and "\n\nbak\n    BACKINGUP; UP_TO_DATE=12; " in answer.summary
+        return (
+            not answer.problem_list and "\n\nbak\n    BACKINGUP; UP_TO_DATE=12; " in answer.summary
+        )
 
     up.wait(well, "the upstream admin does not hear that the backup is well")
     connection.close()
