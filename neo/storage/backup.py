@@ -20,6 +20,7 @@ gave them, and nothing earlier is touched.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -53,6 +54,7 @@ class _Order:
     source: Address
     #: Not before this time.
     after: float = 0.0
+    failure: str = ""
 
 
 class BackupReplicator:
@@ -64,6 +66,8 @@ class BackupReplicator:
 
     def _start(self) -> None:
         self._complete: dict[int, bytes] = {}
+        #: How often each own cell was lost: what was fetched for it before counts no more.
+        self._losses: Counter[int] = Counter()
         #: At most one for each own cell.
         self._orders: dict[int, _Order] = {}
         self._fetched: set[int] = set()
@@ -127,6 +131,7 @@ class BackupReplicator:
             if nid == self._core.nid and not state.readable:
                 self._complete.pop(partition, None)
                 self._orders.pop(partition, None)
+                self._losses[partition] += 1
         if self.active:
             self._remember()
 
@@ -187,12 +192,14 @@ class BackupReplicator:
             try:
                 await self._fetch(partition, order)
             except (ConnectionLost, ErrorAnswer, FetchFailed) as e:
-                logger.warning("partition %s does not follow: %s", partition, e)
+                if str(e) != order.failure:  # once, not every second
+                    order.failure = str(e)
+                    logger.warning("partition %s does not follow: %s", partition, e)
                 order.after = core.shell.monotonic() + RETRY_SECONDS
 
     async def _fetch(self, partition: int, order: _Order) -> None:
         core, last = self._core, order.tid
-        complete = self._complete[partition]
+        complete, losses = self._complete[partition], self._losses[partition]
         first = ZERO_TID if complete == ZERO_TID else add64(complete, 1)
         if first <= last:
             source = await self._connect(order)
@@ -200,8 +207,8 @@ class BackupReplicator:
             await Fetch(core, source, partition, first, last, learn_pack).run()
             await core.stored()
             self._fetched.add(partition)
-        if partition not in self._complete:
-            return  # the cell was lost meanwhile
+        if self._losses[partition] != losses:
+            return
         self._complete[partition] = max(self._complete[partition], last)
         self._remember()
         current = self._orders.get(partition)
