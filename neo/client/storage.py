@@ -13,9 +13,9 @@ from ZODB.POSException import ReadOnlyError, StorageTransactionError
 from zope.interface import alsoProvides, implementer
 
 from neo.client.cache import Cache
-from neo.client.changes import Options, refusal
+from neo.client.changes import Options
 from neo.client.commit import Commit
-from neo.client.errors import ConfigurationError, NEOStorageError
+from neo.client.errors import ConfigurationError, NEOStorageError, refusal
 from neo.client.history import Description, undo_log
 from neo.client.invalidations import Invalidations
 from neo.client.pack import pack
@@ -129,6 +129,11 @@ class NEOStorage(Reading):
         self._session.forked()
         self._invalidations.forked()
         self._forget()
+
+    @property
+    def session(self) -> Session:
+        """For readers of everything (:mod:`neo.client.scan`), which are no ZODB storages."""
+        return self._session
 
     # -- about the database ------------------------------------------------------------------------
 

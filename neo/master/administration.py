@@ -199,14 +199,14 @@ class ServeAdmin(Handler):
         assert node.nid is not None
         if node.state is NodeState.RUNNING:
             raise denied("a running node must be stopped before removal")
+        # Before the partition table is recovered, nobody knows what the node has.
+        self._operating("drop a node")
         changes = [(p, node.nid, CellState.DISCARDED) for p in master.partitions.assigned(node.nid)]
         for partition, _, _ in changes:
             if set(master.partitions.readable(partition)) <= {node.nid}:
                 raise denied(
                     f"{format_nid(node.nid)} has the only readable copy of partition {partition}"
                 )
-        if changes:
-            self._operating("drop a node that has cells")
         master.change_partitions(changes)
         peer.answer(message_id, done("node permanently removed"))
         storage = master.connected.get(node.nid)
@@ -223,7 +223,7 @@ class ServeAdmin(Handler):
         """What a backup can do as well."""
         if self.master.state not in SERVING:
             raise denied(
-                f"the cluster must be RUNNING, or a backup, to {what}, it is {self.master.state.name}"
+                f"the cluster must be RUNNING to {what}, or a backup; it is {self.master.state.name}"
             )
 
     def _serving(self, what: str) -> None:

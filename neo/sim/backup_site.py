@@ -25,8 +25,8 @@ from neo.protocol.packets import SetClusterState
 from neo.sim.clients import ClientProcess
 from neo.sim.cluster import HEAL_SECONDS, Cluster, Shape, Site
 from neo.sim.disk import SimDisk
-from neo.sim.history import Recorded
 from neo.sim.operator import Operator
+from neo.sim.recorded import Recorded
 from neo.sim.replicas import cell_rows, check_replicas, node_rows
 from neo.sim.workloads.base import EXPECTED
 from neo.sim.world import Violation, World

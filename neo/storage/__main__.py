@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import argparse
 import logging
+import math
 import os
 import socket
 import sys
 from collections.abc import Callable
 
-from neo.node.config import ConfigError, Option, load, one_of, role_options
+from neo.node.config import ConfigError, Option, load, one_of, role_options, seconds
 from neo.node.process import ProcessShell, StartFailure
 from neo.node.process import main as run
 from neo.protocol.packets import Address
-from neo.storage.backend.api import Backend, BackendFailure
+from neo.storage.backend.api import Backend, BackendFailure, DatabaseAway
 from neo.storage.backend.factory import ADAPTERS, open_backend
 from neo.storage.core import StorageCore
 from neo.topology.masters import MasterCandidates, MasterListFile
@@ -32,8 +33,8 @@ OPTIONS = role_options(
     Option("engine", "storage engine of MariaDB's tables, InnoDB by default", short="e"),
     Option(
         "wait",
-        "seconds to wait at start for a database that is away, -1 for ever",
-        float,
+        "seconds to wait at start for a MariaDB server that is away, -1 for ever",
+        seconds,
         0.0,
         short="w",
     ),
@@ -112,20 +113,22 @@ def _masters(settings: argparse.Namespace) -> tuple[MasterCandidates, MasterList
 def _open(
     shell: ProcessShell, settings: argparse.Namespace, failed: Callable[[BackendFailure], None]
 ) -> Backend:
-    reset, settings.reset = settings.reset, False  # only once, not after a failure
     try:
-        return open_backend(
+        backend = open_backend(
             settings.adapter,
             settings.database,
             settings.engine,
             shell.from_thread,
             failed,
             settings.dedup,
-            settings.wait,
-            reset,
+            settings.reset,
         )
+    except DatabaseAway as e:
+        raise StartFailure(str(e), settings.wait if settings.wait >= 0 else math.inf) from None
     except BackendFailure as e:
         raise StartFailure(str(e)) from None
+    settings.reset = False  # it is done once, not again after a failure
+    return backend
 
 
 def _devpath(settings: argparse.Namespace) -> list[str]:

@@ -204,7 +204,7 @@ class BackupReplicator:
         if first <= last:
             source = await self._connect(order)
             learn_pack = partition not in self._fetched and first > ZERO_TID
-            await Fetch(core, source, partition, first, last, learn_pack).run()
+            await Fetch(core, source, partition, first, last, learn_pack=learn_pack).run()
             await core.stored()
             self._fetched.add(partition)
         if self._losses[partition] != losses:

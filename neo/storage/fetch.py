@@ -7,8 +7,9 @@ LENGTH, the range ends earlier. So nothing is sent that is here already, however
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from hashlib import sha1
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from neo.node.peer import Peer
 from neo.protocol.ids import ZERO_HASH, ZERO_OID, add64, p64, u64
@@ -38,7 +39,8 @@ class FetchFailed(Exception):
 
 
 class Fetch:
-    """``first`` and ``last``: tids, both included."""
+    """``first`` and ``last``: tids, both included. ``lacking``: (tid, oid) of objects that are here
+    without their data."""
 
     def __init__(
         self,
@@ -47,7 +49,8 @@ class Fetch:
         partition: int,
         first: bytes,
         last: bytes,
-        learn_pack: bool,
+        lacking: frozenset[tuple[bytes, bytes]] = frozenset(),
+        learn_pack: bool = False,
     ) -> None:
         """``learn_pack``: for the first time since this node was away, in a cell that is not new."""
         self.source = source
@@ -55,20 +58,32 @@ class Fetch:
         self._partition = partition
         self._first = first
         self._last = last
+        self._lacking = lacking
         self._failure: str | None = None
         self._packed = False  # of the last transaction that came
         self._learning = learn_pack
 
     async def run(self) -> None:
         """Raises ConnectionLost, ErrorAnswer (of the source), FetchFailed, Cancelled."""
+        await self._listening(self._everything())
+
+    async def objects(self) -> None:
+        """Raises as run()."""
+        await self._listening(self._objects())
+
+    async def _listening(self, work: Coroutine[Any, Any, None]) -> None:
+        """What the source sends meanwhile is for us."""
         self._core.fetches[self] = None
         try:
-            if self._learning:
-                await self._learn_pack()
-            await self._transactions()
-            await self._objects()
+            await work
         finally:
             del self._core.fetches[self]
+
+    async def _everything(self) -> None:
+        if self._learning:
+            await self._learn_pack()
+        await self._transactions()
+        await self._objects()
 
     async def _ask(self, request: Message) -> Message:
         core = self._core
@@ -125,7 +140,8 @@ class Fetch:
             here, last = self._known(*first)
             known: dict[bytes, list[bytes]] = {}
             for tid, oid in here:
-                known.setdefault(tid, []).append(oid)
+                if (tid, oid) not in self._lacking:
+                    known.setdefault(tid, []).append(oid)
             answer = await self._ask(
                 AskFetchObjects(self._partition, LENGTH, first[0], last, first[1], known)
             )
