@@ -46,7 +46,7 @@ PROGRESS_THINK_SECONDS = 0.2
 #: A run with more events than this finds less in its time than another seed.
 EVENTS = 8000
 #: How many seeds have a backup cluster.
-BACKUP_CHANCE = 0.3
+BACKUP_CHANCE = 0.2
 #: Unlocked transactions become durable within a second.
 QUIET_SECONDS = 5.0
 
