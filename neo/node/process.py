@@ -123,7 +123,7 @@ class ProcessShell:
     def _start_again(self) -> None:
         try:
             self._start_core()
-        except StartFailure as e:
+        except (ConfigError, StartFailure) as e:
             logger.error("%s", e)
             self.restart()
 

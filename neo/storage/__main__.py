@@ -78,9 +78,10 @@ def make_core(shell: ProcessShell) -> StorageCore:
         for core in cores:
             core.backend_failed(failure)
 
-    backend = _open(shell, settings, failed)
     assert shell.bind is not None
+    backend = None
     try:
+        backend = _open(shell, settings, failed)
         core = StorageCore(
             shell,
             settings.cluster,
@@ -91,9 +92,11 @@ def make_core(shell: ProcessShell) -> StorageCore:
             drop_partitions=not settings.disable_drop_partitions,
             remember=remember,
         )
-    except ValueError as e:
-        backend.close()
-        raise StartFailure(str(e)) from None
+    except (ValueError, BackendFailure) as e:
+        if backend is not None:
+            _close(backend)
+        patience = settings.wait if isinstance(e, DatabaseAway) else 0.0
+        raise StartFailure(str(e), patience if patience >= 0 else math.inf) from None
     cores.append(core)
     return core
 
@@ -113,22 +116,24 @@ def _masters(settings: argparse.Namespace) -> tuple[MasterCandidates, MasterList
 def _open(
     shell: ProcessShell, settings: argparse.Namespace, failed: Callable[[BackendFailure], None]
 ) -> Backend:
-    try:
-        backend = open_backend(
-            settings.adapter,
-            settings.database,
-            settings.engine,
-            shell.from_thread,
-            failed,
-            settings.dedup,
-            settings.reset,
-        )
-    except DatabaseAway as e:
-        raise StartFailure(str(e), settings.wait if settings.wait >= 0 else math.inf) from None
-    except BackendFailure as e:
-        raise StartFailure(str(e)) from None
+    backend = open_backend(
+        settings.adapter,
+        settings.database,
+        settings.engine,
+        shell.from_thread,
+        failed,
+        settings.dedup,
+        settings.reset,
+    )
     settings.reset = False  # it is done once, not again after a failure
     return backend
+
+
+def _close(backend: Backend) -> None:
+    try:
+        backend.close()
+    except BackendFailure as e:
+        logger.error("the database could not be closed cleanly: %s", e)
 
 
 def _devpath(settings: argparse.Namespace) -> list[str]:

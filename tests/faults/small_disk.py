@@ -106,7 +106,7 @@ def readonly(folder: Path) -> None:
     with Cluster(storages=1, partitions=4, database=f"{folder}/storage{{n}}.sqlite") as cluster:
         prepare(cluster.storage(), 1)
         cluster.simple.kill("storage1")
-        subprocess.run(["mount", "-o", "remount,ro", folder], check=True)
+        subprocess.run(["mount", "-o", "remount,bind,ro", folder], check=True)
         try:
             cluster.simple.restart("storage1")
         except ClusterError as e:
@@ -115,7 +115,7 @@ def readonly(folder: Path) -> None:
         else:
             raise AssertionError("it started on a disk where it cannot write")
         cluster.simple.processes.pop("storage1")
-        subprocess.run(["mount", "-o", "remount,rw", folder], check=True)
+        subprocess.run(["mount", "-o", "remount,bind,rw", folder], check=True)
         cluster.simple.restart("storage1")
         cluster.simple.wait_running()
         db = DB(cluster.storage(wait_timeout=DEADLINE_SECONDS))

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from neo.client.cache import Cache
 from neo.client.changes import Change, Changes
+from neo.client.pack import _Collection
 from neo.client.restore import Restorer
 from neo.client.storage import NEOStorage
 from neo.master.administration import MAX_REPLICAS, ServeAdmin, denied, done
@@ -40,23 +40,8 @@ def _changed_before_checked() -> list[Patch]:
     return [(ServeAdmin, "set_num_replicas", set_num_replicas)]
 
 
-def _truncated_again() -> list[Patch]:
-    original = ServeMaster.last_ids
-
-    def last_ids(self: ServeMaster, peer: Peer, message_id: int, m: Any) -> None:
-        remembered = self.core.backend.get_config("truncate_tid")
-        original(self, peer, message_id, m)
-        self.core.backend.set_config("truncate_tid", remembered)
-
-    return [(ServeMaster, "last_ids", last_ids)]
-
-
 def _truncation_forgotten() -> list[Patch]:
     return [(ServeMaster, "truncate", lambda self, peer, message_id, m: None)]
-
-
-def _cache_survives_truncation() -> list[Patch]:
-    return [(Cache, "clear", Cache.drop_current)]
 
 
 def _order_not_checked() -> list[Patch]:
@@ -117,6 +102,10 @@ def _error_means_missing() -> list[Patch]:
     return [(ServeClient, "_load", load)]
 
 
+def _collected_unseen() -> list[Patch]:
+    return [(_Collection, "_in_use", lambda self, garbage: False)]
+
+
 def _failure_survived() -> list[Patch]:
     return [(StorageCore, "backend_failed", lambda self, failure: None)]
 
@@ -131,28 +120,12 @@ CANARIES = (
         OPERATED | {"workloads": ("bank",), "storages": 2},
     ),
     Canary(
-        "truncated-again",
-        "a storage does not forget what it had to truncate",
-        "history: what was committed since is lost at the next start",
-        _truncated_again,
-        150,
-        OPERATED | {"faults": ("operate", "kill-server"), "workloads": ("bank",), "storages": 1},
-    ),
-    Canary(
         "truncation-forgotten",
         "a storage does not remember what it is to truncate",
         "progress: recovery waits for ever",
         _truncation_forgotten,
-        100,
+        40,
         OPERATED | {"workloads": ("bank",), "storages": 1},
-    ),
-    Canary(
-        "cache-survives-truncation",
-        "the cache of a client keeps old revisions over a truncation",
-        "reads: a revision that does not exist, or other data of one that does",
-        _cache_survives_truncation,
-        150,
-        OPERATED | {"workloads": ("bank", "increments"), "storages": 1},
     ),
     Canary(
         "order-not-checked",
@@ -173,7 +146,7 @@ CANARIES = (
     Canary(
         "oid-kept",
         "some oids stay in the client's list when they are given",
-        "history: an oid is given twice",
+        "ids: an oid is given twice",
         _oid_kept,
         10,
         QUIET | {"workloads": ("growth",)},
@@ -191,7 +164,7 @@ CANARIES = (
         "a storage that cannot read an object says that there is none",
         "reads: nothing is found where a revision is",
         _error_means_missing,
-        60,
+        80,
         BROKEN_DISKS | {"workloads": ("bank",)},
     ),
     Canary(
@@ -201,5 +174,13 @@ CANARIES = (
         _failure_survived,
         20,
         BROKEN_DISKS | {"workloads": ("bank",)},
+    ),
+    Canary(
+        "collected-unseen",
+        "the garbage collection does not look again before it deletes",
+        "workloads: objects that are referred to are missing",
+        _collected_unseen,
+        60,
+        QUIET | {"workloads": ("pack",), "seconds": 4.0},
     ),
 )

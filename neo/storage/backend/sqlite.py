@@ -196,8 +196,8 @@ class SQLite(Replication, Maintenance, Pages):
         files = ["sqlite", "sqlite-views"] + ["sqlite-dedup"] * self._dedup
         for statement in (s for file in files for s in schema.statements(file)):
             self._execute(statement)
-        if "config" not in existing:
-            self._execute("INSERT INTO config (name, value) VALUES (?, ?)", *VERSION_ROW)
+        # Every time: SQLite opens a file that it may only read, and says so at the first write.
+        self._execute("REPLACE INTO config (name, value) VALUES (?, ?)", *VERSION_ROW)
         self._execute("COMMIT")
         if reset:
             self._execute("VACUUM")
