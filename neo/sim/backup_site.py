@@ -20,7 +20,7 @@ from ZODB.Connection import TransactionMetaData
 from ZODB.POSException import ReadOnlyError
 
 from neo.protocol.enums import ClusterState
-from neo.protocol.ids import ZERO_TID, add64
+from neo.protocol.ids import MAX_TID, ZERO_TID, add64
 from neo.protocol.packets import SetClusterState
 from neo.sim.clients import ClientProcess
 from neo.sim.cluster import HEAL_SECONDS, Cluster, Shape, Site
@@ -43,8 +43,11 @@ READ_PAUSE_SECONDS = 0.3
 #: What is written to the backup once it has taken over.
 TRANSACTIONS = 5
 
-#: What a backup had when it left its mode: the last tid, and the rows of the readable cells by partition.
-Snapshot = tuple[bytes, list[list[set[tuple[Any, ...]]]]]
+#: Rows of a cell; those of all readable cells by partition.
+Cell = set[tuple[Any, ...]]
+Partitions = list[list[Cell]]
+#: What a backup had when it left its mode, and its last tid.
+Snapshot = tuple[bytes, Partitions]
 
 
 class Shown(Recorded):
@@ -269,23 +272,24 @@ class BackupSite:
 
     # -- tables ------------------------------------------------------------------------------------
 
-    def _rows(self, cluster: Cluster) -> list[list[set[tuple[Any, ...]]]]:
+    def _packed(self) -> int:
+        """The last pack of either cluster: what is older is not compared."""
+        return max(
+            node_rows((name, disk.tables()) for name, disk in cluster.disks.items())[1]
+            for cluster in self._run.clusters
+        )
+
+    def _rows(self, cluster: Cluster) -> Partitions:
         """Rows of the readable cells, by partition."""
         master = cluster.master_core
         assert master is not None
-        nodes, packed = node_rows((name, disk.tables()) for name, disk in cluster.disks.items())
-        _, elsewhere = node_rows(
-            (name, disk.tables()) for name, disk in self._other(cluster).disks.items()
-        )
-        packed = max(packed, elsewhere)
-        check_replicas(master, [(name, disk.tables()) for name, disk in cluster.disks.items()])
+        disks = [(name, disk.tables()) for name, disk in cluster.disks.items()]
+        check_replicas(master, disks)
+        nodes, _ = node_rows(disks)
         return [
-            [cell_rows(nodes[nid][1], partition, packed) for nid in master.partitions.readable(partition)]
+            [cell_rows(nodes[nid][1], partition, 0) for nid in master.partitions.readable(partition)]
             for partition in range(len(master.partitions))
         ]
-
-    def _other(self, cluster: Cluster) -> Cluster:
-        return self.cluster if cluster is self._run.cluster else self._run.cluster
 
     def _snapshot(self) -> Snapshot:
         master = self.cluster.master_core
@@ -293,24 +297,33 @@ class BackupSite:
         return master.last_tid, self._rows(self.cluster)
 
     def _compare(
-        self,
-        what: str,
-        partitions: list[list[set[tuple[Any, ...]]]],
-        upstream: list[list[set[tuple[Any, ...]]]],
-        last: bytes | None,
+        self, what: str, cells: Partitions, sources: Partitions, last: bytes | None
     ) -> None:
         """``last``: the last transaction that may be there; None: nothing may be missing."""
-        bound = None if last is None else int.from_bytes(last, "big")
-        for partition, (cells, sources) in enumerate(zip(partitions, upstream, strict=True)):
-            expected = {row for row in sources[0] if bound is None or row[1] <= bound}
-            for cell in cells:
-                # What was packed upstream since then is compared no more.
-                least = min((row[1] for row in expected), default=0)
-                extra = {row for row in cell - expected if row[1] >= least}
-                if missing := expected - cell:
-                    raise Violation(f"{what}: partition {partition} misses {sorted(missing)[:3]}")
-                if extra and expected:
-                    raise Violation(f"{what}: partition {partition} has too much: {extra}")
+        packed, bound = self._packed(), MAX_TID if last is None else last
+        for partition, (copies, source) in enumerate(zip(cells, sources, strict=True)):
+            expected = _comparable(source[0], packed, bound)
+            for copy in copies:
+                found = _comparable(copy, packed, MAX_TID)
+                if missing := expected - found:
+                    raise Violation(f"{what}: partition {partition} misses {_show(missing)}")
+                if extra := found - expected:
+                    raise Violation(f"{what}: partition {partition} has too much: {_show(extra)}")
+
+
+def _comparable(rows: Cell, packed: int, last: bytes) -> Cell:
+    """Rows after a pack, up to a tid. A pack changes where an undo says that its value came from."""
+    bound = int.from_bytes(last, "big")
+    return {
+        (*row[:3], None, *row[4:]) if packed and row[0] == "obj" else row
+        for row in rows
+        if packed < row[1] <= bound
+    }
+
+
+def _show(rows: Cell) -> str:
+    ordered = sorted(rows, key=lambda row: (row[1], row[0]))
+    return ", ".join(f"{row[0]} {row[1]:016x} {row[2]}" for row in ordered[:3])
 
 
 def follows(backup: Cluster, upstream: Cluster) -> bool:
