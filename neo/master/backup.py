@@ -159,6 +159,7 @@ class Backup:
         self._tell_admins()
         self._check_started()
         self._order_all()
+        self._pack()
 
     def heard(self, tid: bytes, oids: list[bytes]) -> None:
         """InvalidateObjects: a transaction was committed upstream."""
@@ -211,33 +212,31 @@ class Backup:
     # -- orders ------------------------------------------------------------------------------------
 
     def _order_all(self) -> None:
+        self._order(*range(len(self.cells.rows)))
+
+    def _order(self, *partitions: int) -> None:
         orders: list[Order] = []
-        for partition in range(len(self.cells.rows)):
+        for partition in partitions:
             orders += self.cells.orders(partition, lambda p: bool(self._sources(p)))
         self._send(orders)
 
-    def _order(self, partition: int) -> None:
-        self._send(self.cells.orders(partition, lambda p: bool(self._sources(p))))
-
-    def _send(self, orders: Iterable[Order]) -> None:
+    def _send(self, orders: list[Order]) -> None:
         """One message for each node, tid and kind of source."""
         if self._stopped:
             return
         messages: dict[tuple[int, bytes, str], dict[int, Address | None]] = {}
-        asked = set()
         for order in orders:
             name, address = "", None
-            if order.source is Where.NOWHERE:
-                asked.add(order.nid)
-            else:
+            if order.source is not Where.NOWHERE:
                 name, address = self._source(order)
                 self._orders[order] = address, self.master.shell.monotonic()
+                if address is None:
+                    continue  # it would mean that there is nothing to fetch; _look() tries again
             messages.setdefault((order.nid, order.tid, name), {})[order.partition] = address
         for (nid, tid, name), sources in messages.items():
-            peer = self.master.connected.get(nid)
-            if peer is not None:
+            if (peer := self.master.connected.get(nid)) is not None:
                 peer.send(Replicate(tid, name, sources))
-        for nid in sorted(asked):
+        for nid in sorted({order.nid for order in orders if order.source is Where.NOWHERE}):
             self._ask(nid)
 
     def _source(self, order: Order) -> tuple[str, Address | None]:
@@ -254,7 +253,7 @@ class Backup:
             return
         limit = self.master.shell.monotonic() - ORDER_SECONDS
         for cell in self.cells.all():
-            if cell.order is not None and self._orders[cell.order][1] <= limit:
+            if cell.order and self._orders[cell.order][1] <= limit:
                 cell.order = None
         self._prune()
         self._order_all()
@@ -365,12 +364,21 @@ class Backup:
         assert master.partitions.ptid is not None
         master.served(master.partitions.ptid)
         self._readers.show(before, tid)
-        self.packer.advanced(tid, self.cells.last)
+        self._pack()
+
+    def packed(self, tid: bytes) -> None:
+        """NotifyPack: the upstream cluster was packed."""
+        self.packer.wanted(tid)
+        self._pack()
+
+    def _pack(self) -> None:
+        """Without the upstream cluster it is not known what is missing."""
+        if self.following:
+            self.packer.advanced(self.cells.tid, self.cells.last)
 
     def _check_started(self) -> None:
         """BACKINGUP begins when all storage nodes know durably that they are a backup."""
-        state = self.master.state
-        if state is STARTING_BACKUP and self.following and not self._forgetful:
+        if self.master.state is STARTING_BACKUP and self.following and not self._forgetful:
             self.master.change_state(Event.FOLLOWING)
 
     # -- the end -----------------------------------------------------------------------------------

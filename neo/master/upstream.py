@@ -107,7 +107,7 @@ class Upstream(Handler):
 
     @on(NotifyPack)
     def packed(self, peer: Peer, message_id: int, m: NotifyPack) -> None:
-        self._backup.packer.wanted(m.tid)
+        self._backup.packed(m.tid)
 
     @on(NotifyClusterInformation, NotifyFeatures, FlushLog)
     def ignored(self, peer: Peer, message_id: int, m: object) -> None:

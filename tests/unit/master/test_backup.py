@@ -348,6 +348,18 @@ def test_a_restart_goes_on_as_a_backup(world: BackupWorld) -> None:
     assert storage.take(Replicate).tid == tid(18), "what was fetched in part is completed"
 
 
+def test_a_backup_without_configuration_can_be_left() -> None:
+    world = MasterWorld()
+    storage = world.join(NodeType.STORAGE, 1, port=9101)
+    storage.answer(storage.take(AskRecovery), AnswerRecovery(7, tid(15), None))
+    storage.answer(storage.take(AskPartitionTable), AnswerPartitionTable(7, 0, spread(1)))
+    world.verify(storage, ltid=tid(18))
+    assert world.master.state is ClusterState.STARTING_BACKUP and not world.shell.dialed
+    world.admin().ask(SetClusterState(ClusterState.STOPPING_BACKUP)).result()
+    world.remember(storage, 7, spread(1))
+    assert storage.take(Truncate) == Truncate(tid(15))
+
+
 # -- to stop being a backup --------------------------------------------------------------------
 
 
@@ -382,9 +394,9 @@ def test_a_cluster_that_is_none_cannot_stop_to_be_a_backup(world: BackupWorld) -
 
 def test_packs_as_its_upstream_does_when_it_has_all_of_it(world: BackupWorld) -> None:
     upstream, (storage,) = world.backingup()
+    upstream.send(InvalidateObjects(tid(21), [tid(1)]))
     upstream.send(NotifyPack(tid(21)))
     assert not storage.has(AskPack)
-    upstream.send(InvalidateObjects(tid(21), [tid(1)]))
     storage.send(NotifyReplicationDone(1, tid(21)))
     durable(storage, 0)
     durable(storage, 21)
@@ -393,6 +405,12 @@ def test_packs_as_its_upstream_does_when_it_has_all_of_it(world: BackupWorld) ->
     storage.answer(question, AnswerPack(True))
     upstream.send(NotifyPack(tid(21)))
     assert not storage.has(AskPack), "once is enough"
+
+
+def test_packs_at_once_when_nothing_is_missing(world: BackupWorld) -> None:
+    upstream, (storage,) = world.backingup()
+    upstream.send(NotifyPack(tid(21)))
+    assert storage.take(AskPack).tid == tid(21)
 
 
 def test_tells_backups_of_packs_at_once_and_later() -> None:
