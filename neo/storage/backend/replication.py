@@ -119,3 +119,9 @@ class Replication(Writes):
             self._write(
                 "UPDATE pt SET tid=? WHERE `partition`=? AND nid=?", to_int(tid), partition, nid
             )
+
+    def forget_complete(self, nid: int) -> None:
+        for (partition, of), complete in self._cells.items():
+            if of == nid and complete > 0:
+                self._cells[partition, of] = 0
+                self._write("UPDATE pt SET tid=0 WHERE `partition`=? AND nid=?", partition, nid)
