@@ -14,10 +14,9 @@ wants it is *delayed*, unless that could close a circle of waiting transactions:
   always point from greater to smaller locking tids: no circle, on any number of nodes.
 * a transaction that would have to wait for a greater locking tid is in (possible) **deadlock**: it
   lets go all that it holds here, the master is told, and all its requests wait until the client
-  *rebases* it, i.e. brings a new, greater locking tid. Then it takes again what is free, and keeps a
-  place in the queues of the rest, for which the client asks one by one (``rebase_object``). Without
-  that, two transactions with many objects could take these from each other for ever: the one in
-  deadlock would come back, and take what is free, before the other's questions for it arrive.
+  *rebases* it, i.e. brings a new, greater locking tid. Then it takes again what is free, and keeps
+  its place in the queues of the rest (else two large ones could take objects from each other for
+  ever); the client asks one by one for these (``rebase_object``).
 * when objects become free, the delayed requests are executed in the order of locking tids,
   a transaction being rebased taking its turn among them. This order is what makes the nodes agree
   on the next holder, hence what ends cascades of deadlocks.
@@ -35,10 +34,10 @@ have in flight by bytes; there are at most as many as answers that clients wait 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 from neo.protocol.ids import ZERO_TID
 from neo.storage.backend.api import Stored
+from neo.storage.readers import Readers
 from neo.storage.transactions import (
     CellMode,
     Change,
@@ -54,43 +53,6 @@ from neo.storage.write_locks import WriteLocks
 #: Late stores come only between the master's AbortTransaction and the client's own: a node whose
 #: clients have 1000 aborts on their way does not exist, and forgetting one only costs a short lock.
 ABORTED_MAX = 1000
-
-
-class _Scan(NamedTuple):
-    waits_for: set[Transaction]
-    read: Callable[[], None]
-
-
-class Readers:
-    """Reads that wait for the end of ``tpc_finish``."""
-
-    def __init__(self) -> None:
-        self.locked: set[Transaction] = set()
-        self._readers: dict[bytes, list[Callable[[], None]]] = {}
-        self._scans: list[_Scan] = []
-
-    def wait(self, oid: bytes, read: Callable[[], None]) -> None:
-        self._readers.setdefault(oid, []).append(read)
-
-    def scan(self, read: Callable[[], None]) -> None:
-        """Wait for the transactions that are locked now: later ones do not delay the scan."""
-        self._scans.append(_Scan(set(self.locked), read))
-
-    def unlocked(self, transaction: Transaction) -> list[Callable[[], None]]:
-        """What can be read now."""
-        self.locked.remove(transaction)
-        ready = [read for oid in transaction.held for read in self._readers.pop(oid, ())]
-        for scan in self._scans[:]:
-            scan.waits_for.discard(transaction)
-            if not scan.waits_for:
-                self._scans.remove(scan)
-                ready.append(scan.read)
-        return ready
-
-    def validate(self, read_locked: Callable[[bytes], bool]) -> None:
-        """Raise AssertionError if a read waits for nothing."""
-        assert all(read_locked(oid) for oid in self._readers), list(self._readers)
-        assert all(scan.waits_for and scan.waits_for <= self.locked for scan in self._scans)
 
 
 class Locks:
@@ -156,7 +118,6 @@ class Locks:
                 f" and cannot be rebased back to {locking_tid.hex()}"
             )
         self._writes.release(transaction)
-        self._writes.leave_places(transaction)
         transaction.rebasing = False
         transaction.locking_tid = locking_tid
         self._writes.freed.update(request.oid for request in transaction.delayed)
@@ -194,13 +155,13 @@ class Locks:
             )
         transaction = self._begin(ttid, client)
         missing = len(transaction.changes) - len(transaction.held) - len(transaction.lockless)
-        waiting = sum(not request.keeps_place for request in transaction.delayed)
-        if waiting or transaction.rebasing or missing:
+        if not missing:
+            self._writes.leave_places(transaction)
+        if transaction.delayed or transaction.rebasing or missing:
             raise TransactionRefused(
-                f"transaction {ttid.hex()} cannot vote: {waiting} requests wait"
+                f"transaction {ttid.hex()} cannot vote: {len(transaction.delayed)} requests wait"
                 f" for an answer, {missing} objects must be rebased"
             )
-        self._writes.leave_places(transaction)
         transaction.voted = True
         return list(transaction.stored())
 
