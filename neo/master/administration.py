@@ -19,6 +19,7 @@ from neo.protocol.packets import (
     AnswerLastTransaction,
     AnswerRecovery,
     AnswerTweakPartitionTable,
+    AskCheckReport,
     AskClusterState,
     AskLastIDs,
     AskLastTransaction,
@@ -30,6 +31,7 @@ from neo.protocol.packets import (
     NotifyNodeInformation,
     NotifyRepair,
     Repair,
+    RepairCells,
     SetClusterState,
     SetNodeState,
     SetNumReplicas,
@@ -252,13 +254,23 @@ class ServeAdmin(Handler):
     @on(CheckReplicas)
     def check_replicas(self, peer: Peer, message_id: int, m: CheckReplicas) -> Message:
         self._serving("check replicas")
-        table = self.master.partitions
-        for partition in m.partition_dict:
-            if not 0 <= partition < len(table):
-                raise denied(f"there is no partition {partition}: 0 to {len(table) - 1} exist")
-            if len(table.readable(partition)) > 1:
-                raise denied("this version cannot compare replicas yet")
+        for nid in m.partition_dict.values():
+            if nid is not None:
+                self._storage(nid)
+        self.master.checks.start(m.partition_dict, m.min_tid, m.max_tid)
         return done()
+
+    @on(AskCheckReport)
+    def check_report(self, peer: Peer, message_id: int, m: AskCheckReport) -> Message:
+        return self.master.checks.report()
+
+    @on(RepairCells)
+    def repair_cells(self, peer: Peer, message_id: int, m: RepairCells) -> Message:
+        self._serving("repair cells")
+        for _, nid in m.cell_list:
+            self._storage(nid)
+        count = self.master.checks.repair(m.cell_list)
+        return done(f"{count} cells are copied anew" if count else "No cell to repair")
 
     # -- data ------------------------------------------------------------------------------------
 

@@ -12,8 +12,10 @@ import logging
 import math
 from collections.abc import Iterable
 
+from neo.master.check import Checks
 from neo.master.commits import Commits
 from neo.master.ids import OidGenerator, TidGenerator
+from neo.master.pack import Packs
 from neo.master.recovery import Recovery
 from neo.master.replication import Replication
 from neo.master.states import ADMITTED, HEARS_OF, TRANSITIONS, Event
@@ -58,6 +60,7 @@ class MasterCore(Core):
         self.last_tid = bytes(8)
         self.commits = Commits(self)
         self.replication = Replication(self)
+        self.checks = Checks(self)
         #: Storages told to start that are not ready yet, and those that are.
         self.starting: set[int] = set()
         self.ready: set[int] = set()
@@ -70,8 +73,7 @@ class MasterCore(Core):
         self.told_ptid = 0
         #: Those that could be read with the one served with.
         self.served_nodes: set[int] = set()
-        #: One pack at a time.
-        self.packing = False
+        self.packs = Packs(self)
         self.recovery = Recovery(self)
         self._timestamp = 0.0
         self._phase: Task[None] | None = None
@@ -104,6 +106,7 @@ class MasterCore(Core):
         logger.error("the cluster is not operational any more: %s", reason)
         self.stop_phase()
         self.commits.clear()
+        self.checks.clear()
         self.starting.clear()
         self.ready.clear()
         for peer in self.of_type(NodeType.CLIENT):
@@ -173,6 +176,7 @@ class MasterCore(Core):
         self.starting.discard(node.nid)
         self.ready.discard(node.nid)
         self.replication.storage_lost(node.nid)
+        self.checks.storage_lost(node.nid)
         if was_running or self.partitions.assigned(node.nid):
             self.set_node_states([node], NodeState.DOWN)
         else:

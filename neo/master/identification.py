@@ -12,10 +12,12 @@ from neo.node.handler import Handler, on
 from neo.node.peer import Peer
 from neo.protocol.enums import ClusterState, ErrorCode, NodeState, NodeType
 from neo.protocol.errors import ErrorAnswer
-from neo.protocol.ids import format_nid, nid_namespace
+from neo.protocol.ids import MAX_TID, ZERO_TID, format_nid, nid_namespace, p64, u64
 from neo.protocol.packets import (
+    FEATURE_MAINTENANCE,
     FEATURES,
     AcceptIdentification,
+    NotifyFeatures,
     NotifyNodeInformation,
     RequestIdentification,
     SendPartitionTable,
@@ -139,6 +141,9 @@ class Identification(Handler):
         node.devpath = tuple(map(str, devpath)) if isinstance(devpath, list) else ()
         features = request.extra.get(FEATURES)
         node.features = frozenset(map(str, features)) if isinstance(features, list) else frozenset()
+        pack_tid = request.extra.get("pack_tid")
+        known = isinstance(pack_tid, int) and 0 <= pack_tid <= u64(MAX_TID)
+        node.pack_tid = p64(pack_tid) if known else ZERO_TID
         node.state = self._state(node)
         master.notify_nodes([node])
         node.identified = True
@@ -176,3 +181,5 @@ class Identification(Handler):
             peer.send(master.table() if master.partitions.ptid is not None else empty)
         else:
             master.recovery.joined(peer)
+        if FEATURE_MAINTENANCE in node.features:
+            peer.send(NotifyFeatures([FEATURE_MAINTENANCE]))

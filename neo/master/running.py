@@ -11,14 +11,13 @@ from neo.net.fault_sites import LATE_SECONDS, FaultSite
 from neo.node.handler import Handler, on
 from neo.node.peer import Peer
 from neo.protocol.enums import ClusterState, ErrorCode, NodeState
-from neo.protocol.errors import ConnectionLost, ErrorAnswer, PeerError
+from neo.protocol.errors import ErrorAnswer, PeerError
 from neo.protocol.ids import MAX_TID, add64
 from neo.protocol.packets import (
     AbortTransaction,
     AnswerFinalTID,
     AnswerLastTransaction,
     AnswerNewOIDs,
-    AnswerPack,
     AskBeginTransaction,
     AskFinalTID,
     AskFinishTransaction,
@@ -30,6 +29,8 @@ from neo.protocol.packets import (
     FailedVote,
     Message,
     NotifyDeadlock,
+    NotifyPartitionChecked,
+    NotifyPartitionCorrupted,
     NotifyReady,
     NotifyReplicationDone,
     StartOperation,
@@ -181,30 +182,8 @@ class ServeClient(Handler):
     # -- pack ------------------------------------------------------------------------------------
 
     @on(AskPack)
-    def pack(self, peer: Peer, message_id: int, m: AskPack) -> Message | None:
-        if self.master.packing:
-            return AnswerPack(False)
-        self.master.packing = True
-        self.master.spawn(self._pack(peer, message_id, m.tid))
-        return None
-
-    async def _pack(self, peer: Peer, message_id: int, tid: bytes) -> None:
-        futures = [
-            storage.ask(AskPack(tid))
-            for storage in self.master.storages()
-            if storage.node is not None and storage.node.state is NodeState.RUNNING
-        ]
-        failure = ""
-        for future in futures:
-            try:
-                await future
-            except (ConnectionLost, ErrorAnswer) as e:
-                failure = failure or str(e)
-        self.master.packing = False
-        if failure:
-            peer.refuse(message_id, ErrorCode.NOT_READY, f"pack is not complete: {failure}")
-        else:
-            peer.answer(message_id, AnswerPack(True))
+    def pack(self, peer: Peer, message_id: int, m: AskPack) -> None:
+        self.master.packs.ask(peer, message_id, m.tid)
 
 
 def _operational_without(master: MasterCore, failed: Iterable[int]) -> bool:
@@ -227,6 +206,7 @@ class ServeStorage(Handler):
         if self.master.state is ClusterState.RUNNING and peer.node.nid in self.master.starting:
             self.master.starting.discard(peer.node.nid)
             self.master.ready.add(peer.node.nid)
+            self.master.packs.ready(peer)
             self.master.commits.begin_waiting()
 
     @on(AskUnfinishedTransactions)
@@ -240,6 +220,17 @@ class ServeStorage(Handler):
     def replication_done(self, peer: Peer, message_id: int, m: NotifyReplicationDone) -> None:
         assert peer.node is not None and peer.node.nid is not None
         self.master.replication.done(peer.node.nid, m.partition)
+
+    @on(NotifyPartitionCorrupted)
+    def corrupted(self, peer: Peer, message_id: int, m: NotifyPartitionCorrupted) -> None:
+        assert peer.node is not None and peer.node.nid is not None
+        if self.master.state is ClusterState.RUNNING:
+            self.master.checks.corrupted(peer.node.nid, m.partition, m.nid_list)
+
+    @on(NotifyPartitionChecked)
+    def checked(self, peer: Peer, message_id: int, m: NotifyPartitionChecked) -> None:
+        assert peer.node is not None and peer.node.nid is not None
+        self.master.checks.checked(peer.node.nid, m.partition, m.problem)
 
     @on(NotifyDeadlock)
     def deadlock(self, peer: Peer, message_id: int, m: NotifyDeadlock) -> None:

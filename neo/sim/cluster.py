@@ -169,6 +169,17 @@ class Cluster:
             return False
         return len(master.identified_storages()) == len(self.storages)
 
+    @property
+    def packed(self) -> bool:
+        """No pack is left to be done."""
+        cores = [process.core for process in self.storages]
+        return all(
+            isinstance(core, StorageCore)
+            and core.operational
+            and not any(map(core.packer.pending, core.readable_partitions()))
+            for core in cores
+        )
+
     def wait_running(self, seconds: float = HEAL_SECONDS) -> None:
         self.world.run_until(lambda: self.running, seconds, "the cluster is RUNNING")
 

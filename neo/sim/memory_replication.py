@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 from neo.sim.memory_reads import MemoryMaintenance
 from neo.sim.memory_tables import ObjectRow, TransactionRow
+from neo.storage.backend import revisions
 from neo.storage.backend.api import Record, Transaction
 from neo.storage.backend.sql import bound, storable, to_bytes, to_int
 
@@ -63,7 +64,15 @@ class MemoryReplication(MemoryMaintenance):
             t = to_int(tid)
             self._write(self.tables.remove_transactions, t % self._modulo, t, t)
 
-    def delete_objects(self, objects: Iterable[tuple[bytes, bytes]]) -> None:
+    def delete_objects(self, objects: Iterable[tuple[bytes, bytes]], packed: bool = False) -> None:
+        self.drain()
+        objects = list(objects)
+        gone: dict[int, set[int]] = {}
+        for tid, oid in objects if packed else ():
+            gone.setdefault(to_int(oid), set()).add(to_int(tid))
+        for o, tids in gone.items():
+            for t, value_tid in revisions.repoint(self._revisions(o), tids):
+                self._write(self.tables.repoint, o, t, value_tid)
         for tid, oid in objects:
             self._write(self.tables.remove_object, to_int(oid), to_int(tid))
 
@@ -72,8 +81,11 @@ class MemoryReplication(MemoryMaintenance):
         if t > int(self._config.get("_pack_tid", 0)):
             self.set_config("_pack_tid", str(t))
 
-    def link_undone(self, partition: int) -> None:
+    def link_undone(self, partition: int) -> list[tuple[bytes, bytes]]:
+        self.drain()
+        lost = self.tables.lost_values(partition)
         self._write(self.tables.link_undone, partition)
+        return [(to_bytes(tid), to_bytes(oid)) for tid, oid in lost]
 
     def set_complete(self, partition: int, nid: int, tid: bytes) -> None:
         complete = self._cells.get((partition, nid), -1)

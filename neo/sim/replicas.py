@@ -1,9 +1,7 @@
 """Oracles for cells: their states change as they may, and complete ones have the same rows.
 
-A pack removes old revisions of the cells that are readable at that time. One that is replicated
-earlier or later, or whose pack was cut short, may keep more: only what is later than the last pack is
-compared, and of undos the value but not where it came from, since a pack that removes the source
-points to the next revision with the same value.
+They are compared when nothing is in progress, packs included: whatever happened to a node, it has then
+all rows of a transaction or a revision that others have, and no other.
 """
 
 from __future__ import annotations
@@ -19,6 +17,7 @@ from neo.sim.world import Violation
 from neo.topology.partitions import PartitionTable
 
 _UP, _OUT, _FEEDING = CellState.UP_TO_DATE, CellState.OUT_OF_DATE, CellState.FEEDING
+_CORRUPTED = CellState.CORRUPTED
 
 #: Transitions of the specification, *Cell States*; None: no cell, before or after.
 LEGAL: frozenset[tuple[CellState | None, CellState | None]] = frozenset(
@@ -30,6 +29,10 @@ LEGAL: frozenset[tuple[CellState | None, CellState | None]] = frozenset(
         (_UP, _FEEDING),
         (_UP, None),
         (_FEEDING, _UP),
+        (_UP, _CORRUPTED),
+        (_FEEDING, _CORRUPTED),
+        (_CORRUPTED, _OUT),
+        (_CORRUPTED, None),
         (_FEEDING, None),
     }
 )
@@ -47,14 +50,12 @@ def check_changes(master: MasterCore, before: PartitionTable, changes: list[Cell
 def check_replicas(master: MasterCore, disks: Iterable[tuple[str, Rows]]) -> None:
     """Raises Violation unless all readable cells of a partition have the same rows."""
     nodes = {}
-    packed = 0
     for name, rows in disks:
         config: dict[str, str] = dict(rows["config"])
         nodes[int(config.get("nid") or 0)] = name, rows
-        packed = max(packed, int(config.get("_pack_tid") or 0))
     for partition in range(len(master.partitions)):
         cells = {
-            nodes[nid][0]: _cell(nodes[nid][1], partition, packed)
+            nodes[nid][0]: _cell(nodes[nid][1], partition)
             for nid in master.partitions.readable(partition)
         }
         everything = set().union(*cells.values())
@@ -66,15 +67,14 @@ def check_replicas(master: MasterCore, disks: Iterable[tuple[str, Rows]]) -> Non
                 )
 
 
-def _cell(rows: Rows, partition: int, packed: int) -> set[tuple[Any, ...]]:
+def _cell(rows: Rows, partition: int) -> set[tuple[Any, ...]]:
     values = {row[0]: row[1:] for row in rows["data"]}
     found: set[tuple[Any, ...]] = {
-        ("trans", tid, *rest) for p, tid, *rest in rows["trans"] if p == partition and tid > packed
+        ("trans", tid, *rest) for p, tid, *rest in rows["trans"] if p == partition
     }
     for p, oid, tid, data_id, value_tid in rows["obj"]:
-        if p == partition and tid > packed:
-            known = value_tid if packed == 0 else None
-            found.add(("obj", tid, f"{oid:016x}", known, values.get(data_id)))
+        if p == partition:
+            found.add(("obj", tid, f"{oid:016x}", value_tid, values.get(data_id)))
     return found
 
 

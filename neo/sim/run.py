@@ -287,6 +287,7 @@ class Run:
         for application in self.applications:
             application.process.kill()
         self.world.run_until(lambda: self.operator.settled, HEAL_SECONDS, "all cells are complete")
+        self.world.run_until(lambda: self.cluster.packed, HEAL_SECONDS, "all cells are packed")
         self.world.run(QUIET_SECONDS)
 
     def _wait_finished(self) -> None:

@@ -24,28 +24,29 @@ from neo.node.task import Future, Task
 from neo.protocol.enums import CellState, NodeState, NodeType
 from neo.protocol.ids import format_nid
 from neo.protocol.packets import (
+    FEATURE_MAINTENANCE,
     FEATURE_OIDS,
     FEATURES,
     AcceptIdentification,
     Address,
-    CellChange,
     Message,
     NotifyDeadlock,
     RequestIdentification,
 )
 from neo.storage import maintenance
 from neo.storage.backend.api import Backend, BackendFailure, Stored
+from neo.storage.check import Checker
 from neo.storage.identification import Identification
 from neo.storage.identity import check_database, load_partitions
 from neo.storage.links import Links
 from neo.storage.locks import Locks
+from neo.storage.pack import Packer
 from neo.storage.replicator import Replicator
 from neo.storage.serve_master import ServeMaster
 from neo.storage.serve_storage import ServeStorage
 from neo.storage.transactions import CellMode
 from neo.topology.masters import MasterCandidates
 from neo.topology.nodes import Node, NodeTable
-from neo.topology.partitions import PartitionTable
 
 logger = logging.getLogger("neo.storage")
 
@@ -99,6 +100,10 @@ class StorageCore(Core):
         self.clients: dict[Peer, None] = {}
         self.links = Links(self)
         self.replicator = Replicator(self)
+        self.packer = Packer(self)
+        self.checker = Checker(self)
+        #: What the primary master understands besides the 70 messages.
+        self.master_features: frozenset[str] = frozenset()
         #: Identifications that are newer than the node table, with the way to look at them again.
         self.delayed: dict[Peer, Callable[[], None]] = {}
         self.jobs: dict[Task[None], None] = {}
@@ -130,13 +135,19 @@ class StorageCore(Core):
                 await self.sleep(RETRY_SECONDS)
 
     def _request(self) -> RequestIdentification:
-        extra = {"new_nid": [], "devpath": self.devpath, FEATURES: [FEATURE_OIDS]}
+        extra = {
+            "new_nid": [],
+            "devpath": self.devpath,
+            "pack_tid": self.packer.wanted(),
+            FEATURES: [FEATURE_OIDS, FEATURE_MAINTENANCE],
+        }
         return RequestIdentification(
             NodeType.STORAGE, self.nid, self.address, self.cluster, None, extra
         )
 
     def _joined(self, peer: Peer, accepted: AcceptIdentification) -> None:
         self.master = peer
+        self.master_features = frozenset()
         peer.node = Node(
             NodeType.MASTER, accepted.nid, peer.address, NodeState.RUNNING, identified=True
         )
@@ -166,6 +177,7 @@ class StorageCore(Core):
         self.backend.drop_unfinished()
         self.operational = True
         self.shell.healthy()
+        self.packer.begin()
         if self.drop_partitions:
             self.run_job(maintenance.drop_partitions(self))
 
@@ -182,6 +194,8 @@ class StorageCore(Core):
         self.clients.clear()
         self.links.clear()
         self.replicator.clear()
+        self.packer.clear()
+        self.checker.clear()
         self.locks.clear()
         self.recheck_delayed()
 
@@ -201,44 +215,6 @@ class StorageCore(Core):
             self.backend.abort(ttid)
 
     # -- partition table -------------------------------------------------------------------------
-
-    def replace_partitions(self, table: PartitionTable) -> None:
-        """SendPartitionTable."""
-        assert table.ptid is not None and self.nid is not None
-        own = self.backend.partition_count()
-        if own not in (0, len(table)):
-            raise ValueError(
-                f"the database has {own} partitions and the cluster {len(table)}: it belongs to"
-                " another cluster of the same name; erase it with --reset if it is not needed"
-            )
-        self.backend.change_cells(
-            table.ptid, table.replicas, table.changes(), self.nid, replace=True
-        )
-        dropped = set(self.partitions.assigned(self.nid)) - set(table.assigned(self.nid))
-        self.partitions = table
-        self._cells_changed(bool(dropped))
-
-    def change_partitions(self, ptid: int, replicas: int, changes: list[CellChange]) -> None:
-        """NotifyPartitionChanges."""
-        assert self.nid is not None
-        self.backend.change_cells(ptid, replicas, changes, self.nid, replace=False)
-        self.partitions.change(ptid, replicas, changes)
-        # Soon durable: the master refuses to start with an older table when it served with this one.
-        self.backend.stored(lambda: None)
-        self._cells_changed(
-            any(nid == self.nid and state is CellState.DISCARDED for _, nid, state in changes)
-        )
-
-    def _cells_changed(self, dropped: bool) -> None:
-        """Transactions in progress follow what the own cells have become."""
-        if not self.operational:
-            return  # StartOperation will look for what is to be dropped or replicated
-        self.replicator.update()
-        self.locks.replicated(lambda oid: self.cell_mode(oid) is CellMode.NORMAL)
-        self.locks.lose(lambda oid: self.cell_mode(oid) is CellMode.ABSENT)
-        self.replicator.begin()
-        if dropped and self.drop_partitions:
-            self.run_job(maintenance.drop_partitions(self))
 
     def cell_state(self, id_: bytes) -> CellState | None:
         """State of the own cell that has an oid or a tid."""

@@ -11,14 +11,17 @@ from hashlib import sha1
 from typing import TYPE_CHECKING
 
 from neo.node.peer import Peer
-from neo.protocol.ids import ZERO_HASH, ZERO_OID, add64, p64, u64
+from neo.protocol.ids import ZERO_HASH, ZERO_OID, ZERO_TID, add64, u64
 from neo.protocol.packets import (
+    FEATURE_MAINTENANCE,
     AddObject,
     AddTransaction,
     AnswerFetchObjects,
     AnswerFetchTransactions,
+    AnswerPackState,
     AskFetchObjects,
     AskFetchTransactions,
+    AskPackState,
     Message,
 )
 from neo.storage.backend.api import BackendRefused, Record, Transaction
@@ -38,23 +41,51 @@ class FetchFailed(Exception):
 
 
 class Fetch:
-    """``first`` and ``last``: tids, both included."""
+    """``first`` and ``last``: tids, both included. ``pack_tid``: up to which the own cell is packed,
+    then the source's."""
 
     def __init__(
-        self, core: StorageCore, source: Peer, partition: int, first: bytes, last: bytes
+        self,
+        core: StorageCore,
+        source: Peer,
+        partition: int,
+        first: bytes,
+        last: bytes,
+        pack_tid: int,
     ) -> None:
         self.source = source
         self._core = core
         self._partition = partition
         self._first = first
         self._last = last
+        self.pack_tid = pack_tid
         self._failure: str | None = None
-        self._packed = False  # of the last transaction that came
 
     async def run(self) -> None:
         """Raises ConnectionLost, ErrorAnswer (of the source), FetchFailed, Cancelled."""
+        pack_tid = await self._pack_tid()
+        if pack_tid != self.pack_tid:
+            # Revisions may be gone there that were fetched long ago.
+            self.pack_tid, self._first = pack_tid, ZERO_TID
         await self._transactions()
         await self._objects()
+        if await self._pack_tid() != pack_tid:
+            raise FetchFailed(f"{self.source} was packed meanwhile")
+
+    @property
+    def everything(self) -> bool:
+        """All up to the last tid is compared."""
+        return self._first == ZERO_TID
+
+    async def _pack_tid(self) -> int:
+        """Of the source's cell. Raises ErrorAnswer while it is being packed."""
+        node = self.source.node
+        if node is None or FEATURE_MAINTENANCE not in node.features:
+            return self.pack_tid
+        answer = await self._ask(AskPackState(self._partition))
+        assert isinstance(answer, AnswerPackState)
+        tid: int = u64(answer.tid)
+        return tid
 
     async def _ask(self, request: Message) -> Message:
         core = self._core
@@ -66,29 +97,6 @@ class Fetch:
         if core.locks:
             await core.sleep(min(core.shell.monotonic() - began, PAUSE_SECONDS_MAX))
         return answer
-
-    async def learn_pack(self) -> None:
-        """To be called before the first round of a cell that is not new.
-
-        If the source was packed while this node was away, what is here before ``first`` counts as
-        packed, too, as far as the source says so: with one question if it was not."""
-        low, high = p64(0), self._first  # at low it is known to be packed, at high not
-        probe = low
-        while probe < high:
-            here = self._core.backend.tids_ascending(probe, add64(high, -1), 1, self._partition)
-            if here and await self._packed_at_source(here[0]):
-                low = here[0]
-                self._core.backend.packed_elsewhere(low)
-            elif probe == p64(0):
-                return  # not even the first one
-            else:
-                high = probe
-            probe = max(p64((u64(low) + u64(high)) // 2), add64(low, 1))
-
-    async def _packed_at_source(self, tid: bytes) -> bool:
-        self._packed = False
-        await self._ask(AskFetchTransactions(self._partition, 1, tid, tid, []))
-        return self._packed
 
     async def _transactions(self) -> None:
         backend = self._core.backend
@@ -120,9 +128,7 @@ class Fetch:
             assert isinstance(answer, AnswerFetchObjects)
             deleted = {(tid, oid) for tid, oids in answer.delete_dict.items() for oid in oids}
             gone = sorted(deleted.intersection(here))
-            backend.delete_objects(gone)
-            if gone:
-                backend.packed_elsewhere(gone[-1][0])
+            backend.delete_objects(gone, packed=True)
             following = (
                 (add64(last, 1), ZERO_OID)
                 if answer.next_tid is None
@@ -158,14 +164,12 @@ class Fetch:
         )
 
     def add_transaction(self, m: AddTransaction) -> None:
-        self._packed = m.packed
         if not self._wanted(m.tid, m.tid):
             return
-        row = Transaction(m.tid, m.user, m.description, m.extension, m.packed, m.oid_list, m.ttid)
+        # ``packed`` is a consequence of the last pack, not a property of the row.
+        row = Transaction(m.tid, m.user, m.description, m.extension, False, m.oid_list, m.ttid)
         try:
             self._core.backend.add_transaction(row)
-            if m.packed:
-                self._core.backend.packed_elsewhere(m.tid)
         except BackendRefused as e:
             self._failure = str(e)
 

@@ -10,13 +10,6 @@ import logging
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
-from neo.net.fault_sites import LATE_SECONDS, FaultSite
-from neo.node.peer import Peer
-from neo.node.task import Cancelled
-from neo.protocol.enums import ErrorCode
-from neo.protocol.ids import ZERO_OID
-from neo.protocol.packets import AnswerPack
-
 if TYPE_CHECKING:
     from neo.storage.core import StorageCore
 
@@ -26,27 +19,6 @@ Job = Coroutine[Any, Any, None]
 
 #: Objects, or rows, of a step: a few milliseconds of work, since nobody is served meanwhile.
 STEP_LENGTH = 200
-
-
-async def pack(core: StorageCore, peer: Peer, message_id: int, tid: bytes) -> None:
-    """AskPack: forget what is not current at ``tid`` in all own cells; answers when done."""
-    packed = 0
-    # Cells that are out of date get what is left from those that are packed.
-    core.backend.packed_elsewhere(tid)
-    try:
-        for partition in core.readable_partitions():
-            oid: bytes | None = ZERO_OID
-            while oid is not None:
-                oid = core.backend.pack(tid, partition, oid, STEP_LENGTH)
-                await core.stored()
-                if core.shell.fault(FaultSite.JOB_STANDS_STILL):
-                    await core.sleep(LATE_SECONDS)
-            packed += 1
-    except Cancelled:
-        peer.refuse(message_id, ErrorCode.NOT_READY, "the pack was interrupted: ask again")
-        raise
-    logger.info("%s partitions are packed at %s", packed, tid.hex())
-    peer.answer(message_id, AnswerPack(True))
 
 
 async def prune_orphans(core: StorageCore, dry_run: bool) -> None:

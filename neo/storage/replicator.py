@@ -31,7 +31,7 @@ from neo.node.peer import Peer
 from neo.node.task import Future
 from neo.protocol.enums import CellState, NodeState
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
-from neo.protocol.ids import ZERO_TID, add64, p64
+from neo.protocol.ids import ZERO_TID, add64, p64, u64
 from neo.protocol.packets import (
     AddObject,
     AddTransaction,
@@ -39,6 +39,7 @@ from neo.protocol.packets import (
     AskUnfinishedTransactions,
     NotifyReplicationDone,
 )
+from neo.storage import repair
 from neo.storage.fetch import Fetch, FetchFailed
 
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ logger = logging.getLogger("neo.storage")
 RETRY_SECONDS = 1.0
 #: How often it is looked whether the transactions in progress let a complete cell be announced.
 LOOK_SECONDS = 0.02
+#: In :class:`~neo.storage.links.Links`.
+USER = "replication"
 
 
 @dataclass(eq=False, slots=True)
@@ -62,6 +65,8 @@ class OutdatedCell:
     #: ``last`` of the last round.
     fetched: bytes | None = None
     finishing: bool = False
+    #: The pack of the source that was compared with.
+    pack_tid: int = 0
 
     @property
     def ready(self) -> bool:
@@ -114,7 +119,9 @@ class Replicator:
             cell.partition: cell.tid for cell in core.backend.cells() if cell.nid == core.nid
         }
         new = [
-            OutdatedCell(partition, p64(tid + 1 if tid else 0))
+            OutdatedCell(
+                partition, p64(tid + 1 if tid else 0), pack_tid=core.packer.packed(partition)
+            )
             for partition, tid in sorted(complete.items())
             if tid >= 0 and partition not in self._cells
         ]
@@ -173,7 +180,7 @@ class Replicator:
             cell = next((cell for cell in self._cells.values() if cell.ready), None)
             if cell is None:
                 if all(cell.finishing for cell in self._cells.values()):
-                    core.links.release()
+                    core.links.release(USER)
                 await self._wake
                 continue
             try:
@@ -189,14 +196,23 @@ class Replicator:
         assert cell.last is not None and core.nid is not None
         last, pending = cell.last, tuple(cell.waiting)
         if cell.first <= last:
-            source = await core.links.connect(self._source(cell.partition))
+            source = await core.links.connect(self._source(cell.partition), USER)
             await self._unlocked()
             await core.stored()  # what was written is executed, be it the end of an earlier cell
-            self._fetch = Fetch(core, source, cell.partition, cell.first, last)
-            if cell.fetched is None and cell.first > ZERO_TID:
-                await self._fetch.learn_pack()
-            await self._fetch.run()
+            if repair.marked(core, cell.partition):
+                await repair.erase(core, cell.partition, last)
+            fetch = Fetch(core, source, cell.partition, cell.first, last, cell.pack_tid)
+            self._fetch = fetch
+            await fetch.run()
             await core.stored()
+            if not self._current(cell):
+                return
+            cell.pack_tid = fetch.pack_tid
+            if fetch.everything:
+                # What is later than ``last`` comes from clients: it is packed with the readable cell.
+                done = fetch.pack_tid <= u64(last)
+                core.packer.set_packed(cell.partition, fetch.pack_tid if done else 0)
+                core.backend.packed_elsewhere(p64(fetch.pack_tid))
         if not self._current(cell):
             return
         cell.fetched = last
@@ -233,12 +249,19 @@ class Replicator:
         def here(oid: bytes) -> bool:
             return core.partitions.partition(oid) == partition
 
-        while core.locks.undone_blindly(here):
+        while core.locks.undoing(here, blindly=True):
             # What such an undo goes back to is looked up when it is in the tables.
             await core.sleep(LOOK_SECONDS)
             if not self._current(cell):
                 return
-        core.backend.link_undone(partition)
+        if lost := core.backend.link_undone(partition):
+            # What they go back to was packed at the source: they are fetched with their values.
+            core.backend.delete_objects(lost)
+            tids = [tid for tid, _ in lost]
+            cell.first, cell.last = min(tids), max(cell.last or ZERO_TID, *tids)
+            cell.finishing = False
+            self._look()
+            return
         self._complete.add(partition)
         core.locks.replicated(here)
         await core.stored()

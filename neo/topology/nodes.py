@@ -22,6 +22,8 @@ class Node:
     identified: bool = False
     devpath: tuple[str, ...] = ()
     features: frozenset[str] = field(default=frozenset())
+    #: Of a storage node, as the master knows it: the last pack that it was asked for.
+    pack_tid: bytes = bytes(8)
 
     def row(self) -> NodeRow:
         return (self.type, self.address, self.nid, self.state, self.id_timestamp)

@@ -71,9 +71,10 @@ def _last_left_out() -> list[Patch]:
     original = Fetch.__init__
 
     def init(
-        self: Fetch, core: Any, source: Any, partition: int, first: bytes, last: bytes
+        self: Fetch, core: Any, source: Any, partition: int, first: bytes, last: bytes, pack: int
     ) -> None:
-        original(self, core, source, partition, first, add64(last, -1) if last > first else last)
+        last = add64(last, -1) if last > first else last
+        original(self, core, source, partition, first, last, pack)
 
     return [(Fetch, "__init__", init)]
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from neo.storage.backend import revisions
 from neo.storage.backend.api import Record, Transaction
+from neo.storage.backend.revisions import Revision
 from neo.storage.backend.sql import bound, storable, to_bytes, to_int
 from neo.storage.backend.writes import Writes
 
@@ -68,8 +70,11 @@ class Replication(Writes):
             t = to_int(tid)
             self._write("DELETE FROM trans WHERE `partition`=? AND tid=?", t % self._modulo, t)
 
-    def delete_objects(self, objects: Iterable[tuple[bytes, bytes]]) -> None:
+    def delete_objects(self, objects: Iterable[tuple[bytes, bytes]], packed: bool = False) -> None:
         self.drain()
+        objects = list(objects)
+        if packed:
+            self._repoint(objects)
         ids = []
         for tid, oid in objects:
             o = to_int(oid)
@@ -79,13 +84,33 @@ class Replication(Writes):
             self._write(f"DELETE {where}", *key)
         self._collect(data_id for data_id in ids if data_id is not None)
 
+    def _repoint(self, objects: list[tuple[bytes, bytes]]) -> None:
+        gone: dict[int, set[int]] = {}
+        for tid, oid in objects:
+            gone.setdefault(to_int(oid), set()).add(to_int(tid))
+        for o, tids in gone.items():
+            rows = self._read(
+                "SELECT tid, data_id, value_tid FROM obj WHERE `partition`=? AND oid=? ORDER BY tid",
+                o % self._modulo,
+                o,
+            )
+            for t, value_tid in revisions.repoint([Revision(*row) for row in rows], tids):
+                self._write(
+                    "UPDATE obj SET value_tid=? WHERE `partition`=? AND oid=? AND tid=?",
+                    value_tid,
+                    o % self._modulo,
+                    o,
+                    t,
+                )
+
     def packed_elsewhere(self, tid: bytes) -> None:
         t = to_int(tid)
         if t > (self._config_tid("_pack_tid") or 0):
             self.set_config("_pack_tid", str(t))
 
-    def link_undone(self, partition: int) -> None:
+    def link_undone(self, partition: int) -> list[tuple[bytes, bytes]]:
         self.drain()
+        lost: list[tuple[bytes, bytes]] = []
         linked: dict[tuple[int, int], int] = {}
         for oid, tid, value_tid in self._read(_UNLINKED, partition):
             data_id = linked.get((oid, value_tid))
@@ -96,6 +121,8 @@ class Replication(Writes):
                     oid,
                     value_tid,
                 )
+                if not rows:
+                    lost.append((to_bytes(tid), to_bytes(oid)))
                 data_id = rows[0][0] if rows else None
             if data_id is not None:
                 linked[oid, tid] = data_id
@@ -106,6 +133,7 @@ class Replication(Writes):
                     oid,
                     tid,
                 )
+        return lost
 
     def set_complete(self, partition: int, nid: int, tid: bytes) -> None:
         complete = self._cells.get((partition, nid), -1)

@@ -66,6 +66,13 @@ def raw_server(*answers: bytes) -> Iterator[str]:
         ("print node disk", "'disk' is none of master, storage, client, admin"),
         ("prune_orphan 2 all", "'2' is neither 0 (delete) nor 1 (only look)"),
         ("check 1 2 3", "at most two TIDs, the first and the last to check"),
+        (
+            "check S1",
+            "'S1' is not a TID: write an integer, 0x..., or a timestamp with a dot (seconds"
+            " since 1970, such as 1795171507.0)",
+        ),
+        ("check 1:X", "'X' is not a node: write S1, M1, C1 or A1"),
+        ("check one:", "'one' is not a number"),
         ("start -n", "option -n is of tweak alone"),
     ],
 )
