@@ -288,11 +288,19 @@ class ServeAdmin(Handler):
     @on(Truncate)
     def truncate(self, peer: Peer, message_id: int, m: Truncate) -> None:
         self._serving("truncate")
-        if m.tid > self.master.last_tid:
-            raise denied(f"the last transaction is {self.master.last_tid.hex()}: nothing to delete")
-        self.master.truncate_tid = m.tid
+        master = self.master
+        if m.tid > master.last_tid:
+            raise denied(f"the last transaction is {master.last_tid.hex()}: nothing to delete")
+        if m.tid < master.packs.tid:
+            raise denied(
+                f"the database was packed at {master.packs.tid.hex()}: what it was before is gone"
+            )
+        if absent := sorted(master.partitions.nodes() - master.running_storages()):
+            names = ", ".join(map(format_nid, absent))
+            raise denied(f"{names} must run, or be dropped: what is deleted would come back with it")
+        master.truncate_tid = m.tid
         peer.answer(message_id, done())
-        self.master.back_to_recovery(f"truncation after {m.tid.hex()} was asked")
+        master.back_to_recovery(f"truncation after {m.tid.hex()} was asked")
 
     @on(FlushLog)
     def flush_log(self, peer: Peer, message_id: int, m: FlushLog) -> None:

@@ -163,7 +163,8 @@ class ServeMaster(StorageHandler):
         truncate_tid = _tid(core.backend.get_config("truncate_tid"))
         if truncate_tid is not None and core.nid is not None:
             logger.warning("everything later than %s is deleted", truncate_tid.hex())
-            core.backend.truncate(truncate_tid, core.partitions.assigned(core.nid))
+            # Data of partitions that are not here any more, but not erased yet, might come back.
+            core.backend.truncate(truncate_tid, range(len(core.partitions)))
             core.backend.set_config("truncate_tid", None)
         loid, ltid = core.backend.last_ids(core.readable_partitions())
         core.answer_stored(peer, message_id, AnswerLastIDs(loid, ltid))
@@ -175,10 +176,24 @@ class ServeMaster(StorageHandler):
         was_operational = self.core.operational
         if self.core.partitions.ptid is None:
             raise PeerError("StartOperation before any partition table")
+        if not was_operational:
+            self._forget_truncation()
         self.core.start_operation(m.backup)
         if not was_operational:
             peer.send(NotifyReady())
             self.core.replicator.begin()
+
+    def _forget_truncation(self) -> None:
+        """A truncation from which this node was absent is over, and commits may have followed it: what
+        is not read here becomes as it was then, and is replicated."""
+        core = self.core
+        truncate_tid = _tid(core.backend.get_config("truncate_tid"))
+        if truncate_tid is not None:
+            logger.warning("a truncation after %s is over", truncate_tid.hex())
+            kept = core.readable_partitions()
+            others = [p for p in range(len(core.partitions)) if p not in kept]
+            core.backend.truncate(truncate_tid, others)
+            core.backend.set_config("truncate_tid", None)
 
     @on(StopOperation)
     def stop_operation(self, peer: Peer, message_id: int, m: StopOperation) -> None:
