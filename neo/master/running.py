@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from neo.master.transactions import Transaction
+from neo.master.votes import operational_without
 from neo.net.fault_sites import LATE_SECONDS, FaultSite
 from neo.node.handler import Handler, on
 from neo.node.peer import Peer
@@ -25,7 +25,6 @@ from neo.protocol.packets import (
     AskNewOIDs,
     AskPack,
     AskUnfinishedTransactions,
-    Error,
     FailedVote,
     Message,
     NotifyDeadlock,
@@ -101,14 +100,9 @@ class ServeClient(Handler):
         return transaction
 
     @on(FailedVote)
-    def failed_vote(self, peer: Peer, message_id: int, m: FailedVote) -> Message:
+    def failed_vote(self, peer: Peer, message_id: int, m: FailedVote) -> None:
         transaction = self._transaction(peer, m.ttid)
-        failed = frozenset(m.failed)
-        promised = self.master.commits.transactions.failures(transaction)
-        if not _operational_without(self.master, failed | promised):
-            raise ErrorAnswer(ErrorCode.INCOMPLETE_TRANSACTION)
-        transaction.failed = failed
-        return Error(ErrorCode.ACK.value, "")
+        self.master.commits.failed_votes.ask(transaction, message_id, m.failed)
 
     @on(AbortTransaction)
     def abort(self, peer: Peer, message_id: int, m: AbortTransaction) -> None:
@@ -134,7 +128,7 @@ class ServeClient(Handler):
         lost = transaction.failed & transaction.ready & involved
         nodes = (involved & transaction.ready & master.ready) - transaction.failed
         if not self._complete(m, nodes) or (
-            lost and not _operational_without(master, transaction.failed)
+            lost and not operational_without(master, transaction.failed)
         ):
             # From AskFinishTransaction on it is the master who aborts.
             master.commits.abort(transaction, master.ready)
@@ -156,9 +150,10 @@ class ServeClient(Handler):
         return nids & self.master.identified_storages()
 
     def _complete(self, m: AskFinishTransaction, nodes: set[int]) -> bool:
-        """Every stored object and the metadata reach a node that has them readable."""
+        """Every stored or checked object and the metadata reach a node that has them readable, and
+        that has kept them locked."""
         table = self.master.partitions
-        partitions = {table.partition(oid) for oid in m.stored_list}
+        partitions = {table.partition(oid) for oid in (*m.stored_list, *m.checked_list)}
         partitions.add(table.partition(m.ttid))
         return all(nodes.intersection(table.readable(p)) for p in partitions)
 
@@ -184,10 +179,6 @@ class ServeClient(Handler):
     @on(AskPack)
     def pack(self, peer: Peer, message_id: int, m: AskPack) -> None:
         self.master.packs.ask(peer, message_id, m.tid)
-
-
-def _operational_without(master: MasterCore, failed: Iterable[int]) -> bool:
-    return master.partitions.operational(master.ready - set(failed))
 
 
 class ServeStorage(Handler):

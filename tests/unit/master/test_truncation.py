@@ -1,4 +1,4 @@
-"""Truncation is done on all nodes or on none, whatever is lost meanwhile (specification, *RECOVERING*)."""
+"""Truncation is done on all nodes or on none, whatever is lost meanwhile (*RECOVERING*)."""
 
 from __future__ import annotations
 
