@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from neo.master.cloning import accept_clone, check_clone
 from neo.master.running import start_storage
 from neo.master.states import HEARS_OF
 from neo.net.sockets import format_address
@@ -38,20 +39,29 @@ class Identification(Handler):
 
     @on(RequestIdentification)
     def identify(self, peer: Peer, message_id: int, request: RequestIdentification) -> None:
+        clone: list[int] | None = None
         try:
-            node = self._node(request)
+            self._check(request)
+            if request.extra.get("new_nid"):
+                clone = check_clone(self.master, request)
+            else:
+                node = self._known(request) or self._new(request)
         except ErrorAnswer as e:
             logger.warning("%r may not join: %s", peer, e)
             peer.refuse(message_id, e.code, e.message)
             peer.close()
             return
         peer.connection.trust()
+        if clone is not None:
+            nid = self._free_nid(NodeType.STORAGE)
+            accept_clone(self.master, peer, message_id, nid, clone)
+            return
         self._join(peer, message_id, node, request)
 
     # -- checks ----------------------------------------------------------------------------------
 
-    def _node(self, request: RequestIdentification) -> Node:
-        """The node that asks, with its id. Raises ErrorAnswer."""
+    def _check(self, request: RequestIdentification) -> None:
+        """Raises ErrorAnswer for who may not join at all, or now."""
         master = self.master
         if request.name != master.cluster:
             raise ErrorAnswer(
@@ -68,11 +78,8 @@ class Identification(Handler):
                 ErrorCode.NOT_READY,
                 "this cluster has one master: election among several is not available",
             )
-        if request.extra.get("new_nid"):
-            raise ErrorAnswer(ErrorCode.NOT_READY, "cloning of storage nodes is not available")
         if not master.admitted(request.node_type):
             raise ErrorAnswer(ErrorCode.NOT_READY, "Retry Later")
-        return self._known(request) or self._new(request)
 
     def _known(self, request: RequestIdentification) -> Node | None:
         """The node of the table that this is, if any."""

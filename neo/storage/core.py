@@ -36,6 +36,7 @@ from neo.protocol.packets import (
 from neo.storage import maintenance
 from neo.storage.backend.api import Backend, BackendFailure, Stored
 from neo.storage.check import Checker
+from neo.storage.clone import clone
 from neo.storage.identification import Identification
 from neo.storage.identity import check_database, load_partitions
 from neo.storage.links import Links
@@ -78,10 +79,12 @@ class StorageCore(Core):
         *,
         devpath: Iterable[str] = (),
         drop_partitions: bool = True,
+        is_clone: bool = False,
         remember: Callable[[list[Address]], None] = lambda masters: None,
     ) -> None:
-        """``devpath``: where the node is, from the widest place to the disk. ``remember`` keeps the
-        addresses of masters heard of. Raises ValueError if the database is of another cluster.
+        """``devpath``: where the node is, from the widest place to the disk. ``is_clone``: become a
+        node of its own, then stop. ``remember`` keeps the addresses of masters heard of. Raises
+        ValueError if the database is of another cluster.
         """
         super().__init__(shell)
         self.shell: StorageShell = shell
@@ -91,6 +94,7 @@ class StorageCore(Core):
         self.backend = backend
         self.devpath = list(devpath)
         self.drop_partitions = drop_partitions
+        self._is_clone = is_clone
         self.remember = remember
         self.nid = check_database(backend, cluster)
         self.master: Peer | None = None
@@ -115,7 +119,7 @@ class StorageCore(Core):
 
     def start(self) -> None:
         super().start()
-        self.spawn(self.live())
+        self.spawn(clone(self) if self._is_clone else self.live())
 
     async def live(self) -> None:
         """Be with the primary master, whoever it is, until this node stops."""
