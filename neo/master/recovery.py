@@ -254,7 +254,10 @@ class Recovery:
         identified = master.identified_storages()
         if master.partitions.ptid is None:
             settings = master.settings
-            master.partitions.create(settings.partitions, settings.replicas, list(identified))
+            paths = {n.nid: n.devpath for n in master.nodes if n.nid is not None}
+            master.partitions.create(
+                settings.partitions, settings.replicas, list(identified), paths
+            )
             serving = identified
         else:
             serving = identified & master.partitions.nodes()

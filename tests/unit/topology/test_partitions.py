@@ -140,3 +140,20 @@ def test_only_running_storages_serve() -> None:
 
 def test_a_row_for_people() -> None:
     assert describe_row({2: OUT, 1: UP}) == "S1 UP_TO_DATE, S2 OUT_OF_DATE"
+
+
+def test_the_first_table_keeps_replicas_apart() -> None:
+    """Not on the same disk, and not in the same machine if there is another."""
+    table = PartitionTable()
+    paths = {1: ("a", "1"), 2: ("a", "2"), 3: ("b", "1"), 4: ("b", "2")}
+    table.create(12, 1, [1, 2, 3, 4], paths)
+    for row in table.rows:
+        assert {paths[nid][0] for nid in row} == {"a", "b"}
+    loads = [len(table.assigned(nid)) for nid in paths]
+    assert loads == [6, 6, 6, 6]
+
+
+def test_without_topology_nodes_take_turns() -> None:
+    table = PartitionTable()
+    table.create(3, 1, [3, 1, 2])
+    assert [sorted(row) for row in table.rows] == [[1, 2], [1, 3], [2, 3]]
