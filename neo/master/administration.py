@@ -246,9 +246,10 @@ class ServeAdmin(Handler):
         if not m.dry_run:
             master.change_partitions(changes)
             return AnswerTweakPartitionTable(bool(changes), master.partitions.row_list())
-        table = PartitionTable()
-        table.load(None, master.partitions.replicas, master.partitions.row_list())
-        table.change(0, table.replicas, changes)
+        table, ptid = PartitionTable(), master.partitions.ptid
+        assert ptid is not None
+        table.load(ptid, master.partitions.replicas, master.partitions.row_list())
+        table.change(ptid + 1, table.replicas, changes)
         return AnswerTweakPartitionTable(bool(changes), table.row_list())
 
     @on(CheckReplicas)

@@ -171,6 +171,17 @@ class Faults:
         disk.full = True
         self._later(disk.heal, f"heal disk of {name}")
 
+    def _failing_disk(self) -> None:
+        """Syncs, or some of the reads, or both end with an error."""
+        name = self._disk()
+        disk = self._run.cluster.disks[name]
+        disk.failing, disk.unreadable = self._random.choice(
+            ((True, False), (False, True), (True, True))
+        )
+        self._world.log(
+            name, f"disk fails: {'syncs ' * disk.failing}{'reads' * disk.unreadable}".rstrip()
+        )
+        self._later(disk.heal, f"heal disk of {name}")
 
     def _operate(self) -> None:
         self._run.operator.act()
@@ -188,5 +199,6 @@ KINDS: dict[str, Callable[[Faults], None]] = {
     "clock": Faults._jump,
     "slow-disk": Faults._slow_disk,
     "full-disk": Faults._full_disk,
+    "failing-disk": Faults._failing_disk,
     OPERATE: Faults._operate,
 }

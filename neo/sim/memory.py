@@ -155,6 +155,9 @@ class MemoryBackend(MemoryReplication):
             raise self._failure
         if not self._is_open:
             raise BackendFailure(f"{self.name}: the database is not open")
+        if self._disk.read_fails():
+            self._failure = self._disk.failure("a read failed")
+            raise self._failure
 
     def _write(self, operation: Callable[..., object], *args: Any) -> None:
         """Execute it now or, with ``lag``, later: always in the order of the calls."""

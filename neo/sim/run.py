@@ -15,6 +15,7 @@ from typing import Any
 
 from ZODB.DB import DB
 
+from neo.sim.admin_watch import watched_administration
 from neo.sim.clients import ClientProcess
 from neo.sim.cluster import HEAL_SECONDS, Cluster, Shape
 from neo.sim.disk import SimDisk
@@ -199,7 +200,8 @@ class Run:
         self.think_seconds = random.choice([0.001, 0.05, 0.3])
         self.ending = False
         self.applications: list[Application] = []
-        self.operator = Operator(self.cluster, replicated)
+        rewindable = all(workload.rewindable for workload in self.workloads)
+        self.operator = Operator(self.cluster, replicated, self.history, rewindable)
         self.faults = Faults(self, options.faults)
 
     def _choose_workloads(self) -> list[Workload]:
@@ -217,6 +219,7 @@ class Run:
             with (
                 turned(self.world),
                 watched_tables(self.world),
+                watched_administration(self.history),
                 simulated_zodb(self.cluster.threads),
             ):
                 self._execute()
@@ -267,10 +270,11 @@ class Run:
         self.applications[index] = Application(self, application.jobs)
 
     def _demand_progress(self) -> None:
+        # From now on time counts, not what is done in it.
+        self.think_seconds = max(self.think_seconds, PROGRESS_THINK_SECONDS)
         self.cluster.heal()
         self.cluster.wait_running(HEAL_SECONDS)
         self.operator.settle()
-        self.think_seconds = max(self.think_seconds, PROGRESS_THINK_SECONDS)
         for application in self.applications:
             application.done = [0] * len(application.jobs)
         self.world.run_until(

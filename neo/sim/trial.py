@@ -94,6 +94,8 @@ def _no_garbage_collection() -> Iterator[None]:
     """Finalizers may take locks, hence choices of the seed; and nothing in the world decides when
     the collector runs them."""
     gc.collect()
+    # Modules stay for ever: to look at them again at each seed takes longer than many a seed.
+    gc.freeze()
     gc.disable()
     try:
         yield

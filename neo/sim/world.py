@@ -69,9 +69,14 @@ class World:
     # -- events ----------------------------------------------------------------------------------
 
     def call_later(self, delay: float, callback: Callable[[], None], name: str = "") -> Event:
+        return self.call_at(self.now + delay, callback, name)
+
+    def call_at(self, time: float, callback: Callable[[], None], name: str = "") -> Event:
+        """Not before now. What is called at one time is called in the order of these calls: a delay
+        that is computed from that time would be rounded, and could lead to another one."""
         event = Event(callback, name)
         self._order += 1
-        heapq.heappush(self._queue, (self.now + max(delay, 0.0), self._order, event))
+        heapq.heappush(self._queue, (max(time, self.now), self._order, event))
         return event
 
     def fail(self, error: BaseException) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import NamedTuple
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -14,8 +14,7 @@ from cryptography.x509.oid import NameOID
 _DAY = timedelta(days=1)
 
 
-@dataclass(frozen=True)
-class NodeFiles:
+class NodeFiles(NamedTuple):
     """Paths for the settings ``ca``, ``cert`` and ``key``."""
 
     ca: str

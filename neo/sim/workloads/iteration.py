@@ -22,6 +22,7 @@ class Iteration(Workload):
 
     name = "iteration"
     threads = 2
+    rewindable = True
 
     def step(self, context: Context, thread: int) -> None:
         kind = context.random.choice((self._iterate, self._iterate, self._log, self._walk))

@@ -9,7 +9,7 @@ from neo.protocol.enums import CellState, NodeState, NodeType
 from neo.protocol.ids import p64
 from neo.protocol.packets import CellChange, CellRow
 from neo.topology.nodes import Node, NodeTable
-from neo.topology.partitions import PartitionTable, describe_row, running_storages
+from neo.topology.partitions import PartitionTable, running_storages
 
 UP, OUT, FEEDING, CORRUPTED, DISCARDED = (
     CellState.UP_TO_DATE,
@@ -91,7 +91,9 @@ def test_cells_by_what_can_be_done_with_them(rows: list[list[CellRow]]) -> None:
 
 
 @given(st.integers(1, 40), st.integers(0, 4), st.sets(st.integers(1, 50), min_size=1, max_size=8))
-def test_a_first_table_is_whole_and_balanced(partitions: int, replicas: int, nids: set[int]) -> None:
+def test_a_first_table_is_whole_and_balanced(
+    partitions: int, replicas: int, nids: set[int]
+) -> None:
     table = PartitionTable()
     table.create(partitions, replicas, list(nids))
     assert (table.ptid, table.replicas, len(table)) == (1, replicas, partitions)
