@@ -140,10 +140,6 @@ def test_only_running_storages_serve() -> None:
     assert running_storages(nodes) == {1}
 
 
-def test_a_row_for_people() -> None:
-    assert describe_row({2: OUT, 1: UP}) == "S1 UP_TO_DATE, S2 OUT_OF_DATE"
-
-
 def test_the_first_table_keeps_replicas_apart() -> None:
     """Not on the same disk, and not in the same machine if there is another."""
     table = PartitionTable()
