@@ -58,6 +58,8 @@ class Cluster:
         self.faults = faults
         self.disks: dict[str, SimDisk] = {}
         self.clients: list[ClientProcess] = []
+        #: Partitions in which a check has something to find.
+        self.damaged: set[int] = set()
         #: How many processes were master.
         self.masters = 0
         self._make_disk = make_disk
@@ -117,7 +119,7 @@ class Cluster:
         change = core.change_partitions
 
         def watched(changes: list[CellChange], replicas: int | None = None) -> None:
-            check_changes(core, core.partitions, changes)
+            check_changes(core.partitions, changes, self.damaged)
             change(changes, replicas)
 
         core.change_partitions = watched  # type: ignore[method-assign]

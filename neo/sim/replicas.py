@@ -6,7 +6,7 @@ all rows of a transaction or a revision that others have, and no other.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import Any
 
 from neo.master.core import MasterCore
@@ -14,6 +14,7 @@ from neo.protocol.enums import CellState
 from neo.protocol.packets import CellChange
 from neo.sim.disk_check import Rows
 from neo.sim.world import Violation
+from neo.storage.backend.revisions import Revision, pack
 from neo.topology.partitions import PartitionTable
 
 _UP, _OUT, _FEEDING = CellState.UP_TO_DATE, CellState.OUT_OF_DATE, CellState.FEEDING
@@ -38,13 +39,18 @@ LEGAL: frozenset[tuple[CellState | None, CellState | None]] = frozenset(
 )
 
 
-def check_changes(master: MasterCore, before: PartitionTable, changes: list[CellChange]) -> None:
-    """Raises Violation. ``before``: the table until now."""
+def check_changes(
+    before: PartitionTable, changes: list[CellChange], damaged: Container[int] = ()
+) -> None:
+    """Raises Violation. ``before``: the table until now. ``damaged``: partitions whose replicas
+    differ, so that a check finds something."""
     for partition, nid, state in changes:
         old = before.rows[partition].get(nid)
         new = None if state is CellState.DISCARDED else state
         if (old, new) not in LEGAL:
             raise Violation(f"partition {partition} of node {nid}: {old} becomes {new}")
+        if new is _CORRUPTED and partition not in damaged:
+            raise Violation(f"partition {partition} of node {nid} is sound, and found corrupted")
 
 
 def check_replicas(master: MasterCore, disks: Iterable[tuple[str, Rows]]) -> None:
@@ -65,6 +71,25 @@ def check_replicas(master: MasterCore, disks: Iterable[tuple[str, Rows]]) -> Non
                     f"partition {partition} of {name} misses {len(missing)} rows that other"
                     f" readable cells have: {_show(missing)}"
                 )
+
+
+def check_packed(master: MasterCore, disks: Iterable[tuple[str, Rows]]) -> None:
+    """Raises Violation if a readable cell has a revision that a pack should have removed."""
+    for name, rows in disks:
+        config: dict[str, str] = dict(rows["config"])
+        objects: dict[tuple[int, int], list[Revision]] = {}
+        for partition, oid, *rest in rows["obj"]:
+            objects.setdefault((partition, oid), []).append(Revision(*rest))
+        for partition in range(len(master.partitions)):
+            if int(config.get("nid") or 0) not in master.partitions.readable(partition):
+                continue
+            tid = int(config.get("_pack_tid") or 0)
+            for (p, oid), revisions in objects.items():
+                if p == partition and (left := pack(revisions, tid).removed):
+                    raise Violation(
+                        f"{name} was packed at {tid:016x}, and object {oid:016x} still has"
+                        f" {left[0].tid:016x}"
+                    )
 
 
 def _cell(rows: Rows, partition: int) -> set[tuple[Any, ...]]:

@@ -19,13 +19,14 @@ from neo.sim.admin_watch import watched_administration
 from neo.sim.clients import ClientProcess
 from neo.sim.cluster import HEAL_SECONDS, Cluster, Shape
 from neo.sim.disk import SimDisk
+from neo.sim.drills import Drills
 from neo.sim.faults import Faults, Sites
 from neo.sim.history import History, Recorded
 from neo.sim.knobs import turned
 from neo.sim.memory_disk import MemoryDisk
 from neo.sim.operator import MOST_REPLICAS, Operator
 from neo.sim.oracles import judge
-from neo.sim.replicas import check_replicas
+from neo.sim.replicas import check_packed, check_replicas
 from neo.sim.sqlite_disk import SQLiteDisk
 from neo.sim.table_watch import check_tables, watched_tables
 from neo.sim.workloads import WORKLOADS
@@ -202,6 +203,7 @@ class Run:
         self.applications: list[Application] = []
         rewindable = all(workload.rewindable for workload in self.workloads)
         self.operator = Operator(self.cluster, replicated, self.history, rewindable)
+        self.drills = Drills(self.cluster, self.operator, Random(f"drills {seed}"))
         self.faults = Faults(self, options.faults)
 
     def _choose_workloads(self) -> list[Workload]:
@@ -253,6 +255,8 @@ class Run:
         self._demand_progress()
         self._finish()
         self._judge()
+        self.drills.truncate()
+        self._judge_tables()
 
     def _start_applications(self) -> None:
         random = self.world.random
@@ -293,6 +297,8 @@ class Run:
         self.world.run_until(lambda: self.operator.settled, HEAL_SECONDS, "all cells are complete")
         self.world.run_until(lambda: self.cluster.packed, HEAL_SECONDS, "all cells are packed")
         self.world.run(QUIET_SECONDS)
+        self.drills.check_and_repair()
+        self.world.run(QUIET_SECONDS)
 
     def _wait_finished(self) -> None:
         self.world.run_until(
@@ -311,9 +317,14 @@ class Run:
         for disk in self.cluster.disks.values():
             disk.check(quiet=True)
         judge(self.history, self.cluster.tables())
+        self._judge_tables()
+
+    def _judge_tables(self) -> None:
+        """Nodes have what they should, and replicas are equal."""
         assert self.cluster.master_core is not None
         disks = [(name, disk.tables()) for name, disk in self.cluster.disks.items()]
         check_replicas(self.cluster.master_core, disks)
+        check_packed(self.cluster.master_core, disks)
 
     def _clean_up(self) -> None:
         """Let no real thread outlive the run."""

@@ -10,7 +10,6 @@ from neo.protocol.packets import CellChange, CellRow
 from neo.topology.balance import Path, balance
 from neo.topology.nodes import NodeTable
 
-
 _NOWHERE: Mapping[int, Path] = {}
 
 
