@@ -1,6 +1,7 @@
-"""At the end of a run, on a cluster that is quiet: damage is found and repaired; truncation is complete.
+"""At the end of a run, on a cluster that is quiet: damage is found and repaired; packs and truncations
+are complete.
 
-Both would be noise while the workloads run: damaged data makes every oracle cry, and most workloads do
+They would be noise while the workloads run: damaged data makes every oracle cry, and most workloads do
 not stand that commits vanish.
 """
 
@@ -8,26 +9,39 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
+from typing import cast
 
 from neo.master.check import Finding
 from neo.master.core import MasterCore
-from neo.protocol.enums import CellState
+from neo.node.peer import Peer
+from neo.protocol.enums import CellState, ErrorCode
 from neo.protocol.ids import ZERO_OID, ZERO_TID, add64, p64
 from neo.protocol.packets import CheckReplicas, Error, Message, RepairCells, Truncate
+from neo.sim.canaries.base import plant
 from neo.sim.cluster import Cluster
 from neo.sim.console import Command
 from neo.sim.disk_check import Rows
 from neo.sim.operator import Operator
 from neo.sim.process import Process
 from neo.sim.world import Violation
+from neo.storage import pack
 from neo.storage.backend.api import Transaction
 from neo.storage.core import StorageCore
 
 #: Virtual time for a check, a repair or a truncation.
 SECONDS = 120.0
 #: Nodes are killed so long after a truncation was asked, and stay away so long.
+KILL_CHANCE = 0.3
 KILL_SECONDS = 0.05
 AWAY_SECONDS = 2.0
+
+
+class _Nobody:
+    """Who asks for a pack: it is looked at what is done, not at what is said."""
+
+    def answer(self, message_id: int, message: Message) -> None: ...
+
+    def refuse(self, message_id: int, code: ErrorCode, text: str = "") -> None: ...
 
 
 class Drills:
@@ -130,27 +144,55 @@ class Drills:
         self._cluster.world.run(1.0)
         return finding()
 
+    # -- pack --------------------------------------------------------------------------------------
+
+    def pack(self) -> None:
+        """Object by object, while nodes die; oracles tell whether it is complete."""
+        tids = self._tids()
+        if not tids:
+            return
+        with plant([(pack, "STEP_LENGTH", 1)]):
+            self._wait(lambda: not self._master.packs.running, "no pack is running")
+            peer = cast(Peer, _Nobody())
+            self._master.packs.ask(peer, 0, p64(self._random.choice(tids)))
+            self._master.flush()
+            self._kill_some()
+            self._wait(
+                lambda: self._cluster.running and self._operator.settled and self._cluster.packed,
+                "the pack is done",
+            )
+        self._cluster.world.run(1.0)
+
     # -- truncation --------------------------------------------------------------------------------
 
     def truncate(self) -> None:
         """Nodes die meanwhile; at the end it is done everywhere. Raises Violation."""
-        disks = self._cluster.disks
-        tids = {row[1] for disk in disks.values() for row in disk.tables()["trans"]}
-        tids = {tid for tid in tids if p64(tid) >= self._master.packs.tid}
-        if not tids or p64(max(tids)) > self._master.last_tid:
+        tids = self._tids()
+        if not tids:
             return
-        tid = self._random.choice(sorted(tids))
+        tid = self._random.choice(tids)
         self._type(Truncate(p64(tid)))
-        killed = [p for p in self._cluster.storages if self._random.random() < 0.3]
-        for process in killed:
-            self._kill(process)
+        self._kill_some()
         self._wait(
             lambda: self._cluster.running and self._operator.settled, "the truncation is done"
         )
         self._cluster.world.run(1.0)
-        for name, disk in disks.items():
+        for name, disk in self._cluster.disks.items():
             if later := _later(disk.tables(), tid):
                 raise Violation(f"{name} was to be truncated after {tid:016x} and has {later:016x}")
+
+    def _tids(self) -> list[int]:
+        """Of transactions since the last pack."""
+        tables = [disk.tables() for disk in self._cluster.disks.values()]
+        first, last = self._master.packs.tid, self._master.last_tid
+        tids = {row[1] for rows in tables for row in rows["trans"]}
+        return sorted(tid for tid in tids if first <= p64(tid) <= last)
+
+    def _kill_some(self) -> None:
+        for process in self._cluster.storages:
+            if self._random.random() < KILL_CHANCE:
+                self._kill(process)
+        self._cluster.world.run(2 * KILL_SECONDS)
 
     def _kill(self, process: Process) -> None:
         world = self._cluster.world

@@ -255,8 +255,9 @@ class Run:
         self._demand_progress()
         self._finish()
         self._judge()
-        self.drills.truncate()
-        self._judge_tables()
+        for drill in (self.drills.pack, self.drills.truncate):
+            drill()
+            self._judge_tables()
 
     def _start_applications(self) -> None:
         random = self.world.random
