@@ -12,6 +12,7 @@ from neo.master.core import MasterCore
 from neo.master.primary import PrimaryMaster
 from neo.net.fault_sites import FaultSite
 from neo.protocol.enums import ClusterState, NodeType
+from neo.protocol.ids import u64
 from neo.protocol.packets import Address, CellChange
 from neo.sim.clients import ClientProcess, SimHost
 from neo.sim.disk import SimDisk
@@ -178,9 +179,11 @@ class Cluster:
     def packed(self) -> bool:
         """No pack is left to be done."""
         cores = [process.core for process in self.storages]
-        return all(
+        master = self.master_core
+        return master is not None and all(
             isinstance(core, StorageCore)
             and core.operational
+            and (not core.readable_partitions() or core.packer.wanted() >= u64(master.packs.tid))
             and not any(map(core.packer.pending, core.readable_partitions()))
             for core in cores
         )

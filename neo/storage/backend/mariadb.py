@@ -10,7 +10,8 @@ Values of 16 MiB and more are cut in pieces of 8 MiB in table ``bigdata`` (TABLE
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from struct import Struct
 from typing import Any, NoReturn
 
@@ -29,6 +30,7 @@ from neo.storage.backend.mariadb_settings import (
 from neo.storage.backend.mariadb_writer import Writer
 from neo.storage.backend.replication import Replication
 from neo.storage.backend.sql import VERSION_ROW, Row
+from neo.storage.backend.upgrade import upgrade
 
 #: From this size a value is cut in pieces of the other.
 BIG_BYTES = 16 << 20
@@ -56,6 +58,24 @@ TABLES = (*schema.TABLES, "bigdata")
 LOCK_SECONDS = 1
 
 OnFailure = Callable[[BackendFailure], None]
+
+
+class _Upgraded:
+    """The database as a migration sees it. MariaDB ends the transaction at each definition."""
+
+    dialect = "mariadb"
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    def execute(self, sql: str, *args: Any) -> Sequence[Row]:
+        return self._link.execute(sql, args)
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        self._link.execute("START TRANSACTION")
+        yield
+        self._link.execute("COMMIT")
 
 
 class MariaDB(Replication, Maintenance):
@@ -157,8 +177,8 @@ class MariaDB(Replication, Maintenance):
         if "config" in existing:
             rows = link.execute("SELECT name, value FROM config")
             if rows or existing != {"config"}:
-                version = next((value for name, value in rows if name == b"version"), None)
-                schema.check_version(version and version.decode(), self.name)
+                config = {n.decode(): v.decode() for n, v in rows if v is not None}
+                upgrade(self.name, config, _Upgraded(link))
         elif existing:
             raise BackendFailure(
                 f"{self.name}: this database belongs to another program: it has the tables"

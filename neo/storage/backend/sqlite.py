@@ -23,7 +23,8 @@ from __future__ import annotations
 import fcntl
 import os
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from neo.storage.backend import schema
@@ -32,6 +33,7 @@ from neo.storage.backend.maintenance import Maintenance
 from neo.storage.backend.replication import Replication
 from neo.storage.backend.sql import VERSION_ROW, Row
 from neo.storage.backend.sqlite_errors import explain
+from neo.storage.backend.upgrade import upgrade
 from neo.storage.backend.walsync import Report, Syncer
 
 #: Changed rows, and bytes of values, after which the log is copied into the database. A changed row
@@ -53,6 +55,22 @@ ROW_OVERHEAD = 100
 STREAMED_BYTES = 4 << 20
 
 OnFailure = Callable[[BackendFailure], None]
+
+
+class _Upgraded:
+    """The database as a migration sees it, inside the transaction that creates tables."""
+
+    dialect = "sqlite"
+
+    def __init__(self, execute: Callable[..., list[Any]]) -> None:
+        self.execute = execute
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        yield
+        self.execute("COMMIT")
+        self.execute("BEGIN IMMEDIATE")
+
 
 #: Called with the arguments of :class:`~.walsync.Syncer`.
 SyncerFactory = Callable[..., Syncer]
@@ -168,8 +186,7 @@ class SQLite(Replication, Maintenance):
             row[0] for row in self._execute("SELECT name FROM sqlite_master WHERE type='table'")
         }
         if "config" in existing:
-            rows = self._execute("SELECT value FROM config WHERE name='version'")
-            schema.check_version(rows[0][0] if rows else None, self.name)
+            self._upgrade()
         elif existing:
             raise BackendFailure(
                 f"{self.name}: this SQLite database belongs to another program: it has the tables"
@@ -183,6 +200,10 @@ class SQLite(Replication, Maintenance):
         self._execute("COMMIT")
         if reset:
             self._execute("VACUUM")
+
+    def _upgrade(self) -> None:
+        config = dict(self._execute("SELECT name, value FROM config WHERE value IS NOT NULL"))
+        upgrade(self.name, config, _Upgraded(self._execute))
 
     def _sync_directory(self) -> None:
         """The database and its log exist by now: make their names durable."""
