@@ -189,14 +189,14 @@ class ServeAdmin(Handler):
         assert node.nid is not None
         if node.state is NodeState.RUNNING:
             raise denied("a running node must be stopped before removal")
+        # Before that it is not known what it has, and it may be the only one that has it.
+        self._serving("drop a node")
         changes = [(p, node.nid, CellState.DISCARDED) for p in master.partitions.assigned(node.nid)]
         for partition, _, _ in changes:
             if set(master.partitions.readable(partition)) <= {node.nid}:
                 raise denied(
                     f"{format_nid(node.nid)} has the only readable copy of partition {partition}"
                 )
-        if changes:
-            self._serving("drop a node that has cells")
         master.change_partitions(changes)
         peer.answer(message_id, done("node permanently removed"))
         storage = master.connected.get(node.nid)
