@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from neo.protocol.enums import CellState
 from neo.protocol.packets import CellChange
-from neo.storage import maintenance, repair
+from neo.storage import repair
 from neo.storage.transactions import CellMode
 from neo.topology.partitions import PartitionTable
 
@@ -58,5 +58,5 @@ def _changed(core: StorageCore, dropped: bool) -> None:
     core.locks.lose(lambda oid: core.cell_mode(oid) is CellMode.ABSENT)
     core.replicator.begin()
     core.packer.begin()
-    if dropped and core.drop_partitions:
-        core.run_job(maintenance.drop_partitions(core))
+    if dropped:
+        core.eraser.begin()

@@ -37,6 +37,7 @@ from neo.protocol.packets import (
 )
 from neo.storage.backend.api import RecordDamaged
 from neo.storage.digests import serial_digest, tid_digest
+from neo.storage.pace import give_way
 
 if TYPE_CHECKING:
     from neo.storage.core import StorageCore
@@ -47,9 +48,6 @@ logger = logging.getLogger("neo.storage")
 LENGTH = 40_000
 #: A difference is believed when it is seen once more after each of these pauses.
 CONFIRM_SECONDS = (1.0, 3.0)
-#: While transactions are in progress, each question is followed by a pause as long as it took, up to
-#: this.
-PAUSE_SECONDS_MAX = 0.2
 #: In :class:`~neo.storage.links.Links`.
 USER = "check"
 
@@ -209,8 +207,7 @@ class Comparison:
         finally:
             for task in asked.values():
                 task.cancel()
-        if core.locks:
-            await core.sleep(min(core.shell.monotonic() - began, PAUSE_SECONDS_MAX))
+        await give_way(core, began)
         return answers
 
     async def _ask(self, nid: int, request: AskCheckTIDRange | AskCheckSerialRange) -> Message:

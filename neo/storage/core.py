@@ -105,6 +105,7 @@ class StorageCore(Core):
         self.links = Links(self)
         self.replicator = Replicator(self)
         self.packer = Packer(self)
+        self.eraser = maintenance.Eraser(self)
         self.checker = Checker(self)
         #: What the primary master understands besides the 70 messages.
         self.master_features: frozenset[str] = frozenset()
@@ -182,8 +183,7 @@ class StorageCore(Core):
         self.operational = True
         self.shell.healthy()
         self.packer.begin()
-        if self.drop_partitions:
-            self.run_job(maintenance.drop_partitions(self))
+        self.eraser.begin()
 
     def stop_operation(self) -> None:
         """StopOperation, or no master any more: forget the clients and what they were doing.
@@ -199,6 +199,7 @@ class StorageCore(Core):
         self.links.clear()
         self.replicator.clear()
         self.packer.clear()
+        self.eraser.clear()
         self.checker.clear()
         self.locks.clear()
         self.recheck_delayed()

@@ -25,15 +25,13 @@ from neo.protocol.packets import (
     Message,
 )
 from neo.storage.backend.api import BackendRefused, Record, Transaction
+from neo.storage.pace import give_way
 
 if TYPE_CHECKING:
     from neo.storage.core import StorageCore
 
 #: Items of a chunk.
 LENGTH = 1000
-#: While transactions are in progress here, a chunk is followed by a pause as long as it took, up to
-#: this: replication gets half of the node at most.
-PAUSE_SECONDS_MAX = 0.2
 
 
 class FetchFailed(Exception):
@@ -95,7 +93,7 @@ class Fetch:
             raise FetchFailed(self._failure)
         await core.stored()
         if core.locks:
-            await core.sleep(min(core.shell.monotonic() - began, PAUSE_SECONDS_MAX))
+            await give_way(core, began)
         return answer
 
     async def _transactions(self) -> None:

@@ -17,8 +17,7 @@ date is made equal to a source first (``AskPackState``):
   revisions may be gone that were replicated long ago;
 * if the source's pack changed while it was compared, the round begins again.
 
-A step is a few milliseconds of work. While transactions are in progress, each is followed by a pause as
-long as it took.
+A step is a few milliseconds of work, after which clients have their turn.
 """
 
 from __future__ import annotations
@@ -32,6 +31,7 @@ from neo.node.peer import Peer
 from neo.protocol.enums import ErrorCode
 from neo.protocol.ids import ZERO_OID, p64
 from neo.protocol.packets import AnswerPack
+from neo.storage.pace import give_way
 
 if TYPE_CHECKING:
     from neo.storage.core import StorageCore
@@ -40,7 +40,6 @@ logger = logging.getLogger("neo.storage")
 
 #: Objects of a step.
 STEP_LENGTH = 200
-PAUSE_SECONDS_MAX = 0.2
 #: How often it is looked whether undos in progress have ended.
 LOOK_SECONDS = 0.02
 
@@ -105,7 +104,7 @@ class Packer:
 
     def begin(self) -> None:
         """Look for work: the operation began, or own cells changed."""
-        if not self._working:
+        if not self._working and (self._waiting or self._next() is not None):
             self._working = True
             self._core.run_job(self._work())
 
@@ -157,6 +156,5 @@ class Packer:
             await core.stored()
             if core.shell.fault(FaultSite.JOB_STANDS_STILL):
                 await core.sleep(LATE_SECONDS)
-            if core.locks:
-                await core.sleep(min(core.shell.monotonic() - began, PAUSE_SECONDS_MAX))
+            await give_way(core, began)
         return True

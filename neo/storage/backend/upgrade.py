@@ -58,7 +58,8 @@ def upgrade(name: str, config: Mapping[str, str], database: Database) -> None:
 
     Raises BackendFailure, with nothing changed, if the format is unknown or newer.
     """
-    schema.check_version(config.get("version"), name, oldest=min(MIGRATIONS, default=schema.VERSION + 1) - 1)
+    oldest = min(MIGRATIONS, default=schema.VERSION + 1) - 1
+    schema.check_version(config.get("version"), name, oldest)
     version = int(config["version"])
     begun = config.get("_migration")
     if begun is not None:
