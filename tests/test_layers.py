@@ -31,6 +31,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "neo.migrate": {"neo.protocol", "neo.client"},
     # Records read without their classes: knows ZODB's format and nothing of the cluster.
     "neo.codec": set(),
+    "neo.spark": {"neo.protocol", "neo.client", "neo.codec"},
     "neo.demo": {"neo.protocol", "neo.client", "neo.simple", "neo.migrate", "neoctl"},
     # A cluster in one process. Nothing may import it.
     "neo.sim": {

@@ -8,6 +8,15 @@
 """
 
 from neo.codec.record import Record, Reference, class_of, decode
-from neo.codec.state import Budget, BudgetExceeded, state_json
+from neo.codec.state import Budget, BudgetExceeded, state_json, value_json
 
-__all__ = ["Budget", "BudgetExceeded", "Record", "Reference", "class_of", "decode", "state_json"]
+__all__ = [
+    "Budget",
+    "BudgetExceeded",
+    "Record",
+    "Reference",
+    "class_of",
+    "decode",
+    "state_json",
+    "value_json",
+]

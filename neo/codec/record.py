@@ -63,6 +63,15 @@ def decode(data: bytes) -> Record:
     return Record(name, references, state, None)
 
 
+def decode_value(data: bytes) -> tuple[object, str | None]:
+    """(value, error) of one pickle alone, such as the extension of a transaction."""
+    try:
+        return _load(_unpickler(_Source(vet(data)), [])), None
+    except Exception as error:  # noqa: BLE001
+        # As in decode().
+        return None, _explain(error)
+
+
 _GLOBAL_FIRST = re.compile(rb"(?:\x80[\x00-\x03])?\(?c([\w.]{1,500})\n([\w.]{1,500})\n")
 
 

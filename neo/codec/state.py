@@ -22,7 +22,7 @@ from collections.abc import Callable
 from typing import Any
 
 from neo.codec.buckets import flatten
-from neo.codec.record import Record, Reference
+from neo.codec.record import Record, Reference, decode_value
 from neo.codec.stubs import Constructor, Stub, ZonedDatetime
 
 #: Values in one state. A bucket of a BTree has a few hundred; a large catalogue entry some thousands.
@@ -70,8 +70,23 @@ def state_json(record: Record, budget: Budget | None = None) -> str | None:
     """
     if record.error is not None:
         return None
-    state = flatten(record.class_name or "", record.state)
-    return json.dumps(plain(state, budget or Budget(), 0), separators=(",", ":"), allow_nan=False)
+    return _dumps(flatten(record.class_name or "", record.state), budget or Budget())
+
+
+def value_json(data: bytes) -> str:
+    """Return one pickle as JSON, such as the extension of a transaction; if it cannot be read, an
+    object ``{"$error": reason}``."""
+    value, error = decode_value(data)
+    if error is None:
+        try:
+            return _dumps(value, Budget())
+        except BudgetExceeded as e:
+            error = str(e)
+    return json.dumps({"$error": error})
+
+
+def _dumps(value: object, budget: Budget) -> str:
+    return json.dumps(plain(value, budget, 0), separators=(",", ":"), allow_nan=False)
 
 
 def plain(value: object, budget: Budget, depth: int) -> Any:

@@ -1,7 +1,7 @@
 """What clients asked and were told. :mod:`neo.sim.oracles` compares it with what the storages keep.
 
 Nothing is trusted: all is recorded where ZODB meets the storage. What can be judged at once is judged
-here: :attr:`lastTransaction <Recorded.lastTransaction>` never goes back, whoever calls ``sync`` sees
+here: ``lastTransaction`` never goes back, whoever calls ``sync`` sees
 all that anybody was told of before, a revision always has the same data, and no oid or tid is given
 twice.
 
@@ -16,17 +16,11 @@ forgotten with the master.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from ZODB.utils import maxtid
-from zope.interface import directlyProvides, providedBy
-
-from neo.client.errors import TransactionLostError
-from neo.protocol.ids import ZERO_TID, add64
-from neo.sim.tables import digest
+from neo.protocol.ids import ZERO_TID
 from neo.sim.world import Violation, World
 
 
@@ -70,11 +64,12 @@ class Void(NamedTuple):
         return self.after < tid <= self.last
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Read:
     """Somebody asked for the last revision before ``before`` and got ``serial``; None: nothing.
 
-    ``next_serial``: when it was replaced, as far as the answer told.
+    ``next_serial``: when it was replaced, as far as the answer told. ``missing``: somebody was told
+    that there is no such object, at that time: it does not exist, or it was deleted.
     """
 
     client: str
@@ -82,6 +77,7 @@ class Read:
     before: bytes
     serial: bytes | None
     next_serial: bytes | None = None
+    missing: bool = False
 
 
 @dataclass(frozen=True)
@@ -172,7 +168,9 @@ class History:
         """The master took on to delete what is later than ``after``; it gave tids up to ``last``."""
         self.world.log("history", f"all after {after.hex()} is to be deleted")
         self.voids.append(Void(after, last))
-        self.told_tid = min(self.told_tid, after)
+        if self.void(self.told_tid):
+            left = (tid for tid in self._acknowledged if tid <= after and not self.void(tid))
+            self.told_tid = max(left, default=ZERO_TID)
         self.contents = {
             revision: content
             for revision, content in self.contents.items()
@@ -194,193 +192,6 @@ class History:
     @property
     def acknowledged(self) -> int:
         return sum(attempt.outcome is Outcome.COMMITTED for attempt in self.attempts)
-
-
-class Recorded:
-    """A storage that records what passes between ZODB, or an application, and it."""
-
-    def __init__(self, storage: Any, history: History, client: Callable[[], str]) -> None:
-        self._storage = storage
-        self._history = history
-        self._client = client
-        self._attempts: dict[Any, Attempt] = {}
-        self._last_tid = ZERO_TID
-        #: Oids that this client was given: it gives none twice, whatever masters do.
-        self._oids: set[bytes] = set()
-        directlyProvides(self, providedBy(storage))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._storage, name)
-
-    def __len__(self) -> int:
-        return len(self._storage)
-
-    def is_void(self, before: bytes) -> bool:
-        """Whether the last transaction of this snapshot was truncated."""
-        return self._history.void(add64(before, -1))
-
-    def record(self, read: Read) -> None:
-        """A read that did not pass through here."""
-        self._history.reads.append(replace(read, client=self._client()))
-
-    # -- what a transaction sees -------------------------------------------------------------------
-
-    def lastTransaction(self) -> bytes:
-        tid: bytes = self._storage.lastTransaction()
-        if tid < self._last_tid and not self._history.void(self._last_tid):
-            raise self._history.violated(
-                f"{self._client()}: lastTransaction went back from {self._last_tid.hex()} to"
-                f" {tid.hex()}"
-            )
-        self._last_tid = tid
-        self._history.told(tid)
-        return tid
-
-    def sync(self, force: bool = True) -> None:
-        told = self._history.told_tid
-        self._storage.sync(force)
-        if force and self.lastTransaction() < min(told, self._history.told_tid):
-            raise self._history.violated(
-                f"{self._client()} synced and is at {self._last_tid.hex()}, but {told.hex()} was"
-                " told to somebody before"
-            )
-
-    def _seen(self, oid: bytes, serial: bytes, data: bytes | None) -> None:
-        self._history.seen(self._client(), oid, serial, digest(data))
-
-    def loadSerial(self, oid: bytes, serial: bytes) -> bytes:
-        data: bytes = self._storage.loadSerial(oid, serial)
-        self._seen(oid, serial, data)
-        return data
-
-    def load(self, oid: bytes, version: str = "") -> tuple[bytes, bytes]:
-        found: tuple[bytes, bytes] = self._storage.load(oid, version)
-        self._seen(oid, found[1], found[0])
-        return found
-
-    def record_iternext(self, next: bytes | None = None) -> tuple[bytes, bytes, bytes, bytes | None]:
-        found: tuple[bytes, bytes, bytes, bytes | None] = self._storage.record_iternext(next)
-        oid, serial, data, _ = found
-        self._seen(oid, serial, data)
-        return found
-
-    def loadBefore(self, oid: bytes, tid: bytes) -> tuple[bytes, bytes, bytes | None] | None:
-        found: tuple[bytes, bytes, bytes | None] | None = self._storage.loadBefore(oid, tid)
-        # What is current changes while it is read.
-        if tid != maxtid:
-            _, serial, next_serial = found or (b"", None, None)
-            self._history.reads.append(Read(self._client(), oid, tid, serial, next_serial))
-        if found is not None:
-            self._seen(oid, found[1], found[0])
-        return found
-
-    def iterator(self, start: bytes | None = None, stop: bytes | None = None) -> Iterator[Any]:
-        """Recorded when it was exhausted."""
-        last = self.lastTransaction() if stop is None else min(stop, self.lastTransaction())
-        found: dict[bytes, frozenset[bytes] | None] = {}
-        for transaction in self._storage.iterator(start, stop):
-            records = frozenset(map(self._record, transaction))
-            # What is committed while the iterator is made may be listed or not.
-            if transaction.tid <= last:
-                found[transaction.tid] = records
-            yield transaction
-        self._history.listings.append(Listing(self._client(), start or ZERO_TID, last, found))
-
-    def _record(self, record: Any) -> bytes:
-        """The oid of what an iterator gives."""
-        self._seen(record.oid, record.tid, record.data)
-        oid: bytes = record.oid
-        return oid
-
-    def undoLog(self, first: int = 0, last: int = -20, filter: Any = None) -> list[Any]:
-        newest = self.lastTransaction()
-        log: list[Any] = self._storage.undoLog(first, last, filter)
-        if log and first == 0 and filter is None:
-            found = dict.fromkeys(entry["id"] for entry in log if entry["id"] <= newest)
-            if found:
-                self._history.listings.append(Listing(self._client(), min(found), newest, found))
-        return log
-
-    # -- transactions ------------------------------------------------------------------------------
-
-    def new_oid(self) -> bytes:
-        oid: bytes = self._storage.new_oid()
-        if oid in self._oids:
-            raise self._history.violated(f"{self._client()} is given oid {oid.hex()} twice")
-        self._oids.add(oid)
-        self._history.given(self._client(), oid)
-        return oid
-
-    def tpc_begin(self, transaction: Any, tid: bytes | None = None, status: str = " ") -> None:
-        attempt = self._history.begin(self._client())
-        attempt.imposed = tid
-        transaction.description = attempt.mark
-        self._attempts[transaction] = attempt
-        self._storage.tpc_begin(transaction, tid, status)
-
-    def store(self, oid: bytes, serial: bytes, data: bytes, version: str, transaction: Any) -> None:
-        self._attempts[transaction].stored[oid] = serial or ZERO_TID
-        self._attempts[transaction].contents[oid] = digest(data)
-        self._storage.store(oid, serial, data, version, transaction)
-
-    def deleteObject(self, oid: bytes, serial: bytes, transaction: Any) -> None:
-        self._attempts[transaction].stored[oid] = serial
-        self._attempts[transaction].contents[oid] = None
-        self._storage.deleteObject(oid, serial, transaction)
-
-    def restore(
-        self,
-        oid: bytes,
-        serial: bytes,
-        data: bytes | None,
-        version: str,
-        prev_txn: bytes | None,
-        transaction: Any,
-    ) -> None:
-        self._attempts[transaction].stored[oid] = None
-        self._attempts[transaction].contents[oid] = digest(data)
-        self._storage.restore(oid, serial, data, version, prev_txn, transaction)
-
-    def checkCurrentSerialInTransaction(self, oid: bytes, serial: bytes, transaction: Any) -> None:
-        self._attempts[transaction].checked[oid] = serial
-        self._storage.checkCurrentSerialInTransaction(oid, serial, transaction)
-
-    def undo(self, transaction_id: bytes, transaction: Any) -> Any:
-        result = self._storage.undo(transaction_id, transaction)
-        self._resolved(transaction, result[1] if result else ())
-        return result
-
-    def tpc_vote(self, transaction: Any) -> Any:
-        resolved = self._storage.tpc_vote(transaction)
-        self._resolved(transaction, resolved or ())
-        return resolved
-
-    def _resolved(self, transaction: Any, oids: Iterable[bytes]) -> None:
-        """The storage made the data of these."""
-        attempt = self._attempts[transaction]
-        for oid in oids:
-            attempt.stored[oid] = None
-            attempt.contents.pop(oid, None)
-
-    def tpc_finish(self, transaction: Any, callback: Any = lambda tid: None) -> bytes:
-        attempt = self._attempts.pop(transaction)
-        attempt.outcome = Outcome.FINISHING
-        attempt.after = self._history.told_tid
-        attempt.era = len(self._history.voids)
-        try:
-            tid: bytes = self._storage.tpc_finish(transaction, callback)
-        except TransactionLostError:
-            # The client knows that it is not committed.
-            attempt.outcome = Outcome.ABORTED
-            raise
-        self._history.committed(attempt, tid)
-        return tid
-
-    def tpc_abort(self, transaction: Any) -> None:
-        attempt = self._attempts.pop(transaction, None)
-        if attempt is not None:
-            attempt.outcome = Outcome.ABORTED
-        self._storage.tpc_abort(transaction)
 
 
 def _hex(tid: bytes | None) -> str:

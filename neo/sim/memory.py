@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from neo.protocol.enums import CellState
 from neo.sim.disk_base import OnFailure
+from neo.sim.memory_pages import MemoryPages
 from neo.sim.memory_replication import MemoryReplication
 from neo.sim.memory_tables import (
     DataRow,
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
     from neo.sim.memory_disk import MemoryDisk
 
 
-class MemoryBackend(MemoryReplication):
+class MemoryBackend(MemoryReplication, MemoryPages):
     """See :class:`neo.storage.backend.api.Backend`."""
 
     partitions_max = 1 << 15

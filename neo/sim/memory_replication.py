@@ -82,10 +82,13 @@ class MemoryReplication(MemoryMaintenance):
             self.set_config("_pack_tid", str(t))
 
     def link_undone(self, partition: int) -> list[tuple[bytes, bytes]]:
-        self.drain()
-        lost = self.tables.lost_values(partition)
         self._write(self.tables.link_undone, partition)
-        return [(to_bytes(tid), to_bytes(oid)) for tid, oid in lost]
+        self.drain()
+        return sorted(
+            (to_bytes(row.tid), to_bytes(row.oid))
+            for row in self.tables.obj.values()
+            if row.partition == partition and row.data_id is None and row.value_tid is not None
+        )
 
     def set_complete(self, partition: int, nid: int, tid: bytes) -> None:
         complete = self._cells.get((partition, nid), -1)

@@ -226,17 +226,6 @@ class Tables:
                         self.uses[value.data_id] += 1
                         self.obj.put((oid, tid), row._replace(data_id=value.data_id))
 
-    def lost_values(self, partition: int) -> list[tuple[int, int]]:
-        """(tid, oid) of undos without data whose value is not there."""
-        rows = (self.obj[oid, tid] for oid in self.oids.get(partition, ()) for tid in self.serials[oid])
-        return [
-            (row.tid, row.oid)
-            for row in rows
-            if row.data_id is None
-            and row.value_tid is not None
-            and (row.oid, row.value_tid) not in self.obj
-        ]
-
     def repoint(self, oid: int, tid: int, value_tid: int | None) -> None:
         self.obj.put((oid, tid), self.obj[oid, tid]._replace(value_tid=value_tid))
 

@@ -44,8 +44,10 @@ from neo.sim.world import Violation
 LOOK_SECONDS = 1.0
 MOST_REPLICAS = 2
 #: Parts of what is typed: with consequences for all, and mistyped. The rest is routine.
-DRASTIC_CHANCE = 0.06
+DRASTIC_CHANCE = 0.1
 WRONG_CHANCE = 0.15
+#: Transactions that a truncation deletes at most.
+TRUNCATED_MAX = 50
 
 
 class Operator:
@@ -170,7 +172,7 @@ class Operator:
         if self._rewindable and self._floor is not None:
             tids = [a.tid for a in self._history.attempts if a.tid and a.tid >= self._floor]
             if tids:
-                messages.append(Truncate(self._random.choice(tids)))
+                messages += [Truncate(self._random.choice(tids[-TRUNCATED_MAX:]))] * 2
         return self._random.choice(messages)
 
     # -- wrong -------------------------------------------------------------------------------------

@@ -64,7 +64,7 @@ def check_attempts(history: History, tables: Tables) -> None:
         elif tid is not None and attempt.outcome is not Outcome.FINISHING:
             raise Violation(f"{attempt.mark} is visible and was {attempt.outcome.value}")
         if tid is not None:
-            if attempt.imposed is None and tid <= attempt.after:
+            if tid <= attempt.after:
                 raise Violation(
                     f"{attempt.mark} has tid {tid.hex()}, but {attempt.after.hex()} was"
                     " told to somebody before it was finished"
@@ -118,6 +118,9 @@ def _check_read(tables: Tables, read: Read, void: bool) -> None:
     if read.before <= tables.packed or (found is None and tables.packed > ZERO_TID):
         return
     what = f"{read.client} read {read.oid.hex()} before {read.before.hex()} and got"
+    if read.missing and found is not None:
+        if found <= tables.packed or tables.contents.get((read.oid, found)) is None:
+            return  # deleted; the deletion itself may be packed away
     if found != read.serial:
         raise Violation(f"{what} {_hex(read.serial)}; the last revision there is {_hex(found)}")
     if read.next_serial is not None and read.next_serial > tables.packed and not void:

@@ -21,11 +21,12 @@ from neo.sim.cluster import HEAL_SECONDS, Cluster, Shape
 from neo.sim.disk import SimDisk
 from neo.sim.drills import Drills
 from neo.sim.faults import Faults, Sites
-from neo.sim.history import History, Recorded
+from neo.sim.history import History
 from neo.sim.knobs import turned
 from neo.sim.memory_disk import MemoryDisk
 from neo.sim.operator import MOST_REPLICAS, Operator
 from neo.sim.oracles import judge
+from neo.sim.recorded import Recorded
 from neo.sim.replicas import check_packed, check_replicas
 from neo.sim.sqlite_disk import SQLiteDisk
 from neo.sim.table_watch import check_tables, watched_tables
@@ -50,11 +51,14 @@ QUIET_SECONDS = 5.0
 @dataclass(frozen=True)
 class Options:
     """``seconds``: virtual time with faults. The rest is a choice of the seed where it is None or
-    empty: ``faults`` (kinds, "none" for none), ``workloads``, ``disk`` (memory or sqlite),
+    empty: ``faults`` (kinds, "none" for none), ``sites`` (fault sites that may fire) and ``knobs``
+    (that may be turned), "none" likewise, ``workloads``, ``disk`` (memory or sqlite),
     ``storages``, ``replicas`` (none with a canary). ``canary``: a planted bug."""
 
     seconds: float = 10.0
     faults: tuple[str, ...] | None = None
+    sites: tuple[str, ...] | None = None
+    knobs: tuple[str, ...] | None = None
     workloads: tuple[str, ...] = ()
     disk: str | None = None
     storages: int | None = None
@@ -66,6 +70,8 @@ class Options:
         given = {
             "seconds": None if self.seconds == 10.0 else f"{self.seconds:g}",
             "faults": None if self.faults is None else ",".join(self.faults),
+            "sites": None if self.sites is None else ",".join(self.sites),
+            "knobs": None if self.knobs is None else ",".join(self.knobs),
             "workloads": ",".join(self.workloads) or None,
             "disk": self.disk,
             "storages": self.storages,
@@ -187,7 +193,7 @@ class Run:
         # Random numbers of its own: what was found without replicas is found again.
         replicated = Random(f"replicas {seed}")
         shape = Shape(storages, random.randrange(1, 8), _replicas(options, storages, replicated))
-        self.sites = Sites(world)
+        self.sites = Sites(world, options.sites)
         self.cluster = Cluster(world, shape, lambda name: make_disk(world, name), self.sites)
         self.cluster.threads.preemption = random.choice([0.0, 0.01, 0.1])
         self.history = History(world)
@@ -219,7 +225,7 @@ class Run:
         """Raises Violation, or whatever error the code under test made."""
         try:
             with (
-                turned(self.world),
+                turned(self.world, self.options.knobs),
                 watched_tables(self.world),
                 watched_administration(self.history),
                 simulated_zodb(self.cluster.threads),

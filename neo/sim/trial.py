@@ -19,6 +19,8 @@ from neo.sim.trace import traced
 _ID = re.compile(r"\b[0-9a-f]{16}\b")
 _NO_ID = "0" * 16
 _MESSAGE = " -> "
+#: Lines that are kept of a story with all its messages: 20 MB. Nobody reads as many.
+TRACED_LENGTH = 100_000
 
 
 @dataclass
@@ -111,7 +113,7 @@ def _once(seed: int, options: Options, trace: bool = False) -> Trial:
         run = Run(seed, options)
         stack.enter_context(alarmed(run.world))
         if trace:
-            run.world.story = deque()
+            run.world.story = deque(maxlen=TRACED_LENGTH)
             stack.enter_context(traced(run.world))
         try:
             trial.result = run.execute()

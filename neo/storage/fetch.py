@@ -40,7 +40,7 @@ class FetchFailed(Exception):
 
 class Fetch:
     """``first`` and ``last``: tids, both included. ``pack_tid``: up to which the own cell is packed,
-    then the source's."""
+    then the source's. ``lacking``: (tid, oid) of objects that are here without their data."""
 
     def __init__(
         self,
@@ -50,6 +50,7 @@ class Fetch:
         first: bytes,
         last: bytes,
         pack_tid: int,
+        lacking: frozenset[tuple[bytes, bytes]] = frozenset(),
     ) -> None:
         self.source = source
         self._core = core
@@ -57,6 +58,7 @@ class Fetch:
         self._first = first
         self._last = last
         self.pack_tid = pack_tid
+        self._lacking = lacking
         self._failure: str | None = None
 
     async def run(self) -> None:
@@ -66,7 +68,7 @@ class Fetch:
             # Revisions may be gone there that were fetched long ago.
             self.pack_tid, self._first = pack_tid, ZERO_TID
         await self._transactions()
-        await self._objects()
+        await self.objects()
         if await self._pack_tid() != pack_tid:
             raise FetchFailed(f"{self.source} was packed meanwhile")
 
@@ -112,14 +114,16 @@ class Fetch:
                 raise FetchFailed(f"{self.source} goes back from {first.hex()}")
             first = following
 
-    async def _objects(self) -> None:
+    async def objects(self) -> None:
+        """Raises as run()."""
         backend = self._core.backend
         first = self._first, ZERO_OID
         while first[0] <= self._last:
             here, last = self._known(*first)
             known: dict[bytes, list[bytes]] = {}
             for tid, oid in here:
-                known.setdefault(tid, []).append(oid)
+                if (tid, oid) not in self._lacking:
+                    known.setdefault(tid, []).append(oid)
             answer = await self._ask(
                 AskFetchObjects(self._partition, LENGTH, first[0], last, first[1], known)
             )

@@ -13,13 +13,14 @@ from neo.protocol.ids import format_nid
 from neo.protocol.packets import (
     FEATURE_MAINTENANCE,
     FEATURE_OIDS,
+    FEATURE_PAGES,
     FEATURES,
     AcceptIdentification,
     NotifyFeatures,
     RequestIdentification,
 )
 from neo.storage.handler import StorageHandler
-from neo.storage.serve_client import ServeClient
+from neo.storage.serve_reader import ServeReader
 from neo.storage.transactions import Client
 from neo.topology.nodes import Node
 
@@ -88,10 +89,10 @@ class Identification(StorageHandler):
             self._link(peer, request, node)
             return
         peer.node = node
-        peer.handler = ServeClient(self.core, Client(node.nid, next(_connections)))
+        peer.handler = ServeReader(self.core, Client(node.nid, next(_connections)))
         self.core.clients[peer] = None
         if FEATURES in request.extra:
-            peer.send(NotifyFeatures([FEATURE_OIDS]))
+            peer.send(NotifyFeatures([FEATURE_OIDS, FEATURE_PAGES]))
 
     def _link(self, peer: Peer, request: RequestIdentification, node: Node) -> None:
         features = request.extra.get(FEATURES)

@@ -67,6 +67,8 @@ class OutdatedCell:
     finishing: bool = False
     #: The pack of the source that was compared with.
     pack_tid: int = 0
+    #: (tid, oid) of undos whose data was packed away at the source before it came here.
+    lacking: frozenset[tuple[bytes, bytes]] = frozenset()
 
     @property
     def ready(self) -> bool:
@@ -195,6 +197,8 @@ class Replicator:
         core = self._core
         assert cell.last is not None and core.nid is not None
         last, pending = cell.last, tuple(cell.waiting)
+        if cell.lacking:
+            await self._fetch_lacking(cell)
         if cell.first <= last:
             source = await core.links.connect(self._source(cell.partition), USER)
             await self._unlocked()
@@ -223,6 +227,20 @@ class Replicator:
         if not cell.waiting and cell.first > cell.last:
             cell.finishing = True
             core.run_job(self._finish(cell))
+
+    async def _fetch_lacking(self, cell: OutdatedCell) -> None:
+        """The source has the data with the undos themselves, or has packed these as well: they were
+        locked there before they were unlocked here."""
+        core = self._core
+        source = await core.links.connect(self._source(cell.partition), USER)
+        for tid in sorted({tid for tid, _ in cell.lacking}):
+            fetch = Fetch(core, source, cell.partition, tid, tid, cell.pack_tid, cell.lacking)
+            self._fetch = fetch
+            await fetch.objects()
+        if self._current(cell):
+            packed = cell.lacking.intersection(core.backend.link_undone(cell.partition))
+            core.backend.delete_objects(sorted(packed), packed=True)
+            cell.lacking = frozenset()
 
     def _source(self, partition: int) -> int:
         """Raises ConnectionLost if there is none."""
@@ -254,11 +272,8 @@ class Replicator:
             await core.sleep(LOOK_SECONDS)
             if not self._current(cell):
                 return
-        if lost := core.backend.link_undone(partition):
-            # What they go back to was packed at the source: they are fetched with their values.
-            core.backend.delete_objects(lost)
-            tids = [tid for tid, _ in lost]
-            cell.first, cell.last = min(tids), max(cell.last or ZERO_TID, *tids)
+        cell.lacking = frozenset(core.backend.link_undone(partition))
+        if cell.lacking:
             cell.finishing = False
             self._look()
             return

@@ -203,10 +203,23 @@ class Client:
         except (POSError, transaction.interfaces.TransientError) as e:
             print(f"{time.monotonic():.3f} {what} failed: {type(e).__name__}: {e}", flush=True)
 
+    @contextmanager
+    def _transaction(self) -> Iterator[tuple[Any, Any]]:
+        """A snapshot's root, and what commits its changes. Unlike that of DB, it closes always."""
+        manager = transaction.TransactionManager()
+        connection = self._db.open(manager)
+        try:
+            yield connection.root(), manager
+        finally:
+            manager.abort()
+            connection.close()
+
     def _commit(self, kind: str, change: Callable[[Any], None]) -> None:
-        with self._db.transaction(f"client {self.client} {kind} {self._number}") as connection:
-            change(connection.root())
+        with self._transaction() as (root, manager):
+            change(root)
+            manager.get().note(f"client {self.client} {kind} {self._number}")
             self.journals.attempted.write(kind, self._number)
+            manager.commit()
         self.journals.acknowledged.write(kind, self._number)
         self._last[kind] = self._number
 
@@ -276,8 +289,7 @@ class Client:
         choices = random.Random(self.client)
         while not self.stopping.wait(READ_SECONDS):
             client = choices.randrange(self.clients)
-            with self._told("reading"), self._db.transaction() as connection:
-                root = connection.root()
+            with self._told("reading"), self._transaction() as (root, _):
                 check_sum(root)
                 one_number(root, "whole", client, WHOLE)
                 one_number(root, "big", client, BIG)
@@ -289,7 +301,7 @@ def _guarded(function: Callable[[], None]) -> None:
     """Any thread that sees what must not be ends the process."""
     try:
         function()
-    except BaseException as e:  # noqa: BLE001  # told on the output, whatever it is
+    except BaseException as e:  # noqa: BLE001 - the process ends with it
         print(f"{time.monotonic():.3f} VIOLATION {type(e).__name__}: {e}", flush=True)
         os._exit(3)
 

@@ -11,6 +11,7 @@ What is cut loses packets in silence, as a broken switch does: nobody is told th
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import time
 from collections.abc import Sequence
@@ -18,6 +19,8 @@ from collections.abc import Sequence
 HUB = "10.77.0.1"
 #: A station that does not exist: what is sent to it is lost.
 _NOBODY = "02:00:00:00:00:01"
+#: In Debian it is where not everybody looks.
+_IP = shutil.which("ip", path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin") or "ip"
 #: A namespace is there within milliseconds.
 _DEADLINE_SECONDS = 30
 
@@ -58,11 +61,11 @@ class Machine:
         self.prefix = ["nsenter", "--target", str(self._sleeper.pid), "--net"]
         self._wait()
         pid = str(self._sleeper.pid)
-        _run("ip", "link", "add", self._cable, "type", "veth", "peer", "name", "eth0", "netns", pid)
-        _run("ip", "link", "set", self._cable, "master", "switch", "up")
-        _run(*self.prefix, "ip", "address", "add", f"{self.address}/24", "dev", "eth0")
-        _run(*self.prefix, "ip", "link", "set", "eth0", "up")
-        _run(*self.prefix, "ip", "link", "set", "lo", "up")
+        _run(_IP, "link", "add", self._cable, "type", "veth", "peer", "name", "eth0", "netns", pid)
+        _run(_IP, "link", "set", self._cable, "master", "switch", "up")
+        _run(*self.prefix, _IP, "address", "add", f"{self.address}/24", "dev", "eth0")
+        _run(*self.prefix, _IP, "link", "set", "eth0", "up")
+        _run(*self.prefix, _IP, "link", "set", "lo", "up")
 
     def _wait(self) -> None:
         ours = os.readlink("/proc/self/ns/net")
@@ -74,18 +77,18 @@ class Machine:
 
     def unplug(self) -> None:
         """Nobody reaches it, and it reaches nobody."""
-        _run("ip", "link", "set", self._cable, "down")
+        _run(_IP, "link", "set", self._cable, "down")
 
     def plug(self) -> None:
-        _run("ip", "link", "set", self._cable, "up")
+        _run(_IP, "link", "set", self._cable, "up")
 
     def lose(self, other: Machine) -> None:
         """What it sends to another machine is lost; the other way is open."""
         where = ["to", other.address, "dev", "eth0"]
-        _run(*self.prefix, "ip", "neighbour", "replace", *where, "lladdr", _NOBODY, "nud", "permanent")
+        _run(*self.prefix, _IP, "neighbour", "replace", *where, "lladdr", _NOBODY, "nud", "permanent")
 
     def find(self, other: Machine) -> None:
-        _run(*self.prefix, "ip", "neighbour", "del", other.address, "dev", "eth0")
+        _run(*self.prefix, _IP, "neighbour", "del", other.address, "dev", "eth0")
 
     def close(self) -> None:
         self._sleeper.kill()
@@ -96,10 +99,10 @@ class Network:
     """The calling process is on a machine with the address :data:`HUB`, which is never cut off."""
 
     def __init__(self, names: Sequence[str]) -> None:
-        _run("ip", "link", "set", "lo", "up")
-        _run("ip", "link", "add", "switch", "type", "bridge")
-        _run("ip", "address", "add", f"{HUB}/24", "dev", "switch")
-        _run("ip", "link", "set", "switch", "up")
+        _run(_IP, "link", "set", "lo", "up")
+        _run(_IP, "link", "add", "switch", "type", "bridge")
+        _run(_IP, "address", "add", f"{HUB}/24", "dev", "switch")
+        _run(_IP, "link", "set", "switch", "up")
         self.machines = {name: Machine(number) for number, name in enumerate(names, 2)}
 
     def close(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import configparser
 import hashlib
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -42,8 +42,9 @@ def _mariadb(database: str) -> Iterator[Query]:
         yield query
 
 
-def cells(conf: Path) -> Cells:
-    """All cells of the cluster of a ``neo.conf``. Data counts, not the numbers of its rows.
+def cells(conf: Path, names: Sequence[str] = ()) -> Cells:
+    """All cells of the cluster of a ``neo.conf``, or of its storage nodes with such names. Data
+    counts, not the numbers of its rows.
 
     Raises AssertionError for a cell that is not UP_TO_DATE, or for what transactions left behind.
     """
@@ -51,10 +52,12 @@ def cells(conf: Path) -> Cells:
     parser.read(conf)
     found: Cells = {}
     for name in parser.sections():
-        if name.startswith("storage"):
+        if name in names or (not names and name.startswith("storage")):
             section = parser[name]
             opened = _sqlite if section.get("adapter", "SQLite") == "SQLite" else _mariadb
-            with opened(section["database"]) as query:
+            # A file may be named from the folder in which the nodes run.
+            database = section["database"]
+            with opened(database if "@" in database else str(conf.parent / database)) as query:
                 _read(name, query, found)
     return found
 
@@ -83,9 +86,9 @@ def _digested(row: tuple[Any, ...]) -> tuple[Any, ...]:
     return (*others, checksum, compression)
 
 
-def check_equal(conf: Path, partitions: int, copies: int) -> None:
+def check_equal(conf: Path, partitions: int, copies: int, names: Sequence[str] = ()) -> None:
     """Every partition has so many copies, all with the same rows. Raises AssertionError."""
-    compared = cells(conf)
+    compared = cells(conf, names)
     assert len(compared) == partitions, sorted(compared)
     for partition, by_node in compared.items():
         assert len(by_node) == copies, (partition, list(by_node))

@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -25,24 +25,20 @@ from typing import NamedTuple
 from ZODB.DB import DB
 
 from neo.client import Storage
-from neo.protocol.enums import CellState, ClusterState
+from neo.protocol.enums import CellState, ClusterState, NodeState, NodeType
 from neo.protocol.errors import ErrorAnswer
-from neo.protocol.packets import AnswerPartitionList, AskPartitionList, SetClusterState
+from neo.protocol.packets import AnswerPartitionList, AskNodeList, AskPartitionList, SetClusterState
 from neo.simple import Cluster
 from neo.simple.conf import NodeConf
 from neoctl.client import AdminAway
-from tests.faults.mixed import Journals, check_end, prepare
+from tests.faults.mixed import check_end, prepare
+from tests.faults.mixed_load import STOP_SECONDS, Load
 from tests.faults.network import HUB, Machine, Network, isolated
 from tests.faults.rows import check_equal
 from tests.support import mariadb
 
 STORAGES, REPLICAS, PARTITIONS, CLIENTS = 4, 1, 6, 4
 MASTER_PORT = 2050
-#: What a cluster may take after the end of all faults: the time in which a lost connection is noticed
-#: is in it, and a machine that runs other tests beside this one.
-HEAL_SECONDS = 150.0
-STOP_SECONDS = 60.0
-POLL_SECONDS = 0.02
 
 
 class StormCluster(Cluster):
@@ -106,67 +102,6 @@ def _write_conf(folder: Path, network: Network, databases: Sequence[str]) -> Non
         parser.write(file)
 
 
-# -- load ------------------------------------------------------------------------------------------
-
-
-class Load:
-    """The clients, each a process on a machine of its own, from the beginning to the end."""
-
-    def __init__(self, cluster: StormCluster, folder: Path, seed: int) -> None:
-        self.cluster = cluster
-        self.folder = folder
-        self.journals = [Journals(folder, client) for client in range(CLIENTS)]
-        self._processes = [self._launch(client, seed) for client in range(CLIENTS)]
-
-    def _launch(self, client: int, seed: int) -> subprocess.Popen[bytes]:
-        arguments = [self.cluster.masters, self.cluster.name, str(client), str(CLIENTS)]
-        module = [sys.executable, "-m", "tests.faults.mixed", *arguments, str(self.folder), str(seed)]
-        with open(self.folder / f"client{client}.log", "wb") as log:
-            return subprocess.Popen(
-                [*self.cluster.machines[f"client{client}"].prefix, *module], stdout=log, stderr=log
-            )
-
-    def logs(self) -> str:
-        paths = sorted([*self.folder.glob("*.log"), *self.cluster.folder.glob("*.log")])
-        return "\n".join(f"--- {path.name}\n{path.read_text()[-3000:]}" for path in paths)
-
-    def check_alive(self) -> None:
-        for client, process in enumerate(self._processes):
-            code = process.poll()
-            log = self.folder / f"client{client}.log"
-            assert code is None, f"client {client} ended ({code}):\n{log.read_text()[-3000:]}"
-
-    def wait(self, condition: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + HEAL_SECONDS
-        while not condition():
-            self.check_alive()
-            assert time.monotonic() < deadline, f"after {HEAL_SECONDS} s: {what}\n{self.logs()}"
-            time.sleep(POLL_SECONDS)
-
-    def wait_progress(self) -> None:
-        """Every client commits something that it begins later than now."""
-        goals = [len(journals.acknowledged) + 2 for journals in self.journals]
-        self.wait(
-            lambda: all(len(j.acknowledged) >= g for j, g in zip(self.journals, goals, strict=True)),
-            "some client does not commit any more",
-        )
-
-    def stop(self) -> None:
-        """Each client ends by itself, in good order."""
-        self.check_alive()
-        for process in self._processes:
-            process.terminate()
-        for client, process in enumerate(self._processes):
-            code = process.wait(STOP_SECONDS)
-            log = self.folder / f"client{client}.log"
-            assert code == 0, f"client {client} ended ({code}):\n{log.read_text()[-3000:]}"
-
-    def kill(self) -> None:
-        for process in self._processes:
-            process.kill()
-            process.wait()
-
-
 # -- faults ----------------------------------------------------------------------------------------
 
 
@@ -201,6 +136,28 @@ class Storm:
             self.load.wait_progress()
             if self._random.random() < 0.5:
                 self.load.wait(self.cluster.complete, "some cell is not up to date")
+
+    def vanish(self) -> None:
+        """A machine disappears for good: no connection is closed, and no packet comes any more. Others
+        have copies of all that it had; when it comes back later, it catches up."""
+        name = self._random.choice([n for n in self.cluster.machines if n.startswith("storage")])
+        machine = self.cluster.machines[name]
+        begin = time.monotonic()
+        print(f"{begin:.3f} {name} vanishes", flush=True)
+        machine.unplug()
+        self.load.wait_progress()
+        self.load.wait(lambda: self._given_up(name), f"{name} is not given up")
+        self.load.wait_progress()
+        machine.plug()
+        self.faults.append(Fault(begin, time.monotonic(), f"{name} vanishes", "vanished"))
+
+    def _given_up(self, name: str) -> bool:
+        """Nothing is asked from it any more."""
+        number = int(name.removeprefix("storage"))
+        address = self.cluster.conf.of_role("storage")[number - 1].address
+        with self.cluster.admin() as admin:
+            nodes = admin.ask(AskNodeList(NodeType.STORAGE)).node_list  # type: ignore[attr-defined]
+        return any(row[1] == address and row[3] is NodeState.DOWN for row in nodes)
 
     def _victims(self) -> list[str]:
         names = [name for name in self.cluster.machines if not name.startswith("client")]
@@ -347,11 +304,14 @@ def run(folder: Path, backend: str, seconds: float, seed: int) -> str:
         names = stack.enter_context(databases(backend, folder))
         cluster = stack.enter_context(StormCluster(folder, network, names))
         prepare(Storage(cluster.masters, cluster.name), CLIENTS)
-        load = Load(cluster, folder, seed)
+        prefixes = [network.machines[f"client{n}"].prefix for n in range(CLIENTS)]
+        load = Load(cluster.masters, cluster.name, folder, prefixes, seed)
         stack.callback(load.kill)
         storm = Storm(cluster, load, seed, patient=seconds > 120)
         load.wait_progress()
         storm.run(seconds)
+        load.wait(cluster.complete, "some cell is not up to date")
+        storm.vanish()
         load.wait_progress()
         load.wait(cluster.complete, "some cell is not up to date")
         load.stop()

@@ -127,6 +127,11 @@ def read_of_nothing(case: Case) -> None:
     case.read(A, T3, None)
 
 
+def object_said_to_be_missing(case: Case) -> None:
+    case.tables.contents[A, T2] = b"stored"
+    case.history.reads.append(Read("x", A, T3, None, missing=True))
+
+
 def wrong_next_serial(case: Case) -> None:
     case.read(A, T2, T1, T3)
 
@@ -179,6 +184,7 @@ VIOLATIONS: list[tuple[Callable[[Case], None], str]] = [
     (stale_read, "the last revision there is"),
     (read_of_the_future, "the last revision there is"),
     (read_of_nothing, "got none"),
+    (object_said_to_be_missing, "got none"),
     (wrong_next_serial, "until"),
     (listing_without_one, "are missing"),
     (listing_with_one_too_many, "do not exist"),
@@ -210,6 +216,14 @@ def test_what_nobody_learned_may_be_there_or_not() -> None:
     gone.history.listings.clear()
     there.judge()
     gone.judge()
+
+
+def test_a_deleted_object_is_missing() -> None:
+    case = Case()
+    case.y.contents = {A: None}
+    case.tables.contents[A, T2] = None
+    case.history.reads.append(Read("x", A, T3, None, missing=True))
+    case.judge()
 
 
 def test_a_resolved_conflict_is_no_lost_update() -> None:

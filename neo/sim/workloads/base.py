@@ -12,7 +12,8 @@ from transaction.interfaces import TransientError
 from ZODB.DB import DB
 from ZODB.POSException import POSError
 
-from neo.sim.history import Read, Recorded
+from neo.sim.history import Read
+from neo.sim.recorded import Recorded
 from neo.sim.world import Violation
 
 #: What an application meets when others write too, or when the cluster is away: it tries again.

@@ -9,9 +9,7 @@ Values of 16 MiB and more are cut in pieces of 8 MiB in table ``bigdata`` (TABLE
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import Any, NoReturn
 
@@ -19,18 +17,12 @@ from neo.storage.backend import schema
 from neo.storage.backend.api import BackendFailure, Done, Schedule
 from neo.storage.backend.maintenance import Maintenance
 from neo.storage.backend.mariadb_link import Address, Error, Link, parse
-from neo.storage.backend.mariadb_settings import (
-    AWAY,
-    ENGINE,
-    check,
-    check_engines,
-    code_of,
-    explain,
-)
+from neo.storage.backend.mariadb_settings import ENGINE, check, check_engines, explain
 from neo.storage.backend.mariadb_writer import Writer
+from neo.storage.backend.pages import Pages
 from neo.storage.backend.replication import Replication
 from neo.storage.backend.sql import VERSION_ROW, Row
-from neo.storage.backend.upgrade import upgrade
+from neo.storage.backend.upgrade import Database, upgrade
 
 #: From this size a value is cut in pieces of the other.
 BIG_BYTES = 16 << 20
@@ -60,30 +52,19 @@ LOCK_SECONDS = 1
 OnFailure = Callable[[BackendFailure], None]
 
 
-class _Upgraded:
-    """The database as a migration sees it. MariaDB ends the transaction at each definition."""
+def _upgraded(link: Link) -> Database:
+    def execute(sql: str, *args: Any) -> Sequence[Row]:
+        return link.execute(sql, args)
 
-    dialect = "mariadb"
-
-    def __init__(self, link: Link) -> None:
-        self._link = link
-
-    def execute(self, sql: str, *args: Any) -> Sequence[Row]:
-        return self._link.execute(sql, args)
-
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
-        self._link.execute("START TRANSACTION")
-        yield
-        self._link.execute("COMMIT")
+    return Database("mariadb", execute, ("START TRANSACTION",), ("COMMIT",))
 
 
-class MariaDB(Replication, Maintenance):
+class MariaDB(Replication, Maintenance, Pages):
     """The backend on MariaDB.
 
     ``database``: ``[user[:password]@]database[unix_socket]``. ``engine``: InnoDB or None.
-    ``on_failure`` is called on the loop's thread when the writer's thread fails.
-    ``wait``: seconds to wait in ``open`` for a server that is away; negative: for ever.
+    ``on_failure`` is called on the loop's thread when the writer's thread fails. ``open`` raises
+    DatabaseAway when the server is.
     """
 
     partitions_max = 1 << 16
@@ -100,7 +81,6 @@ class MariaDB(Replication, Maintenance):
         schedule: Schedule,
         on_failure: OnFailure,
         dedup: bool = False,
-        wait: float = 0,
     ) -> None:
         super().__init__(schedule, dedup)
         self._address = parse(database)
@@ -108,7 +88,6 @@ class MariaDB(Replication, Maintenance):
         if engine is not None and engine.lower() != ENGINE.lower():
             raise BackendFailure(f"{self.name}: engine {engine!r} is not supported, use {ENGINE}")
         self._on_failure = on_failure
-        self._wait = wait
         self._reader: Link | None = None
         self._write_link: Link | None = None
         self._writer: Writer | None = None
@@ -125,12 +104,12 @@ class MariaDB(Replication, Maintenance):
         self._failure = None
         self._rows, self._rows_size = [], 0
         try:
-            link = self._write_link = self._connect()
+            link = self._write_link = Link(self._address)
             check(link, self.name)
             self._take_lock(link)
             self._create(link, reset)
             link.execute("SET autocommit=0")
-            self._reader = self._connect()
+            self._reader = Link(self._address)
             self._reader.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ UNCOMMITTED")
             self._reader.execute("SET autocommit=1")
             self._load_state()
@@ -142,19 +121,6 @@ class MariaDB(Replication, Maintenance):
         except BaseException:
             self._disconnect()
             raise
-
-    def _connect(self) -> Link:
-        """Waits for a server that is away, trying once a second."""
-        deadline = time.monotonic() + self._wait
-        while True:
-            try:
-                return Link(self._address)
-            except Error as error:
-                if code_of(error) not in AWAY:
-                    raise
-                if 0 <= self._wait and time.monotonic() >= deadline:
-                    raise
-            time.sleep(1)
 
     def _take_lock(self, link: Link) -> None:
         name = f"NEO.{self._address.database}"[:64]
@@ -178,7 +144,7 @@ class MariaDB(Replication, Maintenance):
             rows = link.execute("SELECT name, value FROM config")
             if rows or existing != {"config"}:
                 config = {n.decode(): v.decode() for n, v in rows if v is not None}
-                upgrade(self.name, config, _Upgraded(link))
+                upgrade(self.name, config, _upgraded(link))
         elif existing:
             raise BackendFailure(
                 f"{self.name}: this database belongs to another program: it has the tables"

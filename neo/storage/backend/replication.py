@@ -110,7 +110,7 @@ class Replication(Writes):
 
     def link_undone(self, partition: int) -> list[tuple[bytes, bytes]]:
         self.drain()
-        lost: list[tuple[bytes, bytes]] = []
+        lacking: list[tuple[bytes, bytes]] = []
         linked: dict[tuple[int, int], int] = {}
         for oid, tid, value_tid in self._read(_UNLINKED, partition):
             data_id = linked.get((oid, value_tid))
@@ -121,10 +121,10 @@ class Replication(Writes):
                     oid,
                     value_tid,
                 )
-                if not rows:
-                    lost.append((to_bytes(tid), to_bytes(oid)))
                 data_id = rows[0][0] if rows else None
-            if data_id is not None:
+            if data_id is None:
+                lacking.append((to_bytes(tid), to_bytes(oid)))
+            else:
                 linked[oid, tid] = data_id
                 self._write(
                     "UPDATE obj SET data_id=? WHERE `partition`=? AND oid=? AND tid=?",
@@ -133,7 +133,7 @@ class Replication(Writes):
                     oid,
                     tid,
                 )
-        return lost
+        return sorted(lacking)
 
     def set_complete(self, partition: int, nid: int, tid: bytes) -> None:
         complete = self._cells.get((partition, nid), -1)

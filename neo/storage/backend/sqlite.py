@@ -23,17 +23,17 @@ from __future__ import annotations
 import fcntl
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from neo.storage.backend import schema
 from neo.storage.backend.api import BackendFailure, Done, Schedule
 from neo.storage.backend.maintenance import Maintenance
+from neo.storage.backend.pages import Pages
 from neo.storage.backend.replication import Replication
-from neo.storage.backend.sql import VERSION_ROW, Row
+from neo.storage.backend.sql import Row
 from neo.storage.backend.sqlite_errors import explain
-from neo.storage.backend.upgrade import upgrade
+from neo.storage.backend.upgrade import Database, upgrade
 from neo.storage.backend.walsync import Report, Syncer
 
 #: Changed rows, and bytes of values, after which the log is copied into the database. A changed row
@@ -51,32 +51,33 @@ CACHE_BYTES = 32 << 20
 #: Bytes of a record besides the value: SQLite limits the length of the whole row.
 ROW_OVERHEAD = 100
 
-#: From this size a value is written and read in place, without the copies of a parameter or result.
-STREAMED_BYTES = 4 << 20
+
+
+def _opens_any_row() -> bool:
+    """Whether this Python can open a value in place whatever the number of its row: that of Debian 12
+    (3.11.2) takes no more than 31 bits, and a data id begins with its partition."""
+    db = sqlite3.connect(":memory:")
+    try:
+        db.execute("CREATE TABLE data (id INTEGER PRIMARY KEY, value)")
+        db.execute("INSERT INTO data VALUES (1 << 48, zeroblob(1))")
+        db.blobopen("data", "value", 1 << 48).close()
+    except OverflowError:
+        return False
+    finally:
+        db.close()
+    return True
+
+
+#: From this size a value is written and read in place, without copies of a parameter or result.
+STREAMED_BYTES = 4 << 20 if _opens_any_row() else 1 << 31  # greater than any value
 
 OnFailure = Callable[[BackendFailure], None]
-
-
-class _Upgraded:
-    """The database as a migration sees it, inside the transaction that creates tables."""
-
-    dialect = "sqlite"
-
-    def __init__(self, execute: Callable[..., list[Any]]) -> None:
-        self.execute = execute
-
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
-        yield
-        self.execute("COMMIT")
-        self.execute("BEGIN IMMEDIATE")
-
 
 #: Called with the arguments of :class:`~.walsync.Syncer`.
 SyncerFactory = Callable[..., Syncer]
 
 
-class SQLite(Replication, Maintenance):
+class SQLite(Replication, Maintenance, Pages):
     """The backend on SQLite.
 
     ``path``: file of the database, created if it does not exist; its directory must exist.
@@ -195,15 +196,18 @@ class SQLite(Replication, Maintenance):
         files = ["sqlite", "sqlite-views"] + ["sqlite-dedup"] * self._dedup
         for statement in (s for file in files for s in schema.statements(file)):
             self._execute(statement)
-        if "config" not in existing:
-            self._execute("INSERT INTO config (name, value) VALUES (?, ?)", *VERSION_ROW)
+        # Every time: SQLite opens a file that it may only read, and says so at the first write.
+        version = str(schema.VERSION)
+        self._execute("REPLACE INTO config (name, value) VALUES (?, ?)", "version", version)
         self._execute("COMMIT")
         if reset:
             self._execute("VACUUM")
 
     def _upgrade(self) -> None:
         config = dict(self._execute("SELECT name, value FROM config WHERE value IS NOT NULL"))
-        upgrade(self.name, config, _Upgraded(self._execute))
+        # Inside the transaction that creates tables.
+        database = Database("sqlite", self._execute, (), ("COMMIT", "BEGIN IMMEDIATE"))
+        upgrade(self.name, config, database)
 
     def _sync_directory(self) -> None:
         """The database and its log exist by now: make their names durable."""

@@ -16,26 +16,40 @@ already are not found again).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 from neo.storage.backend import schema
 
 logger = logging.getLogger("neo.storage")
 
 
-class Database(Protocol):
-    """A backend while it is being opened."""
+class Database:
+    """A backend while it is being opened. ``dialect``: "sqlite" or "mariadb". ``execute``: runs a
+    statement with ``?`` for parameters, and returns rows. ``begin`` and ``end``: around a
+    transaction."""
 
-    #: "sqlite" or "mariadb".
-    dialect: str
+    def __init__(
+        self,
+        dialect: str,
+        execute: Callable[..., Sequence[Sequence[Any]]],
+        begin: Sequence[str],
+        end: Sequence[str],
+    ) -> None:
+        self.dialect = dialect
+        self.execute = execute
+        self._begin = begin
+        self._end = end
 
-    def execute(self, sql: str, *args: Any) -> Sequence[Sequence[Any]]:
-        """One statement, with ``?`` for parameters."""
-
-    def transaction(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
         """What is inside is committed together."""
+        for statement in self._begin:
+            self.execute(statement)
+        yield
+        for statement in self._end:
+            self.execute(statement)
 
 
 #: Does a bounded piece of work; returns whether more is left.

@@ -50,7 +50,9 @@ def test_a_database_of_a_release_is_opened_with_all_its_rows(node: Harness, numb
     load(node, number)
     backend = node.open()
     expected = json.loads((FORMATS / f"format-{number}.json").read_text())
-    assert rows(backend) == expected
+    found = rows(backend)
+
+    assert found == expected
     assert backend.load(p64(2), None, None).data == BIG
     assert backend.load(p64(0), None, None)[:2] == (p64(36), None)
     assert backend.load(p64(3), None, None).compression is None

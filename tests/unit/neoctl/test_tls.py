@@ -7,8 +7,11 @@ from pathlib import Path
 import pytest
 
 from neo.net.tls import tls_context
+from neo.protocol.packets import Ping, Pong
 from neoctl.__main__ import main
+from neoctl.client import AdminClient
 from tests.support.certificates import Authority, NodeFiles
+from tests.support.tls_peer import TlsPeer
 from tests.unit.neoctl.conftest import healthy
 from tests.unit.neoctl.scripted import ScriptedAdmin
 
@@ -29,6 +32,13 @@ def test_both_sides_with_certificates_of_one_authority(files: NodeFiles, capsys:
         assert main(["-a", admin.name, *options(files), "print", "primary"]) == 0
         assert main(["-a", admin.name, *options(files), "status"]) == 0
     assert capsys.readouterr().out.startswith("M1\n")
+
+
+def test_the_end_is_announced(files: NodeFiles) -> None:
+    with TlsPeer(tls_context(*files, server=True)) as peer:
+        with AdminClient(peer.address, tls_context(*files, server=False)) as admin:
+            assert admin.ask(Ping()) == Pong()
+    assert peer.end is None
 
 
 def test_files_come_from_neo_conf(files: NodeFiles, capsys: Capture, tmp_path: Path) -> None:
