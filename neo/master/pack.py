@@ -61,6 +61,7 @@ class Packs:
         if failure:
             peer.refuse(message_id, ErrorCode.NOT_READY, f"pack is not complete: {failure}")
         else:
+            master.packed(self.tid)
             peer.answer(message_id, AnswerPack(True))
 
     def _send(self, storage: Peer) -> Future[Message]:

@@ -20,10 +20,11 @@ from dataclasses import replace
 from itertools import islice
 
 from neo.sim.canaries import CANARIES
+from neo.sim.disk import DISKS
 from neo.sim.faults import KINDS
 from neo.sim.hunt import hunt_all
 from neo.sim.lines import cover
-from neo.sim.run import DISKS, Options
+from neo.sim.run import Options
 from neo.sim.shrink import KNOB_NAMES, SITES, shrink
 from neo.sim.trial import Trial, attempt
 from neo.sim.workloads import WORKLOADS
@@ -68,6 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--disk", choices=sorted(DISKS), help="default: chosen by the seed")
     add("--storages", type=_positive, help="default: chosen by the seed")
     add("--replicas", type=int, help="default: chosen by the seed")
+    add("--backup", choices=("yes", "no"), help="a second cluster; default: chosen by the seed")
     add("--canary", choices=sorted(CANARIES), metavar="NAME", help="plant this bug")
     add("--full-mix", action="store_true", help="with --canary: not only the options it needs")
     add("--once", action="store_true", help="do not compare a second run")
@@ -116,6 +118,7 @@ def _options(arguments: argparse.Namespace) -> Options:
         for name in Options.__dataclass_fields__
         if name != "canary"
     }
+    given["backup"] = {None: None, "yes": True, "no": False}[arguments.backup]
     return replace(options, **{name: value for name, value in given.items() if value is not None})
 
 

@@ -39,6 +39,7 @@ def change(core: StorageCore, ptid: int, replicas: int, changes: list[CellChange
     core.backend.change_cells(ptid, replicas, changes, core.nid, replace=False)
     repair.mark(core, {p for p in _corrupted(core) if own.get(p, CORRUPTED) is not CORRUPTED})
     core.partitions.change(ptid, replicas, changes)
+    core.backup.cells_changed(changes)
     # Soon durable: the master refuses to start with an older table when it served with this one.
     core.backend.stored(lambda: None)
     _changed(core, CellState.DISCARDED in own.values())

@@ -7,8 +7,9 @@ LENGTH, the range ends earlier. So nothing is sent that is here already, however
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from hashlib import sha1
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from neo.node.peer import Peer
 from neo.protocol.ids import ZERO_HASH, ZERO_OID, ZERO_TID, add64, u64
@@ -40,7 +41,8 @@ class FetchFailed(Exception):
 
 class Fetch:
     """``first`` and ``last``: tids, both included. ``pack_tid``: up to which the own cell is packed,
-    then the source's. ``lacking``: (tid, oid) of objects that are here without their data."""
+    then the source's; None if packs do not matter. ``lacking``: (tid, oid) of objects that are here
+    without their data."""
 
     def __init__(
         self,
@@ -49,7 +51,7 @@ class Fetch:
         partition: int,
         first: bytes,
         last: bytes,
-        pack_tid: int,
+        pack_tid: int | None = None,
         lacking: frozenset[tuple[bytes, bytes]] = frozenset(),
     ) -> None:
         self.source = source
@@ -57,18 +59,34 @@ class Fetch:
         self._partition = partition
         self._first = first
         self._last = last
-        self.pack_tid = pack_tid
+        self.unpacked = pack_tid is None
+        self.pack_tid = pack_tid or 0
         self._lacking = lacking
         self._failure: str | None = None
 
     async def run(self) -> None:
         """Raises ConnectionLost, ErrorAnswer (of the source), FetchFailed, Cancelled."""
+        await self._listening(self._all())
+
+    async def objects(self) -> None:
+        """Raises as run()."""
+        await self._listening(self._objects())
+
+    async def _listening(self, work: Coroutine[Any, Any, None]) -> None:
+        """What the source sends meanwhile is for us."""
+        self._core.fetches[self] = None
+        try:
+            await work
+        finally:
+            del self._core.fetches[self]
+
+    async def _all(self) -> None:
         pack_tid = await self._pack_tid()
         if pack_tid != self.pack_tid:
             # Revisions may be gone there that were fetched long ago.
             self.pack_tid, self._first = pack_tid, ZERO_TID
         await self._transactions()
-        await self.objects()
+        await self._objects()
         if await self._pack_tid() != pack_tid:
             raise FetchFailed(f"{self.source} was packed meanwhile")
 
@@ -80,7 +98,7 @@ class Fetch:
     async def _pack_tid(self) -> int:
         """Of the source's cell. Raises ErrorAnswer while it is being packed."""
         node = self.source.node
-        if node is None or FEATURE_MAINTENANCE not in node.features:
+        if self.unpacked or node is None or FEATURE_MAINTENANCE not in node.features:
             return self.pack_tid
         answer = await self._ask(AskPackState(self._partition))
         assert isinstance(answer, AnswerPackState)
@@ -114,8 +132,7 @@ class Fetch:
                 raise FetchFailed(f"{self.source} goes back from {first.hex()}")
             first = following
 
-    async def objects(self) -> None:
-        """Raises as run()."""
+    async def _objects(self) -> None:
         backend = self._core.backend
         first = self._first, ZERO_OID
         while first[0] <= self._last:

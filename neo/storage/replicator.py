@@ -27,14 +27,11 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from neo.node.peer import Peer
 from neo.node.task import Future
 from neo.protocol.enums import CellState, NodeState
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.ids import ZERO_TID, add64, p64, u64
 from neo.protocol.packets import (
-    AddObject,
-    AddTransaction,
     AnswerUnfinishedTransactions,
     AskUnfinishedTransactions,
     NotifyReplicationDone,
@@ -88,7 +85,6 @@ class Replicator:
         self._complete: set[int] = set()
         self._working = False
         self._wake: Future[None] = Future()
-        self._fetch: Fetch | None = None
 
     def clear(self) -> None:
         """The operation stops; the jobs are cancelled."""
@@ -190,8 +186,6 @@ class Replicator:
             except (ConnectionLost, ErrorAnswer, FetchFailed) as e:
                 logger.warning("partition %s is not replicated yet: %s", cell.partition, e)
                 await core.sleep(RETRY_SECONDS)
-            finally:
-                self._fetch = None
 
     async def _round(self, cell: OutdatedCell) -> None:
         core = self._core
@@ -206,7 +200,6 @@ class Replicator:
             if repair.marked(core, cell.partition):
                 await repair.erase(core, cell.partition, last)
             fetch = Fetch(core, source, cell.partition, cell.first, last, cell.pack_tid)
-            self._fetch = fetch
             await fetch.run()
             await core.stored()
             if not self._current(cell):
@@ -235,7 +228,6 @@ class Replicator:
         source = await core.links.connect(self._source(cell.partition), USER)
         for tid in sorted({tid for tid, _ in cell.lacking}):
             fetch = Fetch(core, source, cell.partition, tid, tid, cell.pack_tid, cell.lacking)
-            self._fetch = fetch
             await fetch.objects()
         if self._current(cell):
             packed = cell.lacking.intersection(core.backend.link_undone(cell.partition))
@@ -285,14 +277,5 @@ class Replicator:
         if self._current(cell) and core.master is not None:
             assert cell.last is not None
             logger.info("partition %s is replicated up to %s", partition, cell.last.hex())
+            core.backup.replicated(partition, cell.last)
             core.master.send(NotifyReplicationDone(partition, cell.last))
-
-    # -- what the source sends -----------------------------------------------------------------------
-
-    def add_transaction(self, peer: Peer, m: AddTransaction) -> None:
-        if self._fetch is not None and self._fetch.source is peer:
-            self._fetch.add_transaction(m)
-
-    def add_object(self, peer: Peer, m: AddObject) -> None:
-        if self._fetch is not None and self._fetch.source is peer:
-            self._fetch.add_object(m)

@@ -15,7 +15,11 @@ LAST_STORAGE = 2**24 - 1
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """``identified``: it is connected to the primary master and was accepted."""
+    """``identified``: it is connected to the primary master and was accepted.
+
+    ``backups``: of a client, the backup cluster of which it is the primary master, if any; of an
+    admin, the backup clusters that it watches over.
+    """
 
     type: NodeType
     nid: int | None
@@ -27,6 +31,7 @@ class Node:
     features: frozenset[str] = field(default=frozenset())
     #: Of a storage node, as the master knows it: the last pack that it was asked for.
     pack_tid: bytes = bytes(8)
+    backups: frozenset[str] = field(default=frozenset())
 
     def row(self) -> NodeRow:
         return (self.type, self.address, self.nid, self.state, self.id_timestamp)
