@@ -80,7 +80,7 @@ def check_packed(master: MasterCore, disks: Iterable[tuple[str, Rows]]) -> None:
         for partition in range(len(master.partitions)):
             if int(config.get("nid") or 0) not in master.partitions.readable(partition):
                 continue
-            tid = int(config.get("_pack_tid") or 0)
+            tid = int(config.get("_pack_wanted") or 0)
             for (p, oid), revisions in objects.items():
                 if p == partition and (left := pack(revisions, tid).removed):
                     raise Violation(

@@ -148,6 +148,8 @@ class Fetch:
             deleted = {(tid, oid) for tid, oids in answer.delete_dict.items() for oid in oids}
             gone = sorted(deleted.intersection(here))
             backend.delete_objects(gone, packed=True)
+            if gone:
+                backend.packed_elsewhere(gone[-1][0])
             following = (
                 (add64(last, 1), ZERO_OID)
                 if answer.next_tid is None
@@ -189,6 +191,8 @@ class Fetch:
         row = Transaction(m.tid, m.user, m.description, m.extension, False, m.oid_list, m.ttid)
         try:
             self._core.backend.add_transaction(row)
+            if m.packed:
+                self._core.backend.packed_elsewhere(m.tid)
         except BackendRefused as e:
             self._failure = str(e)
 

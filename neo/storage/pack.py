@@ -3,7 +3,7 @@
 Theory of operation
 -------------------
 A pack that was asked for is *wanted* until it is done: the greatest tid asked for is in the
-configuration row ``_pack_tid``, durably, before the first row goes. A cell is *pending* while it is
+configuration row ``_pack_wanted``, durably, before the first row goes. A cell is *pending* while it is
 readable and was packed at an earlier tid; ``_packed.<partition>`` tells which. So a pack is cut
 short by nothing: after a crash the node goes on (``_packing`` tells with which object), and a node that
 did not hear of it is told again by the master when it comes back.
@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING
 from neo.net.fault_sites import LATE_SECONDS, FaultSite
 from neo.node.peer import Peer
 from neo.protocol.enums import ErrorCode
-from neo.protocol.ids import ZERO_OID, p64
+from neo.protocol.ids import MAX_TID, ZERO_OID, p64, u64
 from neo.protocol.packets import AnswerPack
 from neo.storage.pace import give_way
 
@@ -57,7 +57,14 @@ class Packer:
 
     def wanted(self) -> int:
         """The tid of the last pack that was asked for, 0 if there was none."""
-        return int(self._core.backend.get_config("_pack_tid") or 0)
+        return int(self._core.backend.get_config("_pack_wanted") or 0)
+
+    def want(self, tid: bytes) -> None:
+        """Pack all complete cells at ``tid``, if that is later than what was wanted until now."""
+        backend = self._core.backend
+        backend.packed_elsewhere(tid)
+        if self.wanted() < u64(tid) <= u64(MAX_TID):
+            backend.set_config("_pack_wanted", str(u64(tid)))
 
     def packed(self, partition: int) -> int:
         """The tid of the last pack that is done in a cell, 0 if there was none."""
@@ -98,7 +105,7 @@ class Packer:
 
     def ask(self, peer: Peer, message_id: int, tid: bytes) -> None:
         """AskPack: answered when all own cells are packed."""
-        self._core.backend.packed_elsewhere(tid)
+        self.want(tid)
         self._waiting.append((peer, message_id))
         self.begin()
 

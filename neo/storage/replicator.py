@@ -209,7 +209,7 @@ class Replicator:
                 # What is later than ``last`` comes from clients: it is packed with the readable cell.
                 done = fetch.pack_tid <= u64(last)
                 core.packer.set_packed(cell.partition, fetch.pack_tid if done else 0)
-                core.backend.packed_elsewhere(p64(fetch.pack_tid))
+                core.packer.want(p64(fetch.pack_tid))
         if not self._current(cell):
             return
         cell.fetched = last
