@@ -306,13 +306,9 @@ class Locks:
                 if not transaction.rebasing:  # else it takes its turn when it is rebased
                     self._writes.share(oid, transaction)
 
-    def undone_blindly(self, concerned: Callable[[bytes], bool]) -> bool:
-        """Whether an undo was accepted in a cell that had not the revision to go back to yet."""
-        return any(
-            (stored := t.changes[oid].stored) and stored.data_id is None and stored.value_serial
-            for t in self._transactions.values()
-            for oid in filter(concerned, t.lockless)
-        )
+    def undoing(self, concerned: Callable[[bytes], bool], blindly: bool = False) -> bool:
+        """Whether changes of one are being undone; ``blindly``: without the revision to go back to."""
+        return any(t.undoes(concerned, blindly) for t in self._transactions.values())
 
     def __len__(self) -> int:
         return len(self._transactions)
