@@ -21,6 +21,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "neo.topology": {"neo.protocol"},
     "neo.net": {"neo.protocol"},
     "neo.node": {"neo.protocol", "neo.topology", "neo.net"},
+    # The replicated log knows nothing of NEO.
+    "neo.transactor": set(),
     "neo.master": {"neo.protocol", "neo.topology", "neo.net", "neo.node"},
     "neo.storage": {"neo.protocol", "neo.topology", "neo.net", "neo.node", "schema"},
     "neo.admin": {"neo.protocol", "neo.topology", "neo.net", "neo.node"},

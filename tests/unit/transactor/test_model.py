@@ -1,0 +1,202 @@
+"""The engine in random schedules; and that they find what they are there to find."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from neo.transactor import catchup, consensus, engine
+from neo.transactor.consensus import Process
+from neo.transactor.engine import Engine
+from neo.transactor.learner import Learner
+from neo.transactor.messages import NEVER, Ack, Estimate, Message, Propose, Sid, Vote
+from tests.unit.transactor.exhaustive import Search
+from tests.unit.transactor.world import World
+
+#: Clusters of these sizes take turns. The sum of all steps below is over a million.
+SIZES = (3, 3, 5, 2, 4, 7, 1)
+STEPS = 10_000
+ONE, OTHER = Sid(0, 1), Sid(1, 1)
+
+
+def schedule(seed: int, changes: bool = False, steps: int = STEPS) -> World:
+    world = World(seed, SIZES[seed % len(SIZES)], changes)
+    world.run(steps)
+    world.settle()
+    return world
+
+
+@pytest.mark.parametrize("first", range(0, 70, 14))
+def test_random_schedules_keep_the_properties_and_end_in_progress(first: int) -> None:
+    decided = sum(len(schedule(seed).log) for seed in range(first, first + 14))
+    assert decided > 14 * 10
+
+
+@pytest.mark.parametrize("first", range(1000, 1035, 7))
+def test_members_come_and_go_in_random_schedules(first: int) -> None:
+    worlds = [schedule(seed, changes=True) for seed in range(first, first + 7)]
+    assert any(len(world.nodes) > len(world.genesis.all) for world in worlds)
+    assert any(len(world.members.all) < len(world.nodes) for world in worlds)
+
+
+def test_a_schedule_is_the_same_each_time() -> None:
+    assert schedule(5, steps=3000).log == schedule(5, steps=3000).log
+
+
+@pytest.mark.parametrize(
+    ("wanted", "rounds", "crashes", "decisions"),
+    [
+        ((ONE, OTHER, None), 1, 3, {ONE, OTHER}),
+        ((ONE, None, None), 2, 0, {ONE}),
+    ],
+)
+def test_every_schedule_of_three_processes_agrees(
+    wanted: tuple[Sid | None, ...], rounds: int, crashes: int, decisions: set[Sid]
+) -> None:
+    search = Search(wanted, rounds, crashes)
+    search.run()
+    assert search.states > 9000
+    assert search.decisions == decisions
+
+
+# -- planted bugs: each is a plausible slip ------------------------------------------------------------
+
+
+def ack_before_it_is_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    def send(self: Engine, to: int, message: Message) -> None:
+        if isinstance(message, Ack):
+            self._outbox.aside(to, message)
+        else:
+            self._outbox.send(to, message)
+
+    monkeypatch.setattr(Engine, "send", send)
+
+
+def propose_before_it_is_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    def send(self: Engine, to: int, message: Message) -> None:
+        if isinstance(message, Propose):
+            self._outbox.aside(to, message)
+        else:
+            self._outbox.send(to, message)
+
+    monkeypatch.setattr(Engine, "send", send)
+
+
+def the_round_is_not_persisted_with_an_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
+    persist = Engine.persist
+
+    def only_adoptions(self: Engine, vote: Vote) -> None:
+        if vote.stamp == vote.round:
+            persist(self, vote)
+
+    monkeypatch.setattr(Engine, "persist", only_adoptions)
+
+
+def any_estimate_is_proposed(monkeypatch: pytest.MonkeyPatch) -> None:
+    choose = Process._choose
+
+    def ignore_stamps(self: Process) -> tuple[int, Sid | None]:
+        self.estimates = {q: (sid, NEVER) for q, (sid, _) in self.estimates.items()}
+        return choose(self)
+
+    monkeypatch.setattr(Process, "_choose", ignore_stamps)
+
+
+def half_is_a_majority(monkeypatch: pytest.MonkeyPatch) -> None:
+    begin = Process.__init__
+
+    def one_less(self: Process, *arguments: Any) -> None:
+        begin(self, *arguments)
+        self.majority = max(1, len(self.members) // 2)
+
+    monkeypatch.setattr(Process, "__init__", one_less)
+
+
+def an_earlier_round_is_acknowledged(monkeypatch: pytest.MonkeyPatch) -> None:
+    on_propose = Process.on_propose
+
+    def forgetful(self: Process, q: int, m: Propose) -> None:
+        if m.round < self.round and self.port.holds(m.sid):
+            self.port.send(q, Ack(self.tid, m.round))
+        else:
+            on_propose(self, q, m)
+
+    monkeypatch.setitem(consensus.STEPS, Propose, forgetful)
+
+
+def acknowledgements_of_other_rounds_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    def on_ack(self: Process, q: int, m: Ack) -> None:
+        if self.proposed:
+            self._acknowledged(q)
+
+    monkeypatch.setitem(consensus.STEPS, Ack, on_ack)
+
+
+def estimates_of_other_rounds_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    def on_estimate(self: Process, q: int, m: Estimate) -> None:
+        if self.coordinator == self.me and m.stamp < self.round:
+            self.estimates[q] = (m.sid, m.stamp)
+            self._propose()
+
+    monkeypatch.setitem(consensus.STEPS, Estimate, on_estimate)
+
+
+def a_node_without_logs_votes_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Learner, "may_vote", lambda self, me, former, members, tid: me in members)
+
+
+def a_list_of_members_is_reposted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "Kind", type("Kind", (), {**vars(engine.Kind), "MEMBERS": -5}))
+    append = Engine.append
+
+    def whole(self: Engine, spec: Any) -> None:
+        with pytest.MonkeyPatch.context() as context:
+            context.setattr(engine, "Kind", catchup.Kind)
+            append(self, spec)
+
+    monkeypatch.setattr(Engine, "append", whole)
+
+
+RANDOM: list[tuple[Callable[[pytest.MonkeyPatch], None], bool]] = [
+    (ack_before_it_is_on_disk, False),
+    (propose_before_it_is_on_disk, False),
+    (the_round_is_not_persisted_with_an_estimate, False),
+    (any_estimate_is_proposed, False),
+    (half_is_a_majority, False),
+    (an_earlier_round_is_acknowledged, False),
+    (acknowledgements_of_other_rounds_count, False),
+    (estimates_of_other_rounds_count, False),
+    (a_node_without_logs_votes_at_once, False),
+    (a_list_of_members_is_reposted, True),
+]
+
+
+@pytest.mark.parametrize(
+    ("plant", "changes"), RANDOM, ids=lambda value: getattr(value, "__name__", "")
+)
+def test_random_schedules_find_a_planted_bug(
+    plant: Callable[[pytest.MonkeyPatch], None], changes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch)
+    with pytest.raises(AssertionError, match="agreement|integrity|validity|termination"):
+        for seed in range(400):
+            schedule(seed, changes, steps=4000)
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [
+        any_estimate_is_proposed,
+        half_is_a_majority,
+        an_earlier_round_is_acknowledged,
+    ],
+    ids=lambda plant: plant.__name__,
+)
+def test_the_search_of_all_schedules_finds_a_planted_bug(
+    plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch)
+    with pytest.raises(AssertionError, match="agreement"):
+        Search((ONE, OTHER, None), 2, 0).run()
