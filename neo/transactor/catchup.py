@@ -96,6 +96,18 @@ class CatchUp:
         self._tell = tell
         self._empty: Spec | None = None
 
+        self.handlers: dict[type, Callable[..., None]] = {
+            Ask: self.on_ask,
+            Entries: self.on_entries,
+            Status: self.on_status,
+            Census: self.on_census,
+            Counted: self.on_counted,
+        }
+
+    @property
+    def needed(self) -> bool:
+        return self.joins or self.learner is not None or self._engine.lags
+
     def tick(self) -> None:
         """Once in a while."""
         if self.joins:

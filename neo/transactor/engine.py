@@ -30,11 +30,8 @@ from neo.transactor.messages import (
     NEVER,
     Ack,
     Ask,
-    Census,
-    Counted,
     Data,
     Decide,
-    Entries,
     Entry,
     Held,
     Kind,
@@ -54,9 +51,6 @@ from neo.transactor.outbox import Batch, Outbox
 from neo.transactor.peers import Peers
 from neo.transactor.specs import Specs
 from neo.transactor.timing import Timing
-
-#: Patience with a round grows with its number, up to so many times.
-PATIENCE_FACTOR = 10
 
 
 class Engine:
@@ -109,11 +103,7 @@ class Engine:
             Decide: self._on_decide,
             Data: self._on_data,
             Want: self._on_want,
-            Ask: self._catch_up.on_ask,
-            Entries: self._catch_up.on_entries,
-            Status: self._catch_up.on_status,
-            Census: self._catch_up.on_census,
-            Counted: self._catch_up.on_counted,
+            **self._catch_up.handlers,
         }
         self._catch_up.consider_voting()  # alone, there is nobody to ask
         self.begin()
@@ -132,11 +122,6 @@ class Engine:
     def learns(self) -> bool:
         """This node lost its logs and may not vote yet."""
         return self._catch_up.learner is not None
-
-    @property
-    def joins(self) -> bool:
-        """This node does not know yet who the first members were."""
-        return self._catch_up.joins
 
     @property
     def cluster_tid(self) -> int:
@@ -192,7 +177,7 @@ class Engine:
         self.detector.tick(self.now)
         if self.now % self._timing.heartbeat == 0:
             self._outbox.aside_all(self._others(), self.status())
-        if self.now % self._timing.resend == 0 and (self.learns or self.lags or self.joins):
+        if self.now % self._timing.resend == 0 and self._catch_up.needed:
             self._catch_up.tick()
         process = self.process
         if process is None:
@@ -264,7 +249,7 @@ class Engine:
         if self.detector.watched != nodes:
             self.detector.watch(nodes, self.me, self.now)
         self.process = None
-        if member and not self.learns and not self.joins:
+        if member and not self.learns and not self._catch_up.joins:
             first = self.last.node if self.last.node in nodes else nodes[0]
             vote = self._votes.pop(self.tid, None)
             self.process = Process(self.tid, self.me, nodes, first, self, vote)
@@ -331,9 +316,9 @@ class Engine:
         if process.round != self._round_began[0]:
             self._round_began = (process.round, self.now)
         waited = self.now - self._round_began[1]
-        patience = self._timing.patience * (1 + min(process.round, PATIENCE_FACTOR))
         coordinator = process.coordinator
-        if coordinator != self.me and (waited > patience or self._unusable(coordinator)):
+        impatient = waited > self._timing.patience_with(process.round)
+        if coordinator != self.me and (impatient or self._unusable(coordinator)):
             process.suspect(self._unusable)
         elif waited and waited % self._timing.resend == 0:
             process.resend()
@@ -349,10 +334,8 @@ class Engine:
     # -- specifications ----------------------------------------------------------------------------------
 
     def _refuse(self, tid: int) -> Refusal | None:
-        if tid < self.cluster_tid:
-            return Refusal.OLD
-        if tid > self.tid:
-            return Refusal.NEW
+        if tid < self.cluster_tid or tid > self.tid:
+            return Refusal.OLD if tid < self.cluster_tid else Refusal.NEW
         process = self.process
         if process is None:
             return Refusal.PROPOSE_ERROR

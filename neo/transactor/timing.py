@@ -18,3 +18,7 @@ class Timing(NamedTuple):
     patience: int = 80
     #: Who just had a transaction lets others go first for so long, if they want to.
     courtesy: int = 4
+
+    def patience_with(self, round_: int) -> int:
+        """Longer each round, so that there is one which is long enough; up to eleven times."""
+        return self.patience * (1 + min(round_, 10))

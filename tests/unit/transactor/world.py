@@ -57,6 +57,8 @@ class Node:
         #: As in its configuration: those of a node that joins are not the first ones.
         self.genesis = genesis
         self.name = name
+        #: Peers know it by its name, even before it knows its own index.
+        self.index = int(name[1:])
         self.disk = disk
         self.engine: Engine | None = None
         #: Promises that wait for a sync.
@@ -88,7 +90,7 @@ class Node:
             self.disk.tail.append(record)
             if type(record) is Entry and len(world.nodes) > 1:
                 world.decided(self.name, record)  # even if this node forgets it
-        me = self.engine.me
+        me = self.index
         for to, message in batch.asides:
             world.put(to, me, message)
         if batch.sends:
@@ -105,7 +107,7 @@ class Node:
         self.disk.sync()
         assert self.engine is not None
         for to, message in self.held_back:
-            self.world.put(to, self.engine.me, message)
+            self.world.put(to, self.index, message)
         self.held_back.clear()
 
     def crash(self, keep: int) -> None:
@@ -211,7 +213,7 @@ class World:
         if chance > 1 - self.loss or to >= len(self.nodes):
             return
         node = self.nodes[to]
-        if node.engine is not None and sender >= 0:
+        if node.engine is not None:
             node.engine.receive(sender, message)
             node.flush()
 
@@ -328,6 +330,6 @@ class World:
         self.random.shuffle(messages)
         for to, sender, message in messages:
             engine = self.nodes[to].engine if to < len(self.nodes) else None
-            if sender >= 0 and engine is not None:
+            if engine is not None:
                 engine.receive(sender, message)
                 self.nodes[to].flush()
