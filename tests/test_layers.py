@@ -53,6 +53,10 @@ SHELLS = (
     "neo.sim",
     "neo.simple",
     "neo.storage.backend",
+    "neo.transactor.disk",
+    "neo.transactor.mlog",
+    "neo.transactor.store",
+    "neo.transactor.tlog",
     "neoctl",
 )
 #: Single names that others may use: types and computations without effect on the world.

@@ -56,10 +56,9 @@ class Durable(NamedTuple):
     number: int
 
 
-def restore(
-    log: int, begun: Begun, number: int, end: LogEnd, me: int, journal: Iterable[Record]
-) -> Durable:
-    """``begun`` and ``number`` are what the journal was begun with, ``me`` this node's index."""
+def restore(log: int, begun: Begun, number: int, end: LogEnd, journal: Iterable[Record]) -> Durable:
+    """``begun`` and ``number`` are what the journal was begun with. Numbers of this node's
+    specifications have the journal's name in their upper half: never used twice, even after a loss."""
     learner = begun is Begun.RECOVERED
     votes: dict[int, Vote] = {}
     held: dict[Sid, Spec] = {}
@@ -69,7 +68,7 @@ def restore(
             votes[record.tid] = record
         elif isinstance(record, Held):
             held[record.spec.sid] = record.spec
-            if record.spec.sid.node == me:
+            if record.spec.sid.number >> 32 == log:
                 number = max(number, record.spec.sid.number)
         elif isinstance(record, Known):
             known[record.node] = record.log

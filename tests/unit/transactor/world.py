@@ -73,12 +73,8 @@ class Node:
             if spec.kind == Kind.MEMBERS:
                 members = Members.decode(spec.data)
             end = LogEnd(tid + 1, spec.sid, genesis, members, former)
-        member = end.members.named(self.name)
-        # Numbers of specifications begin with the journal's name: never used twice, even after a loss.
-        durable = restore(
-            self.disk.log, self.disk.begun, self.disk.log << 32, end,
-            member.node if member else -1, self.disk.journal,
-        )  # fmt: skip
+        log = self.disk.log
+        durable = restore(log, self.disk.begun, log << 32, end, self.disk.journal)
         self.engine = Engine(self.name, durable, self.disk, self.world.timing)
         self.flush()
 
