@@ -138,7 +138,7 @@ class Admin:
         member = self._node.engine.members.at(q)
         return member.name if member else str(q)
 
-    # -- commands ------------------------------------------------------------------------------------
+    # -- commands ----------------------------------------------------------------------------------
 
     def _help(self, session: Session, words: list[bytes]) -> None:
         if not words:
@@ -221,11 +221,14 @@ class Admin:
         engine = self._node.engine
         data = change(engine.members).encode()
 
+        session.owed += 1
+
         def told(result: Sid | Refusal) -> None:
             if isinstance(result, Sid):
                 session.say(f"posted {result} {tid}: see peers for the outcome")
             else:
                 session.say(f"error: {result}: another transaction is in the way, try again")
+            session.answered()
 
         tid = engine.tid
         self._node.post(tid, data, told, Kind.MEMBERS)

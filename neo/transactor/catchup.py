@@ -119,7 +119,7 @@ class CatchUp:
         if self.learner is not None:
             self._learn(self.learner)
 
-    # -- whose journal is it? ------------------------------------------------------------------------
+    # -- whose journal is it? ----------------------------------------------------------------------
 
     def on_status(self, q: int, m: Status) -> None:
         stranger = q in self._peers.strangers
@@ -134,7 +134,7 @@ class CatchUp:
                 f" decided yet, give the command reset_node {name} here"
             )
 
-    # -- asking and answering ------------------------------------------------------------------------
+    # -- asking and answering ----------------------------------------------------------------------
 
     def on_ask(self, q: int, m: Ask) -> None:
         engine = self._engine
@@ -172,7 +172,7 @@ class CatchUp:
         self.consider_voting()
         engine.begin()
 
-    # -- without its logs ------------------------------------------------------------------------------
+    # -- without its logs --------------------------------------------------------------------------
 
     def on_census(self, q: int, m: Census) -> None:
         if self.learner is None:

@@ -119,7 +119,7 @@ class Process:
             or bool(self.wishes) or any(sid is not None for sid, _ in self.estimates.values())
         )  # fmt: skip
 
-    # -- a value, and its data -----------------------------------------------------------------------
+    # -- a value, and its data ---------------------------------------------------------------------
 
     def want(self, sid: Sid) -> None:
         """``propose(v)`` of the paper: something was posted here, and its data is held."""
@@ -146,7 +146,7 @@ class Process:
         elif self.wanted is None and self.port.holds(m.sid):
             self.want(m.sid)  # of a node that does not vote and does not follow the rounds
 
-    # -- phase 1: every process sends its estimate to the coordinator ----------------------------------
+    # -- phase 1: every process sends its estimate to the coordinator ------------------------------
 
     def _join(self, r: int) -> None:
         """Enter round r and take part in it."""
@@ -182,7 +182,7 @@ class Process:
         else:
             self._propose()
 
-    # -- phase 2: the coordinator proposes, of a majority of estimates, one of the newest --------------
+    # -- phase 2: the coordinator proposes, of a majority of estimates, one of the newest ----------
 
     def _propose(self) -> None:
         if self.proposed or (self.round > 0 and len(self.estimates) < self.majority):
@@ -224,7 +224,7 @@ class Process:
             return len(self.members)
         return (self.members.index(q) - self.first - 1) % len(self.members)
 
-    # -- phase 3: adopt and acknowledge, or suspect and go on ------------------------------------------
+    # -- phase 3: adopt and acknowledge, or suspect and go on --------------------------------------
 
     def on_propose(self, q: int, m: Propose) -> None:
         if self.coordinator_of(m.round) != q or q == self.me:
@@ -259,7 +259,7 @@ class Process:
         if m.round > self.round:
             self._join(m.round)
 
-    # -- phase 4: a majority has acknowledged ----------------------------------------------------------
+    # -- phase 4: a majority has acknowledged ------------------------------------------------------
 
     def on_ack(self, q: int, m: Ack) -> None:
         if self.proposed and m.round == self.round and q in self.members:
@@ -271,7 +271,7 @@ class Process:
             assert self.estimate is not None
             self.port.decide(self.estimate)
 
-    # -- lossy links -----------------------------------------------------------------------------------
+    # -- lossy links -------------------------------------------------------------------------------
 
     def _current(self, q: int, r: int) -> bool:
         """Whether a message of round r is of this one; tell q if it is of an earlier one."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 
 
@@ -67,6 +68,20 @@ class LogFile:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             advice = "free some space and start the node again; no promise was lost"
         return StoreError(f"cannot write to {self.path}: {error.strerror}; {advice}")
+
+
+def lock_folder(path: str) -> int:
+    """A descriptor that keeps others from using the folder, until it is closed. Raises StoreError."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as e:
+        raise StoreError(f"cannot open folder {path}: {e.strerror}") from None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(fd)
+        raise StoreError(f"{path} is in use: another process runs with these logs") from None
+    return fd
 
 
 def sync_folder(path: str) -> None:

@@ -79,7 +79,7 @@ class Engine:
         self._specs = Specs(durable.held)
         self._number = durable.number
         self._outbox = Outbox()
-        self._catch_up = CatchUp(
+        self.catch_up = CatchUp(
             self,
             self._outbox,
             self.peers,
@@ -103,12 +103,12 @@ class Engine:
             Decide: self._on_decide,
             Data: self._on_data,
             Want: self._on_want,
-            **self._catch_up.handlers,
+            **self.catch_up.handlers,
         }
-        self._catch_up.consider_voting()  # alone, there is nobody to ask
+        self.catch_up.consider_voting()  # alone, there is nobody to ask
         self.begin()
 
-    # -- for the owner -------------------------------------------------------------------------------
+    # -- for the owner -----------------------------------------------------------------------------
 
     def take(self) -> Batch:
         """What to do now; see the obligations above."""
@@ -121,7 +121,7 @@ class Engine:
     @property
     def learns(self) -> bool:
         """This node lost its logs and may not vote yet."""
-        return self._catch_up.learner is not None
+        return self.catch_up.learner is not None
 
     @property
     def cluster_tid(self) -> int:
@@ -177,8 +177,8 @@ class Engine:
         self.detector.tick(self.now)
         if self.now % self._timing.heartbeat == 0:
             self._outbox.aside_all(self._others(), self.status())
-        if self.now % self._timing.resend == 0 and self._catch_up.needed:
-            self._catch_up.tick()
+        if self.now % self._timing.resend == 0 and self.catch_up.needed:
+            self.catch_up.tick()
         process = self.process
         if process is None:
             return
@@ -214,7 +214,7 @@ class Engine:
             assert process.estimate is None or process.estimate in self._specs
             assert process.offer is None or process.offer not in self._specs
 
-    # -- Port: what the consensus on one transaction needs ---------------------------------------------
+    # -- Port: what the consensus on one transaction needs -----------------------------------------
 
     def persist(self, vote: Vote) -> None:
         if vote.sid is not None:
@@ -228,7 +228,9 @@ class Engine:
         return sid in self._specs
 
     def fetch(self, sid: Sid, holder: int) -> None:
-        if holder != self.me:
+        """Its origin sent it to all, and it may be large and on its way: ask for it later, and seldom."""
+        timing = self._timing
+        if self._specs.missing(sid, self.now, timing.resend, timing.fetch) and holder != self.me:
             self._outbox.aside(holder, Want(sid))
 
     def decide(self, sid: Sid) -> None:
@@ -239,7 +241,7 @@ class Engine:
         self.append(self._specs[sid])
         self._owing = owing
 
-    # -- one transaction after the other ---------------------------------------------------------------
+    # -- one transaction after the other -----------------------------------------------------------
 
     def begin(self) -> None:
         """Take part in the consensus on the next transaction, if this node may."""
@@ -249,7 +251,7 @@ class Engine:
         if self.detector.watched != nodes:
             self.detector.watch(nodes, self.me, self.now)
         self.process = None
-        if member and not self.learns and not self._catch_up.joins:
+        if member and not self.learns and not self.catch_up.joins:
             first = self.last.node if self.last.node in nodes else nodes[0]
             vote = self._votes.pop(self.tid, None)
             self.process = Process(self.tid, self.me, nodes, first, self, vote)
@@ -270,8 +272,8 @@ class Engine:
         self._owing = set()
         self._courtesy_until = 0
         self._specs.decided(spec.sid, self._needed())
-        self._catch_up.decided(spec.sid)
-        self._catch_up.consider_voting()
+        self.catch_up.decided(spec.sid)
+        self.catch_up.consider_voting()
         self.begin()
         early, self._early = self._early, {}
         for q, m in early.items():
@@ -281,7 +283,7 @@ class Engine:
         process = self.process
         if process is None:
             if type(m) is Nack:
-                self._catch_up.wish_round = max(self._catch_up.wish_round, m.round)
+                self.catch_up.wish_round = max(self.catch_up.wish_round, m.round)
         elif type(m) is Wish:
             self._wishing.add(q)
             process.on_wish(q, m)
@@ -331,7 +333,7 @@ class Engine:
     def _others(self) -> list[int]:
         return [q for q in self.members.nodes if q != self.me]
 
-    # -- specifications ----------------------------------------------------------------------------------
+    # -- specifications ----------------------------------------------------------------------------
 
     def _refuse(self, tid: int) -> Refusal | None:
         if tid < self.cluster_tid or tid > self.tid:

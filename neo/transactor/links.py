@@ -130,7 +130,7 @@ class Links:
         relay = link.relay(self.now, self._direct())
         return f"through {relay}" if relay else "not reached"
 
-    # -- out -------------------------------------------------------------------------------------------
+    # -- out ---------------------------------------------------------------------------------------
 
     def send(self, name: str, messages: list[Message]) -> None:
         """Messages in as few packets as possible."""
@@ -141,7 +141,8 @@ class Links:
         bundle: list[bytes] = []
         size = 0
         for message in messages:
-            self._debug("msg_payload", f"to {name}: {message!r:.200}")
+            if self._debug.shows("msg_payload"):
+                self._debug("msg_payload", f"to {name}: {message!r:.200}")
             data = codec.encode(message)
             if bundle and size + len(data) > space:
                 self._send_body(link, MESSAGES, bundle)
@@ -157,7 +158,8 @@ class Links:
 
     def _send_packet(self, link: Link, data: bytes) -> None:
         """Over the best path."""
-        self._debug("pl_packets", f"{len(data)} bytes to {link.name}")
+        if self._debug.shows("pl_packets"):
+            self._debug("pl_packets", f"{len(data)} bytes to {link.name}")
         if len(data) <= link.mtu(self.now):
             self._network.send_datagram(link.udp_address, data)
         elif link.conn is not None:
@@ -183,7 +185,7 @@ class Links:
     def _direct(self) -> set[str]:
         return {name for name, link in self.links.items() if link.direct(self.now)}
 
-    # -- time ------------------------------------------------------------------------------------------
+    # -- time --------------------------------------------------------------------------------------
 
     def tick(self, now: float) -> None:
         """``now`` in seconds, monotonic."""
@@ -231,7 +233,7 @@ class Links:
         if relay is not None:
             self._send_direct(relay, data)
 
-    # -- in --------------------------------------------------------------------------------------------
+    # -- in ----------------------------------------------------------------------------------------
 
     def datagram(self, address: Address, data: bytes) -> None:
         link = self._packet(data, lambda reply: self._network.send_datagram(address, reply))
@@ -346,8 +348,9 @@ class Links:
         value = msgpack.unpackb(body[1:])
         if kind == MESSAGES:
             messages = [codec.decode(each) for each in value]
-            for message in messages:
-                self._debug("msg_arrived", f"from {link.name}: {message!r:.200}")
+            if self._debug.shows("msg_arrived"):
+                for message in messages:
+                    self._debug("msg_arrived", f"from {link.name}: {message!r:.200}")
             self._receive(link.name, messages)
         elif kind == PROBED and value in self._sizes:
             link.probed[value] = self.now

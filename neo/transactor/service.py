@@ -53,6 +53,9 @@ class Session:
         self.subscribed: int | None = None
         self.flags: tuple[bool, bool] | None = None
         self.closed = False
+        #: Answers to posts that are still to come; no command after quit counts.
+        self.owed = 0
+        self.quits = False
         self.trusted = admin or not service.secret
         #: Ticks since the client said something; since it was asked to.
         self.idle = 0
@@ -63,7 +66,7 @@ class Session:
     def receive(self, data: bytes) -> None:
         self.idle, self.pinged = 0, False
         self._reader.feed(data)
-        while not self.closed and not self._run():
+        while not (self.closed or self.quits or self._run()):
             pass
 
     def _run(self) -> bool:
@@ -72,7 +75,7 @@ class Session:
             for command in self._reader.commands():
                 self._service.debug("se_requests", f"{self.peer}: {command.word}")
                 self._service.execute(self, command)
-                if self.closed:
+                if self.closed or self.quits:
                     break
         except SyntaxFault as e:
             self.say(f"error: {e}")
@@ -89,6 +92,17 @@ class Session:
         if not self.closed:
             self.closed = True
             self.client.close()
+
+    def answered(self) -> None:
+        self.owed -= 1
+        if self.quits:
+            self.quit()
+
+    def quit(self) -> None:
+        """Close when all posts are answered."""
+        self.quits = True
+        if self.owed == 0:
+            self.close()
 
     def lost(self) -> None:
         """The connection is gone."""
@@ -123,13 +137,13 @@ class Service:
             "gettspec": self._gettspec,
             "authenticate": self._authenticate,
             "pong": lambda session, command: None,
-            "quit": lambda session, command: session.close(),
-            "exit": lambda session, command: session.close(),
+            "quit": lambda session, command: session.quit(),
+            "exit": lambda session, command: session.quit(),
             "start": lambda session, command: self._serve(session, True),
             "stop": lambda session, command: self._serve(session, False),
         }
 
-    # -- for the shell ---------------------------------------------------------------------------------
+    # -- for the shell -----------------------------------------------------------------------------
 
     def open(self, client: Client, admin: bool, peer: str) -> Session | None:
         """A client has connected; None if it is not served now."""
@@ -166,7 +180,8 @@ class Service:
                 session.say(f"tlog_tspec_not_available {session.subscribed}")
                 session.subscribed += 1
             for spec in specs:
-                self.debug("se_tasks", f"transaction {session.subscribed} to {session.peer}")
+                if self.debug.shows("se_tasks"):
+                    self.debug("se_tasks", f"transaction {session.subscribed} to {session.peer}")
                 session.client.write(tspec(session.subscribed, spec))
                 session.subscribed += 1
 
@@ -191,7 +206,7 @@ class Service:
             session.idle, session.pinged = 0, True
             session.say("ping")
 
-    # -- commands ----------------------------------------------------------------------------------------
+    # -- commands ----------------------------------------------------------------------------------
 
     def execute(self, session: Session, command: Command) -> None:
         """Raises SyntaxFault."""
@@ -276,7 +291,7 @@ class Service:
         head = f"repost_response {tid} {which}"
         self._take_turn(session, lambda then: self.node.repost(tid, which, then), head, tid)
 
-    # -- turns of application servers ------------------------------------------------------------------
+    # -- turns of application servers --------------------------------------------------------------
 
     def _take_turn(self, session: Session, post: Post, head: str, tid: int) -> None:
         """Post now; or, when it is somebody else's turn, when that one has posted or let it pass."""
@@ -296,11 +311,13 @@ class Service:
         def answer(result: Sid | Refusal) -> None:
             if isinstance(result, Sid):
                 session.say(f"{head} posted {result} {tid}")
-                return
-            if result in (Refusal.OTHER, Refusal.STARTED) and session not in self._turns:
-                self._turns.append(session)
-            session.say(f"{head} {result}")
+            else:
+                if result in (Refusal.OTHER, Refusal.STARTED) and session not in self._turns:
+                    self._turns.append(session)
+                session.say(f"{head} {result}")
+            session.answered()
 
+        session.owed += 1
         if session in self._turns:
             self._turns.remove(session)
         post(answer)

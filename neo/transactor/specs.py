@@ -14,6 +14,8 @@ class Specs:
         self._held = dict(held)
         self._written = set(held)
         self._latest: dict[int, Sid] = {sid.node: sid for sid in held}
+        #: When to ask for what is missing.
+        self._due: dict[Sid, int] = {}
 
     def __contains__(self, sid: Sid) -> bool:
         return sid in self._held
@@ -33,6 +35,13 @@ class Specs:
         self._held[spec.sid] = spec
         self._latest[spec.sid.node] = spec.sid
 
+    def missing(self, sid: Sid, now: int, first: int, again: int) -> bool:
+        """Whether to ask for it now: ``first`` ticks after it was missed, and every ``again`` ticks."""
+        if now < self._due.setdefault(sid, now + first):
+            return False
+        self._due[sid] = now + again
+        return True
+
     def write(self, sid: Sid) -> Spec | None:
         """The specification if it is not on disk yet; it is from now on."""
         if sid in self._written:
@@ -42,6 +51,7 @@ class Specs:
 
     def decided(self, last: Sid, needed: Iterable[Sid | None]) -> None:
         """A transaction is over: keep each origin's newest and those needed for the next."""
+        self._due.clear()
         keep = ({*self._latest.values()} - {last}).union(sid for sid in needed if sid)
         if len(keep) != len(self._held) or last in self._held:
             self._held = {sid: spec for sid, spec in self._held.items() if sid in keep}

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 
-from neo.transactor.disk import StoreError, set_aside
+from neo.transactor.disk import StoreError, lock_folder, set_aside
 from neo.transactor.durable import Begun, Durable, restore
 from neo.transactor.members import Members
 from neo.transactor.messages import Entry, Record, Spec
@@ -29,10 +30,14 @@ def recover(
         os.makedirs(tlog, exist_ok=True)
     except OSError as e:
         raise StoreError(f"cannot create {tlog}: {e.strerror}") from None
-    keep_whole(tlog, genesis, tell)
-    if os.path.exists(mlog):
-        tell(f"{mlog} is set aside as {set_aside(mlog)}")
-    begin_journal(mlog, name, Begun.RECOVERED, new_name)
+    lock = lock_folder(tlog)
+    try:
+        keep_whole(tlog, genesis, tell)
+        if os.path.exists(mlog):
+            tell(f"{mlog} is set aside as {set_aside(mlog)}")
+        begin_journal(mlog, name, Begun.RECOVERED, new_name)
+    finally:
+        os.close(lock)
 
 
 class Store:
@@ -62,15 +67,17 @@ class Store:
                 f"journal {mlog} does not exist: create an empty file if the node is new; if it lost its"
                 f" logs, {RECOVER}"
             )
-        self.tlog = TransactionLog(tlog, genesis, tell)
-        try:
+        with ExitStack() as opened:
+            self._lock = lock_folder(tlog)
+            opened.callback(os.close, self._lock)
+            self.tlog = TransactionLog(tlog, genesis, tell)
+            opened.callback(self.tlog.close)
             if os.path.getsize(mlog) == 0:
                 begin_journal(mlog, name, begun, new_name)
             self.mlog = Journal(mlog, name, tell)
+            opened.callback(self.mlog.close)
             self._check()
-        except StoreError:
-            self.tlog.close()
-            raise
+            opened.pop_all()
 
     def _check(self) -> None:
         head, end = self.mlog.head, self.tlog.end
@@ -121,3 +128,4 @@ class Store:
     def close(self) -> None:
         self.tlog.close()
         self.mlog.close()
+        os.close(self._lock)

@@ -10,6 +10,8 @@ class Timing(NamedTuple):
 
     #: What was not answered is said again.
     resend: int = 8
+    #: Data that was asked for is asked for again.
+    fetch: int = 40
     #: A status goes to every peer, so that silence means something.
     heartbeat: int = 10
     #: A peer that was silent for longer is suspected.

@@ -170,7 +170,7 @@ class TransactionLog:
             self._file.close()
             self._file = None
 
-    # -- LogReader -------------------------------------------------------------------------------------
+    # -- LogReader ---------------------------------------------------------------------------------
 
     def read(self, tid: int, count: int, size: int) -> list[Spec]:
         """See :class:`neo.transactor.catchup.LogReader`; nothing if that segment is damaged."""

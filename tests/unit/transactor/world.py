@@ -18,8 +18,8 @@ from neo.transactor.timing import Timing
 
 #: Faster than life: many rounds in few steps. The impatient are often wrong.
 TIMINGS = (
-    Timing(resend=3, heartbeat=6, silence=18, patience=24, courtesy=2),
-    Timing(resend=2, heartbeat=9, silence=6, patience=5, courtesy=1),
+    Timing(resend=3, fetch=6, heartbeat=6, silence=18, patience=24, courtesy=2),
+    Timing(resend=2, fetch=4, heartbeat=9, silence=6, patience=5, courtesy=1),
 )
 #: Of messages in flight; more are lost.
 NETWORK = 120
