@@ -9,6 +9,7 @@ VENV ?= .venv
 DEMO_OPTIONS ?=
 TEST_OPTIONS ?= -n 2
 BENCH_OPTIONS ?=
+REPLICATION_OPTIONS ?= $(filter --quick,$(BENCH_OPTIONS))
 
 BIN := $(VENV)/bin
 PACKAGING := setup.cfg pyproject.toml tools/install-debian.sh
@@ -26,11 +27,12 @@ test: lint
 	$(BIN)/python -m pytest $(TEST_OPTIONS)
 
 lint: $(VENV)/.installed-test
-	$(BIN)/ruff check neo neoctl schema tests tools
+	$(BIN)/ruff check neo neoctl pyspark_neo schema tests tools
 	$(BIN)/mypy
 
 bench: $(VENV)/.installed-bench
 	$(BIN)/python -m tests.bench $(BENCH_OPTIONS)
+	$(BIN)/python -m tests.bench.replication $(REPLICATION_OPTIONS)
 
 docs: $(VENV)/.installed-docs
 	$(BIN)/python tools/render_docs.py docs build/docs
@@ -46,7 +48,7 @@ $(VENV)/.installed-demo: $(VENV)/bin/python $(PACKAGING)
 
 $(VENV)/.installed-test: $(VENV)/bin/python $(PACKAGING)
 	@tools/install-debian.sh test $(PYTHON)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test,mariadb]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test,mariadb,spark]'
 	@touch $@
 
 $(VENV)/.installed-bench: $(VENV)/.installed-test

@@ -15,12 +15,13 @@ from neo.net.connection import Connection
 from neo.net.sockets import READ_SIZE, configure, format_address
 from neo.net.tls import TlsLink
 from neo.protocol.enums import ErrorCode
-from neo.protocol.errors import ErrorAnswer, HandshakeError, PeerError
+from neo.protocol.errors import ErrorAnswer, HandshakeError, PeerError, StrangerError
 from neo.protocol.packets import ANSWERS, Address, Error, Message, Ping
 
 #: Long enough for a verb that waits for the storage nodes, short enough for a person.
 TIMEOUT_SECONDS = 30.0
 BROKEN_HINT = "look at its log; do both sides use TLS, or none?"
+ADDRESS_HINT = "give the address of neoadmin with --address"
 
 
 class AdminAway(Exception):
@@ -37,6 +38,7 @@ class AdminClient:
         timeout: float = TIMEOUT_SECONDS,
     ) -> None:
         """Connect. Raises AdminAway."""
+        self._address = address
         self._name = f"admin node {format_address(address)}"
         self._timeout = timeout
         self._connection = Connection(server=False)
@@ -65,6 +67,11 @@ class AdminClient:
 
     def close(self) -> None:
         self._connection.close()
+        if self._link is not None:
+            try:
+                self._write(self._link.farewell())
+            except OSError:
+                pass  # it was first
         self._socket.close()
 
     def ask(self, message: Message) -> Message:
@@ -74,6 +81,8 @@ class AdminClient:
         if isinstance(answer, Error):
             if ANSWERS[type(message)] is Error and answer.code == ErrorCode.ACK.value:
                 return answer
+            if answer.message.startswith(f"unexpected {type(message).__name__} "):
+                raise AdminAway(self._not_admin(answer.message))
             raise ErrorAnswer.of(answer.code, answer.message)
         return answer
 
@@ -95,16 +104,35 @@ class AdminClient:
                     if not isinstance(received.message, Ping):
                         raise PeerError(f"unexpected {type(received.message).__name__}")
         except TimeoutError:
-            raise AdminAway(
-                f"{self._name} did not answer in {self._timeout:g} s: look at its log, "
-                "or wait longer with --timeout"
-            ) from None
+            raise AdminAway(self._silence()) from None
+        except StrangerError as e:
+            raise AdminAway(f"{self._name}: {e}: {ADDRESS_HINT}") from None
         except PeerError as e:
-            raise AdminAway(f"{self._name}: {e}") from None
+            # What is said of a notification answers no question.
+            foreign = "the peer says: unexpected " in str(e)
+            raise AdminAway(self._not_admin(e) if foreign else f"{self._name}: {e}") from None
         except OSError as e:
             raise AdminAway(
                 f"connection with {self._name} broke ({e.strerror or e}): {BROKEN_HINT}"
             ) from None
+
+    def _not_admin(self, reason: object) -> str:
+        return (
+            f"{format_address(self._address)} is a NEO node, but not an admin node of this version "
+            f"({reason}): {ADDRESS_HINT}"
+        )
+
+    def _silence(self) -> str:
+        if self._connection.greeted:
+            return (
+                f"{self._name} did not answer in {self._timeout:g} s: look at its log, "
+                "or wait longer with --timeout"
+            )
+        return (
+            f"{format_address(self._address)} accepts connections, but did not greet as a NEO node "
+            f"in {self._timeout:g} s: it is another program, or neoadmin hangs; {ADDRESS_HINT}, "
+            "or look at its log"
+        )
 
     def _send(self) -> None:
         data = self._connection.take_outgoing()

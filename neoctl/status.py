@@ -133,9 +133,11 @@ def _state_problems(state: ClusterState | None, nodes: list[Data], table: Data) 
                     "when all storage nodes are there: neoctl start",
                 )
             ]
-        missing = sorted(
-            {nid for row in table["partitions"] if not _present(nodes, row) for nid in row["cells"]}
-        )
+        rows = table["partitions"]
+        # With a copy of everything here, it waits because others may have committed more since.
+        lacking = [row for row in rows if not _present(nodes, row)] or rows
+        down = {node["nid"] for node in nodes if node["state"] == NodeState.DOWN.name}
+        missing = sorted({nid for row in lacking for nid in row["cells"]} & down)
         what = f"storage nodes: {_join(missing)}" if missing else "storage nodes"
         return [Problem("problem", f"the cluster waits for {what}", "start them; see their logs")]
     if state is None:

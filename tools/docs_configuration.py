@@ -16,8 +16,8 @@ from neo.storage.__main__ import OPTIONS as STORAGE
 _KINDS = {
     "natural": "number, 0 or more",
     "positive": "number, 1 or more",
-    "int": "number",
-    "float": "number",
+    "master_nid": "node id",
+    "seconds": "seconds",
     "parse_address": "address",
     "parse_addresses": "addresses",
     "boolean": "true or false",

@@ -56,6 +56,14 @@ need_mariadb() {  # my_print_defaults, which mariadb-install-db calls, is with t
     has my_print_defaults || packages="$packages mariadb-client-core"
 }
 
+need_network() {  # ip, for the tests that cut machines off
+    has ip || packages="$packages iproute2"
+}
+
+need_java() {  # Spark runs on it
+    has java || packages="$packages default-jre-headless"
+}
+
 print=
 if [ "${1-}" = --print ]; then
     print=yes
@@ -67,7 +75,7 @@ packages=
 case $purpose in
     make) has make || packages=" make" ;;
     demo) need_python ;;
-    test) need_python; need_compiler; need_mariadb ;;
+    test) need_python; need_compiler; need_mariadb; need_network; need_java ;;
     *) fail "usage: install-debian.sh [--print] make|demo|test [PYTHON]" ;;
 esac
 packages=${packages# }

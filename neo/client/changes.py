@@ -21,14 +21,13 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any, NamedTuple
 
-from ZODB.POSException import ConflictError, ReadConflictError, ReadOnlyError, StorageError
+from ZODB.POSException import ConflictError, ReadConflictError
 
-from neo.client.errors import NEOStorageError, TransactionLostError, UnavailableError
+from neo.client.errors import TransactionLostError, UnavailableError, refusal
 from neo.client.pause import Pause
 from neo.client.records import pack_data, unpack_data
 from neo.client.session import Session
 from neo.net.channel import Channel, Ticket
-from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ConnectionLost, ErrorAnswer, HandshakeError
 from neo.protocol.ids import ZERO_HASH, ZERO_TID, format_nid
 from neo.protocol.packets import (
@@ -251,7 +250,9 @@ class Changes:
                 self._nodes[nid] = channel
                 if channel is not None and self._locking_tid > ZERO_TID:
                     self._rebase_node(nid, channel)
-        return None if channel is None or channel.lost is not None else channel
+        if channel is not None and channel.lost is not None:
+            channel = self._nodes[nid] = None
+        return channel
 
     def _ask(self, message: Message, asked: Asked) -> bool:
         with self._lock:
@@ -387,12 +388,3 @@ class Changes:
             self._unanswered_bytes += len(change.data)
             self._drop_cached(oid)
         self._conflicts[oid] = conflict_serial
-
-
-def refusal(what: str, error: ErrorAnswer) -> StorageError:
-    """The exception for an Error packet that answers a step of a commit."""
-    if error.code is ErrorCode.READ_ONLY_ACCESS:
-        return ReadOnlyError(f"{what}: {error}")
-    if error.code in (ErrorCode.INCOMPLETE_TRANSACTION, ErrorCode.NOT_READY):
-        return TransactionLostError(f"{what}: {error}")
-    return NEOStorageError(f"{what}: {error}")

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 
 from ZODB.POSException import ReadOnlyError
 
-from neo.client.changes import Asked, Changes, Kind, refusal
-from neo.client.errors import NEOStorageError, TransactionLostError
+from neo.client.changes import Asked, Changes, Kind
+from neo.client.errors import NEOStorageError, TransactionLostError, refusal
 from neo.net.fault_sites import FaultSite
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.ids import MAX_TID, format_nid

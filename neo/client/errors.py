@@ -6,7 +6,10 @@ Those that go away by themselves are also TransientErrors: ``transaction`` and w
 from __future__ import annotations
 
 from transaction.interfaces import TransientError
-from ZODB.POSException import StorageError
+from ZODB.POSException import ReadOnlyError, StorageError
+
+from neo.protocol.enums import ErrorCode
+from neo.protocol.errors import ErrorAnswer
 
 
 class NEOStorageError(StorageError):
@@ -35,3 +38,11 @@ class UnavailableError(NEOStorageError, TransientError):
 
 class TransactionLostError(NEOStorageError, TransientError):
     """A node was lost during the commit and the transaction was not committed."""
+
+def refusal(what: str, error: ErrorAnswer) -> StorageError:
+    """The exception for an Error packet that answers a step of a commit."""
+    if error.code is ErrorCode.READ_ONLY_ACCESS:
+        return ReadOnlyError(f"{what}: {error}")
+    if error.code in (ErrorCode.INCOMPLETE_TRANSACTION, ErrorCode.NOT_READY):
+        return TransactionLostError(f"{what}: {error}")
+    return NEOStorageError(f"{what}: {error}")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 from ZODB.Connection import TransactionMetaData
 from ZODB.POSException import POSKeyError
@@ -31,6 +31,7 @@ PAGE = 1000
 BATCH = 50
 
 Description = dict[str, Any]
+Item = TypeVar("Item")
 
 
 def transaction_information(
@@ -133,9 +134,13 @@ def _tids_descending(
         tids = answer.tid_list
 
 
-def tids_ascending(session: Session, min_tid: bytes, max_tid: bytes) -> Iterator[bytes]:
-    """All tids from ``min_tid`` to ``max_tid``, both included, oldest first."""
-    partitions = range(len(session.view().readable))
+def tids_ascending(
+    session: Session, min_tid: bytes, max_tid: bytes, partitions: Sequence[int] | None = None
+) -> Iterator[bytes]:
+    """All tids from ``min_tid`` to ``max_tid``, both included, oldest first, or those of some
+    partitions."""
+    if partitions is None:
+        partitions = range(len(session.view().readable))
     answers = session.read_many([(p, AskTIDsFrom(min_tid, max_tid, PAGE, p)) for p in partitions])
     pages: list[list[bytes]] = []
     for answer in answers:
@@ -188,7 +193,7 @@ def _packed_away(tid: bytes) -> Description:
     return {"time": time_from_tid(tid), "user_name": b"", "description": b""}
 
 
-def batches(items: Iterable[bytes], size: int) -> Iterator[list[bytes]]:
+def batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
     iterator = iter(items)
     while batch := list(islice(iterator, size)):
         yield batch

@@ -7,8 +7,10 @@ for objects without references. An object is garbage if
 * no transaction after the pack time wrote it or a reference to it, also through other such objects.
 
 Garbage is deleted by ordinary transactions, whose base serials make them fail for an object that
-somebody wrote meanwhile. Transactions that are committed while they are prepared are read afterwards:
-one that made a reference to a deleted object has it brought back.
+somebody wrote meanwhile. When one has voted, so that its objects are locked, transactions that were
+committed while it was prepared are read: one that made a reference to its objects saves them. Whoever
+takes garbage back into use with readCurrent() never sees it missing. Without, a reference that is
+committed at the same time as the deletion dangles for a moment, until the object is brought back.
 
 The deletions are later than the pack time, and so is the history of a busy database. If nothing else
 was committed between the two, the pack goes up to the deletions and garbage is gone at once.
@@ -175,13 +177,17 @@ class _Collection:
                     yield oid, answer.serial
 
     def _delete(self, garbage: list[tuple[bytes, bytes]]) -> bytes | None:
-        """One transaction. None: somebody wrote one of the objects, they wait for the next pack."""
+        """One transaction. None: somebody wrote one of the objects, or a reference to it; they wait
+        for the next pack."""
         transaction = TransactionMetaData(description="garbage collection")
         self._storage.tpc_begin(transaction)
         try:
             for oid, serial in garbage:
                 self._storage.deleteObject(oid, serial, transaction)
             self._storage.tpc_vote(transaction)
+            if self._in_use(garbage):
+                self._storage.tpc_abort(transaction)
+                return None
             return self._finish(transaction, garbage)
         except ConflictError:
             self._storage.tpc_abort(transaction)
@@ -189,6 +195,13 @@ class _Collection:
         except BaseException:
             self._storage.tpc_abort(transaction)
             raise
+
+    def _in_use(self, garbage: list[tuple[bytes, bytes]]) -> bool:
+        """Whether there is a reference to one of these objects by now, which are locked: whoever
+        makes one with readCurrent() either was faster, and is seen here, or gets a conflict."""
+        self._session.barrier()
+        mentioned = self._mark_later(self._session.invalidations.last_tid)
+        return not mentioned.isdisjoint(oid for oid, _ in garbage)
 
     def _finish(self, transaction: Any, garbage: list[tuple[bytes, bytes]]) -> bytes:
         oids = [oid for oid, _ in garbage]

@@ -129,6 +129,11 @@ class NEOStorage(Reading):
         self._invalidations.forked()
         self._forget()
 
+    @property
+    def session(self) -> Session:
+        """For readers of everything (:mod:`neo.client.scan`), which are no ZODB storages."""
+        return self._session
+
     # -- about the database ------------------------------------------------------------------------
 
     def getName(self) -> str:

@@ -73,7 +73,19 @@ class SocketWire:
                 self._sock.sendall(raw)
         return plain or None
 
+    def _say_goodbye(self) -> None:
+        """Tell a peer with TLS that this is the end, unless a thread is just sending to it."""
+        if self._tls is None or not self._tls_lock.acquire(blocking=False):
+            return
+        try:
+            self._sock.send(self._tls.farewell(), socket.MSG_DONTWAIT)
+        except OSError:
+            pass  # the peer was first, or does not read
+        finally:
+            self._tls_lock.release()
+
     def end(self) -> None:
+        self._say_goodbye()
         # Unlike close(), this wakes up the threads inside recv() and send().
         try:
             self._sock.shutdown(socket.SHUT_RDWR)

@@ -10,6 +10,20 @@ from neo.net.sockets import format_address, parse_addresses
 from neo.node.config import ConfigError, Option, load, natural, positive, role_options
 from neo.node.process import ProcessShell
 from neo.node.process import main as run
+from neo.protocol.enums import NodeType
+from neo.protocol.ids import nid_namespace, parse_nid
+
+
+def master_nid(text: str) -> int:
+    """``M1`` or the same as an integer. Raises ValueError with the accepted forms."""
+    try:
+        nid = int(text)
+    except ValueError:
+        nid = parse_nid(text) if text[:1].upper() == "M" and text[1:].isdecimal() else 0
+    if 0 < nid - nid_namespace(NodeType.MASTER) < 1 << 24:
+        return nid
+    raise ValueError(f"{text!r} is not the id of a master: write M1, M2, M3...")
+
 
 OPTIONS = role_options(
     Option("partitions", "number of partitions of a new database", positive, 100, short="p"),
@@ -20,7 +34,7 @@ OPTIONS = role_options(
         positive,
         short="A",
     ),
-    Option("nid", "node id", int, short="i", command_line_only=True),
+    Option("nid", "node id, M1 by default", master_nid, short="i", command_line_only=True),
     Option("upstream_cluster", "cluster to be a backup of", short="C"),
     Option("upstream_masters", "its masters", parse_addresses, short="M"),
 )

@@ -187,14 +187,14 @@ class ServeAdmin(Handler):
         assert node.nid is not None
         if node.state is NodeState.RUNNING:
             raise denied("a running node must be stopped before removal")
+        # Before the partition table is recovered, nobody knows what the node has.
+        self._serving("drop a node")
         changes = [(p, node.nid, CellState.DISCARDED) for p in master.partitions.assigned(node.nid)]
         for partition, _, _ in changes:
             if set(master.partitions.readable(partition)) <= {node.nid}:
                 raise denied(
                     f"{format_nid(node.nid)} has the only readable copy of partition {partition}"
                 )
-        if changes:
-            self._serving("drop a node that has cells")
         master.change_partitions(changes)
         peer.answer(message_id, done("node permanently removed"))
         storage = master.connected.get(node.nid)
@@ -244,9 +244,10 @@ class ServeAdmin(Handler):
         if not m.dry_run:
             master.change_partitions(changes)
             return AnswerTweakPartitionTable(bool(changes), master.partitions.row_list())
-        table = PartitionTable()
-        table.load(None, master.partitions.replicas, master.partitions.row_list())
-        table.change(0, table.replicas, changes)
+        table, ptid = PartitionTable(), master.partitions.ptid
+        assert ptid is not None
+        table.load(ptid, master.partitions.replicas, master.partitions.row_list())
+        table.change(ptid + 1, table.replicas, changes)
         return AnswerTweakPartitionTable(bool(changes), table.row_list())
 
     @on(CheckReplicas)

@@ -68,6 +68,13 @@ class Commits:
                 text = f"tid {tid.hex()} is too far in the future: no transaction could follow it"
                 peer.refuse(message_id, ErrorCode.PROTOCOL_ERROR, text)
                 return
+            if self.late(tid):
+                text = (
+                    f"tid {tid.hex()} is not later than the last transaction,"
+                    f" {self.master.last_tid.hex()}: a copy can only continue a database"
+                )
+                peer.refuse(message_id, ErrorCode.PROTOCOL_ERROR, text)
+                return
             tids.seen(tid)
         ttid = tids.ttid() if tid is None else tid
         try:
@@ -78,6 +85,11 @@ class Commits:
         else:
             transaction.ptid = self.master.partitions.ptid or 0
             peer.answer(message_id, AnswerBeginTransaction(ttid))
+
+    def late(self, tid: bytes) -> bool:
+        """Whether a transaction with this tid would come after a later one. Snapshots in which it is
+        missing may have been read, and replicas that were away would not look for it."""
+        return tid <= max(self.master.last_tid, self.transactions.last_tid())
 
     # -- finish ----------------------------------------------------------------------------------
 

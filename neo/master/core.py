@@ -186,7 +186,11 @@ class MasterCore(Core):
 
     def _check_operational(self, lost: int) -> None:
         truncating = self.state is ClusterState.VERIFYING and self.truncate_tid is not None
-        if truncating or not self.partitions.operational(self.running_storages()):
+        operational = self.partitions.operational(self.running_storages())
+        if self.state is ClusterState.STOPPING and not operational:
+            # What is being finished cannot be: the next start decides about it.
+            self.shut_down()
+        elif truncating or not operational:
             self.back_to_recovery(f"{format_nid(lost)} is lost")
         else:
             self.change_partitions(self.lost_cells())

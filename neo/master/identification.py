@@ -20,7 +20,7 @@ from neo.protocol.packets import (
     RequestIdentification,
     SendPartitionTable,
 )
-from neo.topology.nodes import Node
+from neo.topology.nodes import LAST_STORAGE, Node
 
 if TYPE_CHECKING:
     from neo.master.core import MasterCore
@@ -122,6 +122,9 @@ class Identification(Handler):
         """An id that neither a node nor a cell of the table has."""
         nid = self.master.nodes.free_nid(node_type)
         taken = self.master.partitions.nodes()
+        if node_type is NodeType.STORAGE and taken:
+            # Nodes that are away have cells, and one that was dropped may have had a number between.
+            nid = max(nid, min(max(taken), LAST_STORAGE) + 1)
         while nid in taken or self.master.nodes.get(nid) is not None:
             nid += 1
         return nid

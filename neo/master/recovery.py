@@ -208,7 +208,7 @@ class Recovery:
         if missing:
             return f"{_names(missing)} must be connected first"
         if not required:
-            return "no storage node with readable data is connected"
+            return f"no storage node with readable data is connected: start {_names(readable)}"
         silent = required - self._answers.keys()
         if silent:
             return f"{_names(silent)} did not answer yet"

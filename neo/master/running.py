@@ -128,6 +128,12 @@ class ServeClient(Handler):
             raise ErrorAnswer(
                 ErrorCode.PROTOCOL_ERROR, f"oid {max(m.stored_list).hex()} is too great"
             )
+        if transaction.tid is not None and master.commits.late(transaction.tid):
+            master.commits.abort(transaction, master.ready)
+            raise ErrorAnswer(
+                ErrorCode.INCOMPLETE_TRANSACTION,
+                f"tid {transaction.tid.hex()} was overtaken by other transactions",
+            )
         transaction.message_id = message_id
         involved = self._involved(m)
         lost = transaction.failed & transaction.ready & involved

@@ -23,6 +23,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from neo.protocol.ids import ZERO_TID
+
 C = TypeVar("C")  # how the caller knows a client's connection
 
 
@@ -96,6 +98,10 @@ class Transactions(Generic[C]):
         transaction.locking = True
         self._queue.append(transaction)
 
+    def last_tid(self) -> bytes:
+        """The tid of the last transaction that is being finished."""
+        return (self._queue[-1].tid or ZERO_TID) if self._queue else ZERO_TID
+
     def locked(self, ttid: bytes, nid: int) -> bool:
         """A storage answered AskLockInformation. False if it was not asked."""
         transaction = self._by_ttid.get(ttid)
@@ -140,6 +146,7 @@ class Transactions(Generic[C]):
         """Assert what must always hold; called by tests and the simulator."""
         tids = [t.tid for t in self._queue]
         assert all(tid is not None for tid in tids)
+        assert tids == sorted(set(tids), key=lambda tid: tid or ZERO_TID)
         assert set(self._queue) == {t for t in self._by_ttid.values() if t.locking}
         for transaction in self._by_ttid.values():
             assert transaction.waiting <= transaction.nodes

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from neo.protocol.codec import LIMIT_PEER, LIMIT_STRANGER, MAX_ID, Decoder, Packet, encode
 from neo.protocol.enums import ErrorCode
-from neo.protocol.errors import HandshakeError, PeerError
+from neo.protocol.errors import HandshakeError, PeerError, StrangerError
 from neo.protocol.packets import ANSWERS, CODES, RESPONSE, Error, Message
 
 MAGIC = b"\x92\xa3NEO"
@@ -66,7 +66,7 @@ def check_handshake(received: bytes) -> None:
             f"protocol version mismatch: the peer speaks version {received[len(MAGIC)]}, "
             f"this node {VERSION[0]}"
         )
-    raise HandshakeError(f"the peer is not a NEO node, it began with {received!r}")
+    raise StrangerError(f"the peer is not a NEO node, it began with {received!r}")
 
 
 class Connection:
@@ -81,6 +81,11 @@ class Connection:
         self._last_received_id: int | None = None
         self._questions: dict[int, Question] = {}
         self._outgoing: list[bytes] = [HANDSHAKE]
+
+    @property
+    def greeted(self) -> bool:
+        """Whether the peer's handshake came."""
+        return self._handshake is None
 
     # -- sending -------------------------------------------------------------------------------
 

@@ -6,10 +6,14 @@ import socket
 
 from neo.protocol.packets import Address
 
-#: The protocol has no heartbeat: a peer that vanished is noticed after 60 + 3 × 10 s (FACTS 3.10).
-KEEPALIVE_IDLE_SECONDS = 60
-KEEPALIVE_INTERVAL_SECONDS = 10
-KEEPALIVE_PROBES = 3
+#: The protocol has no heartbeat: the kernel notices that a machine vanished (power, cable). An idle
+#: connection is probed, this long after the last byte...
+KEEPALIVE_IDLE_SECONDS = 10
+KEEPALIVE_INTERVAL_SECONDS = 5
+KEEPALIVE_PROBES = 2
+#: ...but one with unacknowledged data is not: without a limit, that is sent again for a quarter of an
+#: hour, in which a transaction that waits for its answer blocks all others. As long as the probes take.
+UNACKNOWLEDGED_SECONDS = 20
 #: A portion read from a socket at once.
 READ_SIZE = 256 * 1024
 
@@ -21,6 +25,7 @@ def configure(sock: socket.socket) -> None:
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_IDLE_SECONDS)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEPALIVE_INTERVAL_SECONDS)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, KEEPALIVE_PROBES)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNACKNOWLEDGED_SECONDS * 1000)
 
 
 def parse_address(text: str, default_port: int | None = None) -> Address:

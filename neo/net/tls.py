@@ -115,6 +115,11 @@ class TlsLink:
             return b"".join(portions), self._outgoing.read()
 
     def farewell(self) -> bytes:
-        """After a HandshakeError: raw bytes to send, which tell the peer why, before closing."""
+        """Raw bytes to send before closing: that this is the end, or after a HandshakeError, why."""
         with self._lock:
+            if self._established:
+                try:
+                    self._ssl.unwrap()
+                except ssl.SSLError:
+                    pass  # the peer did not close yet, or the session is broken, and says so itself
             return self._outgoing.read()

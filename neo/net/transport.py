@@ -123,6 +123,8 @@ class Transport(asyncio.Protocol):
                 # A reader that never reads must not keep the socket open for ever.
                 self._transport.abort()
             else:
+                if self._tls is not None:
+                    self._transport.write(self._tls.farewell())
                 self._transport.close()
 
     def failed(self, reason: str) -> None:

@@ -43,9 +43,8 @@ async def find_primary(
 ) -> tuple[Peer, AcceptIdentification]:
     """Try all masters until one accepts ``request``; its peer then has ``handler``.
 
-    Each distinct reason of a failure is logged once, not at every try.
+    Each distinct reason of a failure is logged once a minute, not at every try.
     """
-    reported: set[str] = set()
     hinted = False
     while True:
         was_hint, hinted = hinted, False
@@ -76,8 +75,7 @@ async def find_primary(
         finally:
             timer.cancel()
         report = f"master {format_address(address)}: {reason}"
-        if report not in reported:
-            reported.add(report)
-            logger.warning("%s", report)
+        if (more := core.noise.admit(report)) is not None:
+            logger.warning("%s%s", report, more)
         if pause:
             await core.sleep(RETRY_SECONDS)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import configparser
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -60,6 +61,17 @@ def natural(text: str) -> int:
     number = _integer(text)
     if number < 0:
         raise ValueError(f"{text} is negative")
+    return number
+
+
+def seconds(text: str) -> float:
+    """A time; what a negative one means is said by the option."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if math.isnan(number):
+        raise ValueError(f"{text!r} is not a number of seconds")
     return number
 
 

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from neo.net.fault_sites import FaultSite
 from neo.node.handler import Handler
+from neo.node.noise import Noise
 from neo.node.peer import Peer
 from neo.node.task import Cancelled, Future, Task
 from neo.protocol.packets import Address
@@ -68,6 +69,7 @@ class Core:
         self.nodes = NodeTable()
         self.partitions = PartitionTable()
         self.stopped = False
+        self.noise = Noise(shell.monotonic)
         self._touched: dict[Peer, None] = {}
         self._tasks: dict[Task[Any], None] = {}
 

@@ -104,7 +104,8 @@ class Peer:
                 else:
                     self._dispatch(message_id, message)
         except PeerError as e:
-            logger.error("%r broke the protocol: %s", self, e)
+            if (more := self._admit(str(e))) is not None:
+                logger.error("%r broke the protocol: %s%s", self, e, more)
             self.connection.fail(e)
             self._end(f"protocol error: {e}")
         except Exception:
@@ -133,12 +134,19 @@ class Peer:
         self._end(reason)
         self.core.flush()
 
+    def _admit(self, what: str) -> str | None:
+        """A wrong address, or one where nobody is, is dialed again each second for ever."""
+        if self.server or self.node is not None:
+            return ""
+        return self.core.noise.admit(f"{format_address(self.address)} {what}")
+
     # -- the end -------------------------------------------------------------------------------
 
     def _end(self, reason: str) -> None:
         if self not in self.core.peers:
             return
-        logger.info("connection with %r ended: %s", self, reason)
+        if (more := self._admit(f"ended: {reason}")) is not None:
+            logger.info("connection with %r ended: %s%s", self, reason, more)
         questions = self._detach()
         try:
             self.handler.lost(self, reason)

@@ -25,6 +25,7 @@ from neo.net.transport import Transport, bound_socket, dial
 from neo.node.config import ConfigError
 from neo.node.core import Core, Timer
 from neo.node.log import configure_logging, reopen_logs
+from neo.node.noise import Noise
 from neo.node.peer import Peer
 from neo.protocol.packets import Address
 
@@ -32,6 +33,8 @@ logger = logging.getLogger("neo.node")
 
 #: Pauses between attempts to start a core again: quickly after a hiccup, gently during an outage.
 RESTART_SECONDS = (1, 2, 5, 10, 30)
+#: Pause between attempts to make the first core, which the settings limit.
+FIRST_RETRY_SECONDS = 1.0
 #: What was written before the end may still be on its way; a peer that does not read is given up.
 DRAIN_SECONDS = 2.0
 #: Connections that the kernel keeps while the loop is busy; all clients may come back at once.
@@ -41,7 +44,14 @@ MakeCore = Callable[["ProcessShell"], Core]
 
 
 class StartFailure(Exception):
-    """A core cannot be made now; the message says why and what to do."""
+    """A core cannot be made now; the message says why and what to do.
+
+    ``patience``: seconds since the start of the process in which its first core is worth another try.
+    """
+
+    def __init__(self, message: str, patience: float = 0.0) -> None:
+        super().__init__(message)
+        self.patience = patience
 
 
 class ProcessShell:
@@ -113,7 +123,7 @@ class ProcessShell:
     def _start_again(self) -> None:
         try:
             self._start_core()
-        except StartFailure as e:
+        except (ConfigError, StartFailure) as e:
             logger.error("%s", e)
             self.restart()
 
@@ -158,13 +168,28 @@ class ProcessShell:
         self._loop.add_signal_handler(signal.SIGUSR2, reopen_logs)
         sock = self._bind()
         # Nobody can connect before the core is there: a storage may wait long for its database.
-        self._start_core()
-        server = await self._listen(sock)
+        await self._first_core()
+        server = None if self._ended.done() else await self._listen(sock)
         code = await self._ended
         if server is not None:
             server.close()
         await self._drain()
         return code
+
+    async def _first_core(self) -> None:
+        """Make the core, or be told to stop while trying. Raises StartFailure."""
+        begin = self.monotonic()
+        noise = Noise(self.monotonic)
+        while not self._ended.done():
+            try:
+                self._start_core()
+                return
+            except StartFailure as e:
+                if self.monotonic() - begin >= e.patience:
+                    raise
+                if (more := noise.admit(str(e))) is not None:
+                    logger.warning("not started yet, trying again each second: %s%s", e, more)
+            await asyncio.wait([self._ended], timeout=FIRST_RETRY_SECONDS)
 
     def _bind(self) -> socket.socket | None:
         if self.bind is None:

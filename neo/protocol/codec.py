@@ -28,6 +28,9 @@ LIMIT_PEER = 512 * 1024 * 1024
 #: Longest arrays and maps. neoctl, always a stranger, lists partitions; 16 million oids are 160 MB.
 ITEMS_STRANGER = LIMIT_STRANGER // 8
 ITEMS_PEER = 1 << 24
+#: What a connection has for bytes that wait for the rest of their message, at first; msgpack would
+#: take a MiB, and a node has thousands of connections.
+BUFFER_BYTES = 16 * 1024
 #: Lengths are looked for in this much of an incomplete message: no body that is worth announcing
 #: comes later in any message.
 HEAD_BYTES = 512
@@ -256,6 +259,7 @@ class Decoder:
             strict_map_key=False,
             ext_hook=_extension,
             max_buffer_size=limit,
+            read_size=min(limit, BUFFER_BYTES),
             max_bin_len=limit,
             max_str_len=limit,
             max_ext_len=16,

@@ -18,6 +18,10 @@ class HandshakeError(PeerError):
     """The peer does not speak our protocol: nothing that we send could be understood, so only close."""
 
 
+class StrangerError(HandshakeError):
+    """The peer is no NEO node at all: the address is probably wrong."""
+
+
 class ErrorAnswer(Exception):
     """An Error packet: raised by a handler to answer so, raised to an asker that got it."""
 

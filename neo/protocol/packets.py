@@ -856,6 +856,8 @@ class NotifyUpstreamAdmin(NamedTuple):
 FEATURES = "features"
 #: AskOIDs is understood.
 FEATURE_OIDS = "oids"
+#: AskRevisions is understood.
+FEATURE_PAGES = "pages"
 
 
 @notification(EXTENSION | 0)
@@ -876,3 +878,34 @@ class AskOIDs(NamedTuple):
     partition: int
     min_oid: Oid
     length: int
+
+
+#: (oid, tid, compression or nil where the object does not exist, SHA-1, size as stored, data as stored
+#: or nil where it was not asked, serial that an undo went back to)
+RevisionRow = tuple[Oid, Tid, int | None, Checksum, int, bytes | None, Tid | None]
+
+
+class AnswerRevisions(NamedTuple):
+    """``more``: the page after its last revision is not empty, as far as the node knows."""
+
+    revision_list: list[RevisionRow]
+    more: bool
+
+
+@request(EXTENSION | 2, AnswerRevisions)
+class AskRevisions(NamedTuple):
+    """A page of the revisions of a partition, for readers of everything. C ⇄ S
+
+    ``order`` 0: of each object the last revision up to ``max_tid``, by oid. 1: all from ``min_tid`` to
+    ``max_tid``, by (oid, tid). 2: the same, by (tid, oid). The page begins after ``after``, (oid, tid),
+    and ends with the record that makes it ``max_bytes`` long. Refused with TID_NOT_FOUND where a pack
+    may have removed what belongs there.
+    """
+
+    partition: int
+    order: int
+    min_tid: Tid
+    max_tid: Tid
+    after: tuple[Oid, Tid] | None
+    max_bytes: int
+    data: bool

@@ -24,7 +24,7 @@ from neo.sim.faults import KINDS
 from neo.sim.hunt import hunt_all
 from neo.sim.lines import cover
 from neo.sim.run import DISKS, Options
-from neo.sim.shrink import shrink
+from neo.sim.shrink import KNOB_NAMES, SITES, shrink
 from neo.sim.trial import Trial, attempt
 from neo.sim.workloads import WORKLOADS
 
@@ -63,6 +63,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--seconds", type=float, help="virtual time with faults, 10 by default")
     add("--workloads", type=_names(WORKLOADS), help=f"names, of {','.join(WORKLOADS)}")
     add("--faults", type=_names([*KINDS, "none"]), help=f"kinds, of {','.join(KINDS)}; or none")
+    add("--sites", type=_names([*SITES, "none"]), help="fault sites that may fire; or none")
+    add("--knobs", type=_names([*KNOB_NAMES, "none"]), help="knobs that may be turned; or none")
     add("--disk", choices=sorted(DISKS), help="default: chosen by the seed")
     add("--storages", type=_positive, help="default: chosen by the seed")
     add("--replicas", type=int, help="default: chosen by the seed")
@@ -111,7 +113,8 @@ def _options(arguments: argparse.Namespace) -> Options:
         options = replace(options, **CANARIES[arguments.canary].options)
     given = {
         name: getattr(arguments, name)
-        for name in ("seconds", "faults", "workloads", "disk", "storages", "replicas")
+        for name in Options.__dataclass_fields__
+        if name != "canary"
     }
     return replace(options, **{name: value for name, value in given.items() if value is not None})
 

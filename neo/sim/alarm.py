@@ -31,7 +31,7 @@ class _Alarm(logging.Handler):
             return  # disks fail here; a workflow that meets it ends the node as it must
         if isinstance(error, Exception):
             self._world.fail(error)
-        elif record.msg == BROKE:
+        elif str(record.msg).startswith(BROKE):
             self._world.fail(Violation(record.getMessage()))
 
 

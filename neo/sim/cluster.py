@@ -15,10 +15,10 @@ from neo.protocol.enums import ClusterState, NodeType
 from neo.protocol.packets import Address, CellChange
 from neo.sim.clients import ClientProcess, SimHost
 from neo.sim.disk import SimDisk
-from neo.sim.history import Tables, join_tables
 from neo.sim.network import Network
 from neo.sim.process import Process, SimShell
 from neo.sim.replicas import check_changes
+from neo.sim.tables import Tables, join_tables
 from neo.sim.threads import Threads
 from neo.sim.world import World
 from neo.storage.backend.api import BackendFailure
@@ -58,6 +58,8 @@ class Cluster:
         self.faults = faults
         self.disks: dict[str, SimDisk] = {}
         self.clients: list[ClientProcess] = []
+        #: How many processes were master.
+        self.masters = 0
         self._make_disk = make_disk
         self.master = Process(
             world, self.network, "master", _address(MASTER_PORT), self._master, faults=faults
@@ -103,6 +105,7 @@ class Cluster:
         )
 
     def _master(self, shell: SimShell) -> PrimaryMaster:
+        self.masters += 1
         settings = argparse.Namespace(
             cluster=CLUSTER_NAME,
             nid=None,
@@ -185,7 +188,7 @@ class Cluster:
 
     def tables(self) -> Tables:
         """What all storages keep together. Replicas must not differ: see the oracle of cells."""
-        return join_tables(disk.tables() for disk in self.disks.values())
+        return join_tables((disk.tables() for disk in self.disks.values()), self.masters)
 
     def validate(self) -> None:
         """Assert what must hold between any two events."""

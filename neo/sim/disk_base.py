@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from neo.sim.disk_check import Rows, check_tables, orphans
-from neo.sim.world import Violation, World
+from neo.sim.world import Event, Violation, World
 from neo.storage.backend.api import Backend, BackendFailure
 
 OnFailure = Callable[[BackendFailure], None]
@@ -16,6 +16,8 @@ OnFailure = Callable[[BackendFailure], None]
 SYNC_SECONDS = 0.002
 #: When a disk is full, a write fails at once with this probability; a commit always does.
 FULL_WRITE_CHANCE = 0.2
+#: When reads fail, one of so many does: a bad sector is not everywhere.
+READ_FAILS_CHANCE = 0.05
 #: How many disks have deduplication.
 DEDUP_CHANCE = 0.2
 
@@ -26,9 +28,38 @@ class DiskShell(Protocol):
     def from_thread(self, callback: Callable[..., None], *args: object) -> object: ...
 
 
+class Sync:
+    """A sync under way. It ends by calling back, sooner than planned if the disk is healed."""
+
+    def __init__(self, disk: SimDisk, done: Callable[[], None]) -> None:
+        self._disk = disk
+        self._done = done
+        self._event = self._plan()
+
+    def _plan(self) -> Event:
+        disk = self._disk
+        return disk.world.call_later(disk.sync_seconds(), self._end, f"{disk.name} synced")
+
+    def _end(self) -> None:
+        self._disk.syncs.remove(self)
+        self._done()
+
+    def cancel(self) -> None:
+        """The process does not wait for it any more."""
+        if self in self._disk.syncs:
+            self._disk.syncs.remove(self)
+            self._event.cancel()
+
+    def hurry(self) -> None:
+        """The disk is as fast as it is now."""
+        self._event.cancel()
+        self._event = self._plan()
+
+
 class SimDisk(ABC):
     """``full``: nothing more can be committed. ``failing``: each sync fails. Both make the backend
-    fail, and opening impossible. ``slow``: seconds that each sync takes more than on a good disk.
+    fail, and opening impossible. ``unreadable``: so do some of the reads, which make it fail, too.
+    ``slow``: seconds that each sync takes more than on a good disk.
     ``dedup``: equal values are kept once; None: the seed chooses."""
 
     def __init__(self, world: World, name: str, dedup: bool | None) -> None:
@@ -36,13 +67,24 @@ class SimDisk(ABC):
         self.name = name
         self.full = False
         self.failing = False
+        self.unreadable = False
         self.slow = 0.0
+        self.syncs: list[Sync] = []
         self.dedup = world.chance(DEDUP_CHANCE) if dedup is None else dedup
         self._orphans: set[int] = set()
 
     def heal(self) -> None:
-        self.full = self.failing = False
-        self.slow = 0.0
+        self.full = self.failing = self.unreadable = False
+        if self.slow:
+            self.slow = 0.0
+            for sync in self.syncs:
+                sync.hurry()
+
+    def start_sync(self, done: Callable[[], None]) -> Sync:
+        """``done`` is called when what was written is durable, or could not be made so."""
+        sync = Sync(self, done)
+        self.syncs.append(sync)
+        return sync
 
     def sync_seconds(self) -> float:
         return self.world.delay(SYNC_SECONDS) + self.slow
@@ -54,11 +96,15 @@ class SimDisk(ABC):
         """Whether the disk is full and a write, not only the commit, notices."""
         return self.full and self.world.chance(FULL_WRITE_CHANCE)
 
+    def read_fails(self) -> bool:
+        """Whether a read finds an error of the disk."""
+        return self.unreadable and self.world.chance(READ_FAILS_CHANCE)
+
     def check_usable(self) -> None:
         """Raises BackendFailure."""
         if self.full:
             raise self.failure("no space is left")
-        if self.failing:
+        if self.failing or self.read_fails():
             raise self.failure("the disk fails")
 
     def open_backend(self, shell: DiskShell, failed: OnFailure | None = None) -> Backend:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
 from neo.net.fault_sites import FaultSite
@@ -25,13 +25,19 @@ class Sites:
     """Fault sites in the code of nodes and clients, after FoundationDB: the seed enables each of them or
     not, and an enabled one fires with a probability of its own."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, names: Collection[str] | None = None) -> None:
+        """``names``: of the sites that may fire, None for all."""
         self._world = world
         self._active = False
         self._probabilities = {
             site: world.random.choice(FIRE_CHANCES) if world.chance(ENABLED_CHANCE) else 0.0
             for site in FaultSite
         }
+        if names is not None:
+            # Left out only now: the other choices of the seed stay what they are.
+            for site in FaultSite:
+                if site.name not in names:
+                    self._probabilities[site] = 0.0
         self.fired: dict[str, int] = {}
 
     def start(self) -> None:
@@ -171,6 +177,17 @@ class Faults:
         disk.full = True
         self._later(disk.heal, f"heal disk of {name}")
 
+    def _failing_disk(self) -> None:
+        """Syncs, or some of the reads, or both end with an error."""
+        name = self._disk()
+        disk = self._run.cluster.disks[name]
+        disk.failing, disk.unreadable = self._random.choice(
+            ((True, False), (False, True), (True, True))
+        )
+        self._world.log(
+            name, f"disk fails: {'syncs ' * disk.failing}{'reads' * disk.unreadable}".rstrip()
+        )
+        self._later(disk.heal, f"heal disk of {name}")
 
     def _operate(self) -> None:
         self._run.operator.act()
@@ -188,5 +205,6 @@ KINDS: dict[str, Callable[[Faults], None]] = {
     "clock": Faults._jump,
     "slow-disk": Faults._slow_disk,
     "full-disk": Faults._full_disk,
+    "failing-disk": Faults._failing_disk,
     OPERATE: Faults._operate,
 }

@@ -9,7 +9,7 @@ it is set there while the run lasts.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -73,11 +73,14 @@ KNOBS = (
 
 
 @contextmanager
-def turned(world: World) -> Iterator[dict[str, Any]]:
-    """Turn some knobs; yields name → value of these."""
+def turned(world: World, names: Collection[str] | None = None) -> Iterator[dict[str, Any]]:
+    """Turn some knobs; yields name → value of these. ``names``: not others than these."""
     values = {
         knob.name: world.random.choice(knob.values) for knob in KNOBS if world.chance(TURNED_CHANCE)
     }
+    if names is not None:
+        # Left out only now: what follows is as it would be with them.
+        values = {name: value for name, value in values.items() if name in names}
     originals = []
     for knob in KNOBS:
         if knob.name in values:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from neo.protocol.enums import CellState
 from neo.sim.disk_base import OnFailure
+from neo.sim.memory_pages import MemoryPages
 from neo.sim.memory_replication import MemoryReplication
 from neo.sim.memory_tables import (
     DataRow,
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
     from neo.sim.memory_disk import MemoryDisk
 
 
-class MemoryBackend(MemoryReplication):
+class MemoryBackend(MemoryReplication, MemoryPages):
     """See :class:`neo.storage.backend.api.Backend`."""
 
     partitions_max = 1 << 15
@@ -155,6 +156,9 @@ class MemoryBackend(MemoryReplication):
             raise self._failure
         if not self._is_open:
             raise BackendFailure(f"{self.name}: the database is not open")
+        if self._disk.read_fails():
+            self._failure = self._disk.failure("a read failed")
+            raise self._failure
 
     def _write(self, operation: Callable[..., object], *args: Any) -> None:
         """Execute it now or, with ``lag``, later: always in the order of the calls."""

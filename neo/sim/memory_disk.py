@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from neo.sim.disk_base import DiskShell, OnFailure, SimDisk
+from neo.sim.disk_base import DiskShell, OnFailure, SimDisk, Sync
 from neo.sim.disk_check import Rows
 from neo.sim.memory import MemoryBackend
 from neo.sim.memory_tables import NAMES, Changes, Image, apply, empty_image
-from neo.sim.world import Event, World
+from neo.sim.world import World
 from neo.storage.backend.api import BackendFailure
 
 #: Seconds from a write to its execution, one of which the seed chooses.
@@ -25,7 +25,7 @@ class MemoryDisk(SimDisk):
         self.image = empty_image()
         self._lag = world.random.choice(LAGS) if lag is None else lag
         self._owner: MemoryBackend | None = None
-        self._sync: Event | None = None
+        self._sync: Sync | None = None
         self._commit: tuple[Changes, Callable[[], object], OnFailure] | None = None
 
     def make_backend(
@@ -50,9 +50,7 @@ class MemoryDisk(SimDisk):
         """Make a commit durable, in its time."""
         assert self._sync is None, "one commit at a time"
         self._commit = changes, done, failed
-        self._sync = self.world.call_later(
-            self.sync_seconds(), self._end_sync, f"{self.name} synced"
-        )
+        self._sync = self.start_sync(self._end_sync)
 
     def finish_sync(self) -> None:
         """At once: a process that closes its database waits for it."""

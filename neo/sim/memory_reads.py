@@ -137,7 +137,8 @@ class MemoryReads(ABC):
     def undo_serial(
         self, oid: bytes, max_tid: bytes, undone_tid: bytes, pending: Stored | None
     ) -> tuple[bytes, bytes | None, bool] | None:
-        self._check()
+        # What a pack removes meanwhile must not be compared.
+        self.drain()
         known = self._revisions(to_int(oid), bound(max_tid))
         undone = next((r for r in known if r.tid == to_int(undone_tid)), None)
         packed = to_int(undone_tid) <= int(self._config.get("_pack_tid", 0))

@@ -72,8 +72,14 @@ class MemoryReplication(MemoryMaintenance):
         if t > int(self._config.get("_pack_tid", 0)):
             self.set_config("_pack_tid", str(t))
 
-    def link_undone(self, partition: int) -> None:
+    def link_undone(self, partition: int) -> list[tuple[bytes, bytes]]:
         self._write(self.tables.link_undone, partition)
+        self.drain()
+        return sorted(
+            (to_bytes(row.tid), to_bytes(row.oid))
+            for row in self.tables.obj.values()
+            if row.partition == partition and row.data_id is None and row.value_tid is not None
+        )
 
     def set_complete(self, partition: int, nid: int, tid: bytes) -> None:
         complete = self._cells.get((partition, nid), -1)

@@ -108,7 +108,7 @@ class End:
         network = self.network
         delay = network.world.delay(network.latency(self.host, self.other.host))
         self._last_delivery = max(self._last_delivery, network.world.now + delay)
-        network.world.call_later(self._last_delivery - network.world.now, callback, name)
+        network.world.call_at(self._last_delivery, callback, name)
 
     def arrive(self, data: bytes) -> None:
         if self.receiver is not None:

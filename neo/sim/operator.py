@@ -1,47 +1,81 @@
-"""What an operator does with a cluster while it serves: adds, balances, empties and drops nodes."""
+"""What an operator does with a cluster while it serves: adds, balances, empties and drops nodes, stops
+and starts, repairs, truncates, looks; and mistypes.
+
+Commands go through the admin node, as those of ``neoctl`` do, and may be lost with it or the master.
+What they are about is taken from the master at once, as if the operator knew.
+"""
 
 from __future__ import annotations
 
 from random import Random
 
-from neo.master.administration import ServeAdmin
 from neo.master.core import MasterCore
 from neo.protocol.enums import CellState, ClusterState, NodeState, NodeType
-from neo.protocol.errors import ErrorAnswer
+from neo.protocol.ids import MAX_TID, ZERO_TID
 from neo.protocol.packets import (
     AddPendingNodes,
+    AnswerLastTransaction,
+    AskClusterState,
+    AskLastIDs,
+    AskLastTransaction,
+    AskMonitorInformation,
+    AskNodeList,
+    AskPartitionList,
+    AskPrimary,
+    AskRecovery,
+    CheckReplicas,
+    FlushLog,
     Message,
+    Repair,
+    SetClusterState,
     SetNodeState,
     SetNumReplicas,
+    Truncate,
     TweakPartitionTable,
 )
 from neo.sim.cluster import Cluster
+from neo.sim.console import Command
+from neo.sim.history import History
+from neo.sim.world import Violation
 
 #: How often somebody looks whether the cluster needs something, at the end of a run.
 LOOK_SECONDS = 1.0
 MOST_REPLICAS = 2
-
-
-class _Console:
-    """In place of the admin node: refusals are as good as anything."""
-
-    def answer(self, message_id: int, message: Message) -> None: ...
+#: Parts of what is typed: with consequences for all, and mistyped. The rest is routine.
+DRASTIC_CHANCE = 0.1
+WRONG_CHANCE = 0.15
+#: Transactions that a truncation deletes at most.
+TRUNCATED_MAX = 50
 
 
 class Operator:
-    """Commands reach the master at once, as if the admin node were beside it."""
+    """``rewindable``: the workloads stand a truncation."""
 
-    def __init__(self, cluster: Cluster, random: Random) -> None:
+    def __init__(
+        self, cluster: Cluster, random: Random, history: History, rewindable: bool
+    ) -> None:
         self._cluster = cluster
         self._random = random
+        self._history = history
+        self._rewindable = rewindable
+        #: What was committed before the first command is not truncated: workloads need it.
+        self._floor: bytes | None = None
         #: Whether this one does anything before the end.
         self.busy = random.random() < 0.6
 
     def act(self) -> None:
         """Something, at any moment."""
-        master = self._master()
-        if master is not None:
-            self._random.choice((self._balance, self._replicas, self._leave, self._add))(master)
+        if self._floor is None:
+            self._floor = self._history.told_tid
+        master = self._cluster.master_core
+        choice = self._random.random()
+        if choice < DRASTIC_CHANCE:
+            self._type(self._drastic())
+        elif choice < DRASTIC_CHANCE + WRONG_CHANCE:
+            self._type(self._wrong())
+        elif master is not None and not self._cluster.master.paused:
+            routine = (self._balance, self._replicas, self._leave, self._add, self._look)
+            self._random.choice(routine)(master)
 
     def _master(self) -> MasterCore | None:
         master = self._cluster.master_core
@@ -49,16 +83,26 @@ class Operator:
             return None
         return master if master.state is ClusterState.RUNNING else None
 
-    def _do(self, master: MasterCore, message: Message) -> None:
-        method = ServeAdmin(master).method(type(message))
-        assert method is not None
-        try:
-            method(_Console(), 0, message)
-            result = "done"
-        except ErrorAnswer as e:
-            result = str(e)
-        self._cluster.world.log("operator", f"{message}: {result}")
-        master.flush()
+    def _type(self, message: Message) -> None:
+        """Run ``neoctl``."""
+        told_tid, truncations = self._history.told_tid, len(self._history.voids)
+        world = self._cluster.world
+
+        def told(answer: Message | None) -> None:
+            world.log("operator", f"{message}: {answer or 'no answer'}")
+            if (
+                isinstance(answer, AnswerLastTransaction)
+                and ZERO_TID != answer.tid < told_tid
+                and len(self._history.voids) == truncations
+            ):
+                world.fail(
+                    Violation(
+                        f"the operator is told that {answer.tid.hex()} is the last transaction,"
+                        f" but {told_tid.hex()} was told to somebody before"
+                    )
+                )
+
+        Command(self._cluster, message, told)
 
     def _nodes(self, master: MasterCore, *states: NodeState) -> list[int]:
         return [
@@ -67,25 +111,100 @@ class Operator:
             if node.nid is not None and node.state in states
         ]
 
+    # -- routine -----------------------------------------------------------------------------------
+
     def _balance(self, master: MasterCore) -> None:
         listed = self._nodes(master, NodeState.DOWN) if self._random.random() < 0.5 else []
         running = self._nodes(master, NodeState.RUNNING)
         if running and self._random.random() < 0.5:
             listed.append(self._random.choice(running))
-        self._do(master, TweakPartitionTable(False, listed))
+        self._type(TweakPartitionTable(self._random.random() < 0.2, listed))
 
     def _replicas(self, master: MasterCore) -> None:
-        self._do(master, SetNumReplicas(self._random.randrange(MOST_REPLICAS + 1)))
-        self._do(master, TweakPartitionTable(False, []))
+        self._type(SetNumReplicas(self._random.randrange(MOST_REPLICAS + 1)))
+        self._type(TweakPartitionTable(False, []))
 
     def _leave(self, master: MasterCore) -> None:
         nodes = self._nodes(master, NodeState.DOWN, NodeState.RUNNING)
         if nodes:
             state = self._random.choice((NodeState.DOWN, NodeState.UNKNOWN))
-            self._do(master, SetNodeState(self._random.choice(nodes), state))
+            self._type(SetNodeState(self._random.choice(nodes), state))
 
     def _add(self, master: MasterCore) -> None:
-        self._do(master, AddPendingNodes(self._nodes(master, NodeState.PENDING)))
+        self._type(AddPendingNodes(self._nodes(master, NodeState.PENDING)))
+
+    def _look(self, master: MasterCore) -> None:
+        """What changes nothing that clients could see."""
+        random = self._random
+        running = self._nodes(master, NodeState.RUNNING)
+        partition = random.randrange(self._cluster.shape.partitions)
+        self._type(
+            random.choice(
+                (
+                    AskClusterState(),
+                    AskPrimary(),
+                    AskNodeList(random.choice((None, *NodeType))),
+                    AskPartitionList(partition, 0, None),
+                    AskMonitorInformation(),
+                    AskLastIDs(),
+                    AskLastTransaction(),
+                    AskRecovery(),
+                    FlushLog(),
+                    CheckReplicas({partition: None}, ZERO_TID, None),
+                    Repair(running, random.random() < 0.5),
+                )
+            )
+        )
+
+    # -- drastic -----------------------------------------------------------------------------------
+
+    def _drastic(self) -> Message:
+        """A cluster that stops is started again by the supervisors of its processes."""
+        messages: list[Message] = [SetClusterState(ClusterState.STOPPING)]
+        if self._cluster.shape.storages == 1:
+            # With more, some may be away that have what was committed last.
+            messages.append(SetClusterState(ClusterState.VERIFYING))
+        if self._rewindable and self._floor is not None:
+            tids = [a.tid for a in self._history.attempts if a.tid and a.tid >= self._floor]
+            if tids:
+                messages += [Truncate(self._random.choice(tids[-TRUNCATED_MAX:]))] * 2
+        return self._random.choice(messages)
+
+    # -- wrong -------------------------------------------------------------------------------------
+
+    def _wrong(self) -> Message:
+        """What must be refused, whatever the cluster does; or must do no harm."""
+        random, count = self._random, self._cluster.shape.partitions
+        nid = random.choice(self._all_nids())
+        return random.choice(
+            (
+                SetClusterState(
+                    random.choice(
+                        (
+                            *(ClusterState.RECOVERING, ClusterState.RUNNING),
+                            *(ClusterState.STARTING_BACKUP, ClusterState.STOPPING_BACKUP),
+                        )
+                    )
+                ),
+                SetNodeState(nid, random.choice((NodeState.RUNNING, NodeState.PENDING))),
+                SetNodeState(nid, NodeState.UNKNOWN),
+                AddPendingNodes([nid]),
+                TweakPartitionTable(False, self._all_nids()),
+                TweakPartitionTable(False, [nid]),
+                SetNumReplicas(100 + count),
+                Repair([nid], True),
+                Truncate(MAX_TID),
+                AskPartitionList(count + 1, 0, None),
+                AskPartitionList(0, count + 1, None),
+                CheckReplicas({count: None}, ZERO_TID, None),
+            )
+        )
+
+    def _all_nids(self) -> list[int]:
+        """Nodes of every type, and one that does not exist."""
+        master = self._cluster.master_core
+        nodes = [] if master is None else [n.nid for n in master.nodes if n.nid is not None]
+        return [*nodes, 99]
 
     # -- the end -----------------------------------------------------------------------------------
 
@@ -109,5 +228,5 @@ class Operator:
         if master is not None and not self.settled:
             if self._nodes(master, NodeState.PENDING):
                 self._add(master)
-            self._do(master, TweakPartitionTable(False, []))
+            self._type(TweakPartitionTable(False, []))
         self._cluster.world.call_later(LOOK_SECONDS, self.settle, "operator looks")

@@ -8,7 +8,9 @@
   two before, histories are snapshot-isolated, and serialisable for what was read with readCurrent;
 * tids increase in the order of real time: a transaction that begins to finish after another one was
   acknowledged, to anybody, has a greater tid;
-* whoever listed transactions got exactly those in the range, each with all its records.
+* whoever listed transactions got exactly those in the range, each with all its records;
+* each revision holds what was stored there, and what anybody ever read there;
+* no oid is given twice, as long as there is one master.
 
 Another oracle is a function (history, tables) that raises Violation, and a line in :data:`ORACLES`.
 """
@@ -16,10 +18,11 @@ Another oracle is a function (history, tables) that raises Violation, and a line
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
-from neo.protocol.ids import ZERO_TID
-from neo.sim.history import Attempt, History, Listing, Outcome, Read, Tables
+from neo.protocol.ids import ZERO_TID, add64
+from neo.sim.history import Attempt, History, Listing, Outcome, Read, Void
+from neo.sim.tables import Tables
 from neo.sim.world import Violation
 
 #: What the client itself commits when it packs. All other transactions are attempts of clients.
@@ -46,8 +49,12 @@ def check_transactions(history: History, tables: Tables) -> None:
 def check_attempts(history: History, tables: Tables) -> None:
     """What was acknowledged is there, what was not is not, and no update is lost."""
     by_mark = {mark: tid for tid, (mark, _) in tables.transactions.items()}
+    executed = _executed(history, by_mark)
     for attempt in history.attempts:
         tid = by_mark.get(attempt.mark)
+        if tid is None and attempt.tid is not None:
+            if any(attempt.era <= number and void.has(attempt.tid) for number, void in executed):
+                continue
         if attempt.outcome is Outcome.COMMITTED:
             if tid is None or tid != attempt.tid:
                 raise Violation(
@@ -60,7 +67,7 @@ def check_attempts(history: History, tables: Tables) -> None:
             if tid <= attempt.after:
                 raise Violation(
                     f"{attempt.mark} has tid {tid.hex()}, but {attempt.after.hex()} was"
-                    " acknowledged before it was finished"
+                    " told to somebody before it was finished"
                 )
             if tid > tables.packed:
                 _check_bases(tables, attempt, tid)
@@ -82,21 +89,41 @@ def _check_bases(tables: Tables, attempt: Attempt, tid: bytes) -> None:
             )
 
 
+def _executed(history: History, by_mark: Mapping[str, bytes]) -> list[tuple[int, Void]]:
+    """Truncations that may have been executed, with their numbers: nothing that they should delete
+    is left. Others were forgotten with the master that was asked."""
+    found = [
+        (attempt.era, tid)
+        for attempt in history.attempts
+        if (tid := by_mark.get(attempt.mark)) is not None
+    ]
+    return [
+        (number, void)
+        for number, void in enumerate(history.voids)
+        if not any(era <= number and void.has(tid) for era, tid in found)
+    ]
+
+
 def check_reads(history: History, tables: Tables) -> None:
-    """Snapshots are consistent."""
+    """Snapshots are consistent. Those in a void ended with it."""
     for read in history.reads:
-        _check_read(tables, read)
+        if not history.void(add64(read.before, -1)):
+            _check_read(tables, read, history.void(read.next_serial or ZERO_TID))
 
 
-def _check_read(tables: Tables, read: Read) -> None:
+def _check_read(tables: Tables, read: Read, void: bool) -> None:
+    """``void``: when the revision was replaced is not known any more."""
     serials = tables.serials.get(read.oid, [])
     found = before(serials, read.before)
     if read.before <= tables.packed or (found is None and tables.packed > ZERO_TID):
         return
     what = f"{read.client} read {read.oid.hex()} before {read.before.hex()} and got"
+    if read.missing and found is not None:
+        if found <= tables.packed or tables.contents.get((read.oid, found)) is None:
+            return  # deleted; the deletion itself may be packed away
     if found != read.serial:
         raise Violation(f"{what} {_hex(read.serial)}; the last revision there is {_hex(found)}")
-    if read.next_serial is not None and read.next_serial > tables.packed:
+    if read.next_serial is not None and read.next_serial > tables.packed and not void:
         following = before_or_at(serials, read.next_serial)
         if following != read.next_serial or before(serials, read.next_serial) != read.serial:
             raise Violation(f"{what} {_hex(read.serial)} until {_hex(read.next_serial)}")
@@ -106,7 +133,8 @@ def check_listings(history: History, tables: Tables) -> None:
     """Iterators and logs for undo tell what is in the tables, all of it."""
     tids = sorted(tables.transactions)
     for listing in history.listings:
-        _check_listing(tables, tids, listing)
+        if not history.void(listing.last):
+            _check_listing(tables, tids, listing)
 
 
 def _check_listing(tables: Tables, tids: list[bytes], listing: Listing) -> None:
@@ -128,8 +156,34 @@ def _check_listing(tables: Tables, tids: list[bytes], listing: Listing) -> None:
             )
 
 
+def check_contents(history: History, tables: Tables) -> None:
+    """Each revision has the data that was stored and that was read, wherever and whenever."""
+    for (oid, serial), content in history.contents.items():
+        if tables.contents.get((oid, serial), content) != content:
+            raise Violation(f"{oid.hex()} at {serial.hex()} has not the data that was read there")
+    by_mark = {mark: tid for tid, (mark, _) in tables.transactions.items()}
+    for attempt in history.attempts:
+        tid = by_mark.get(attempt.mark)
+        if tid is None:
+            continue
+        for oid, content in attempt.contents.items():
+            if tables.contents.get((oid, tid), content) != content:
+                raise Violation(
+                    f"{oid.hex()} at {tid.hex()} has not the data that {attempt.mark} stored"
+                )
+
+
+def check_oids(history: History, tables: Tables) -> None:
+    """A master gives no oid twice. Another one may, as long as it is not in use."""
+    if history.given_twice and tables.masters == 1:
+        raise Violation(f"oids were given twice: {_list(history.given_twice)}")
+
+
 Oracle = Callable[[History, Tables], None]
-ORACLES: tuple[Oracle, ...] = (check_transactions, check_attempts, check_reads, check_listings)
+ORACLES: tuple[Oracle, ...] = (
+    *(check_transactions, check_attempts, check_reads, check_listings),
+    *(check_contents, check_oids),
+)
 
 
 def judge(history: History, tables: Tables) -> None:

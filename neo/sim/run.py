@@ -15,15 +15,17 @@ from typing import Any
 
 from ZODB.DB import DB
 
+from neo.sim.admin_watch import watched_administration
 from neo.sim.clients import ClientProcess
 from neo.sim.cluster import HEAL_SECONDS, Cluster, Shape
 from neo.sim.disk import SimDisk
 from neo.sim.faults import Faults, Sites
-from neo.sim.history import History, Recorded
+from neo.sim.history import History
 from neo.sim.knobs import turned
 from neo.sim.memory_disk import MemoryDisk
 from neo.sim.operator import MOST_REPLICAS, Operator
 from neo.sim.oracles import judge
+from neo.sim.recorded import Recorded
 from neo.sim.replicas import check_replicas
 from neo.sim.sqlite_disk import SQLiteDisk
 from neo.sim.table_watch import check_tables, watched_tables
@@ -48,11 +50,14 @@ QUIET_SECONDS = 5.0
 @dataclass(frozen=True)
 class Options:
     """``seconds``: virtual time with faults. The rest is a choice of the seed where it is None or
-    empty: ``faults`` (kinds, "none" for none), ``workloads``, ``disk`` (memory or sqlite),
+    empty: ``faults`` (kinds, "none" for none), ``sites`` (fault sites that may fire) and ``knobs``
+    (that may be turned), "none" likewise, ``workloads``, ``disk`` (memory or sqlite),
     ``storages``, ``replicas`` (none with a canary). ``canary``: a planted bug."""
 
     seconds: float = 10.0
     faults: tuple[str, ...] | None = None
+    sites: tuple[str, ...] | None = None
+    knobs: tuple[str, ...] | None = None
     workloads: tuple[str, ...] = ()
     disk: str | None = None
     storages: int | None = None
@@ -64,6 +69,8 @@ class Options:
         given = {
             "seconds": None if self.seconds == 10.0 else f"{self.seconds:g}",
             "faults": None if self.faults is None else ",".join(self.faults),
+            "sites": None if self.sites is None else ",".join(self.sites),
+            "knobs": None if self.knobs is None else ",".join(self.knobs),
             "workloads": ",".join(self.workloads) or None,
             "disk": self.disk,
             "storages": self.storages,
@@ -185,7 +192,7 @@ class Run:
         # Random numbers of its own: what was found without replicas is found again.
         replicated = Random(f"replicas {seed}")
         shape = Shape(storages, random.randrange(1, 8), _replicas(options, storages, replicated))
-        self.sites = Sites(world)
+        self.sites = Sites(world, options.sites)
         self.cluster = Cluster(world, shape, lambda name: make_disk(world, name), self.sites)
         self.cluster.threads.preemption = random.choice([0.0, 0.01, 0.1])
         self.history = History(world)
@@ -199,7 +206,8 @@ class Run:
         self.think_seconds = random.choice([0.001, 0.05, 0.3])
         self.ending = False
         self.applications: list[Application] = []
-        self.operator = Operator(self.cluster, replicated)
+        rewindable = all(workload.rewindable for workload in self.workloads)
+        self.operator = Operator(self.cluster, replicated, self.history, rewindable)
         self.faults = Faults(self, options.faults)
 
     def _choose_workloads(self) -> list[Workload]:
@@ -215,8 +223,9 @@ class Run:
         """Raises Violation, or whatever error the code under test made."""
         try:
             with (
-                turned(self.world),
+                turned(self.world, self.options.knobs),
                 watched_tables(self.world),
+                watched_administration(self.history),
                 simulated_zodb(self.cluster.threads),
             ):
                 self._execute()
@@ -267,10 +276,11 @@ class Run:
         self.applications[index] = Application(self, application.jobs)
 
     def _demand_progress(self) -> None:
+        # From now on time counts, not what is done in it.
+        self.think_seconds = max(self.think_seconds, PROGRESS_THINK_SECONDS)
         self.cluster.heal()
         self.cluster.wait_running(HEAL_SECONDS)
         self.operator.settle()
-        self.think_seconds = max(self.think_seconds, PROGRESS_THINK_SECONDS)
         for application in self.applications:
             application.done = [0] * len(application.jobs)
         self.world.run_until(

@@ -5,15 +5,15 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from neo.sim.disk_base import OnFailure
+from neo.sim.disk_base import OnFailure, Sync
 from neo.sim.disk_check import Rows
-from neo.sim.world import Event
 from neo.storage.backend.api import BackendFailure, Done, Schedule
 from neo.storage.backend.schema import TABLES
+from neo.storage.backend.sql import Row
 from neo.storage.backend.sqlite import SQLite
 from neo.storage.backend.walsync import Report, Syncer
 
@@ -45,10 +45,17 @@ class SimSQLite(SQLite):
         syncs = "wal_checkpoint" in sql
         if syncs and self._disk.failing:
             self._fail(_error("SQLITE_IOERR_FSYNC", "disk I/O error"))
+        if self._disk.read_fails():
+            self._fail(_error("SQLITE_IOERR_READ", "disk I/O error"))
         rows = super()._execute(sql, *args)
         if syncs:
             self._disk.all_synced()
         return rows
+
+    def _read(self, sql: str, *args: Any) -> Sequence[Row]:
+        if self._disk.read_fails():
+            self._fail(_error("SQLITE_IOERR_READ", "disk I/O error"))
+        return super()._read(sql, *args)
 
     def _write(self, sql: str, *args: Any) -> list[Any]:  # type: ignore[override]
         if self._disk.write_fails():
@@ -111,7 +118,7 @@ class SimSyncer(Syncer):
         self._failed = failed
         self.busy = False
         self._db: sqlite3.Connection | None = None
-        self._event: Event | None = None
+        self._running: Sync | None = None
         self._step: Callable[[], None] | None = None
 
     def sync(self, covered: list[Done], checkpoint: bool) -> None:
@@ -122,11 +129,8 @@ class SimSyncer(Syncer):
         self._next(partial(self._log_synced, disk.read_log(), covered, checkpoint))
 
     def _next(self, step: Callable[[], None]) -> None:
-        disk = self._disk
         self._step = step
-        self._event = disk.world.call_later(
-            disk.sync_seconds(), self._run_step, f"{disk.name} synced"
-        )
+        self._running = self._disk.start_sync(self._run_step)
 
     def _run_step(self) -> None:
         step, self._step = self._step, None
@@ -155,15 +159,15 @@ class SimSyncer(Syncer):
 
     def stop(self) -> None:
         while self._step is not None:
-            assert self._event is not None
-            self._event.cancel()
+            assert self._running is not None
+            self._running.cancel()
             self._run_step()
         self._disconnect()
 
     def cancel(self) -> None:
         """The process is gone."""
-        if self._event is not None:
-            self._event.cancel()
+        if self._running is not None:
+            self._running.cancel()
         self._step = None
 
     def _disconnect(self) -> None:

@@ -119,7 +119,7 @@ class SQLiteDisk(SimDisk):
         """The process closed the files, which were these before: SQLite copied the log back."""
         if self.distrusted and self.world.chance(0.5):
             self.write(self._after_crash(files))
-        elif self.distrusted or self.full or self.failing:
+        elif self.distrusted or self.full or self.failing or self.unreadable:
             self.write(files)
         else:
             self.all_synced()

@@ -19,6 +19,8 @@ from neo.sim.trace import traced
 _ID = re.compile(r"\b[0-9a-f]{16}\b")
 _NO_ID = "0" * 16
 _MESSAGE = " -> "
+#: Lines that are kept of a story with all its messages: 20 MB. Nobody reads as many.
+TRACED_LENGTH = 100_000
 
 
 @dataclass
@@ -94,6 +96,8 @@ def _no_garbage_collection() -> Iterator[None]:
     """Finalizers may take locks, hence choices of the seed; and nothing in the world decides when
     the collector runs them."""
     gc.collect()
+    # Modules stay for ever: to look at them again at each seed takes longer than many a seed.
+    gc.freeze()
     gc.disable()
     try:
         yield
@@ -109,7 +113,7 @@ def _once(seed: int, options: Options, trace: bool = False) -> Trial:
         run = Run(seed, options)
         stack.enter_context(alarmed(run.world))
         if trace:
-            run.world.story = deque()
+            run.world.story = deque(maxlen=TRACED_LENGTH)
             stack.enter_context(traced(run.world))
         try:
             trial.result = run.execute()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -58,7 +57,7 @@ def launch(command: Sequence[str], folder: Path, log: Path) -> subprocess.Popen[
     """Start a process whose stderr is appended to ``log``, out of reach of the terminal's Ctrl-C."""
     with open(log, "ab") as stderr:
         return subprocess.Popen(
-            [sys.executable, "-m", *command],
+            command,
             cwd=folder,
             stdin=subprocess.DEVNULL,
             stdout=stderr,

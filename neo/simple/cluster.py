@@ -9,6 +9,7 @@ from __future__ import annotations
 import socket
 import ssl
 import subprocess
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -255,6 +256,11 @@ class Cluster:
         how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
         return f"{name} {how}; {self._describe(name)}"
 
+    def command(self, node: NodeConf) -> list[str]:
+        """What starts the process of a node. May be overridden, to start it somewhere else."""
+        module = f"neo.{node.role}"
+        return [sys.executable, "-m", module, "-f", str(self.conf.path), "-s", node.name]
+
     # -- inside ----------------------------------------------------------------------------------
 
     def _node(self, name: str) -> NodeConf:
@@ -280,8 +286,7 @@ class Cluster:
             )
         if self._guardian is None:
             self._guardian = Guardian()
-        command = [f"neo.{node.role}", "-f", str(self.conf.path), "-s", node.name]
-        process = launch(command, self.folder, node.logfile)
+        process = launch(self.command(node), self.folder, node.logfile)
         self.processes[node.name] = process
         self._guardian.tell("+", process.pid)
         return True

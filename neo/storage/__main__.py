@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import argparse
 import logging
+import math
 import os
 import socket
 import sys
 from collections.abc import Callable
 
-from neo.node.config import ConfigError, Option, load, one_of, role_options
+from neo.node.config import ConfigError, Option, load, one_of, role_options, seconds
 from neo.node.process import ProcessShell, StartFailure
 from neo.node.process import main as run
 from neo.protocol.packets import Address
-from neo.storage.backend.api import Backend, BackendFailure
+from neo.storage.backend.api import Backend, BackendFailure, DatabaseAway
 from neo.storage.backend.factory import ADAPTERS, open_backend
 from neo.storage.core import StorageCore
 from neo.topology.masters import MasterCandidates, MasterListFile
@@ -32,8 +33,8 @@ OPTIONS = role_options(
     Option("engine", "storage engine of MariaDB's tables, InnoDB by default", short="e"),
     Option(
         "wait",
-        "seconds to wait at start for a database that is away, -1 for ever",
-        float,
+        "seconds to wait at start for a MariaDB server that is away, -1 for ever",
+        seconds,
         0.0,
         short="w",
     ),
@@ -77,9 +78,10 @@ def make_core(shell: ProcessShell) -> StorageCore:
         for core in cores:
             core.backend_failed(failure)
 
-    backend = _open(shell, settings, failed)
     assert shell.bind is not None
+    backend = None
     try:
+        backend = _open(shell, settings, failed)
         core = StorageCore(
             shell,
             settings.cluster,
@@ -90,9 +92,11 @@ def make_core(shell: ProcessShell) -> StorageCore:
             drop_partitions=not settings.disable_drop_partitions,
             remember=remember,
         )
-    except ValueError as e:
-        backend.close()
-        raise StartFailure(str(e)) from None
+    except (ValueError, BackendFailure) as e:
+        if backend is not None:
+            _close(backend)
+        patience = settings.wait if isinstance(e, DatabaseAway) else 0.0
+        raise StartFailure(str(e), patience if patience >= 0 else math.inf) from None
     cores.append(core)
     return core
 
@@ -112,20 +116,24 @@ def _masters(settings: argparse.Namespace) -> tuple[MasterCandidates, MasterList
 def _open(
     shell: ProcessShell, settings: argparse.Namespace, failed: Callable[[BackendFailure], None]
 ) -> Backend:
-    reset, settings.reset = settings.reset, False  # only once, not after a failure
+    backend = open_backend(
+        settings.adapter,
+        settings.database,
+        settings.engine,
+        shell.from_thread,
+        failed,
+        settings.dedup,
+        settings.reset,
+    )
+    settings.reset = False  # it is done once, not again after a failure
+    return backend
+
+
+def _close(backend: Backend) -> None:
     try:
-        return open_backend(
-            settings.adapter,
-            settings.database,
-            settings.engine,
-            shell.from_thread,
-            failed,
-            settings.dedup,
-            settings.wait,
-            reset,
-        )
+        backend.close()
     except BackendFailure as e:
-        raise StartFailure(str(e)) from None
+        logger.error("the database could not be closed cleanly: %s", e)
 
 
 def _devpath(settings: argparse.Namespace) -> list[str]:

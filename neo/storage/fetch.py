@@ -38,23 +38,31 @@ class FetchFailed(Exception):
 
 
 class Fetch:
-    """``first`` and ``last``: tids, both included."""
+    """``first`` and ``last``: tids, both included. ``lacking``: (tid, oid) of objects that are here
+    without their data."""
 
     def __init__(
-        self, core: StorageCore, source: Peer, partition: int, first: bytes, last: bytes
+        self,
+        core: StorageCore,
+        source: Peer,
+        partition: int,
+        first: bytes,
+        last: bytes,
+        lacking: frozenset[tuple[bytes, bytes]] = frozenset(),
     ) -> None:
         self.source = source
         self._core = core
         self._partition = partition
         self._first = first
         self._last = last
+        self._lacking = lacking
         self._failure: str | None = None
         self._packed = False  # of the last transaction that came
 
     async def run(self) -> None:
         """Raises ConnectionLost, ErrorAnswer (of the source), FetchFailed, Cancelled."""
         await self._transactions()
-        await self._objects()
+        await self.objects()
 
     async def _ask(self, request: Message) -> Message:
         core = self._core
@@ -106,14 +114,16 @@ class Fetch:
                 raise FetchFailed(f"{self.source} goes back from {first.hex()}")
             first = following
 
-    async def _objects(self) -> None:
+    async def objects(self) -> None:
+        """Raises as run()."""
         backend = self._core.backend
         first = self._first, ZERO_OID
         while first[0] <= self._last:
             here, last = self._known(*first)
             known: dict[bytes, list[bytes]] = {}
             for tid, oid in here:
-                known.setdefault(tid, []).append(oid)
+                if (tid, oid) not in self._lacking:
+                    known.setdefault(tid, []).append(oid)
             answer = await self._ask(
                 AskFetchObjects(self._partition, LENGTH, first[0], last, first[1], known)
             )

@@ -12,13 +12,14 @@ from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import format_nid
 from neo.protocol.packets import (
     FEATURE_OIDS,
+    FEATURE_PAGES,
     FEATURES,
     AcceptIdentification,
     NotifyFeatures,
     RequestIdentification,
 )
 from neo.storage.handler import StorageHandler
-from neo.storage.serve_client import ServeClient
+from neo.storage.serve_reader import ServeReader
 from neo.storage.transactions import Client
 from neo.topology.nodes import Node
 
@@ -87,7 +88,7 @@ class Identification(StorageHandler):
             self.core.links.established(peer, node)
             return
         peer.node = node
-        peer.handler = ServeClient(self.core, Client(node.nid, next(_connections)))
+        peer.handler = ServeReader(self.core, Client(node.nid, next(_connections)))
         self.core.clients[peer] = None
         if FEATURES in request.extra:
-            peer.send(NotifyFeatures([FEATURE_OIDS]))
+            peer.send(NotifyFeatures([FEATURE_OIDS, FEATURE_PAGES]))

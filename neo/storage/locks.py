@@ -14,8 +14,10 @@ wants it is *delayed*, unless that could close a circle of waiting transactions:
   always point from greater to smaller locking tids: no circle, on any number of nodes.
 * a transaction that would have to wait for a greater locking tid is in (possible) **deadlock**: it
   lets go all that it holds here, the master is told, and all its requests wait until the client
-  *rebases* it, i.e. brings a new, greater locking tid. Then it takes again what is free; the client
-  asks one by one for the rest (``rebase_object``).
+  *rebases* it, i.e. brings a new, greater locking tid. Then it takes again what is free, and keeps a
+  place in the queues of the rest, for which the client asks one by one (``rebase_object``). Without
+  that, two transactions with many objects could take these from each other for ever: the one in
+  deadlock would come back, and take what is free, before the other's questions for it arrive.
 * when objects become free, the delayed requests are executed in the order of locking tids,
   a transaction being rebased taking its turn among them. This order is what makes the nodes agree
   on the next holder, hence what ends cascades of deadlocks.
@@ -154,12 +156,14 @@ class Locks:
                 f" and cannot be rebased back to {locking_tid.hex()}"
             )
         self._writes.release(transaction)
+        self._writes.leave_places(transaction)
         transaction.rebasing = False
         transaction.locking_tid = locking_tid
         self._writes.freed.update(request.oid for request in transaction.delayed)
         self._writes.execute(locking_tid)
         if not transaction.rebasing:
             self._writes.take_again(transaction)
+            self._writes.keep_places(transaction, self._number)
         self._writes.execute()
         return [] if transaction.rebasing else transaction.to_rebase()
 
@@ -190,11 +194,13 @@ class Locks:
             )
         transaction = self._begin(ttid, client)
         missing = len(transaction.changes) - len(transaction.held) - len(transaction.lockless)
-        if transaction.delayed or transaction.rebasing or missing:
+        waiting = sum(not request.keeps_place for request in transaction.delayed)
+        if waiting or transaction.rebasing or missing:
             raise TransactionRefused(
-                f"transaction {ttid.hex()} cannot vote: {len(transaction.delayed)} requests wait"
+                f"transaction {ttid.hex()} cannot vote: {waiting} requests wait"
                 f" for an answer, {missing} objects must be rebased"
             )
+        self._writes.leave_places(transaction)
         transaction.voted = True
         return list(transaction.stored())
 

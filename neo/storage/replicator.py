@@ -62,6 +62,8 @@ class OutdatedCell:
     #: ``last`` of the last round.
     fetched: bytes | None = None
     finishing: bool = False
+    #: (tid, oid) of undos whose data was packed away at the source before it came here.
+    lacking: frozenset[tuple[bytes, bytes]] = frozenset()
 
     @property
     def ready(self) -> bool:
@@ -188,6 +190,8 @@ class Replicator:
         core = self._core
         assert cell.last is not None and core.nid is not None
         last, pending = cell.last, tuple(cell.waiting)
+        if cell.lacking:
+            await self._fetch_lacking(cell)
         if cell.first <= last:
             source = await core.links.connect(self._source(cell.partition))
             await self._unlocked()
@@ -207,6 +211,19 @@ class Replicator:
         if not cell.waiting and cell.first > cell.last:
             cell.finishing = True
             core.run_job(self._finish(cell))
+
+    async def _fetch_lacking(self, cell: OutdatedCell) -> None:
+        """The source has the data with the undos themselves, or has packed these as well: they were
+        locked there before they were unlocked here."""
+        core = self._core
+        source = await core.links.connect(self._source(cell.partition))
+        for tid in sorted({tid for tid, _ in cell.lacking}):
+            self._fetch = Fetch(core, source, cell.partition, tid, tid, cell.lacking)
+            await self._fetch.objects()
+        if self._current(cell):
+            packed = cell.lacking.intersection(core.backend.link_undone(cell.partition))
+            core.backend.delete_objects(sorted(packed))
+            cell.lacking = frozenset()
 
     def _source(self, partition: int) -> int:
         """Raises ConnectionLost if there is none."""
@@ -238,7 +255,11 @@ class Replicator:
             await core.sleep(LOOK_SECONDS)
             if not self._current(cell):
                 return
-        core.backend.link_undone(partition)
+        cell.lacking = frozenset(core.backend.link_undone(partition))
+        if cell.lacking:
+            cell.finishing = False
+            self._look()
+            return
         self._complete.add(partition)
         core.locks.replicated(here)
         await core.stored()

@@ -180,4 +180,9 @@ class ServeClient(ServeCommit):
 
     @on(AskFinalTID)
     def final_tid(self, peer: Peer, message_id: int, m: AskFinalTID) -> None:
-        self._scan(peer, message_id, lambda: AnswerFinalTID(self.core.backend.final_tid(m.ttid)))
+        def read() -> Message:
+            # A node that has not all of the partition cannot say that nothing was committed.
+            self._check_readable(m.ttid)
+            return AnswerFinalTID(self.core.backend.final_tid(m.ttid))
+
+        self._scan(peer, message_id, read)

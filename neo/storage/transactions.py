@@ -82,7 +82,10 @@ class Transaction:
 
 @dataclass(eq=False, slots=True)
 class Request:
-    """A store or check (``change`` is set), or a rebase of what the transaction already has."""
+    """A store or check (``change`` is set), or a rebase of what the transaction already has.
+
+    Without an answer it only *keeps a place*: the client will ask to rebase this object.
+    """
 
     transaction: Transaction
     oid: bytes
@@ -90,6 +93,10 @@ class Request:
     change: Change | None
     answer_store: StoreAnswer | None = None
     answer_rebase: RebaseAnswer | None = None
+
+    @property
+    def keeps_place(self) -> bool:
+        return self.answer_store is None and self.answer_rebase is None
 
     def order(self) -> tuple[bytes, int]:
         return self.transaction.locking_tid, self.number

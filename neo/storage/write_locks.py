@@ -83,6 +83,17 @@ class WriteLocks:
                 if self._conflict(oid, change) is None:
                     self._hold(oid, transaction)
 
+    def keep_places(self, transaction: Transaction, number: Callable[[], int]) -> None:
+        """Wait at once for what others hold of a rebased transaction; see the theory."""
+        for oid in transaction.to_rebase():
+            if oid in self.holders and not transaction.rebasing:
+                self.attempt(Request(transaction, oid, number(), None))
+
+    def leave_places(self, transaction: Transaction) -> None:
+        """The transaction is rebased again, or has everything."""
+        for request in [request for request in transaction.delayed if request.keeps_place]:
+            self.undelay(request)
+
     def _accept_blindly(self, request: Request, mode: CellMode) -> None:
         transaction, oid = request.transaction, request.oid
         self.undelay(request)
@@ -106,7 +117,7 @@ class WriteLocks:
             self._keep(transaction, oid, change)
             self._hold(oid, transaction)
             request.succeed(None)
-        else:
+        elif not request.keeps_place:  # else the client is told when it asks
             if request.answer_rebase is not None:
                 request.answer_rebase(RebaseConflict(change.serial, conflict_serial, change.stored))
             if request.answer_store is not None:

@@ -9,6 +9,9 @@ from neo.protocol.enums import NodeState, NodeType
 from neo.protocol.ids import format_nid, nid_namespace
 from neo.protocol.packets import Address, NodeRow
 
+#: The namespace of storage nodes ends here.
+LAST_STORAGE = 2**24 - 1
+
 
 @dataclass(slots=True, eq=False)
 class Node:
@@ -36,6 +39,8 @@ class NodeTable:
     def __init__(self) -> None:
         self._nodes: list[Node] = []
         self._by_nid: dict[int, Node] = {}
+        #: The greatest id of a storage node that was ever here.
+        self._last_storage = 0
         #: Timestamp of the last NotifyNodeInformation that was applied.
         self.timestamp = 0.0
 
@@ -61,6 +66,8 @@ class NodeTable:
         self._nodes.append(node)
         if node.nid is not None:
             self._by_nid[node.nid] = node
+            if node.type is NodeType.STORAGE:
+                self._last_storage = max(self._last_storage, node.nid)
         return node
 
     def remove(self, node: Node) -> None:
@@ -77,8 +84,11 @@ class NodeTable:
         self._by_nid[nid] = node
 
     def free_nid(self, node_type: NodeType) -> int:
-        """The first id of the type's namespace that no node has."""
+        """The first id of the type's namespace that no node has; of storage nodes, that none had:
+        the database of a node that was dropped may come back, and must not be taken for another's."""
         nid = nid_namespace(node_type) + 1
+        if node_type is NodeType.STORAGE and self._last_storage < LAST_STORAGE:
+            nid = self._last_storage + 1
         while nid in self._by_nid:
             nid += 1
         return nid

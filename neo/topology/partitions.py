@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from neo.protocol.enums import CellState, NodeState
-from neo.protocol.ids import format_nid, partition_of
+from neo.protocol.ids import partition_of
 from neo.protocol.packets import CellChange, CellRow
 from neo.topology.nodes import NodeTable
 
@@ -118,7 +118,3 @@ def running_storages(nodes: NodeTable) -> set[int]:
         for node in nodes
         if node.nid is not None and node.nid >= 0 and node.state is NodeState.RUNNING
     }
-
-
-def describe_row(row: dict[int, CellState]) -> str:
-    return ", ".join(f"{format_nid(nid)} {state.name}" for nid, state in sorted(row.items()))

@@ -233,11 +233,12 @@ class Daemon:
             f"silent {m.name}: {detector.silent_for(m.node, self.engine.now) * TICK_SECONDS:.3f} s"
             for m in self.engine.members.all
         ]
-        refused = [
+        counts = [
+            f"packets sent: {self._links.sent}",
             f"packets refused: {self._links.refused}",
             f"sessions: {len(self.service.sessions)}",
         ]
-        return "\n".join([*self.admin.info(), *paths, *silent, *refused])
+        return "\n".join([*self.admin.info(), *paths, *silent, *counts])
 
     def write_dump(self, path: str) -> None:
         with open(path, "w", encoding="utf-8") as f:

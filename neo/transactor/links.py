@@ -96,8 +96,8 @@ class Links:
         self._owners: dict[int, Link] = {}
         self._opened: dict[int, float] = {}
         self._probed = self._reached = -1e9
-        #: Packets from elsewhere, for the operator.
-        self.refused = 0
+        #: For the operator: packets from elsewhere, and packets of messages that left.
+        self.refused = self.sent = 0
 
     def set_peers(self, peers: dict[str, Address]) -> None:
         """These, and no others."""
@@ -154,6 +154,7 @@ class Links:
 
     def _send_body(self, link: Link, kind: int, value: object) -> None:
         assert link.session is not None
+        self.sent += kind == MESSAGES
         self._send_packet(link, link.session.seal(bytes([kind]) + msgpack.packb(value)))
 
     def _send_packet(self, link: Link, data: bytes) -> None:

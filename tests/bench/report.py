@@ -227,13 +227,7 @@ class Report:
 
     def markdown(self) -> str:
         """The tables for a document, below a line about the machine."""
-        machine = _machine()
-        packages = (f"{name} {version}" for name, version in machine["packages"].items() if version)
-        lines = [
-            f"{machine['system']}, {machine['processors']} processors, "
-            f"Python {machine['python']}; {', '.join(packages)}.",
-            "",
-        ]
+        lines = [environment(), ""]
         for caption, rows in self.tables():
             header, *body = [[text.replace("|", "\\|") for text in row] for row in rows]
             lines += [f"**{caption}**", "", _row(header), _row(["---"] * len(header))]
@@ -282,6 +276,16 @@ def _number(value: float | None) -> str:
         if abs(value) < bound:
             return f"{value:.{digits}f}"
     return f"{float(f'{value:.3g}'):,.0f}"
+
+
+def environment() -> str:
+    """The machine and the versions, for people."""
+    machine = _machine()
+    packages = (f"{name} {version}" for name, version in machine["packages"].items() if version)
+    return (
+        f"{machine['system']}, {machine['processors']} processors, "
+        f"Python {machine['python']}; {', '.join(packages)}."
+    )
 
 
 def _machine() -> dict[str, Any]:

@@ -8,6 +8,7 @@ from hashlib import sha1
 import pytest
 
 from neo.net.connection import HANDSHAKE
+from neo.net.sockets import format_address
 from neo.protocol.codec import encode
 from neo.protocol.enums import ErrorCode, NodeType
 from neo.protocol.ids import MAX_TID, ZERO_HASH
@@ -34,6 +35,7 @@ from neo.protocol.packets import (
     Pong,
     RequestIdentification,
 )
+from neoctl.__main__ import main as neoctl
 from tests.faults.bad_peers import NAME, ROLES, Patient
 from tests.support.raw import RawPeer
 
@@ -328,3 +330,20 @@ def test_an_accepted_client_is_a_client(bad: BadClient) -> None:
     """The helpers of these tests do identify."""
     assert bad.master.ask(Ping()) == Pong()
     assert bad.storage.ask(Ping()) == Pong()
+
+
+# -- operators -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("role", ["master", "storage"])
+@pytest.mark.parametrize("words", ["print cluster", "status", "kill S1", "flush_log", "tweak -n"])
+def test_neoctl_at_the_port_of_another_role_says_where_to_go(
+    patient: Patient, capsys: pytest.CaptureFixture[str], role: str, words: str
+) -> None:
+    address = format_address(patient.address(role))
+    assert neoctl(["-a", address, *words.split()]) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"neoctl: {address} is a NEO node, but not an admin node of this version")
+    assert err.endswith("give the address of neoadmin with --address\n")
+    assert err.count("\n") == 1

@@ -7,100 +7,20 @@ from __future__ import annotations
 
 import os
 import random
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from ZODB.DB import DB
 
-from tests.faults.writer import Ledger, prepare, values
+from tests.faults.load import WRITERS, Load, check
+from tests.faults.writer import prepare
 from tests.support.cluster import Cluster
 
 ROUNDS = int(os.environ.get("NEO_KILL_ROUNDS", "200"))
 SEED = os.environ.get("NEO_KILL_SEED")
-WRITERS = 2
-#: A machine that runs other tests beside this one may be slow; a hand would be slower.
-DEADLINE_SECONDS = 90
-
-
-class Load:
-    """Writers in processes of their own, that are started again when they are killed."""
-
-    def __init__(self, cluster: Cluster, folder: Path) -> None:
-        self.cluster = cluster
-        self.folder = folder
-        self.ledgers = [Ledger(folder, writer) for writer in range(WRITERS)]
-        self._processes: list[subprocess.Popen[bytes]] = []
-
-    def start(self) -> None:
-        for writer in range(WRITERS):
-            self._processes.append(self._launch(writer))
-
-    def _launch(self, writer: int) -> subprocess.Popen[bytes]:
-        simple = self.cluster.simple
-        arguments = [simple.masters, simple.name, str(writer), str(self.folder)]
-        with open(self.folder / f"writer{writer}.log", "ab") as log:
-            return subprocess.Popen(
-                [sys.executable, "-m", "tests.faults.writer", *arguments], stdout=log, stderr=log
-            )
-
-    def kill(self, writer: int) -> None:
-        self._processes[writer].kill()
-        self._processes[writer].wait()
-        self._processes[writer] = self._launch(writer)
-
-    def stop(self) -> None:
-        for process in self._processes:
-            process.kill()
-            process.wait()
-
-    def check_alive(self) -> None:
-        for writer, process in enumerate(self._processes):
-            log = self.folder / f"writer{writer}.log"
-            assert process.poll() is None, f"writer {writer} ended:\n{log.read_text()[-3000:]}"
-
-    def wait(self, condition: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + DEADLINE_SECONDS
-        while not condition():
-            self.check_alive()
-            assert time.monotonic() < deadline, f"{what}\n{self.logs()}"
-            time.sleep(0.002)
-
-    def logs(self) -> str:
-        paths = [*self.folder.glob("*.log"), *self.cluster.simple.folder.glob("**/*.log")]
-        return "\n".join(f"--- {path.name}\n{path.read_text()[-2500:]}" for path in paths)
-
-    def wait_commits(self, count: int) -> None:
-        """Every writer acknowledges some more."""
-        goals = [ledger.acknowledged + count for ledger in self.ledgers]
-        self.wait(
-            lambda: all(
-                ledger.acknowledged >= goal
-                for ledger, goal in zip(self.ledgers, goals, strict=True)
-            ),
-            f"no {count} commits of each writer",
-        )
-
-
-def check(cluster: Cluster, load: Load) -> None:
-    """A client that knows nothing yet sees whole transactions, and all acknowledged ones."""
-    acknowledged = [ledger.acknowledged for ledger in load.ledgers]
-    db = DB(cluster.storage(wait_timeout=DEADLINE_SECONDS))
-    try:
-        connection = db.open()
-        seen = [values(connection, writer) for writer in range(WRITERS)]
-    finally:
-        db.close()
-    for writer, found in enumerate(seen):
-        assert len(set(found)) == 1, f"half a transaction of writer {writer}: {found}"
-        attempted = load.ledgers[writer].attempted
-        assert acknowledged[writer] <= found[0] <= attempted, (
-            f"writer {writer}: {acknowledged[writer]} was acknowledged, {found[0]} is there, "
-            f"{attempted} was tried\n{load.logs()}"
-        )
+#: The process in which the databases of all storage nodes are.
+SERVER = "MariaDB"
 
 
 @pytest.fixture(params=["sqlite", "mariadb"])
@@ -122,6 +42,8 @@ def test_kill_any_process_at_any_moment(cluster: Cluster, tmp_path: Path) -> Non
     try:
         load.wait_commits(1)
         victims = [*cluster.simple.processes, *range(WRITERS)]
+        if cluster.server is not None:
+            victims.append(SERVER)
         for _ in range(rounds):
             victim = choices.choice(victims)
             load.wait_commits(choices.randrange(4))
@@ -129,6 +51,9 @@ def test_kill_any_process_at_any_moment(cluster: Cluster, tmp_path: Path) -> Non
             time.sleep(choices.random() * 0.01)
             if isinstance(victim, int):
                 load.kill(victim)
+            elif victim is SERVER:
+                cluster.server.kill()
+                cluster.server.start()
             else:
                 cluster.simple.kill(victim)
                 cluster.simple.restart(victim)

@@ -8,11 +8,9 @@ from __future__ import annotations
 import os
 import random
 import signal
-import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -27,22 +25,21 @@ from neo.protocol.packets import (
     TweakPartitionTable,
 )
 from neoctl.client import AdminAway
-from tests.faults.test_kill import DEADLINE_SECONDS, WRITERS, Load, check
+from tests.faults.load import DEADLINE_SECONDS, WRITERS, Load, check
+from tests.faults.rows import check_equal
 from tests.faults.writer import prepare
 from tests.support.cluster import Cluster
 
 ROUNDS = int(os.environ.get("NEO_REPLICA_ROUNDS", "15"))
 SEED = os.environ.get("NEO_REPLICA_SEED")
-STORAGES = 3
+STORAGES, PARTITIONS = 3, 6
 
 Row = dict[int, CellState]
-#: Rows of a cell, by partition and node.
-Cells = dict[int, dict[str, set[tuple[Any, ...]]]]
 
 
 @pytest.fixture
 def cluster() -> Iterator[Cluster]:
-    with Cluster(storages=STORAGES, partitions=6, replicas=1) as running:
+    with Cluster(storages=STORAGES, partitions=PARTITIONS, replicas=1) as running:
         yield running
 
 
@@ -86,40 +83,6 @@ def stop(cluster: Cluster) -> None:
     cluster.simple.stop()
 
 
-def cells(cluster: Cluster) -> Cells:
-    """What the databases of the stopped nodes have, apart from the numbers of rows of ``data``."""
-    found: Cells = {}
-    for path in sorted(cluster.simple.folder.glob("**/*.sqlite")):
-        db = sqlite3.connect(path)
-        try:
-            (nid,) = db.execute("SELECT value FROM config WHERE name='nid'").fetchone()
-            assert not db.execute("SELECT * FROM tobj").fetchall()
-            own = db.execute("SELECT partition, tid FROM pt WHERE nid=?", (int(nid),)).fetchall()
-            for partition, tid in own:
-                assert tid == -CellState.UP_TO_DATE.value, (path, partition, tid)
-                objects = db.execute(
-                    "SELECT oid, tid, value_tid, hash, compression, value FROM obj"
-                    " LEFT JOIN data ON data.id=data_id WHERE partition=?",
-                    (partition,),
-                )
-                transactions = db.execute("SELECT * FROM trans WHERE partition=?", (partition,))
-                found.setdefault(partition, {})[path.name] = {*objects, *transactions}
-        finally:
-            db.close()
-    return found
-
-
-def check_equal(cluster: Cluster) -> None:
-    compared = cells(cluster)
-    assert len(compared) == 6
-    for partition, by_node in compared.items():
-        assert len(by_node) == 2, (partition, list(by_node))
-        (one, rows), (other, other_rows) = by_node.items()
-        assert rows, f"nothing was written into partition {partition}"
-        difference = sorted(rows ^ other_rows, key=repr)
-        assert not difference, f"partition {partition} of {one}, {other}: {difference[:3]}"
-
-
 def away(choices: random.Random, cluster: Cluster, load: Load, victim: str) -> None:
     """The node cannot be reached for a while, in which the others go on."""
     process = cluster.simple.processes[victim]
@@ -156,7 +119,7 @@ def test_nodes_come_and_go(cluster: Cluster, tmp_path: Path) -> None:
     finally:
         load.stop()
     stop(cluster)
-    check_equal(cluster)
+    check_equal(cluster.simple.conf.path, PARTITIONS, 2)
 
 
 def test_cells_move_while_clients_write(cluster: Cluster, tmp_path: Path) -> None:
@@ -197,4 +160,4 @@ def test_cells_move_while_clients_write(cluster: Cluster, tmp_path: Path) -> Non
     finally:
         load.stop()
     stop(cluster)
-    check_equal(cluster)
+    check_equal(cluster.simple.conf.path, PARTITIONS, 2)

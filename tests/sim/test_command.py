@@ -73,5 +73,6 @@ def test_the_shrinker_finds_a_shorter_failure(canary: str) -> None:
     shortest = run.stdout.partition("shortest failure found")[2]
     command = re.search(r"replay: python -m neo\.sim (.*)", shortest)
     assert command, told(run)
+    assert "--sites none" in command[1] and "--knobs none" in command[1], told(run)
     again = simulate(*command[1].split())
     assert again.returncode == 0 and f"{events[1]} events" in again.stdout, told(again)

@@ -47,10 +47,10 @@ class Net:
         self.network.listeners[ADDRESS] = self.server
         self.failed: list[str] = []
 
-    def dial(self) -> Sink:
+    def dial(self, seconds: float = DIAL_SECONDS) -> Sink:
         made: list[Sink] = []
         self.network.connect("a", ADDRESS, lambda end: made.append(Sink(end)), self.failed.append)
-        self.world.run(DIAL_SECONDS)
+        self.world.run(seconds)
         return made[0]
 
     def run(self, seconds: float = 1.0) -> None:
@@ -168,3 +168,18 @@ def test_a_slow_link_takes_its_time_in_one_direction() -> None:
     assert (client.data, server.data) == (b"fast", b"")
     net.run(40)
     assert server.data == b"slow"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_waits_for_one_late_portion_arrives_in_order(seed: int) -> None:
+    # At the beginning of time, differences of times are rounded most.
+    net = Net(seed)
+    sink = net.dial(seconds=0.01)
+    net.network.slow("a", "b", 1.0)
+    sink.end.write(b"late")
+    net.network.slow("a", "b", 0.001)
+    for number in range(100):
+        net.run(net.world.random.random() * 0.001)
+        sink.end.write(bytes([number]))
+    net.run(20.0)
+    assert net.server.sinks[0].data == b"late" + bytes(range(100))

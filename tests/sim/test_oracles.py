@@ -7,11 +7,13 @@ from collections.abc import Callable
 import pytest
 
 from neo.protocol.ids import p64
-from neo.sim.history import Attempt, History, Listing, Outcome, Read, Tables
+from neo.sim.disk_check import Rows
+from neo.sim.history import Attempt, History, Listing, Outcome, Read
 from neo.sim.oracles import judge
+from neo.sim.tables import Tables, join_tables
 from neo.sim.world import Violation, World
 
-A, B = p64(1), p64(2)
+A, B, C = p64(1), p64(2), p64(3)
 #: Tids.
 T0, T1, T2, T3, T4 = (p64(n) for n in (0, 10, 20, 30, 40))
 
@@ -23,6 +25,7 @@ class Case:
         self.history = History(World(0))
         self.x = self.attempt("x", T1, {A: T0, B: T0})
         self.y = self.attempt("y", T2, {A: T1}, after=T1)
+        self.y.contents = {A: b"stored"}
         self.tables = Tables(
             {A: [T1, T2], B: [T1]},
             {T1: (self.x.mark, frozenset([A, B])), T2: (self.y.mark, frozenset([A]))},
@@ -124,6 +127,11 @@ def read_of_nothing(case: Case) -> None:
     case.read(A, T3, None)
 
 
+def object_said_to_be_missing(case: Case) -> None:
+    case.tables.contents[A, T2] = b"stored"
+    case.history.reads.append(Read("x", A, T3, None, missing=True))
+
+
 def wrong_next_serial(case: Case) -> None:
     case.read(A, T2, T1, T3)
 
@@ -146,6 +154,20 @@ def listing_out_of_order(case: Case) -> None:
     case.history.listings.append(Listing("x", T1, T3, found))
 
 
+def other_data_than_stored(case: Case) -> None:
+    case.tables.contents[A, T2] = b"other"
+
+
+def other_data_than_read(case: Case) -> None:
+    case.history.contents[B, T1] = b"read"
+    case.tables.contents[B, T1] = b"kept"
+
+
+def oid_given_twice_by_one_master(case: Case) -> None:
+    for _ in range(2):
+        case.history.given("x", C)
+
+
 VIOLATIONS: list[tuple[Callable[[Case], None], str]] = [
     (lost, "acknowledged as .* and is lost"),
     (half_lost, "is half there"),
@@ -158,15 +180,19 @@ VIOLATIONS: list[tuple[Callable[[Case], None], str]] = [
     (created_twice, "an update is lost"),
     (changed_after_read_current, "an update is lost"),
     (other_objects, "stored other objects"),
-    (order_of_real_time, "was acknowledged before it was finished"),
+    (order_of_real_time, "was told to somebody before it was finished"),
     (stale_read, "the last revision there is"),
     (read_of_the_future, "the last revision there is"),
     (read_of_nothing, "got none"),
+    (object_said_to_be_missing, "got none"),
     (wrong_next_serial, "until"),
     (listing_without_one, "are missing"),
     (listing_with_one_too_many, "do not exist"),
     (listing_with_half_a_transaction, "has objects"),
     (listing_out_of_order, "out of order"),
+    (other_data_than_stored, "has not the data that y:2 stored"),
+    (other_data_than_read, "has not the data that was read there"),
+    (oid_given_twice_by_one_master, "oids were given twice"),
 ]
 
 
@@ -192,6 +218,14 @@ def test_what_nobody_learned_may_be_there_or_not() -> None:
     gone.judge()
 
 
+def test_a_deleted_object_is_missing() -> None:
+    case = Case()
+    case.y.contents = {A: None}
+    case.tables.contents[A, T2] = None
+    case.history.reads.append(Read("x", A, T3, None, missing=True))
+    case.judge()
+
+
 def test_a_resolved_conflict_is_no_lost_update() -> None:
     case = Case()
     lost_update(case)
@@ -215,3 +249,110 @@ def test_a_commit_is_only_compared_with_what_it_says_it_is_based_on() -> None:
     case.tables.transactions[T4] = z.mark, frozenset([B])
     case.tables.serials[B].append(T4)
     case.judge()
+
+
+def test_another_master_may_give_oids_again_that_are_not_in_use() -> None:
+    case = Case()
+    oid_given_twice_by_one_master(case)
+    case.tables.masters = 2
+    case.judge()
+
+
+# -- what is judged at once ------------------------------------------------------------------------
+
+
+def commit(history: History, client: str, tid: bytes, oid: bytes, content: bytes) -> None:
+    attempt = history.begin(client)
+    attempt.stored, attempt.contents = {oid: T0}, {oid: content}
+    history.committed(attempt, tid)
+
+
+def test_two_transactions_with_one_tid_are_found_at_once() -> None:
+    history = History(World(0))
+    commit(history, "x", T1, A, b"1")
+    with pytest.raises(Violation, match="which is that of x:1"):
+        commit(history, "y", T1, B, b"2")
+
+
+def test_a_tid_other_than_the_one_that_was_imposed_is_found_at_once() -> None:
+    history = History(World(0))
+    attempt = history.begin("x")
+    attempt.imposed = T1
+    with pytest.raises(Violation, match="as it wanted"):
+        history.committed(attempt, T2)
+
+
+def test_a_revision_with_two_contents_is_found_at_once() -> None:
+    history = History(World(0))
+    commit(history, "x", T1, A, b"1")
+    history.seen("y", A, T1, b"1")
+    with pytest.raises(Violation, match="other data of"):
+        history.seen("y", A, T1, None)
+
+
+def test_an_oid_in_use_that_is_given_is_found_at_once() -> None:
+    history = History(World(0))
+    commit(history, "x", T1, A, b"1")
+    with pytest.raises(Violation, match="which is in use"):
+        history.given("y", A)
+
+
+def test_storages_with_different_data_of_a_revision_are_found() -> None:
+    def rows(value: bytes) -> Rows:
+        return {
+            "data": [(1, b"", 0, value)],
+            "obj": [(0, 1, 10, 1, None)],
+            "trans": [],
+            "config": [],
+        }
+
+    assert join_tables([rows(b"x"), rows(b"x")]).serials == {A: [T1]}
+    with pytest.raises(Violation, match="different data"):
+        join_tables([rows(b"x"), rows(b"y")])
+
+
+# -- truncation ------------------------------------------------------------------------------------
+
+
+def truncated(after: bytes = T1) -> Case:
+    """y is deleted with what is later than T1; it was asked when all was over."""
+    case = Case()
+    case.history.truncated(after, T3)
+    lost(case)
+    return case
+
+
+def test_what_a_truncation_takes_away_is_not_missed() -> None:
+    truncated().judge()
+
+
+def test_what_a_truncation_must_leave_is_missed() -> None:
+    case = truncated(after=T2)
+    with pytest.raises(Violation, match="is lost"):
+        case.judge()
+
+
+def test_a_truncation_that_was_forgotten_with_the_master_takes_nothing_away() -> None:
+    case = Case()
+    case.history.truncated(T1, T2)
+    case.judge()
+
+
+def test_a_truncation_that_leaves_a_part_is_found() -> None:
+    case = Case()
+    z = case.attempt("z", T3, {B: T1}, after=T2)
+    case.history.truncated(T1, T3)
+    del z, case.tables.transactions[T2]
+    case.tables.serials[A].remove(T2)
+    case.tables.transactions[T3] = case.history.attempts[-1].mark, frozenset([B])
+    case.tables.serials[B].append(T3)
+    with pytest.raises(Violation, match="is lost"):
+        case.judge()
+
+
+def test_what_is_acknowledged_after_a_truncation_must_be_there() -> None:
+    case = truncated()
+    z = case.attempt("z", T2, {B: T1}, after=T1)
+    z.era = 1
+    with pytest.raises(Violation, match="is lost"):
+        case.judge()

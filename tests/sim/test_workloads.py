@@ -128,6 +128,21 @@ def test_knobs_are_turned_while_the_run_lasts_and_never_all() -> None:
     assert turned_names == {knob.name for knob in KNOBS}
 
 
+def test_sites_and_knobs_that_are_left_out_leave_the_other_choices_of_a_seed() -> None:
+    full, part = World(2), World(2)
+    all_sites, some_sites = Sites(full), Sites(part, ("READ_LATE",))
+    with turned(full) as every, turned(part, ("WINDOW",)) as some:
+        assert some == {name: every[name] for name in ("WINDOW",) if name in every}
+    assert full.random.getstate() == part.random.getstate()
+    for sites in all_sites, some_sites:
+        sites.start()
+        for site in FaultSite:
+            for _ in range(200):
+                sites("somebody", site)
+    assert set(some_sites.fired) <= {"READ_LATE"}
+    assert len(all_sites.fired) > 1
+
+
 def test_a_seed_enables_some_fault_sites_which_fire_only_between_start_and_stop() -> None:
     enabled = set()
     for seed in range(40):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import NamedTuple
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -14,8 +14,7 @@ from cryptography.x509.oid import NameOID
 _DAY = timedelta(days=1)
 
 
-@dataclass(frozen=True)
-class NodeFiles:
+class NodeFiles(NamedTuple):
     """Paths for the settings ``ca``, ``cert`` and ``key``."""
 
     ca: str
@@ -45,7 +44,9 @@ class Authority:
         self._name = name
         self._key = ec.generate_private_key(ec.SECP256R1())
         self.ca = folder / f"{name}.pem"
-        certificate = self._sign(name, self._key, authority=True, valid_until=datetime.now(UTC) + _DAY)
+        certificate = self._sign(
+            name, self._key, authority=True, valid_until=datetime.now(UTC) + _DAY
+        )
         self.ca.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
 
     def node(self, name: str = "node", expired: bool = False) -> NodeFiles:

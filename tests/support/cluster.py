@@ -16,7 +16,8 @@ _MARIADB_OPTIONS = ("--max-allowed-packet=1G",)
 
 
 class Cluster:
-    """``backend``: 'sqlite' or 'mariadb'. ``server``: a MariaDB server to use instead of an own one.
+    """``backend``: 'sqlite' or 'mariadb'. ``server``: a MariaDB server to use instead of an own one;
+    ``user``: ``name:password`` of one without its administration, which is created.
 
     The object holds neither threads nor open storages, so that processes may be forked beside it.
     """
@@ -28,12 +29,14 @@ class Cluster:
         partitions: int = 12,
         folder: Path | None = None,
         server: mariadb.Server | None = None,
+        user: str = "root",
         **options: Any,
     ) -> None:
         self._stack = contextlib.ExitStack()
         self._shape = {"storages": storages, "partitions": partitions, **options}
         self._backend = backend
         self._folder = folder
+        self._user = user
         self.server = server
         self.simple: SimpleCluster
 
@@ -62,11 +65,12 @@ class Cluster:
         """The template of the storages' database strings; the databases are created."""
         assert self.server is not None
         first = self.server.create_database()
-        user, _, rest = first.partition("@")
-        name = rest.partition("/")[0]
+        name = first.partition("@")[2].partition("/")[0]
+        if self._user != "root":
+            self.server.create_user(*self._user.split(":"))
         for number in range(1, self._shape["storages"] + 1):
             self.server.query(f"CREATE DATABASE `{name}_{number}`")
-        return f"{user}@{name}_{{n}}{self.server.socket}"
+        return f"{self._user}@{name}_{{n}}{self.server.socket}"
 
     # -- use -------------------------------------------------------------------------------------
 

@@ -177,6 +177,13 @@ class Server:
         finally:
             connection.close()
 
+    def create_user(self, name: str, password: str) -> None:
+        """A user who may do everything in databases, and nothing to the server."""
+        self.query(
+            f"CREATE OR REPLACE USER {name} IDENTIFIED BY '{password}'",
+            f"GRANT ALL ON `neo%`.* TO {name}",
+        )
+
     def create_database(self, name: str | None = None) -> str:
         """Create an empty database; returns the string that NEO's configuration takes."""
         if name is None:

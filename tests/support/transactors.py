@@ -42,7 +42,7 @@ class Daemon:
         self.ports = dict(zip(("peer", "service", "admin"), free_ports(3), strict=True))
         self.process: subprocess.Popen[bytes] | None = None
         self._cluster = cluster
-        self._settings = settings
+        self.settings = dict(settings)
         (self.folder / "tlog").mkdir(parents=True)
         (self.folder / "mlog").touch()
 
@@ -61,7 +61,7 @@ class Daemon:
             "signal_dumpfile": str(self.folder / "dump"),
             "log": str(self.log),
             "key": SECRET,
-            **self._settings,
+            **self.settings,
         }
         peers = {daemon.name: daemon.ports["peer"] for daemon in self._cluster.daemons.values()}
         lines = [

@@ -20,7 +20,7 @@ from neo.migrate import main
 from neo.protocol.ids import ZERO_TID
 from neo.protocol.packets import AskLastTransaction
 from neo.simple import Cluster
-from tests.unit.neoctl.certificates import Authority
+from tests.support.certificates import Authority
 
 Capture = pytest.CaptureFixture[str]
 TRANSACTIONS = 30
@@ -118,7 +118,7 @@ def test_difference_in_one_record_is_found(source: Path, cluster: Cluster, capsy
 def test_over_tls(source: Path, tmp_path: Path) -> None:
     folder = tmp_path / "tls"
     folder.mkdir()
-    files = Authority("test").issue(folder)
+    files = Authority(folder).node()
     with Cluster(tmp_path / "secret", storages=1, **files._asdict()) as cluster:
         assert cluster.uri.startswith("neos://")
         assert main([str(source), cluster.uri, "--verify"]) == 0

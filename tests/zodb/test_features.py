@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import transaction
@@ -271,7 +271,7 @@ def test_garbage_is_not_what_later_transactions_refer_to(storage: NEOStorage) ->
     db.close()
 
 
-def test_an_object_linked_again_while_garbage_is_deleted_is_brought_back(
+def test_an_object_linked_again_before_garbage_is_deleted_is_never_missing(
     cluster: Fleet, storage: NEOStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     db = ZODB.DB(storage)
@@ -293,6 +293,37 @@ def test_an_object_linked_again_while_garbage_is_deleted_is_brought_back(
 
     monkeypatch.setattr(storage, "deleteObject", link_first)
     db.pack()
+    # Nobody ever saw it missing.
+    serials = [entry["tid"] for entry in storage.history(a._p_oid, 10)]
+    assert serials == [a._p_serial]
+    storage.load(a._p_oid)
+    connection.close()
+    db.close()
+
+
+def test_an_object_linked_again_while_garbage_is_deleted_is_brought_back(
+    cluster: Fleet, storage: NEOStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db = ZODB.DB(storage)
+    connection = db.open()
+    root = connection.root()
+    root["a"] = a = PersistentMapping()
+    transaction.commit()
+    del root["a"]
+    transaction.commit()
+    finish = storage.tpc_finish
+
+    def link_first(t: object, func: Callable[[bytes], object]) -> bytes:
+        monkeypatch.setattr(storage, "tpc_finish", finish)
+        other = ZODB.DB(cluster.storage())
+        with other.transaction() as c:
+            c.root()["a"] = c.get(a._p_oid)
+        other.close()
+        return finish(t, func)
+
+    monkeypatch.setattr(storage, "tpc_finish", link_first)
+    db.pack()
+    assert len(storage.history(a._p_oid, 10)) > 1
     storage.load(a._p_oid)
     connection.close()
     db.close()

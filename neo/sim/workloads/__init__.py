@@ -12,12 +12,13 @@ from neo.sim.workloads.iteration import Iteration
 from neo.sim.workloads.pack import Pack
 from neo.sim.workloads.races import Increments, Phases
 from neo.sim.workloads.records import Records
+from neo.sim.workloads.restore import Restore
 from neo.sim.workloads.skew import Skew
 from neo.sim.workloads.undo import Undo
 from neo.sim.workloads.visitors import Visitors
 
 _ALL = (
     *(Bank, Big, Counters, Deadlocks, Growth, Increments, Iteration),
-    *(Pack, Phases, Records, Skew, Undo, Visitors),
+    *(Pack, Phases, Records, Restore, Skew, Undo, Visitors),
 )
 WORKLOADS: dict[str, type[Workload]] = {workload.name: workload for workload in _ALL}

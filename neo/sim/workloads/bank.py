@@ -15,6 +15,7 @@ BALANCE = 100
 class Bank(Workload):
     name = "bank"
     threads = 3
+    rewindable = True
 
     def __init__(self, random: Random) -> None:
         super().__init__(random)

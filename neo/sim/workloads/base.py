@@ -12,7 +12,9 @@ from transaction.interfaces import TransientError
 from ZODB.DB import DB
 from ZODB.POSException import POSError
 
-from neo.sim.history import Read, Recorded
+from neo.sim.history import Read
+from neo.sim.recorded import Recorded
+from neo.sim.world import Violation
 
 #: What an application meets when others write too, or when the cluster is away: it tries again.
 EXPECTED = (POSError, TransientError)
@@ -66,6 +68,11 @@ class Context:
             yield connection, manager
             if self.random.random() < CACHE_CHECK_CHANCE:
                 self._record_cache(connection)
+        except Violation as e:
+            # A truncation took away the snapshot of a transaction that goes on.
+            if self.storage.is_void(connection._storage._start):
+                raise TransientError(str(e)) from None
+            raise
         finally:
             manager.abort()
             if not held:
@@ -82,11 +89,13 @@ class Context:
 class Workload:
     """One instance a run; its methods are called by several threads, one after the other.
 
-    ``threads``: how many threads do :meth:`step`, over all client processes.
+    ``threads``: how many threads do :meth:`step`, over all client processes. ``rewindable``: a
+    truncation may take away what steps did, and not what setup() did.
     """
 
     name: ClassVar[str]
     threads = 2
+    rewindable: ClassVar[bool] = False
 
     def __init__(self, random: Random) -> None:
         self.random = random

@@ -15,6 +15,7 @@ class Big(Workload):
 
     name = "big"
     threads = 2
+    rewindable = True
 
     def __init__(self, random: Random) -> None:
         super().__init__(random)

@@ -15,6 +15,7 @@ class Deadlocks(Workload):
 
     name = "deadlocks"
     threads = 4
+    rewindable = True
 
     def __init__(self, random: Random) -> None:
         super().__init__(random)

@@ -22,6 +22,7 @@ class Iteration(Workload):
 
     name = "iteration"
     threads = 2
+    rewindable = True
 
     def step(self, context: Context, thread: int) -> None:
         kind = context.random.choice((self._iterate, self._iterate, self._log, self._walk))
@@ -41,7 +42,7 @@ class Iteration(Workload):
 
     def _log(self, context: Context) -> None:
         storage: Any = context.storage
-        log = storage.undoLog(0, context.random.choice((1, 3, 1000)))
+        log = storage.undoLog(0, context.random.choice((1, 3, 100)))
         if not log:
             return
         entry = context.random.choice(log)

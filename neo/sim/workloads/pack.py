@@ -5,6 +5,7 @@ Whatever can be reached exists; the oracles know from the tables up to when revi
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 from persistent.mapping import PersistentMapping
@@ -20,6 +21,11 @@ BOXES = 3
 class Pack(Workload):
     name = "pack"
     threads = 3
+
+    def __init__(self, random: Random) -> None:
+        super().__init__(random)
+        #: Oids of chains that were thrown away, and may be taken back while they are collected.
+        self.thrown: list[bytes] = []
 
     def setup(self, context: Context) -> None:
         with context.connection() as (connection, manager):
@@ -50,7 +56,9 @@ class Pack(Workload):
             source, target = context.random.sample(boxes, 2)
             names = sorted(source)
             choice = context.random.random()
-            if choice < 0.4 or not names:
+            if self.thrown and choice < 0.15:
+                self._take_back(context, connection, source)
+            elif choice < 0.4 or not names:
                 # A chain: what hangs on it must stay as long as its head.
                 item = PersistentMapping(next=PersistentMapping(next=None))
                 source[f"{context.random.randrange(20)}"] = item
@@ -58,8 +66,21 @@ class Pack(Workload):
                 name = context.random.choice(names)
                 target[name] = source.pop(name)
             else:
-                del source[context.random.choice(names)]
+                item = source.pop(context.random.choice(names))
+                manager.commit()
+                self.thrown.append(item._p_oid)
+                return
             manager.commit()
+
+    def _take_back(self, context: Context, connection: Any, box: PersistentMapping) -> None:
+        """Garbage comes back into use, if all of it is still there when that is committed."""
+        oid = context.random.choice(self.thrown)
+        self.thrown.remove(oid)
+        item = connection.get(oid)
+        for part in (item, item["next"]):
+            part._p_activate()  # a ghost has no serial yet
+            connection.readCurrent(part)
+        box[f"{context.random.randrange(20)}"] = item
 
     def _look(self, context: Context) -> None:
         missing = self._missing(context)

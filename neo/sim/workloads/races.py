@@ -56,6 +56,7 @@ class Increments(_Pair):
 
     name = "increments"
     threads = 3
+    rewindable = True
 
     def expect(self, a: int, b: int) -> bool:
         return a == b
@@ -70,6 +71,7 @@ class Phases(_Pair):
 
     name = "phases"
     threads = 3
+    rewindable = True
 
     def expect(self, a: int, b: int) -> bool:
         return a - b in (0, 1)

@@ -21,6 +21,7 @@ class Records(Workload):
 
     name = "records"
     threads = 2
+    rewindable = True
 
     def __init__(self, random: Any) -> None:
         super().__init__(random)

@@ -11,6 +11,7 @@ from neo.sim.world import Violation
 class Skew(Workload):
     name = "skew"
     threads = 3
+    rewindable = True
 
     def setup(self, context: Context) -> None:
         with context.connection() as (connection, manager):

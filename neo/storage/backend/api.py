@@ -24,6 +24,7 @@ opens the backend anew until that works, and joins the cluster again: no stateme
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from enum import Enum
 from typing import NamedTuple, Protocol
 
 from neo.protocol.enums import CellState
@@ -33,6 +34,10 @@ Done = Callable[[], None]
 
 class BackendFailure(Exception):
     """This process cannot use the database any longer; the message says why and what to do."""
+
+
+class DatabaseAway(BackendFailure):
+    """The server of the database does not answer: it may come, or come back."""
 
 
 class BackendRefused(Exception):
@@ -74,6 +79,30 @@ class Transaction(NamedTuple):
     packed: bool
     oids: list[bytes]
     ttid: bytes
+
+
+class Order(Enum):
+    """See AskRevisions."""
+
+    SNAPSHOT = 0
+    BY_OID = 1
+    BY_TID = 2
+
+
+class PageRequest(NamedTuple):
+    """As AskRevisions, in whose docstring the fields are explained."""
+
+    partition: int
+    order: Order
+    min_tid: bytes
+    max_tid: bytes
+    after: tuple[bytes, bytes] | None
+    max_bytes: int
+    data: bool
+
+
+#: As in AnswerRevisions.
+RevisionRow = tuple[bytes, bytes, int | None, bytes, int, bytes | None, bytes | None]
 
 
 class Stored(NamedTuple):
@@ -187,6 +216,10 @@ class Backend(Protocol):
     def oids(self, partition: int, min_oid: bytes, length: int) -> list[bytes]:
         """Ascending oids >= min_oid that have a current revision in the partition."""
 
+    def revisions(self, ask: PageRequest) -> tuple[list[RevisionRow], bool]:
+        """(rows, more): a page of revisions for bulk readers. Checksums are passed on, not verified:
+        the reader does that."""
+
     def last_ids(self, partitions: Sequence[int]) -> tuple[bytes | None, bytes | None]:
         """(greatest oid, greatest tid) over obj and trans of these partitions."""
 
@@ -262,8 +295,11 @@ class Backend(Protocol):
     def packed_elsewhere(self, tid: bytes) -> None:
         """A source has lost revisions by a pack at tid or later: as if it had been packed here."""
 
-    def link_undone(self, partition: int) -> None:
-        """Give each undo that was accepted before the revision it goes back to was here its data."""
+    def link_undone(self, partition: int) -> list[tuple[bytes, bytes]]:
+        """Give each undo that was accepted before the revision it goes back to was here its data.
+
+        Returns, in order, (tid, oid) of those whose revision is still not here.
+        """
 
     def set_complete(self, partition: int, nid: int, tid: bytes) -> None:
         """The own OUT_OF_DATE cell is complete up to tid; nothing if it is not one, or more."""

@@ -17,16 +17,14 @@ def open_backend(
     schedule: Schedule,
     on_failure: Callable[[BackendFailure], None],
     dedup: bool = False,
-    wait: float = 0,
     reset: bool = False,
 ) -> Backend:
     """Make and open the backend. Raises BackendFailure.
 
     ``database``: a file for SQLite, ``[user[:password]@]database[unix_socket]`` for MariaDB.
-    ``engine``: of MariaDB's tables, None for InnoDB. ``wait``: seconds to wait for a MariaDB server
-    that is away, negative for ever.
+    ``engine``: of MariaDB's tables, None for InnoDB. DatabaseAway: it may be tried again later.
     """
-    backend = make_backend(adapter, database, engine, schedule, on_failure, dedup, wait)
+    backend = make_backend(adapter, database, engine, schedule, on_failure, dedup)
     backend.open(reset)
     return backend
 
@@ -38,7 +36,6 @@ def make_backend(
     schedule: Schedule,
     on_failure: Callable[[BackendFailure], None],
     dedup: bool = False,
-    wait: float = 0,
 ) -> Backend:
     """The backend, not open yet: a node opens it anew after a failure. Raises BackendFailure."""
     name = adapter.lower()
@@ -58,5 +55,5 @@ def make_backend(
                 f"adapter {adapter} needs the package mysqlclient, which cannot be imported:"
                 f" {error}. Install it (pip install 'zodb-neo[mariadb]') or use SQLite."
             ) from error
-        return MariaDB(database, engine, schedule, on_failure, dedup, wait)
+        return MariaDB(database, engine, schedule, on_failure, dedup)
     raise BackendFailure(f"unknown adapter {adapter!r}: it is one of {', '.join(ADAPTERS)}")

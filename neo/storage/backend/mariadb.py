@@ -9,7 +9,6 @@ Values of 16 MiB and more are cut in pieces of 8 MiB in table ``bigdata`` (TABLE
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import Any, NoReturn
@@ -18,15 +17,9 @@ from neo.storage.backend import schema
 from neo.storage.backend.api import BackendFailure, Done, Schedule
 from neo.storage.backend.maintenance import Maintenance
 from neo.storage.backend.mariadb_link import Address, Error, Link, parse
-from neo.storage.backend.mariadb_settings import (
-    AWAY,
-    ENGINE,
-    check,
-    check_engines,
-    code_of,
-    explain,
-)
+from neo.storage.backend.mariadb_settings import ENGINE, check, check_engines, explain
 from neo.storage.backend.mariadb_writer import Writer
+from neo.storage.backend.pages import Pages
 from neo.storage.backend.replication import Replication
 from neo.storage.backend.sql import VERSION_ROW, Row
 
@@ -58,12 +51,12 @@ LOCK_SECONDS = 1
 OnFailure = Callable[[BackendFailure], None]
 
 
-class MariaDB(Replication, Maintenance):
+class MariaDB(Replication, Maintenance, Pages):
     """The backend on MariaDB.
 
     ``database``: ``[user[:password]@]database[unix_socket]``. ``engine``: InnoDB or None.
-    ``on_failure`` is called on the loop's thread when the writer's thread fails.
-    ``wait``: seconds to wait in ``open`` for a server that is away; negative: for ever.
+    ``on_failure`` is called on the loop's thread when the writer's thread fails. ``open`` raises
+    DatabaseAway when the server is.
     """
 
     partitions_max = 1 << 16
@@ -80,7 +73,6 @@ class MariaDB(Replication, Maintenance):
         schedule: Schedule,
         on_failure: OnFailure,
         dedup: bool = False,
-        wait: float = 0,
     ) -> None:
         super().__init__(schedule, dedup)
         self._address = parse(database)
@@ -88,7 +80,6 @@ class MariaDB(Replication, Maintenance):
         if engine is not None and engine.lower() != ENGINE.lower():
             raise BackendFailure(f"{self.name}: engine {engine!r} is not supported, use {ENGINE}")
         self._on_failure = on_failure
-        self._wait = wait
         self._reader: Link | None = None
         self._write_link: Link | None = None
         self._writer: Writer | None = None
@@ -105,12 +96,12 @@ class MariaDB(Replication, Maintenance):
         self._failure = None
         self._rows, self._rows_size = [], 0
         try:
-            link = self._write_link = self._connect()
+            link = self._write_link = Link(self._address)
             check(link, self.name)
             self._take_lock(link)
             self._create(link, reset)
             link.execute("SET autocommit=0")
-            self._reader = self._connect()
+            self._reader = Link(self._address)
             self._reader.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ UNCOMMITTED")
             self._reader.execute("SET autocommit=1")
             self._load_state()
@@ -122,19 +113,6 @@ class MariaDB(Replication, Maintenance):
         except BaseException:
             self._disconnect()
             raise
-
-    def _connect(self) -> Link:
-        """Waits for a server that is away, trying once a second."""
-        deadline = time.monotonic() + self._wait
-        while True:
-            try:
-                return Link(self._address)
-            except Error as error:
-                if code_of(error) not in AWAY:
-                    raise
-                if 0 <= self._wait and time.monotonic() >= deadline:
-                    raise
-            time.sleep(1)
 
     def _take_lock(self, link: Link) -> None:
         name = f"NEO.{self._address.database}"[:64]

@@ -31,6 +31,10 @@ _ADDRESS = re.compile(
 #: A server that does not answer within this many seconds is away.
 CONNECT_SECONDS = 10
 
+#: No statement of ours takes so long, but counting the orphans of a big database takes minutes: a
+#: server that is silent for longer hangs, and other nodes may have replicas.
+SILENT_SECONDS = 600
+
 #: Idle connections are ours to close: a year, the greatest value.
 _IDLE_SECONDS = 31536000
 
@@ -75,6 +79,8 @@ class Link:
             database=address.database,
             conv=_CONVERSIONS,
             connect_timeout=CONNECT_SECONDS,
+            read_timeout=SILENT_SECONDS,
+            write_timeout=SILENT_SECONDS,
             **{name: value for name, value in options.items() if value is not None},
         )
         self._templates: dict[str, bytes] = {}

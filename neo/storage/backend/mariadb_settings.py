@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from neo.storage.backend.api import BackendFailure
+from neo.storage.backend.api import BackendFailure, DatabaseAway
 from neo.storage.backend.mariadb_link import Link
 
 ENGINE = "InnoDB"
@@ -61,7 +61,8 @@ def explain(error: Exception, name: str) -> BackendFailure:
         (advice for advice, codes in _ADVICE.items() if code in codes),
         "the server refused a statement",
     )
-    return BackendFailure(f"{name}: {advice} ({error})")
+    kind = DatabaseAway if code in AWAY else BackendFailure
+    return kind(f"{name}: {advice} ({error})")
 
 
 def check(link: Link, name: str) -> None:

@@ -84,8 +84,9 @@ class Replication(Writes):
         if t > (self._config_tid("_pack_tid") or 0):
             self.set_config("_pack_tid", str(t))
 
-    def link_undone(self, partition: int) -> None:
+    def link_undone(self, partition: int) -> list[tuple[bytes, bytes]]:
         self.drain()
+        lacking: list[tuple[bytes, bytes]] = []
         linked: dict[tuple[int, int], int] = {}
         for oid, tid, value_tid in self._read(_UNLINKED, partition):
             data_id = linked.get((oid, value_tid))
@@ -97,7 +98,9 @@ class Replication(Writes):
                     value_tid,
                 )
                 data_id = rows[0][0] if rows else None
-            if data_id is not None:
+            if data_id is None:
+                lacking.append((to_bytes(tid), to_bytes(oid)))
+            else:
                 linked[oid, tid] = data_id
                 self._write(
                     "UPDATE obj SET data_id=? WHERE `partition`=? AND oid=? AND tid=?",
@@ -106,6 +109,7 @@ class Replication(Writes):
                     oid,
                     tid,
                 )
+        return sorted(lacking)
 
     def set_complete(self, partition: int, nid: int, tid: bytes) -> None:
         complete = self._cells.get((partition, nid), -1)

@@ -18,7 +18,7 @@ VIEWS = ("show_pt", "show_trans", "show_ttrans", "show_obj", "show_tobj", "show_
 
 def statements(name: str) -> list[str]:
     """The statements of ``schema/<name>.sql``; no string or comment there holds a semicolon."""
-    text = resources.files("schema").joinpath(f"{name}.sql").read_text("utf-8")
+    text = resources.files("neo.schema").joinpath(f"{name}.sql").read_text("utf-8")
     text = re.sub(r"--[^\n]*", "", text)
     return [s.strip() for s in text.split(";") if s.strip()]
 

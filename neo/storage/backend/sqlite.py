@@ -29,6 +29,7 @@ from typing import Any, NoReturn
 from neo.storage.backend import schema
 from neo.storage.backend.api import BackendFailure, Done, Schedule
 from neo.storage.backend.maintenance import Maintenance
+from neo.storage.backend.pages import Pages
 from neo.storage.backend.replication import Replication
 from neo.storage.backend.sql import VERSION_ROW, Row
 from neo.storage.backend.sqlite_errors import explain
@@ -49,8 +50,25 @@ CACHE_BYTES = 32 << 20
 #: Bytes of a record besides the value: SQLite limits the length of the whole row.
 ROW_OVERHEAD = 100
 
-#: From this size a value is written and read in place, without the copies of a parameter or result.
-STREAMED_BYTES = 4 << 20
+
+
+def _opens_any_row() -> bool:
+    """Whether this Python can open a value in place whatever the number of its row: that of Debian 12
+    (3.11.2) takes no more than 31 bits, and a data id begins with its partition."""
+    db = sqlite3.connect(":memory:")
+    try:
+        db.execute("CREATE TABLE data (id INTEGER PRIMARY KEY, value)")
+        db.execute("INSERT INTO data VALUES (1 << 48, zeroblob(1))")
+        db.blobopen("data", "value", 1 << 48).close()
+    except OverflowError:
+        return False
+    finally:
+        db.close()
+    return True
+
+
+#: From this size a value is written and read in place, without copies of a parameter or result.
+STREAMED_BYTES = 4 << 20 if _opens_any_row() else 1 << 31  # greater than any value
 
 OnFailure = Callable[[BackendFailure], None]
 
@@ -58,7 +76,7 @@ OnFailure = Callable[[BackendFailure], None]
 SyncerFactory = Callable[..., Syncer]
 
 
-class SQLite(Replication, Maintenance):
+class SQLite(Replication, Maintenance, Pages):
     """The backend on SQLite.
 
     ``path``: file of the database, created if it does not exist; its directory must exist.
@@ -178,8 +196,8 @@ class SQLite(Replication, Maintenance):
         files = ["sqlite", "sqlite-views"] + ["sqlite-dedup"] * self._dedup
         for statement in (s for file in files for s in schema.statements(file)):
             self._execute(statement)
-        if "config" not in existing:
-            self._execute("INSERT INTO config (name, value) VALUES (?, ?)", *VERSION_ROW)
+        # Every time: SQLite opens a file that it may only read, and says so at the first write.
+        self._execute("REPLACE INTO config (name, value) VALUES (?, ?)", *VERSION_ROW)
         self._execute("COMMIT")
         if reset:
             self._execute("VACUUM")

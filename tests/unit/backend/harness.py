@@ -33,9 +33,9 @@ class Harness:
     def schedule(self, callback: Callable[..., None], *args: object) -> None:
         self.callbacks.put((callback, args))
 
-    def make(self, dedup: bool = False, wait: float = 0) -> Any:
+    def make(self, dedup: bool = False) -> Any:
         backend = make_backend(
-            self.adapter, self.database, None, self.schedule, self.failures.append, dedup, wait
+            self.adapter, self.database, None, self.schedule, self.failures.append, dedup
         )
         self.opened.append(backend)
         return backend

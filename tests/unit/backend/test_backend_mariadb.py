@@ -5,13 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from threading import Event, Thread
+from threading import Event
 from typing import Any
 
 import pytest
 
-from neo.storage.backend import mariadb_writer
-from neo.storage.backend.api import BackendFailure, BackendRefused, TransactionMeta
+from neo.storage.backend import mariadb_link, mariadb_writer
+from neo.storage.backend.api import (
+    BackendFailure,
+    BackendRefused,
+    DatabaseAway,
+    TransactionMeta,
+)
 from neo.storage.backend.mariadb_link import Address, Link, parse
 from tests.support.mariadb import Server, running_server
 from tests.unit.backend.harness import Harness, p64
@@ -142,33 +147,10 @@ def test_wrong_credentials_and_names_say_what_to_do(mariadb: Harness) -> None:
         mariadb.open()
 
 
-def test_a_server_that_is_away_is_named_at_once_or_waited_for() -> None:
+def test_a_server_that_is_away_is_named() -> None:
     node = Harness("MariaDB", "root@neo1/nonexistent/mysqld.sock")
-    with pytest.raises(BackendFailure, match="neo1/nonexistent.*server is away. Start it"):
+    with pytest.raises(DatabaseAway, match="neo1/nonexistent.*server is away. Start it"):
         node.make().open()
-    waiting = node.make(wait=0.5)
-    with pytest.raises(BackendFailure, match="server is away"):
-        waiting.open()
-
-
-def test_a_node_waits_for_its_server_to_start(mariadb_server: Server) -> None:
-    node = Harness("MySQL", mariadb_server.create_database())
-    mariadb_server.stop()
-    opened: list[str | None] = []
-
-    def open_it() -> None:
-        backend = node.make(wait=-1)
-        backend.open()
-        opened.append(backend.get_config("version"))
-
-    thread = Thread(target=open_it)
-    try:
-        thread.start()
-    finally:
-        mariadb_server.start()
-    thread.join(60)
-    assert opened == ["3"]
-    node.close()
 
 
 def test_a_server_killed_in_the_middle_loses_nothing_that_was_acknowledged(
@@ -228,6 +210,27 @@ def test_a_lost_connection_is_reported_to_the_loop(
     backend.close()
     backend.open()
     assert backend.get_config("x") is None
+
+
+def test_a_server_that_hangs_is_given_up(
+    mariadb: Harness, mariadb_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mariadb_link, "SILENT_SECONDS", 1)
+    backend = mariadb.ready()
+    mariadb.wait(backend.stored)
+    mariadb_server.pause()
+    try:
+        backend.set_config("x", "y")
+        acknowledged: list[bool] = []
+        backend.stored(lambda: acknowledged.append(True))
+        mariadb.run_until(lambda: mariadb.failures)
+        with pytest.raises(BackendFailure, match="server is away"):
+            backend.load(p64(4), None, None)
+    finally:
+        mariadb_server.resume()
+    assert isinstance(mariadb.failures[0], DatabaseAway)
+    assert not acknowledged
+    backend.close()
 
 
 def test_a_server_that_becomes_read_only_is_reported(

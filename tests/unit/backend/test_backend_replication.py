@@ -88,12 +88,27 @@ def test_a_blind_undo_gets_its_data_when_the_revision_is_there(node: Harness) ->
         backend.vote(p64(tid), None, [Stored(p64(3), None, p64(value_serial))])
         backend.unlock(p64(tid), p64(tid))
     node.commit(backend, 50, {6: None})  # the creation was undone: nothing to look for
+    assert backend.link_undone(0) == [(p64(30), p64(3)), (p64(40), p64(3))]
     backend.add_object(p64(3), record(10, b"old"))
-    backend.link_undone(0)
+    assert backend.link_undone(0) == []
     node.wait(backend.stored)
     assert backend.load(p64(3), p64(30), None).data == b"old"
     assert backend.load(p64(3), p64(40), None).data == b"old"
     assert backend.load(p64(6), None, None).compression is None
+    assert node.data_rows(backend) == 1
+
+
+def test_a_blind_undo_of_what_is_packed_away_gets_the_data_that_is_sent_with_it(
+    node: Harness,
+) -> None:
+    backend = node.ready()
+    backend.vote(p64(30), None, [Stored(p64(3), None, p64(10))])
+    backend.unlock(p64(30), p64(30))
+    assert backend.link_undone(0) == [(p64(30), p64(3))]
+    backend.add_object(p64(3), record(30, b"old", data_serial=10))
+    assert backend.link_undone(0) == []
+    node.wait(backend.stored)
+    assert backend.load(p64(3), None, None)[4:] == (b"old", p64(10))
     assert node.data_rows(backend) == 1
 
 

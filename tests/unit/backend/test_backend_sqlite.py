@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 
+import neo.storage.backend
 from neo.storage.backend import sqlite as module
 from neo.storage.backend.api import BackendFailure
 from tests.unit.backend.harness import Harness, p64
@@ -245,6 +249,28 @@ def test_a_name_with_a_tilde_is_in_the_home_directory(
     node.open()
     node.close()
     assert (tmp_path / "db").exists()
+
+
+def test_big_values_where_python_cannot_open_them_in_place(
+    sqlite: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Debian's 3.11.2 takes no row number above 31 bits; the program notices when it starts."""
+
+    class Old(sqlite3.Connection):
+        def blobopen(self, table: str, column: str, row: int, **options: Any) -> sqlite3.Blob:
+            if row >= 1 << 31:
+                raise OverflowError("Python int too large to convert to C int")
+            return super().blobopen(table, column, row, **options)
+
+    connect = sqlite3.connect
+    with monkeypatch.context() as patch:
+        patch.setattr(sqlite3, "connect", partial(connect, factory=Old))
+        patch.setattr(neo.storage.backend, "sqlite", module)  # given back afterwards
+        patch.delitem(sys.modules, "neo.storage.backend.sqlite")
+        backend = sqlite.ready()
+        data = os.urandom(5 << 20)
+        sqlite.commit(backend, 10, {4: data})
+        assert backend.load(p64(4), None, None).data == data
 
 
 def test_a_value_of_256_megabytes(sqlite: Harness) -> None:

@@ -414,6 +414,18 @@ def test_an_object_that_only_a_lost_node_had_locked_fails_the_vote() -> None:
         storage.tpc_abort(t)
 
 
+def test_nobody_waits_for_a_node_that_was_lost_between_two_stores() -> None:
+    """It stays out of the transaction, however long one waits."""
+    with scripted([1]) as (_, storage):
+        t = begin(storage)
+        storage.store(OID, None, b"one", "", t)
+        storage._commit(t).settle()
+        storage._session.storage(1).close("lost")
+        with pytest.raises(UnavailableError, match="failed during the transaction"):
+            storage.store(OTHER, None, b"two", "", t)
+        storage.tpc_abort(t)
+
+
 @pytest.mark.parametrize("replica_lost", [False, True])
 def test_stores_without_locks_count_only_beside_a_node_that_locked(replica_lost: bool) -> None:
     with scripted([1, 2]) as (cluster, storage):

@@ -168,6 +168,15 @@ def test_drop_of_a_dead_replica_discards_its_cells() -> None:
     assert world.master.nodes.get(1) is None
 
 
+def test_no_node_is_dropped_while_nobody_knows_what_it_has(world: MasterWorld) -> None:
+    """It would erase its database, which may be the only one."""
+    storage = world.storage(1)
+    assert world.master.state is ClusterState.RECOVERING
+    assert "must be RUNNING to drop a node" in refusal(world, SetNodeState(1, UNKNOWN))
+    assert world.master.nodes.get(1) is not None
+    assert not storage.closed
+
+
 def test_repair_is_passed_to_the_named_storages(world: MasterWorld) -> None:
     first, second = world.running(2)
     ack(world, Repair([2], True))

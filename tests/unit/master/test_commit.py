@@ -122,6 +122,33 @@ def test_imposed_tid_is_used(world: MasterWorld) -> None:
     assert answer.result().tid == imposed
 
 
+def test_an_imposed_tid_that_is_not_later_than_what_is_committed_is_refused(
+    world: MasterWorld,
+) -> None:
+    """Snapshots that were read would change, and nodes that were away would miss it."""
+    (storage,) = world.running(1)
+    client = world.client()
+    answer = client.ask(AskFinishTransaction(begin(client, tid(12345)), [], []))
+    lock(storage)
+    assert answer.result().tid == tid(12345)
+    for late in (tid(12345), tid(12344)):
+        error = error_of(client.ask(AskBeginTransaction(late)))
+        assert error.code is ErrorCode.PROTOCOL_ERROR
+        assert "is not later than the last transaction" in error.message
+
+
+def test_an_imposed_tid_that_is_overtaken_is_aborted(world: MasterWorld) -> None:
+    """Another transaction got a later one meanwhile, whether it is finished already or not."""
+    (storage,) = world.running(1)
+    restorer, other = world.client(), world.client()
+    imposed = begin(restorer, tid(12345))
+    answer = other.ask(AskFinishTransaction(begin(other), [], []))
+    error = error_of(restorer.ask(AskFinishTransaction(imposed, [], [])))
+    assert error.code is ErrorCode.INCOMPLETE_TRANSACTION
+    assert storage.take(AbortTransaction).ttid == imposed
+    assert lock(storage).tid == answer.result().tid > imposed
+
+
 def test_begin_waits_for_storages_that_are_starting(world: MasterWorld) -> None:
     (storage,) = world.running(1)
     spare = world.join(NodeType.STORAGE, port=9102)
@@ -333,4 +360,15 @@ def test_stopping_does_not_wait_for_ever(world: MasterWorld) -> None:
     begin(world.client())
     world.admin().ask(SetClusterState(ClusterState.STOPPING)).result()
     world.shell.advance(11)
+    assert world.shell.exit_code == 0
+
+
+def test_stopping_ends_when_what_is_being_finished_cannot_be(world: MasterWorld) -> None:
+    """The storage that must lock is lost. The next start decides about the transaction."""
+    (storage,) = world.running(1)
+    client = world.client()
+    client.ask(AskFinishTransaction(begin(client), [], []))
+    world.admin().ask(SetClusterState(ClusterState.STOPPING)).result()
+    assert world.shell.exit_code is None
+    storage.lose()
     assert world.shell.exit_code == 0

@@ -13,6 +13,7 @@ from neo.protocol.packets import (
     Ping,
     RequestIdentification,
     SendPartitionTable,
+    SetNodeState,
 )
 from tests.support.remote import Remote, error_of
 from tests.unit.master.cluster import MASTER_ADDRESS, MasterWorld
@@ -127,3 +128,19 @@ def test_a_storage_that_moved_keeps_its_id(world: MasterWorld) -> None:
 def test_masters_are_refused_while_there_is_no_election(world: MasterWorld) -> None:
     _, answer = identify(world, node_type=NodeType.MASTER, address=("127.0.0.1", 9800))
     assert error_of(answer).code is ErrorCode.NOT_READY  # type: ignore[arg-type]
+
+
+def test_a_newcomer_does_not_get_the_id_of_a_storage_node_that_was_dropped() -> None:
+    """Its database may come back, with data of which the table would say that it is up to date."""
+    world = MasterWorld(replicas=1)
+    first, _ = world.running()
+    first.lose()
+    world.admin().ask(SetNodeState(1, NodeState.UNKNOWN)).result()
+    newcomer = world.join(NodeType.STORAGE, port=9300)
+    assert newcomer.identified.result().your_nid == 3  # type: ignore[attr-defined]
+    # Another master knows of the one that was dropped only that others have greater ids.
+    rows = world.master.partitions.row_list()
+    other = MasterWorld(replicas=1)
+    other.storage(2, 2, rows, nid=2)
+    newcomer = other.join(NodeType.STORAGE, port=9300)
+    assert newcomer.identified.result().your_nid == 3  # type: ignore[attr-defined]

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from neo.net.connection import HANDSHAKE
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.packets import AskClusterState, SetNodeState, Truncate
@@ -114,15 +115,27 @@ def test_connection_closed_instead_of_an_answer(console: Make) -> None:
 
 
 def test_silent_admin_is_given_up_after_the_timeout(capsys: Capture) -> None:
-    with raw_server() as address:
-        assert main(["-a", address, "--timeout", "0.05", "print", "cluster"]) == 1
-    assert "did not answer in 0.05 s" in capsys.readouterr().err
+    with raw_server(HANDSHAKE) as address:
+        assert main(["-a", address, "--timeout", "0.5", "print", "cluster"]) == 1
+    assert "did not answer in 0.5 s: look at its log" in capsys.readouterr().err
 
 
 def test_server_of_another_kind_is_recognised(capsys: Capture) -> None:
     with raw_server(b"HTTP/1.1 400 Bad Request\r\n\r\n") as address:
         assert main(["-a", address, "print", "cluster"]) == 1
-    assert "not a NEO node" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert "not a NEO node, it began with b'HTTP/1': give the address of neoadmin" in err
+    assert err.count("\n") == 1
+
+
+def test_server_of_another_kind_that_is_silent(capsys: Capture) -> None:
+    """A web server waits for the end of a line, which never comes."""
+    with raw_server() as address:
+        assert main(["-a", address, "--timeout", "0.05", "print", "cluster"]) == 1
+    err = capsys.readouterr().err
+    assert f"{address} accepts connections, but did not greet as a NEO node in 0.05 s" in err
+    assert "give the address of neoadmin with --address" in err
+    assert err.count("\n") == 1
 
 
 def test_node_of_another_version_is_recognised(capsys: Capture) -> None:

@@ -7,8 +7,11 @@ from pathlib import Path
 import pytest
 
 from neo.net.tls import tls_context
+from neo.protocol.packets import Ping, Pong
 from neoctl.__main__ import main
-from tests.unit.neoctl.certificates import Authority, Files
+from neoctl.client import AdminClient
+from tests.support.certificates import Authority, NodeFiles
+from tests.support.tls_peer import TlsPeer
 from tests.unit.neoctl.conftest import healthy
 from tests.unit.neoctl.scripted import ScriptedAdmin
 
@@ -16,22 +19,29 @@ Capture = pytest.CaptureFixture[str]
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
-    return Authority("one").issue(tmp_path_factory.mktemp("tls"))
+def files(tmp_path_factory: pytest.TempPathFactory) -> NodeFiles:
+    return Authority(tmp_path_factory.mktemp("tls")).node()
 
 
-def options(files: Files) -> list[str]:
+def options(files: NodeFiles) -> list[str]:
     return ["--ca", files.ca, "--cert", files.cert, "--key", files.key]
 
 
-def test_both_sides_with_certificates_of_one_authority(files: Files, capsys: Capture) -> None:
+def test_both_sides_with_certificates_of_one_authority(files: NodeFiles, capsys: Capture) -> None:
     with ScriptedAdmin(healthy(), tls_context(*files, server=True)) as admin:
         assert main(["-a", admin.name, *options(files), "print", "primary"]) == 0
         assert main(["-a", admin.name, *options(files), "status"]) == 0
     assert capsys.readouterr().out.startswith("M1\n")
 
 
-def test_files_come_from_neo_conf(files: Files, capsys: Capture, tmp_path: Path) -> None:
+def test_the_end_is_announced(files: NodeFiles) -> None:
+    with TlsPeer(tls_context(*files, server=True)) as peer:
+        with AdminClient(peer.address, tls_context(*files, server=False)) as admin:
+            assert admin.ask(Ping()) == Pong()
+    assert peer.end is None
+
+
+def test_files_come_from_neo_conf(files: NodeFiles, capsys: Capture, tmp_path: Path) -> None:
     conf = tmp_path / "neo.conf"
     with ScriptedAdmin(healthy(), tls_context(*files, server=True)) as admin:
         conf.write_text(
@@ -42,7 +52,7 @@ def test_files_come_from_neo_conf(files: Files, capsys: Capture, tmp_path: Path)
     assert capsys.readouterr().out == "M1\n"
 
 
-def test_plain_admin_is_recognised(files: Files, capsys: Capture) -> None:
+def test_plain_admin_is_recognised(files: NodeFiles, capsys: Capture) -> None:
     with ScriptedAdmin(healthy()) as admin:
         assert main(["-a", admin.name, *options(files), "print", "primary"]) == 1
     err = capsys.readouterr().err
@@ -50,7 +60,7 @@ def test_plain_admin_is_recognised(files: Files, capsys: Capture) -> None:
     assert err.count("\n") == 1
 
 
-def test_tls_admin_is_recognised(files: Files, capsys: Capture) -> None:
+def test_tls_admin_is_recognised(files: NodeFiles, capsys: Capture) -> None:
     with ScriptedAdmin(healthy(), tls_context(*files, server=True)) as admin:
         assert main(["-a", admin.name, "print", "primary"]) == 1
     err = capsys.readouterr().err
@@ -59,9 +69,9 @@ def test_tls_admin_is_recognised(files: Files, capsys: Capture) -> None:
 
 
 def test_certificate_of_another_authority_is_refused(
-    files: Files, capsys: Capture, tmp_path: Path
+    files: NodeFiles, capsys: Capture, tmp_path: Path
 ) -> None:
-    stranger = Authority("two").issue(tmp_path)
+    stranger = Authority(tmp_path).node()
     with ScriptedAdmin(healthy(), tls_context(*stranger, server=True)) as admin:
         assert main(["-a", admin.name, *options(files), "print", "primary"]) == 1
     err = capsys.readouterr().err
@@ -69,7 +79,7 @@ def test_certificate_of_another_authority_is_refused(
     assert err.count("\n") == 1
 
 
-def test_missing_file_is_named(files: Files, capsys: Capture, tmp_path: Path) -> None:
+def test_missing_file_is_named(files: NodeFiles, capsys: Capture, tmp_path: Path) -> None:
     lost = files._replace(cert=str(tmp_path / "lost.pem"))
     assert main(["-a", "127.0.0.1:1", *options(lost), "start"]) == 1
     assert "lost.pem" in capsys.readouterr().err

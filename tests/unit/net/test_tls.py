@@ -185,6 +185,33 @@ def test_expired_certificates(authority: Authority, files: NodeFiles) -> None:
     assert "certificate expired" in server.error
 
 
+def closed(side: Side) -> bool:
+    """Whether the other side said that the stream ends here."""
+    try:
+        return not side.link._ssl.read(1)
+    except ssl.SSLZeroReturnError:
+        return True
+    except ssl.SSLWantReadError:
+        return False
+
+
+def test_a_farewell_says_that_the_stream_is_whole(files: NodeFiles) -> None:
+    dialer, server = pair(files, files)
+    exchange(dialer, server)
+    dialer.send(b"the last")
+    exchange(dialer, server)
+    assert not closed(server)
+    dialer.outgoing += dialer.link.farewell()
+    exchange(dialer, server)
+    assert server.plain == b"the last"
+    assert closed(server)
+
+
+def test_a_farewell_before_the_session_is_harmless(files: NodeFiles) -> None:
+    dialer, _ = pair(files, files)
+    assert dialer.link.farewell() == b""
+
+
 def test_garbage_in_the_middle_of_a_session(files: NodeFiles) -> None:
     dialer, server = pair(files, files)
     dialer.send(b"x")

@@ -12,10 +12,12 @@ import pytest
 import uvloop
 
 from neo.net import transport as transport_module
+from neo.net.connection import HANDSHAKE
 from neo.net.tls import TlsLink, tls_context
 from neo.net.transport import Transport, bound_socket, dial
 from neo.protocol.packets import Address
 from tests.support.certificates import Authority
+from tests.support.tls_peer import TlsPeer
 
 PATIENCE_SECONDS = 20
 
@@ -98,7 +100,8 @@ def test_both_ends_have_the_options_of_every_socket(host: str) -> None:
                 get = end.socket.getsockopt
                 assert get(socket.IPPROTO_TCP, socket.TCP_NODELAY)
                 assert get(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
-                assert get(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 60
+                assert get(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 10
+                assert get(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 20_000
             transport.close()
 
     run(scenario())
@@ -337,3 +340,16 @@ def test_plaintext_at_either_end(authority: Authority) -> None:
             assert plain.owners[0].data[:1] == b"\x16"
 
     run(scenario())
+
+
+def test_the_end_of_a_tls_stream_is_announced(authority: Authority) -> None:
+    client_context, server_context = contexts(authority)
+
+    async def scenario(address: Address) -> None:
+        owner, transport = await connect(address, client_context)
+        await until(lambda: owner.data == HANDSHAKE)
+        transport.close()
+
+    with TlsPeer(server_context) as peer:
+        run(scenario(peer.address))
+    assert peer.end is None

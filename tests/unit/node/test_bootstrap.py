@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import pytest
@@ -150,6 +151,22 @@ def test_a_reason_is_logged_once_and_a_new_one_again(
     warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert len(warnings) == 4
     assert sum("Connection refused" in warning for warning in warnings) == 2
+
+
+def test_an_address_that_stays_wrong_does_not_fill_the_log(
+    seeker: Seeker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A web server at both addresses, for ten minutes."""
+    caplog.set_level(logging.INFO)
+    for _ in range(600):
+        seeker.master().peer.received(b"HTTP/1.1 400 Bad Request")
+        seeker.pause()
+    errors = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    reason = "broke the protocol: the peer is not a NEO node, it began with b'HTTP/1'"
+    assert errors[0] == f"unidentified peer (127.0.0.1:1) {reason}"
+    assert errors[2] == f"unidentified peer (127.0.0.1:1) {reason} (29 times more in the last 60 s)"
+    assert len(errors) == 2 * 10
+    assert len(caplog.records) == 3 * len(errors)
 
 
 @pytest.mark.parametrize(

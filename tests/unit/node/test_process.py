@@ -176,6 +176,23 @@ def test_what_stops_the_start_is_in_the_log_too(start: Start) -> None:
     assert "CRITICAL neo.node     no start number 1" in tiny.text()
 
 
+def test_a_node_waits_for_what_it_needs_and_listens_only_then(start: Start) -> None:
+    tiny = start("-c", "patient")
+    wait_for(lambda: "trying again each second: there is nothing to go on" in tiny.text(), "it waits")
+    assert "listening" not in tiny.text()
+    tiny.log.with_name("tiny.log.go").touch()
+    with RawPeer(tiny.address()) as peer:
+        peer.greet()
+        assert peer.ask(Ping()) == Pong()
+
+
+def test_a_node_that_waits_can_be_stopped(start: Start) -> None:
+    tiny = start("-c", "patient")
+    wait_for(lambda: "trying again each second" in tiny.text(), "it waits")
+    tiny.signal(signal.SIGTERM)
+    assert tiny.end() == (0, "")
+
+
 @pytest.mark.parametrize(
     ("argv", "text"),
     [

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import logging
+import math
+import os
 import sys
 
 from neo.node.config import load, role_options
@@ -58,6 +60,8 @@ class TinyCore(Core):
 
 
 def make_core(shell: ProcessShell) -> Core:
+    if shell.settings.cluster == "patient" and not os.path.exists(shell.settings.logfile + ".go"):
+        raise StartFailure("there is nothing to go on with", math.inf)
     TinyCore.count += 1
     if TinyCore.count == 2 or shell.settings.cluster == "broken":
         raise StartFailure(f"no start number {TinyCore.count}")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
-PACKAGES = ("neo", "neoctl", "schema")
+PACKAGES = ("neo", "neo/schema", "neoctl")
 
 
 def setup_cfg() -> configparser.ConfigParser:

@@ -12,6 +12,7 @@ from neo.sim.disk_check import Rows
 from neo.sim.world import World
 from neo.storage.backend.api import BackendFailure, Stored, TransactionMeta
 from tests.unit.backend import test_backend_contract as contract
+from tests.unit.backend import test_backend_pages as pages
 from tests.unit.backend.harness import NP, UP, Harness, p64
 
 SECONDS = 60.0
@@ -22,7 +23,7 @@ def contract_tests() -> dict[str, object]:
     """The tests of the contract by name, but those that look into the tables with SQL."""
     return {
         name: test
-        for name, test in vars(contract).items()
+        for name, test in (vars(contract) | vars(pages)).items()
         if name.startswith("test_") and not {"_read", "_write"} & {*test.__code__.co_names}
     }
 

@@ -155,6 +155,42 @@ def test_a_failed_sync_is_reported_on_the_loop_and_answers_nobody(kind: str) -> 
     disk.close()
 
 
+@KINDS
+def test_a_read_that_fails_fails_the_backend_and_says_so(kind: str) -> None:
+    disk = make(kind, 1)
+    node = SimHarness(disk)
+    backend = node.ready()
+    node.wait(backend.stored)
+    disk.unreadable = True
+    with pytest.raises(BackendFailure, match="disk: .*(a read failed|the disk fails or is gone)"):
+        for _ in range(1000):
+            backend.load(p64(0), None, None)
+    disk.unreadable = False
+    with pytest.raises(BackendFailure):
+        backend.load(p64(0), None, None)
+    backend.close()
+    assert node.open().load(p64(0), None, None) is None
+    disk.close()
+
+
+@KINDS
+def test_a_sync_on_a_slow_disk_ends_soon_when_the_disk_is_healed(kind: str) -> None:
+    disk = make(kind, 1)
+    node = SimHarness(disk)
+    backend = node.ready()
+    node.wait(backend.stored)
+    disk.slow = 1000.0
+    synced: list[float] = []
+    backend.set_config("x", "y")
+    backend.stored(lambda: synced.append(disk.world.now))
+    disk.world.run(10.0)
+    assert not synced
+    disk.heal()
+    disk.world.run(10.0)
+    assert len(synced) == 1
+    disk.close()
+
+
 def test_without_anybody_to_tell_a_failure_ends_the_world() -> None:
     disk = make("memory", 1)
     backend = disk.open_backend(Process(disk.world))

@@ -21,10 +21,7 @@ globals().update(contract_tests())
 
 
 #: They read what they wrote without waiting for its execution.
-AT_ONCE_ONLY = {
-    "test_a_dropped_partition_is_deleted_in_steps",
-    "test_undo_of_what_is_packed_away_is_an_error",
-}
+AT_ONCE_ONLY = {"test_a_dropped_partition_is_deleted_in_steps"}
 
 
 @pytest.fixture(params=[0.0, 0.01], ids=["at once", "later"])

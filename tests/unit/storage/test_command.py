@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
+import sqlite3
 from pathlib import Path
 
 import pytest
 
 from neo.node.config import ConfigError
 from neo.node.process import StartFailure
+from neo.storage import core as core_module
 from neo.storage.__main__ import load_settings, make_core
+from neo.storage.backend.api import Backend, DatabaseAway
 from neo.storage.core import StorageCore
 from tests.unit.storage.world import FakeShell
 
@@ -106,6 +110,36 @@ def test_a_database_in_use_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StartFailure, match="another process uses this database"):
         start(*arguments(tmp_path))
     core.stop(0)
+
+
+@pytest.mark.parametrize(("wait", "patience"), [("0", 0.0), ("7", 7.0), ("-1", math.inf)])
+def test_a_database_that_is_lost_at_the_first_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wait: str, patience: float
+) -> None:
+    """After it was opened: the node gives it back, and may try again."""
+
+    def look(backend: Backend, cluster: str) -> int:
+        raise DatabaseAway("the server is away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(core_module, "check_database", look)
+        with pytest.raises(StartFailure, match="the server is away") as raised:
+            start(*arguments(tmp_path, "--wait", wait))
+    assert raised.value.patience == patience
+    start(*arguments(tmp_path)).stop(0)
+
+
+def test_a_file_that_may_only_be_read_is_noticed_when_it_is_opened(tmp_path: Path) -> None:
+    """SQLite itself notices at the first write."""
+    start(*arguments(tmp_path)).stop(0)
+    with sqlite3.connect(tmp_path / "s1.sqlite") as connection:
+        connection.execute(
+            "CREATE TRIGGER refuse BEFORE INSERT ON config BEGIN"
+            " SELECT RAISE(ABORT, 'read-only'); END"
+        )
+    connection.close()
+    with pytest.raises(StartFailure, match="read-only"):
+        start(*arguments(tmp_path))
 
 
 def test_a_folder_that_does_not_exist_is_refused(tmp_path: Path) -> None:

@@ -238,6 +238,33 @@ def test_a_rebased_transaction_is_served_before_those_with_a_greater_locking_tid
     assert node.take_deadlocks() == []
 
 
+def test_a_rebased_transaction_has_its_place_before_its_client_asks_for_each_object(
+    node: LockNode,
+) -> None:
+    """Else two transactions could take their objects from each other for ever."""
+    node.do("A1", "B1", "C2")
+    assert node.do("C1", "A2", "B2") == {"A2": None, "B2": None}
+    assert node.take_deadlocks() == [(tid(1), tid(1))]
+    assert node.rebase(1, 10) == "AB"
+    assert node.rebase(2, 11) == "ABC"  # because of another node
+    assert node.take_answers() == {"C1": None}
+    node.rebase_object(1, "A")
+    node.rebase_object(1, "B")
+    assert node.take_answers() == {"rA1": None, "rB1": None}
+    assert node.take_deadlocks() == []
+    node.finish(1, 20)
+
+
+def test_who_keeps_a_place_hears_of_a_conflict_when_its_client_asks(node: LockNode) -> None:
+    node.do("A1", "B2", "B1", "A2")
+    assert node.rebase(1, 10) == "A"
+    node.take_answers()
+    assert node.finish(2, 20) == {"B1": tid(20)}
+    node.rebase_object(1, "A")
+    conflict = RebaseConflict(ZERO_TID, tid(20), Stored(oid("A"), 1, None))
+    assert node.take_answers() == {"rA1": conflict}
+
+
 def test_a_rebase_cannot_go_back(node: LockNode) -> None:
     node.rebase(1, 10)
     with pytest.raises(TransactionRefused, match="cannot be rebased back"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -51,6 +52,20 @@ def test_every_transaction_ends_and_no_update_is_lost(
     seed: int, storages: int, objects: int, clients: int, late: bool, crashes: bool
 ) -> None:
     run(Cluster(seed, storages, objects, clients, late and storages > 1), crashes)
+
+
+class LargeTransactions(Cluster):
+    """Each client writes all objects, in an order of its own."""
+
+    def _plan(self, oids: list[bytes]) -> list[list[tuple[bytes, bool]]]:
+        return [[(oid, True) for oid in self.random.sample(oids, len(oids))]]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_number_of_deadlocks_does_not_grow_with_the_size_of_transactions(seed: int) -> None:
+    cluster = LargeTransactions(seed, storages=2, objects=40, clients=2, late=False)
+    run(cluster, crashes=False)
+    assert cluster.deadlocks <= 10
 
 
 def test_the_schedules_do_meet_deadlocks_conflicts_and_commits() -> None:

@@ -21,6 +21,7 @@ from neo.protocol.packets import (
     AskFetchObjects,
     AskFetchTransactions,
     AskLockInformation,
+    AskStoreObject,
     AskUnfinishedTransactions,
     CloseClient,
     Error,
@@ -309,6 +310,31 @@ def test_stores_are_accepted_blindly_and_held_together_when_the_cell_is_complete
     one.send(AbortTransaction(p64(20), []))
     world.shell.advance(1)
     assert node.master.take(NotifyReplicationDone) == NotifyReplicationDone(0, p64(12))
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_blind_undo_of_what_the_source_has_packed_away_is_fetched_with_its_data(
+    world: World, packed: bool
+) -> None:
+    """``packed``: the source has packed the undo itself, too."""
+    node = Destination(world)
+    client = world.client(node.master)
+    undo = AskStoreObject(p64(0), p64(12), 0, ZERO_HASH, b"", p64(10), p64(20))
+    assert client.ask(undo).locked == ZERO_TID
+    vote(client, 20, 0)
+    finish(node.master, 20, 22)
+    node.unfinished(12)
+    source = node.source()
+    node.serve(source, 0, 12, {(12, 0): b"later"})
+    message_id, m = take_question(source, AskFetchObjects)
+    assert (m.min_tid, m.max_tid, m.object_dict) == (p64(22), p64(22), {})
+    if not packed:
+        row = AddObject(p64(0), p64(22), 0, sha1(b"undone").digest(), b"undone", p64(10))
+        source.connection.send(row, message_id)
+    answer(source, message_id, AnswerFetchObjects(None, None, None, {}))
+    assert node.master.take(NotifyReplicationDone) == NotifyReplicationDone(0, p64(12))
+    node.master.send(NotifyPartitionChanges(2, 0, [(0, 1, UP)]))
+    assert load(client, 0).data == (b"later" if packed else b"undone")
 
 
 def test_what_was_voted_without_being_ready_is_dropped_at_the_end(world: World) -> None:

@@ -30,6 +30,7 @@ from neo.protocol.packets import (
     AskRebaseObject,
     AskRebaseTransaction,
     AskRecovery,
+    AskRevisions,
     AskStoreObject,
     AskStoreTransaction,
     AskTIDs,
@@ -110,7 +111,7 @@ def test_features_are_told_to_who_announces_some(world: World, master: End) -> N
     world.notify(master, world.client_row(C1))
     end = world.stranger()
     assert isinstance(world.identify(end, extra={FEATURES: ["oids"]}), AcceptIdentification)
-    assert end.take(NotifyFeatures).features == ["oids"]
+    assert end.take(NotifyFeatures).features == ["oids", "pages"]
 
 
 def test_nobody_is_served_before_the_operation_starts(world: World) -> None:
@@ -178,6 +179,9 @@ def test_cells_that_are_not_readable_are_not_read(world: World) -> None:
         AskTIDs(0, 10, 0),
         AskTIDsFrom(ZERO_TID, p64(99), 10, 1),
         AskOIDs(0, ZERO_OID, 10),
+        AskFinalTID(p64(0)),
+        AskFinalTID(p64(1)),
+        AskRevisions(0, 0, ZERO_TID, p64(99), None, 1, False),
     ):
         assert refused(client.ask(message)) == (ErrorCode.NON_READABLE_CELL.value, "")
     assert client.ask(AskTIDs(0, 10, INVALID_PARTITION)).tid_list == []
@@ -203,6 +207,7 @@ def test_reads_wait_for_the_unlock_of_a_locked_transaction(
             AskFinalTID(p64(30)),
             AskObjectUndoSerial(p64(40), p64(33), p64(12), [p64(1)]),
             AskOIDs(1, ZERO_OID, 10),
+            AskRevisions(1, 0, ZERO_TID, p64(99), None, 1000, False),
         )
     ]
     world.settle()
@@ -219,6 +224,7 @@ def test_reads_wait_for_the_unlock_of_a_locked_transaction(
     assert waiting[5][0].tid == p64(32)
     assert p64(1) in waiting[6][0].undo_dict
     assert waiting[7][0].oid_list == [p64(1)]
+    assert [row[1] for row in waiting[8][0].revision_list] == [p64(32)]
 
 
 def test_transactions_are_listed_and_described(master: End, client: End) -> None:
@@ -237,6 +243,43 @@ def test_transactions_are_listed_and_described(master: End, client: End) -> None
     assert client.ask(AskFinalTID(p64(99))).tid is None
     assert client.ask(AskOIDs(0, ZERO_OID, 10)).oid_list == [p64(0), p64(2)]
     assert client.ask(AskOIDs(0, p64(1), 10)).oid_list == [p64(2)]
+
+
+def test_pages_of_revisions_have_data_as_stored(master: End, client: End) -> None:
+    commit(master, client, 10, 12, 1)
+    commit(master, client, 14, 16, 1, serial=12)
+    answer = client.ask(AskRevisions(1, 1, ZERO_TID, p64(99), None, 1, True))
+    row = (p64(1), p64(12), 0, sha1(data_of(10)).digest(), len(data_of(10)), data_of(10), None)
+    assert (list(map(tuple, answer.revision_list)), answer.more) == ([row], True)
+    answer = client.ask(AskRevisions(1, 1, ZERO_TID, p64(99), row[:2], 1000, True))
+    assert ([r[1] for r in answer.revision_list], answer.more) == ([p64(16)], False)
+
+
+def test_pages_of_what_a_pack_may_have_removed_are_refused(
+    world: World, master: End, client: End
+) -> None:
+    commit(master, client, 10, 12, 1)
+    commit(master, client, 14, 16, 1, serial=12)
+    assert master.ask(AskPack(p64(20))) == AnswerPack(True)
+
+    def revisions(order: int, first: int, last: int) -> Any:
+        return client.ask(AskRevisions(1, order, p64(first), p64(last), None, 1000, False))
+
+    for refusal in (revisions(0, 0, 19), revisions(1, 1, 99), revisions(2, 20, 99)):
+        assert refusal.code == ErrorCode.TID_NOT_FOUND.value
+        assert "packed up to 0000000000000014" in refusal.message
+    for answer in (revisions(0, 0, 20), revisions(1, 0, 99), revisions(2, 0, 99)):
+        assert [row[1] for row in answer.revision_list] == [p64(16)]
+    assert revisions(2, 21, 99).revision_list == []
+
+
+def test_pages_of_no_sense_are_refused(client: End) -> None:
+    for message in (
+        AskRevisions(0, 3, ZERO_TID, p64(9), None, 1000, True),
+        AskRevisions(0, 0, ZERO_TID, p64(9), None, 0, True),
+        AskRevisions(7, 0, ZERO_TID, p64(9), None, 1000, True),
+    ):
+        assert client.ask(message).code == ErrorCode.PROTOCOL_ERROR.value
 
 
 def test_histories_are_newest_first(master: End, client: End) -> None:

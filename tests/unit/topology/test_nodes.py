@@ -150,3 +150,15 @@ def test_a_broken_master_list_file_is_named(tmp_path: Path, content: str) -> Non
     path.write_bytes(content.encode("latin-1"))
     with pytest.raises(ValueError, match=r"masters.json is not a list of \[host, port\]"):
         MasterListFile(str(path)).load()
+
+
+def test_the_id_of_a_storage_node_that_was_dropped_is_not_given_again() -> None:
+    table = NodeTable()
+    first = table.add(Node(NodeType.STORAGE, 1))
+    last = table.add(Node(NodeType.STORAGE, 2))
+    client = table.add(Node(NodeType.CLIENT, table.free_nid(NodeType.CLIENT)))
+    for node in (first, last, client):
+        table.remove(node)
+    assert table.free_nid(NodeType.STORAGE) == 3
+    # Whose ids mean nothing once they are gone.
+    assert table.free_nid(NodeType.CLIENT) == client.nid

@@ -9,7 +9,7 @@ from neo.protocol.enums import CellState, NodeState, NodeType
 from neo.protocol.ids import p64
 from neo.protocol.packets import CellChange, CellRow
 from neo.topology.nodes import Node, NodeTable
-from neo.topology.partitions import PartitionTable, describe_row, running_storages
+from neo.topology.partitions import PartitionTable, running_storages
 
 UP, OUT, FEEDING, CORRUPTED, DISCARDED = (
     CellState.UP_TO_DATE,
@@ -136,7 +136,3 @@ def test_only_running_storages_serve() -> None:
     nodes.add(Node(NodeType.STORAGE, 2, state=NodeState.PENDING))
     nodes.add(Node(NodeType.STORAGE, None, state=NodeState.RUNNING))
     assert running_storages(nodes) == {1}
-
-
-def test_a_row_for_people() -> None:
-    assert describe_row({2: OUT, 1: UP}) == "S1 UP_TO_DATE, S2 OUT_OF_DATE"

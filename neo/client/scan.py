@@ -1,0 +1,262 @@
+"""Everything in the database, partition by partition: for pipelines, not for applications.
+
+Storage nodes that know AskRevisions give pages; from others the same is put together out of the
+messages of the specification, a request for each revision. Either way a page that is lost with its node
+is asked again from another one, from where the last one ended: no revision comes twice or is left out.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from hashlib import sha1
+from typing import TypeGuard
+
+from neo.client.errors import CorruptedError
+from neo.client.history import BATCH, batches, tids_ascending, transaction_information
+from neo.client.many import WINDOW
+from neo.client.session import Session
+from neo.client.storage import NEOStorage
+from neo.protocol.enums import ErrorCode
+from neo.protocol.errors import ConnectionLost, ErrorAnswer, HandshakeError
+from neo.protocol.ids import MAX_TID, ZERO_TID, add64, p64, u64
+from neo.protocol.packets import (
+    FEATURE_PAGES,
+    AnswerObject,
+    AnswerRevisions,
+    AnswerTransactionInformation,
+    AskObject,
+    AskRevisions,
+    Message,
+    RevisionRow,
+)
+
+#: What one request brings: a megabyte travels while the one before is worked on.
+PAGE_BYTES = 1 << 20
+#: Values that are larger when they are uncompressed are left out, and said to be.
+VALUE_BYTES = 32 << 20
+
+
+class Order(Enum):
+    """SNAPSHOT: of each object the last revision, by oid. HISTORY: all, by (oid, tid). CHANGES: all, by
+    (tid, oid)."""
+
+    SNAPSHOT = 0
+    HISTORY = 1
+    CHANGES = 2
+
+
+@dataclass(slots=True)
+class Revision:
+    """``size``: of the record, in bytes, uncompressed if it was asked with data. ``error``: why there
+    is no data although it was asked."""
+
+    oid: int
+    tid: int
+    deleted: bool
+    size: int
+    data: bytes | None
+    error: str | None
+
+
+@dataclass(frozen=True)
+class Range:
+    """What to read: tids from ``first`` to ``last``, both included."""
+
+    order: Order
+    last: bytes
+    first: bytes = ZERO_TID
+    data: bool = True
+    page_bytes: int = PAGE_BYTES
+    value_bytes: int = VALUE_BYTES
+
+
+class Scanner:
+    """Reads through a storage that is open. Any thread."""
+
+    def __init__(self, storage: NEOStorage) -> None:
+        self._session: Session = storage.session
+        self._paged: dict[int, bool] = {}
+
+    @property
+    def partitions(self) -> int:
+        return len(self._session.view().readable)
+
+    def last_tid(self) -> bytes:
+        """The last transaction that is finished; what is later may still be locked somewhere."""
+        self._session.barrier()
+        return self._session.invalidations.last_tid
+
+    # -- revisions ---------------------------------------------------------------------------------
+
+    def revisions(self, partition: int, what: Range) -> Iterator[list[Revision]]:
+        """The revisions of one partition, in pages that may be empty.
+
+        Raises what Session.read() does; ErrorAnswer TID_NOT_FOUND if a pack removed some.
+        """
+        if what.first > what.last:
+            return
+        after: tuple[bytes, bytes] | None = None
+        more = True
+        while more:
+            if not self._knows_pages(partition):
+                yield from self._without_pages(partition, what, after)
+                return
+            ask = AskRevisions(
+                partition,
+                what.order.value,
+                what.first,
+                what.last,
+                after,
+                what.page_bytes,
+                what.data,
+            )
+            answer = self._session.read(partition, ask)
+            assert isinstance(answer, AnswerRevisions)
+            rows, more = answer.revision_list, answer.more
+            if rows:
+                after = rows[-1][0], rows[-1][1]
+            yield [self._revision(partition, row, what) for row in rows]
+
+    def _revision(self, partition: int, row: RevisionRow, what: Range) -> Revision:
+        oid, tid, compression, checksum, size, data, _ = row
+        if compression is None or not what.data:
+            return Revision(u64(oid), u64(tid), compression is None, size, None, None)
+        if data is None or sha1(data).digest() != checksum:
+            return self._elsewhere(partition, oid, tid, what)
+        return _unpacked(oid, tid, compression, data, what)
+
+    def _elsewhere(self, partition: int, oid: bytes, tid: bytes, what: Range) -> Revision:
+        """The page was damaged: a replica may have it sound."""
+        try:
+            answer = self._session.read(partition, AskObject(oid, tid, None))
+        except CorruptedError as e:
+            return Revision(u64(oid), u64(tid), False, 0, None, str(e))
+        assert isinstance(answer, AnswerObject)
+        return _from_object(answer, what)
+
+    def _knows_pages(self, partition: int) -> bool:
+        """Whether all nodes that may be asked do: the session chooses one of them."""
+        return all(self._node_knows_pages(nid) for nid in self._session.view().readable[partition])
+
+    def _node_knows_pages(self, nid: int) -> bool:
+        known = self._paged.get(nid)
+        if known is None:
+            try:
+                known = FEATURE_PAGES in self._session.features(nid)
+            except (ConnectionLost, HandshakeError, OSError, ErrorAnswer):
+                return True  # the session will not get an answer from it
+            self._paged[nid] = known
+        return known
+
+    def objects(self, partition: int, oids: Iterable[int], what: Range) -> Iterator[list[Revision]]:
+        """Of some objects of a partition, the last revision up to a tid; by oid."""
+        asked = [AskObject(p64(oid), None, add64(what.last, 1)) for oid in sorted(oids)]
+        yield from self._in_windows(partition, asked, what)
+
+    # -- without pages -----------------------------------------------------------------------------
+
+    def _without_pages(
+        self, partition: int, what: Range, after: tuple[bytes, bytes] | None
+    ) -> Iterator[list[Revision]]:
+        """Needs memory for the ids of the partition's revisions."""
+        asked = self._asked(set(self._ids(partition, what)), what, after)
+        yield from self._in_windows(partition, asked, what)
+
+    def _in_windows(
+        self, partition: int, asked: list[AskObject], what: Range
+    ) -> Iterator[list[Revision]]:
+        for window in batches(asked, WINDOW):
+            answers = self._session.read_many([(partition, message) for message in window])
+            yield [_from_object(answer, what) for answer in answers if _is_object(answer)]
+
+    @staticmethod
+    def _asked(
+        ids: set[tuple[bytes, bytes]], what: Range, after: tuple[bytes, bytes] | None
+    ) -> list[AskObject]:
+        """What to ask for the revisions (oid, tid) that come after one, in their order."""
+        if what.order is Order.SNAPSHOT:
+            # A transaction lists what it only checked, too: its tid need not be a serial.
+            oids = sorted({oid for oid, _ in ids if after is None or oid > after[0]})
+            return [AskObject(oid, None, add64(what.last, 1)) for oid in oids]
+        if what.order is Order.HISTORY:
+            return [AskObject(*key, None) for key in sorted(ids) if after is None or key > after]
+        start = None if after is None else after[::-1]
+        by_tid = sorted((tid, oid) for oid, tid in ids)
+        return [AskObject(oid, tid, None) for tid, oid in by_tid if not start or (tid, oid) > start]
+
+    def _ids(self, partition: int, what: Range) -> Iterator[tuple[bytes, bytes]]:
+        view = self._session.view()
+        first = ZERO_TID if what.order is Order.SNAPSHOT else what.first
+        for tids in batches(tids_ascending(self._session, first, what.last), BATCH):
+            for found in transaction_information(self._session, tids):
+                if found is not None:
+                    for oid in found.oid_list:
+                        if view.partition(oid) == partition:
+                            yield oid, found.tid
+
+    # -- transactions ------------------------------------------------------------------------------
+
+    def transactions(
+        self, partition: int, first: bytes = ZERO_TID, last: bytes = MAX_TID
+    ) -> Iterator[list[AnswerTransactionInformation]]:
+        """Metadata of the transactions whose tids are in a partition, ascending."""
+        tids = tids_ascending(self._session, first, last, [partition])
+        for page in batches(tids, WINDOW):
+            found = transaction_information(self._session, page)
+            yield [transaction for transaction in found if transaction is not None]
+
+    def in_order(self, first: bytes, last: bytes) -> Iterator[AnswerTransactionInformation]:
+        """Metadata of all transactions from ``first`` to ``last``, by tid."""
+        for page in batches(tids_ascending(self._session, first, last), BATCH):
+            for transaction in transaction_information(self._session, page):
+                if transaction is not None:
+                    yield transaction
+
+
+def _is_object(answer: Message | ErrorAnswer) -> TypeGuard[AnswerObject]:
+    """Raises the refusal if it is another one than that a revision was packed, or only checked."""
+    if isinstance(answer, ErrorAnswer):
+        if answer.code not in (ErrorCode.OID_NOT_FOUND, ErrorCode.OID_DOES_NOT_EXIST):
+            raise answer
+        return False
+    return True
+
+
+def _from_object(answer: AnswerObject, what: Range) -> Revision:
+    if answer.compression is None:
+        return Revision(u64(answer.oid), u64(answer.serial), True, 0, None, None)
+    if not what.data:
+        size = len(answer.data)
+        return Revision(u64(answer.oid), u64(answer.serial), False, size, None, None)
+    return _unpacked(answer.oid, answer.serial, answer.compression, answer.data, what)
+
+
+def _unpacked(oid: bytes, tid: bytes, compression: int, data: bytes, what: Range) -> Revision:
+    """The record as ZODB wrote it, unless it is larger than its reader wants."""
+    size, error = len(data), None
+    value: bytes | None = data
+    if compression:
+        try:
+            size, value = _decompressed(data, what.value_bytes)
+        except zlib.error as e:
+            return Revision(u64(oid), u64(tid), False, size, None, f"cannot be decompressed: {e}")
+    if size > what.value_bytes:
+        value, error = None, f"the record of {size} bytes is larger than {what.value_bytes}"
+    return Revision(u64(oid), u64(tid), False, size, value, error)
+
+
+def _decompressed(data: bytes, limit: int) -> tuple[int, bytes | None]:
+    """(size, value), without the value if it is larger than the limit: then it is only counted."""
+    stream = zlib.decompressobj()
+    value = stream.decompress(data, limit + 1)
+    size = len(value)
+    if size <= limit:
+        if not stream.eof:
+            raise zlib.error("it ends too early")
+        return size, value
+    while not stream.eof and (piece := stream.decompress(stream.unconsumed_tail, PAGE_BYTES)):
+        size += len(piece)
+    return size, None

@@ -1,0 +1,221 @@
+"""The bytes of a pickle, opcode by opcode, before any unpickler sees them.
+
+The C unpickler is safe in what it imports (``find_class`` is ours) but not in what it allocates:
+``LONG_BINPUT`` with a large index resizes its memo to that index, ``BYTEARRAY8`` allocates what it
+announces, a chain of nested tuples overflows the C stack when it is hashed, and an extension code
+reads and fills a table that the whole process shares. :func:`vet` refuses the first three and
+rewrites the fourth. It walks the opcodes only of records that could hold one of them, which a regular
+expression tells: the others cost one search.
+"""
+
+from __future__ import annotations
+
+import pickletools
+import re
+from collections.abc import Iterator
+
+#: A hash of a tuple takes a frame of the C stack for each level below it (about 200 bytes of 8 MiB).
+TUPLE_DEPTH_MAX = 5_000
+
+#: ``POP_MARK`` and all that build from a mark take what is above it.
+_MARK = pickletools.markobject
+_BY_CODE = {ord(opcode.code): opcode for opcode in pickletools.opcodes}
+_TUPLES = {ord(code): size for code, size in (("\x85", 1), ("\x86", 2), ("\x87", 3))}
+_MEMO_PUTS = {ord("p"), ord("q"), ord("r")}
+_MEMO_GETS = {ord("g"), ord("h"), ord("j")}
+_EXTENSIONS = {0x82, 0x83, 0x84}
+_FRAME = 0x95
+_BYTEARRAY8 = 0x96
+_MEMOIZE = 0x94
+_STOP = ord(".")
+
+#: LONG_BINPUT of 65536 and more, PUT of six digits and more (or spaces, underscores: ``int`` takes
+#: them), BYTEARRAY8, EXT1, EXT2, EXT4. Text often looks like one of them; then the walk decides.
+_SUSPECT = re.compile(rb"r[\0-\xff]{2}(?:[\x01-\xff]|\0[\x01-\xff])|p[^\n]{6}|[\x82-\x84\x96]")
+
+#: Text and bytes with their length before them, in so many bytes.
+_TEXT_WIDTHS = {**dict.fromkeys(b"UC\x8c\x8a", 1), **dict.fromkeys(b"XB", 4)}
+
+
+def _harmless() -> re.Pattern[bytes]:
+    """Match a run of opcodes of fixed size or of one line that allocate nothing of note."""
+    sizes: dict[int, bytes] = {}
+    for code, opcode in _BY_CODE.items():
+        size = 0 if opcode.arg is None else opcode.arg.n
+        if 0 <= size <= 8 and code not in {ord("r"), *_EXTENSIONS}:
+            sizes[size] = sizes.get(size, b"") + b"\\x%02x" % code
+    fixed = [b"[%b][\0-\xff]{%d}" % (codes, size) for size, codes in sorted(sizes.items())]
+    # LONG_BINPUT below 65536 makes a memo of a megabyte at most.
+    fixed.append(rb"r[\0-\xff]{2}\0\0")
+    return re.compile(b"(?:" + b"|".join(fixed) + b"|[IFLSVg][^\n]*\n|c[^\n]*\n[^\n]*\n)*")
+
+
+_HARMLESS = _harmless()
+
+
+class MalformedPickle(ValueError):
+    """Bytes that are no pickle, or one that would hurt its reader."""
+
+
+def walk(data: bytes, start: int = 0) -> Iterator[tuple[int, int, int]]:
+    """Yield ``(opcode, start of its argument, end)`` until the data ends.
+
+    Walks over the STOP of one pickle into the next one: a record of ZODB is two of them.
+    Raise :class:`MalformedPickle` at a byte that is no opcode and at an argument that is cut short.
+    """
+    position, size = start, len(data)
+    while position < size:
+        code = data[position]
+        position += 1
+        try:
+            end = position + _argument_size(code, data, position)
+        except (KeyError, IndexError, ValueError):
+            raise MalformedPickle(
+                f"byte {position - 1} begins no opcode that can be read"
+            ) from None
+        if end > size:
+            raise MalformedPickle(f"the argument of byte {position - 1} ends behind the data")
+        yield code, position, end
+        position = end
+
+
+def _argument_size(code: int, data: bytes, position: int) -> int:
+    argument = _BY_CODE[code].arg
+    if argument is None:
+        return 0
+    if argument.n >= 0:
+        return argument.n
+    if argument.n == pickletools.UP_TO_NEWLINE:
+        end = data.index(b"\n", position) + 1
+        if argument is pickletools.stringnl_noescape_pair:
+            end = data.index(b"\n", end) + 1
+        return end - position
+    width = _LENGTH_WIDTHS[argument.n]
+    length = int.from_bytes(
+        data[position : position + width],
+        "little",
+        signed=argument.n == pickletools.TAKEN_FROM_ARGUMENT4,
+    )
+    if length < 0 or position + width > len(data):
+        raise ValueError(length)
+    return width + length
+
+
+_LENGTH_WIDTHS = {
+    pickletools.TAKEN_FROM_ARGUMENT1: 1,
+    pickletools.TAKEN_FROM_ARGUMENT4: 4,
+    pickletools.TAKEN_FROM_ARGUMENT4U: 4,
+    pickletools.TAKEN_FROM_ARGUMENT8U: 8,
+}
+
+
+def vet(data: bytes) -> bytes:
+    """Return the pickles of ``data`` so that an unpickler can read them without harm.
+
+    Usually the same bytes. Extension codes become globals of a module ``extension``, and frames,
+    whose lengths would be wrong then, go. Raise :class:`MalformedPickle` for what would exhaust
+    memory or stack.
+    """
+    if sum(map(data.count, (b"\x85", b"\x86", b"\x87", b"t"))) > TUPLE_DEPTH_MAX:
+        _refuse_deep_tuples(data)
+    if _SUSPECT.search(data) is None:
+        return data
+    extended = False
+    for code, begin, end in _harmful(data):
+        if code in _MEMO_PUTS and _memo_index(code, data[begin:end]) > len(data):
+            raise MalformedPickle(f"byte {begin - 1} asks for a memo of more entries than bytes")
+        extended = extended or code in _EXTENSIONS
+    return _without_extensions(data) if extended else data
+
+
+def _harmful(data: bytes) -> Iterator[tuple[int, int, int]]:
+    """Yield what :func:`walk` does, but for the opcodes that harm nobody.
+
+    A regular expression steps over these; text, whose length it cannot know, is stepped over here.
+    """
+    position, size = 0, len(data)
+    while True:
+        position = _HARMLESS.match(data, position).end()  # type: ignore[union-attr]
+        if position >= size:
+            return
+        code = data[position]
+        width = _TEXT_WIDTHS.get(code)
+        if width is not None:
+            begin = position + 1 + width
+            position = begin + int.from_bytes(data[position + 1 : begin], "little")
+            if position > size or begin > size:
+                raise MalformedPickle("a text ends behind the data")
+        else:
+            step = next(walk(data, position))
+            yield step
+            position = step[2]
+
+
+def _memo_index(code: int, argument: bytes) -> int:
+    if code in (ord("p"), ord("g")):
+        try:
+            return int(argument)
+        except ValueError:
+            raise MalformedPickle(f"{argument[:20]!r} is no index of the memo") from None
+    return int.from_bytes(argument, "little")
+
+
+def _without_extensions(data: bytes) -> bytes:
+    pieces = []
+    for code, begin, end in walk(data):
+        if code in _EXTENSIONS:
+            number = int.from_bytes(data[begin:end], "little")
+            pieces.append(b"cextension\n%d\n" % number)
+        elif code != _FRAME:
+            pieces.append(data[begin - 1 : end])
+    return b"".join(pieces)
+
+
+def _refuse_deep_tuples(data: bytes) -> None:
+    """Follow the unpickler's stack with one number for each item: how deep tuples nest in it."""
+    stack: list[int] = []
+    marks: list[int] = []
+    memo: dict[int, int] = {}
+    try:
+        for code, begin, end in walk(data):
+            _step(code, data[begin:end], stack, marks, memo)
+            if stack and stack[-1] > TUPLE_DEPTH_MAX:
+                raise MalformedPickle(f"tuples nest deeper than {TUPLE_DEPTH_MAX:,} levels")
+    except IndexError:
+        raise MalformedPickle("an opcode takes more than there is") from None
+
+
+def _step(
+    code: int, argument: bytes, stack: list[int], marks: list[int], memo: dict[int, int]
+) -> None:
+    opcode = _BY_CODE[code]
+    if code == ord("("):
+        marks.append(len(stack))
+    elif code in _TUPLES or code == ord("t"):
+        bottom = len(stack) - _TUPLES[code] if code in _TUPLES else marks.pop()
+        if bottom < 0:
+            raise IndexError
+        items = stack[bottom:]
+        del stack[bottom:]
+        stack.append(1 + max(items, default=0))
+    elif code in _MEMO_PUTS:
+        memo[_memo_index(code, argument)] = stack[-1]
+    elif code == _MEMOIZE:
+        memo[len(memo)] = stack[-1]
+    elif code in _MEMO_GETS:
+        stack.append(memo.get(_memo_index(code, argument), 0))
+    elif code == ord("2"):
+        stack.append(stack[-1])
+    elif code == ord("0") and marks and marks[-1] == len(stack):
+        marks.pop()
+    elif code == _STOP:
+        stack.clear()
+        marks.clear()
+    else:
+        takes = opcode.stack_before
+        if _MARK in takes:
+            del stack[marks.pop() :]
+            takes = takes[: takes.index(_MARK)]
+        if takes:
+            del stack[-len(takes) :]
+        stack.extend(0 for _ in opcode.stack_after)

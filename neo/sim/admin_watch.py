@@ -1,0 +1,64 @@
+"""Oracle: a command that is refused changed nothing; and what a truncation is asked to take away.
+
+A command does all that it does at once, or begins it, when the master takes it. So the master is the
+same before and after a refusal, whatever the arguments were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from neo.master.administration import ServeAdmin
+from neo.master.core import MasterCore
+from neo.node.handler import Method
+from neo.node.peer import Peer
+from neo.protocol.errors import ErrorAnswer
+from neo.protocol.packets import Message, Truncate
+from neo.sim.canaries.base import plant
+from neo.sim.history import History
+from neo.sim.world import Violation
+
+
+@contextmanager
+def watched_administration(history: History) -> Iterator[None]:
+    """Inside the block, the world fails at a refusal with consequences."""
+    original = ServeAdmin.method
+
+    def method(self: ServeAdmin, kind: type[Message]) -> Method | None:
+        command = original(self, kind)
+        if command is None:
+            return None
+
+        def watched(peer: Peer, message_id: int, message: Message) -> Message | None:
+            master = self.master
+            before = _state(master)
+            try:
+                answer = command(peer, message_id, message)
+            except ErrorAnswer as e:
+                if _state(master) != before:
+                    history.world.fail(Violation(f"{message} was refused ({e}), and changed this"))
+                raise
+            if isinstance(message, Truncate):
+                history.truncated(message.tid, master.tids.last)
+            return answer
+
+        return watched
+
+    with plant([(ServeAdmin, "method", method)]):
+        yield
+
+
+def _state(master: MasterCore) -> tuple[Any, ...]:
+    """All that a command can change."""
+    table = master.partitions
+    return (
+        master.state,
+        master.truncate_tid,
+        (table.ptid, table.replicas, table.row_list()),
+        [node.row() for node in master.nodes],
+        sorted(master.connected),
+        sorted(master.starting),
+        sorted(master.ready),
+    )

@@ -1,0 +1,149 @@
+"""The options of ``spark.read.format("neo")``, checked, with one clear message for each mistake."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from neo.client.scan import PAGE_BYTES, VALUE_BYTES
+from neo.protocol.ids import MAX_TID, tid_from_time, u64
+from neo.spark.reading import Connection
+from neo.spark.rows import JSON_BUDGET
+from neo.spark.tables import Column, columns_of
+
+#: Tasks of one scan. More cost more than they bring: each joins the cluster.
+TASKS_MAX = 200
+
+
+class OptionError(ValueError):
+    """An option is missing or wrong."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """See :data:`OPTIONS` for what each means."""
+
+    connection: Connection
+    table: str = "objects"
+    columns: tuple[Column, ...] = ()
+    tid: int | None = None
+    first: int = 0
+    last: int | None = None
+    page_bytes: int = PAGE_BYTES
+    value_bytes: int = VALUE_BYTES
+    json_budget: int = JSON_BUDGET
+    on_error: str = "null"
+    tasks: int = TASKS_MAX
+    rows_per_batch: int | None = None
+    #: ``tid`` was given as a time, which may be later than the last transaction.
+    by_time: bool = False
+
+
+def parse_tid(text: str) -> int:
+    """A tid as an integer, as 0x…, or as 16 hexadecimal digits."""
+    base = 16 if text[:2].lower() == "0x" or len(text) == 16 else 10
+    tid = int(text, base)
+    if not 0 <= tid <= u64(MAX_TID):
+        raise ValueError(text)
+    return tid
+
+
+def parse_timestamp(text: str) -> int:
+    """The last tid of a moment in ISO 8601; UTC if it says no zone."""
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    tid: int = u64(tid_from_time(moment.timestamp()))
+    return tid
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number <= 0:
+        raise ValueError(text)
+    return number
+
+
+def _error_mode(text: str) -> str:
+    if text not in ("null", "fail"):
+        raise ValueError(text)
+    return text
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",")]
+
+
+#: name → (how it is read, what is expected), in the spelling that people use.
+OPTIONS: dict[str, tuple[Callable[[str], Any], str]] = {
+    "masters": (str, "host:port of the masters, separated by spaces or commas"),
+    "cluster": (str, "the name of the cluster"),
+    "ca": (str, "a file, for TLS"),
+    "cert": (str, "a file, for TLS"),
+    "key": (str, "a file, for TLS"),
+    "table": (str, "objects, history, changes, transactions or references"),
+    "columns": (_names, "names of columns, separated by commas"),
+    "tid": (parse_tid, "a tid: an integer, 0x… or 16 hexadecimal digits"),
+    "timestamp": (parse_timestamp, "a moment in ISO 8601"),
+    "startingTid": (parse_tid, "a tid: an integer, 0x… or 16 hexadecimal digits"),
+    "endingTid": (parse_tid, "a tid: an integer, 0x… or 16 hexadecimal digits"),
+    "maxRowsPerBatch": (_positive, "a positive integer"),
+    "pageBytes": (_positive, "a positive number of bytes"),
+    "maxValueBytes": (_positive, "a positive number of bytes"),
+    "jsonBudget": (_positive, "a positive number of values"),
+    "onError": (_error_mode, "null or fail"),
+    "maxTasks": (_positive, "a positive integer"),
+    "waitTimeout": (float, "seconds"),
+}
+_BY_LOWER_CASE = {name.lower(): name for name in OPTIONS}
+
+
+def parse(given: Mapping[str, str]) -> Options:
+    """Raises OptionError. The names may be in any case: Spark hands them over in lower case."""
+    values: dict[str, Any] = {}
+    for key, text in given.items():
+        name = _BY_LOWER_CASE.get(key.lower())
+        if name is None:
+            raise OptionError(f"there is no option {key!r}; there are: {', '.join(OPTIONS)}")
+        convert, expected = OPTIONS[name]
+        try:
+            values[name] = convert(text)
+        except ValueError:
+            raise OptionError(f"option {name!r}: {text!r} is not {expected}") from None
+    for name in ("masters", "cluster"):
+        if not values.get(name):
+            raise OptionError(f"option {name!r} is missing: {OPTIONS[name][1]}")
+    if "tid" in values and "timestamp" in values:
+        raise OptionError("options 'tid' and 'timestamp' exclude each other")
+    table = values.get("table", "objects")
+    try:
+        columns = columns_of(table, values.get("columns"))
+    except ValueError as e:
+        raise OptionError(str(e)) from None
+    connection = Connection(
+        values["masters"],
+        values["cluster"],
+        values.get("ca"),
+        values.get("cert"),
+        values.get("key"),
+        values.get("waitTimeout", Connection.wait_timeout),
+    )
+    renamed = {field: values[name] for name, field in _FIELDS.items() if name in values}
+    return Options(connection, table, columns, by_time="timestamp" in values, **renamed)
+
+
+#: Options that are fields of Options as they are.
+_FIELDS = {
+    "tid": "tid",
+    "timestamp": "tid",
+    "startingTid": "first",
+    "endingTid": "last",
+    "pageBytes": "page_bytes",
+    "maxValueBytes": "value_bytes",
+    "jsonBudget": "json_budget",
+    "onError": "on_error",
+    "maxTasks": "tasks",
+    "maxRowsPerBatch": "rows_per_batch",
+}

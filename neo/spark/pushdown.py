@@ -1,0 +1,100 @@
+"""Filters of a query that the reader applies itself, so that less is read.
+
+A tid is never pushed into a snapshot: it would change which revision of an object is current.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from pyspark.sql.datasource import (
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    LessThan,
+    LessThanOrEqual,
+)
+
+#: The greatest tid or oid.
+_MAX = 2**63 - 1
+#: The column that is the oid of what a partition holds.
+_OID = {"objects": "oid", "history": "oid", "changes": "oid", "references": "src"}
+#: Tables whose rows are chosen by their tids.
+_BY_TID = ("history", "transactions", "changes")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Sets are None where everything is wanted; ``tids``: [least, greatest]."""
+
+    partitions: frozenset[int] | None = None
+    oids: frozenset[int] | None = None
+    tids: tuple[int, int] = (0, _MAX)
+
+
+def push(table: str, filters: Iterable[Filter]) -> tuple[Wanted, list[Filter]]:
+    """(what is wanted, the filters that are left to Spark)."""
+    wanted = Wanted()
+    left = []
+    for condition in filters:
+        narrowed = _narrow(table, wanted, condition)
+        if narrowed is None:
+            left.append(condition)
+        else:
+            wanted = narrowed
+    return wanted, left
+
+
+def _narrow(table: str, wanted: Wanted, condition: Filter) -> Wanted | None:
+    column: tuple[str, ...] = getattr(condition, "attribute", ())
+    if len(column) != 1:
+        return None
+    values = _values(condition)
+    if values is not None and column[0] == "partition":
+        return replace(wanted, partitions=_both(wanted.partitions, values))
+    if values is not None and column[0] == _OID.get(table):
+        return replace(wanted, oids=_both(wanted.oids, values))
+    if column[0] == "tid" and table in _BY_TID:
+        bounds = _bounds(condition)
+        if bounds is not None:
+            least, greatest = wanted.tids
+            return replace(wanted, tids=(max(least, bounds[0]), min(greatest, bounds[1])))
+    return None
+
+
+def _both(one: frozenset[int] | None, other: frozenset[int]) -> frozenset[int]:
+    return other if one is None else one & other
+
+
+def _values(condition: Filter) -> frozenset[int] | None:
+    if isinstance(condition, (EqualTo, EqualNullSafe)):
+        return frozenset(_integers([condition.value]))
+    if isinstance(condition, In):
+        return frozenset(_integers(condition.value))
+    return None
+
+
+def _integers(values: Iterable[object]) -> Iterator[int]:
+    """NULL equals nothing."""
+    return (value for value in values if isinstance(value, int))
+
+
+def _bounds(condition: Filter) -> tuple[int, int] | None:
+    value = getattr(condition, "value", None)
+    if not isinstance(value, int):
+        return None
+    if isinstance(condition, (EqualTo, EqualNullSafe)):
+        return value, value
+    if isinstance(condition, GreaterThan):
+        return value + 1, _MAX
+    if isinstance(condition, GreaterThanOrEqual):
+        return value, _MAX
+    if isinstance(condition, LessThan):
+        return 0, value - 1
+    if isinstance(condition, LessThanOrEqual):
+        return 0, value
+    return None

@@ -1,0 +1,146 @@
+"""``spark.read.format("neo")``: a batch source of PySpark 4 (SPARK, *Python Data Source API*).
+
+The driver asks the cluster once for each ``load()``, in ``__init__``: number of partitions and one tid.
+Each task joins the cluster as a client that only reads, and asks storage nodes directly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+
+from neo.client.scan import Scanner
+from neo.spark.options import OptionError, Options, parse
+from neo.spark.plan import Pinned, deal, pin
+from neo.spark.pushdown import Wanted, push
+from neo.spark.reading import Query, read
+from neo.spark.tables import Column, columns_of
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from neo.spark.stream import ChangeReader
+
+_DDL = {
+    pa.int32(): "INT",
+    pa.int64(): "BIGINT",
+    pa.string(): "STRING",
+    pa.binary(): "BINARY",
+    pa.bool_(): "BOOLEAN",
+    pa.list_(pa.int64()): "ARRAY<BIGINT>",
+    pa.timestamp("us", tz="UTC"): "TIMESTAMP",
+}
+
+
+def ddl(columns: Iterable[Column]) -> str:
+    """The schema as Spark wants it."""
+    return ", ".join(f"`{column.name}` {_DDL[column.type]}" for column in columns)
+
+
+class NEODataSource(DataSource):
+    """Without pushdown, so that it works in a session that is not configured for it."""
+
+    def __init__(self, options: Any) -> None:
+        super().__init__(options)
+        self.parsed: Options = parse(options)
+        self.pinned: Pinned = pin(self.parsed)
+
+    @classmethod
+    def name(cls) -> str:
+        return "neo"
+
+    def schema(self) -> str:
+        return ddl(self.parsed.columns)
+
+    def reader(self, schema: StructType) -> NEOReader:
+        return NEOReader(self.chosen(schema), self.pinned)
+
+    def streamReader(self, schema: StructType) -> ChangeReader:
+        from neo.spark.stream import ChangeReader
+
+        return ChangeReader(self.chosen(schema))
+
+    def chosen(self, schema: StructType) -> Options:
+        """The options with the columns of a schema that the user may have given."""
+        try:
+            columns = columns_of(self.parsed.table, schema.fieldNames())
+        except ValueError as e:
+            raise OptionError(str(e)) from None
+        for field, column in zip(schema.fields, columns, strict=True):
+            expected = _DDL[column.type].lower()
+            if field.dataType.simpleString() != expected:
+                given = field.dataType.simpleString()
+                raise OptionError(f"column {column.name!r} is {expected}, not {given}")
+        return replace(self.parsed, columns=columns)
+
+
+class PushingDataSource(NEODataSource):
+    """With pushdown; :func:`neo.spark.register` configures the session for it."""
+
+    def reader(self, schema: StructType) -> PushingReader:
+        return PushingReader(self.chosen(schema), self.pinned)
+
+
+class NEOReader(DataSourceReader):
+    def __init__(self, options: Options, pinned: Pinned) -> None:
+        self._options = options
+        self._pinned = pinned
+        self._wanted = Wanted()
+
+    def partitions(self) -> Sequence[InputPartition]:
+        wanted = self._wanted
+        partitions = [
+            partition
+            for partition in range(self._pinned.partitions)
+            if (wanted.partitions is None or partition in wanted.partitions)
+            and (
+                wanted.oids is None
+                or any(oid % self._pinned.partitions == partition for oid in wanted.oids)
+            )
+        ]
+        return [InputPartition(task) for task in deal(partitions, self._options.tasks)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        # Spark asks for a partition of nothing when there is none.
+        return read_task(self._options.connection, self._query(), partition.value or ())
+
+    def _query(self) -> Query:
+        options, wanted = self._options, self._wanted
+        least, greatest = wanted.tids
+        by_range = options.table in ("transactions", "changes")
+        last = self._pinned.tid if options.last is None else min(options.last, self._pinned.tid)
+        return Query(
+            options.table,
+            options.columns,
+            min(last, greatest) if by_range else last,
+            max(options.first, least) if by_range else 0,
+            options.page_bytes,
+            options.value_bytes,
+            options.json_budget,
+            wanted.oids,
+            (max(options.first, least), min(last, greatest)) if not by_range else None,
+            options.on_error,
+        )
+
+
+class PushingReader(NEOReader):
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        self._wanted, left = push(self._options.table, filters)
+        return left
+
+
+def read_task(connection: Any, query: Query, partitions: Sequence[int]) -> Iterator[pa.RecordBatch]:
+    """What one task reads. Closing the generator closes the connections."""
+    if not partitions:
+        return
+    storage = connection.open()
+    try:
+        scanner = Scanner(storage)
+        for partition in partitions:
+            yield from read(scanner, query, partition)
+    finally:
+        storage.close()

@@ -1,0 +1,124 @@
+"""``spark.readStream.format("neo")``: the change feed. An offset is the tid of the last transaction that
+was read; a batch holds whole transactions, and the same ones whenever it is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from neo.client.scan import Scanner
+from neo.protocol.ids import p64, u64
+from neo.spark.options import OptionError, Options
+from neo.spark.plan import deal
+from neo.spark.reading import Query
+from neo.spark.source import read_task
+
+Offset = dict[str, str]
+
+
+def offset(tid: int) -> Offset:
+    return {"tid": f"{tid:016x}"}
+
+
+def tid_of(at: Offset) -> int:
+    return int(at["tid"], 16)
+
+
+class ChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    def __init__(self, options: Options) -> None:
+        if options.table not in ("objects", "changes"):
+            raise OptionError(
+                f"option 'table': a stream reads changes, not {options.table}; leave it out"
+            )
+        if options.tid is not None:
+            raise OptionError(
+                "a stream begins at 'startingTid'; 'tid' and 'timestamp' are for batches"
+            )
+        self._options = options
+        self._partitions = 0
+        self._end: int | None = None
+
+    def initialOffset(self) -> Offset:
+        return offset(max(0, self._options.first - 1))
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        rows = self._options.rows_per_batch
+        return ReadAllAvailable() if rows is None else ReadMaxRows(rows)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._end = self._last()
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
+        first = tid_of(start)
+        last = self._last()
+        if self._end is not None:
+            last = min(last, self._end)
+        if last <= first:
+            return start
+        if isinstance(limit, ReadMaxRows):
+            last = self._limited(first, last, limit.max_rows)
+        return offset(last)
+
+    def reportLatestOffset(self) -> Offset | None:
+        return offset(self._last())
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        first, last = tid_of(start), tid_of(end)
+        if last <= first:
+            return []
+        if not self._partitions:
+            self._last()
+        return [
+            InputPartition((first, last, task))
+            for task in deal(range(self._partitions), self._options.tasks)
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if partition.value is None:
+            return iter(())
+        first, last, partitions = partition.value
+        options = self._options
+        query = Query(
+            "changes",
+            options.columns,
+            last,
+            # From the very beginning, what a pack left is taken as it is.
+            first + 1 if first else 0,
+            options.page_bytes,
+            options.value_bytes,
+            options.json_budget,
+            on_error=options.on_error,
+        )
+        return read_task(options.connection, query, partitions)
+
+    # -- the cluster -------------------------------------------------------------------------------
+
+    def _last(self) -> int:
+        storage = self._options.connection.open()
+        try:
+            scanner = Scanner(storage)
+            self._partitions = scanner.partitions
+            last: int = u64(scanner.last_tid())
+        finally:
+            storage.close()
+        return last if self._options.last is None else min(last, self._options.last)
+
+    def _limited(self, first: int, last: int, rows: int) -> int:
+        """The tid up to which there are about so many revisions: whole transactions, at least one."""
+        storage = self._options.connection.open()
+        try:
+            for transaction in Scanner(storage).in_order(p64(first + 1), p64(last)):
+                rows -= len(transaction.oid_list)
+                if rows <= 0:
+                    return int(u64(transaction.tid))
+        finally:
+            storage.close()
+        return last

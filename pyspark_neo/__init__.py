@@ -1,0 +1,13 @@
+"""Spark looks for ``pyspark_*`` modules: so the format "neo" is known without registration."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def __getattr__(name: str) -> Any:
+    if name != "DefaultSource":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from neo.spark.source import NEODataSource
+
+    return NEODataSource

@@ -1,0 +1,356 @@
+"""`python -m tests.bench.replication`: how fast cells are copied, how long a node that was away needs
+to catch up, and what clients notice of it.
+
+Two clients work all the time, each a process: one commits small objects, one loads without a cache.
+They pause between two operations, so that their latency shows what replication does to it, and not
+how full the processors are.
+"""
+
+import argparse
+import json
+import multiprocessing
+import random
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rich.console import Console
+from rich.table import Table
+from ZODB.utils import z64
+
+from neo.protocol.enums import CellState
+from neo.protocol.errors import ErrorAnswer
+from neo.protocol.packets import (
+    AskPartitionList,
+    Message,
+    SetNumReplicas,
+    TweakPartitionTable,
+)
+from neoctl.client import AdminAway
+from tests.bench import clients
+from tests.bench.clients import ClientFailed
+from tests.bench.records import record
+from tests.bench.report import environment
+from tests.bench.workloads import commit, session
+from tests.support.cluster import Cluster
+
+BACKENDS = ("sqlite", "mariadb")
+RECORD = 1024  # bytes of an object that is copied
+BATCH = 1_000  # objects in a transaction while the database is filled
+PAUSE_SECONDS = 0.005  # of a client between two operations
+POLL_SECONDS = 0.02
+SECONDS_MAX = 900.0  # for one step
+_MB = 1_000_000
+
+_fork = multiprocessing.get_context("fork")
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """``quiet``: seconds of measuring without replication. ``absences``: seconds."""
+
+    objects: int = 100_000
+    quiet: float = 10.0
+    absences: tuple[float, ...] = (10.0, 60.0)
+
+
+QUICK = Sizes(objects=1_000, quiet=0.5, absences=(0.5,))
+
+
+class Row(NamedTuple):
+    """One line of the table."""
+
+    title: str
+    unit: str
+    value: float
+
+
+class Sample(NamedTuple):
+    """Of the monotonic clock, in seconds."""
+
+    begin: float
+    elapsed: float
+
+
+class Window:
+    """What clients did between two moments."""
+
+    def __init__(self) -> None:
+        self.begin = time.monotonic()
+        self.end = 0.0
+
+    @property
+    def seconds(self) -> float:
+        return self.end - self.begin
+
+    def close(self) -> None:
+        self.end = time.monotonic()
+
+    def rows(self, what: str, kind: str, samples: Sequence[Sample]) -> Iterator[Row]:
+        inside = sorted(s.elapsed * 1e3 for s in samples if self.begin <= s.begin < self.end)
+        if inside:
+            yield Row(f"{kind} {what}, p50", "ms", statistics.median(inside))
+            yield Row(f"{kind} {what}, p99", "ms", inside[int(len(inside) * 0.99)])
+
+
+class Clients:
+    """One commits, one loads, until :meth:`stop`."""
+
+    def __init__(self, cluster: Cluster, oids: Sequence[bytes]) -> None:
+        self._cluster = cluster
+        self._oids = oids
+        self._stopping = _fork.Event()
+        self._committed = _fork.Value("q", 0)
+        self._running = []
+        for work in (self._commit, self._load):
+            receiver, sender = _fork.Pipe(duplex=False)
+            process = _fork.Process(target=self._run, args=(work, sender), daemon=True)
+            process.start()
+            sender.close()
+            self._running.append((process, receiver))
+
+    @property
+    def committed(self) -> int:
+        count: int = self._committed.value
+        return count
+
+    def _run(self, work: Callable[[Any], Callable[[], object]], sender: Any) -> None:
+        storage = self._cluster.storage(cache_size=0)
+        operation = work(session(storage))
+        samples = []
+        while not self._stopping.wait(PAUSE_SECONDS):
+            begin = time.monotonic()
+            operation()
+            samples.append(Sample(begin, time.monotonic() - begin))
+        storage.close()
+        sender.send(samples)
+
+    def _commit(self, view: Any) -> Callable[[], object]:
+        rng = random.Random(1)
+        oids = [view.new_oid() for _ in range(64)]
+        serials = dict.fromkeys(oids, z64)
+
+        def once() -> None:
+            oid = rng.choice(oids)
+            serials[oid] = commit(view, [(oid, serials[oid], record(rng))])
+            self._committed.value += 1
+
+        return once
+
+    def _load(self, view: Any) -> Callable[[], object]:
+        rng = random.Random(2)
+        return lambda: view.load(rng.choice(self._oids))
+
+    def stop(self) -> tuple[list[Sample], list[Sample]]:
+        """Samples of commits and of loads. Raises ClientFailed."""
+        self._stopping.set()
+        found = []
+        for process, receiver in self._running:
+            try:
+                found.append(receiver.recv())
+            except EOFError:
+                raise ClientFailed("a client died") from None
+            process.join()
+        commits, loads = found
+        return commits, loads
+
+    def kill(self) -> None:
+        for process, receiver in self._running:
+            process.kill()
+            process.join()
+            receiver.close()
+
+
+class Bench:
+    """One backend."""
+
+    def __init__(self, backend: str, sizes: Sizes, say: Callable[[str], None]) -> None:
+        self._backend = backend
+        self._sizes = sizes
+        self._say = say
+
+    def run(self) -> Iterator[Row]:
+        yield from self._alone()
+        yield from self._loaded()
+
+    @contextmanager
+    def _filled(self) -> Iterator[tuple[Cluster, list[bytes]]]:
+        """Two nodes without replicas, and the oids of what they have."""
+        with (
+            tempfile.TemporaryDirectory(prefix="neo-bench-") as folder,
+            Cluster(
+                storages=2, backend=self._backend, partitions=12, folder=Path(folder)
+            ) as cluster,
+        ):
+            self._say(f"  {self._sizes.objects} objects are written")
+            yield cluster, clients.run(lambda: _fill(cluster, self._sizes.objects), SECONDS_MAX)
+
+    def _speed(self, what: str, seconds: float) -> Iterator[Row]:
+        yield Row(f"copied {what}", "MB/s", self._sizes.objects * RECORD / seconds / _MB)
+        yield Row(f"copied {what}", "objects/s", self._sizes.objects / seconds)
+
+    def _alone(self) -> Iterator[Row]:
+        with self._filled() as (cluster, _):
+            self._say("  replication, nobody else works")
+            yield from self._speed("while nobody works", _replicate(cluster).seconds)
+
+    def _loaded(self) -> Iterator[Row]:
+        with self._filled() as (cluster, oids):
+            working = Clients(cluster, oids)
+            try:
+                yield from self._with_clients(cluster, working)
+            finally:
+                working.kill()
+
+    def _with_clients(self, cluster: Cluster, working: Clients) -> Iterator[Row]:
+        windows = {}
+        _wait(lambda: working.committed > 0, "clients work")
+        windows["without replicas"] = self._quiet()
+        self._say("  replication, clients work")
+        windows["during replication"] = _replicate(cluster)
+        windows["with a replica"] = self._quiet()
+        missed = {}
+        for seconds in self._sizes.absences:
+            self._say(f"  a node is away for {seconds:g} s")
+            what = f"after {seconds:g} s away"
+            missed[what], windows[f"catching up {what}"] = _absence(cluster, working, seconds)
+        commits, loads = working.stop()
+        yield from self._speed("while clients work", windows["during replication"].seconds)
+        for what, count in missed.items():
+            yield Row(f"catching up {what}", "s", windows[f"catching up {what}"].seconds)
+            yield Row(f"… transactions missed {what}", "", count)
+        for kind, samples in (("commit", commits), ("load", loads)):
+            for what, window in windows.items():
+                yield from window.rows(what, kind, samples)
+
+    def _quiet(self) -> Window:
+        window = Window()
+        time.sleep(self._sizes.quiet)
+        window.close()
+        return window
+
+
+def _fill(cluster: Cluster, count: int) -> list[bytes]:
+    rng = random.Random(count)
+    storage = cluster.storage()
+    view = session(storage)
+    oids = [view.new_oid() for _ in range(count)]
+    for start in range(0, count, BATCH):
+        commit(view, [(oid, z64, record(rng, RECORD)) for oid in oids[start : start + BATCH]])
+    storage.close()
+    return oids
+
+
+def _ask(cluster: Cluster, message: Message) -> Message:
+    with cluster.simple.admin() as admin:
+        return admin.ask(message)
+
+
+def _copied(cluster: Cluster) -> bool:
+    """Every partition has two complete copies."""
+    try:
+        rows = _ask(cluster, AskPartitionList(0, 0, None)).row_list
+    except (AdminAway, ErrorAnswer):
+        return False
+    return bool(rows) and all(
+        len(row) == 2 and all(state is CellState.UP_TO_DATE for _, state in row) for row in rows
+    )
+
+
+def _wait(condition: Callable[[], bool], what: str) -> None:
+    end = time.monotonic() + SECONDS_MAX
+    while not condition():
+        if time.monotonic() > end:
+            raise ClientFailed(f"not within {SECONDS_MAX:g} s: {what}")
+        time.sleep(POLL_SECONDS)
+
+
+def _replicate(cluster: Cluster) -> Window:
+    """A second copy of everything; both nodes copy at once, each what the other has."""
+    _ask(cluster, SetNumReplicas(1))
+    window = Window()
+    _ask(cluster, TweakPartitionTable(False, []))
+    _wait(lambda: _copied(cluster), "everything is copied")
+    window.close()
+    return window
+
+
+def _absence(cluster: Cluster, working: Clients, seconds: float) -> tuple[int, Window]:
+    """How many transactions a node missed, and the time from its start to its last cell."""
+    before = working.committed
+    cluster.simple.kill("storage2")
+    _wait(lambda: not _copied(cluster), "the node is known to be away")
+    time.sleep(seconds)
+    missed = working.committed - before
+    window = Window()
+    cluster.simple.restart("storage2")
+    _wait(lambda: _copied(cluster), "the node catches up")
+    window.close()
+    return missed, window
+
+
+# -- report ----------------------------------------------------------------------------------------
+
+
+def merged(found: dict[str, list[Row]]) -> list[tuple[str, dict[str, float]]]:
+    """Title with unit → value by backend, in the order of the first backend."""
+    lines: dict[str, dict[str, float]] = {}
+    for backend, rows in found.items():
+        for row in rows:
+            title = f"{row.title}, {row.unit}" if row.unit else row.title
+            lines.setdefault(title, {})[backend] = row.value
+    return list(lines.items())
+
+
+def _shown(value: float | None) -> str:
+    if value is None:
+        return "–"
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+
+
+def markdown(found: dict[str, list[Row]]) -> str:
+    lines = [
+        environment(),
+        "",
+        "|  | " + " | ".join(found) + " |",
+        "| --- " * (len(found) + 1) + "|",
+    ]
+    for title, values in merged(found):
+        lines.append(f"| {title} | " + " | ".join(_shown(values.get(b)) for b in found) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run; print the table. Raises ClientFailed."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.replication", description=__doc__)
+    parser.add_argument("--backends", nargs="+", choices=BACKENDS, default=list(BACKENDS))
+    parser.add_argument("--quick", action="store_true", help="shows that everything works")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the table here")
+    options = parser.parse_args(arguments)
+    progress = Console(stderr=True, highlight=False, markup=False)
+    found = {}
+    for backend in options.backends:
+        progress.print(backend)
+        bench = Bench(backend, QUICK if options.quick else Sizes(), progress.print)
+        found[backend] = list(bench.run())
+    if options.json is not None:
+        rows = {backend: [row._asdict() for row in rows] for backend, rows in found.items()}
+        options.json.write_text(json.dumps(rows, indent=1, ensure_ascii=False) + "\n")
+    if options.markdown is not None:
+        options.markdown.write_text(markdown(found))
+    table = Table("", *found)
+    for title, values in merged(found):
+        table.add_row(title, *(_shown(values.get(backend)) for backend in found))
+    Console(highlight=False).print(table)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,80 @@
+"""Clients with a mixed load (:mod:`tests.faults.mixed`), each a process from the beginning to the end."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from tests.faults.mixed import Journals
+
+#: What a cluster may take after the end of all faults: the time in which a lost connection is noticed
+#: is in it, and a machine that runs other tests beside this one.
+HEAL_SECONDS = 150.0
+STOP_SECONDS = 60.0
+POLL_SECONDS = 0.02
+
+
+class Load:
+    """A client for each of ``prefixes``: what its command begins with. ``folder``: their logs and
+    journals, and all other ``*.log`` that a failure should show."""
+
+    def __init__(
+        self, masters: str, name: str, folder: Path, prefixes: Sequence[Sequence[str]], seed: int = 0
+    ) -> None:
+        self.folder = folder
+        self.journals = [Journals(folder, client) for client in range(len(prefixes))]
+        self._processes = []
+        for client, prefix in enumerate(prefixes):
+            module = [*prefix, sys.executable, "-m", "tests.faults.mixed", masters, name]
+            options = [str(client), str(len(prefixes)), str(folder), str(seed)]
+            with open(self._log(client), "wb") as log:
+                self._processes.append(
+                    subprocess.Popen([*module, *options], stdout=log, stderr=log)
+                )
+
+    def _log(self, client: int) -> Path:
+        return self.folder / f"client{client}.log"
+
+    def _tail(self, client: int) -> str:
+        return self._log(client).read_text()[-3000:]
+
+    def logs(self) -> str:
+        paths = sorted(self.folder.glob("*.log"))
+        return "\n".join(f"--- {path.name}\n{path.read_text()[-3000:]}" for path in paths)
+
+    def check_alive(self) -> None:
+        for client, process in enumerate(self._processes):
+            code = process.poll()
+            assert code is None, f"client {client} ended ({code}):\n{self._tail(client)}"
+
+    def wait(self, condition: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + HEAL_SECONDS
+        while not condition():
+            self.check_alive()
+            assert time.monotonic() < deadline, f"after {HEAL_SECONDS} s: {what}\n{self.logs()}"
+            time.sleep(POLL_SECONDS)
+
+    def wait_progress(self) -> None:
+        """Every client commits something that it begins later than now."""
+        goals = [len(journals.acknowledged) + 2 for journals in self.journals]
+        self.wait(
+            lambda: all(len(j.acknowledged) >= g for j, g in zip(self.journals, goals, strict=True)),
+            "some client does not commit any more",
+        )
+
+    def stop(self) -> None:
+        """Each client ends by itself, in good order."""
+        self.check_alive()
+        for process in self._processes:
+            process.terminate()
+        for client, process in enumerate(self._processes):
+            code = process.wait(STOP_SECONDS)
+            assert code == 0, f"client {client} ended ({code}):\n{self._tail(client)}"
+
+    def kill(self) -> None:
+        for process in self._processes:
+            process.kill()
+            process.wait()

@@ -1,0 +1,129 @@
+"""Databases on a small disk of their own, which fills up or becomes read-only.
+
+``python -m tests.faults.small_disk FOLDER full-sqlite|full-mariadb|readonly`` mounts it on the folder:
+run it by ``unshare --mount``, so that nobody else sees the disk and nothing of it is left.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from ZODB.DB import DB
+
+from neo.simple import ClusterError
+from tests.faults.load import DEADLINE_SECONDS, Load, check
+from tests.faults.writer import OBJECTS, prepare, values
+from tests.support.cluster import Cluster
+from tests.support.mariadb import Server
+
+#: What the databases of a new cluster leave free; the writers need some seconds to fill it.
+FREE_BYTES = 3 << 20
+SQLITE_BYTES = 16 << 20
+#: A MariaDB server needs room for itself.
+MARIADB_BYTES = 400 << 20
+
+
+def mount(folder: Path, size: int) -> None:
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "none", folder], check=True)
+
+
+class Ballast:
+    """A file that takes what is free, but for FREE_BYTES."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "ballast"
+
+    def load(self) -> None:
+        portion = bytes(1 << 16)
+        with open(self._path, "wb", buffering=0) as file:
+            with suppress(OSError):  # until nothing is free
+                while True:
+                    file.write(portion)
+            file.truncate(self._path.stat().st_size - FREE_BYTES)
+
+    def drop(self) -> None:
+        self._path.unlink()
+
+
+def _is_full(log: str) -> bool:
+    """A MariaDB server without space may end by itself."""
+    return "no space" in log or "the server is away" in log
+
+
+def write_until_full(cluster: Cluster, ballast: Ballast) -> None:
+    """Neither nodes nor clients are started again: they go on when there is room."""
+    log = cluster.simple.log("storage1")
+    with tempfile.TemporaryDirectory() as ledgers:
+        prepare(cluster.storage(), 2)
+        load = Load(cluster, Path(ledgers))
+        processes = cluster.pids()
+        load.start()
+        try:
+            load.wait_commits(1)
+            for _ in range(2):
+                ballast.load()
+                before = len(log.read_text())
+                load.wait(
+                    lambda before=before: _is_full(log.read_text()[before:]),  # type: ignore[misc]
+                    "the disk does not fill up",
+                )
+                ballast.drop()
+                if cluster.server is not None and not cluster.server.running:
+                    cluster.server.start()
+                load.wait_commits(3)
+                check(cluster, load)
+        finally:
+            load.stop()
+        assert cluster.pids() == processes
+        cluster.simple.check()
+
+
+def full_sqlite(folder: Path) -> None:
+    mount(folder, SQLITE_BYTES)
+    with Cluster(storages=1, partitions=4, database=f"{folder}/storage{{n}}.sqlite") as cluster:
+        write_until_full(cluster, Ballast(folder))
+
+
+def full_mariadb(folder: Path) -> None:
+    mount(folder, MARIADB_BYTES)
+    server = Server(folder)
+    try:
+        server.install()
+        server.start()
+        with Cluster(storages=1, backend="mariadb", partitions=4, server=server) as cluster:
+            write_until_full(cluster, Ballast(folder))
+    finally:
+        server.stop()
+
+
+def readonly(folder: Path) -> None:
+    """A disk that the system mounts read-only, as it does after an error."""
+    mount(folder, SQLITE_BYTES)
+    with Cluster(storages=1, partitions=4, database=f"{folder}/storage{{n}}.sqlite") as cluster:
+        prepare(cluster.storage(), 1)
+        cluster.simple.kill("storage1")
+        subprocess.run(["mount", "-o", "remount,bind,ro", folder], check=True)
+        try:
+            cluster.simple.restart("storage1")
+        except ClusterError as e:
+            assert "storage1 ended with exit code 1" in str(e), e
+            assert "writable" in str(e), e
+        else:
+            raise AssertionError("it started on a disk where it cannot write")
+        cluster.simple.processes.pop("storage1")
+        subprocess.run(["mount", "-o", "remount,bind,rw", folder], check=True)
+        cluster.simple.restart("storage1")
+        cluster.simple.wait_running()
+        db = DB(cluster.storage(wait_timeout=DEADLINE_SECONDS))
+        assert values(db.open(), 0) == [0] * OBJECTS
+        db.close()
+
+
+SCENARIOS = {"full-sqlite": full_sqlite, "full-mariadb": full_mariadb, "readonly": readonly}
+
+if __name__ == "__main__":
+    SCENARIOS[sys.argv[2]](Path(sys.argv[1]))

@@ -1,0 +1,111 @@
+"""The commands of docs/growing.md, as they stand there, while clients write all the time."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from ZODB.DB import DB
+
+from neo.client import Storage
+from tests.faults.mixed import check_end, prepare
+from tests.faults.mixed_load import Load
+from tests.faults.rows import check_equal
+from tests.support.mariadb import free_port
+
+PAGE = Path(__file__).parents[2] / "docs" / "growing.md"
+CLIENTS = 4
+#: Eight nodes and a master in turn; a machine that runs other tests beside this one is slow.
+LIMIT_SECONDS = 400
+
+
+class Terminal:
+    """A shell in an empty folder, in which somebody types what the page says."""
+
+    def __init__(self, folder: Path, port: int) -> None:
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        self._shell = subprocess.Popen(
+            ["bash", "-eu"],
+            cwd=folder,
+            env={**os.environ, "PATH": path, "PORT": str(port), "PYTHONPATH": str(PAGE.parents[1])},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+
+    def type(self, commands: str) -> str:
+        """What they say. Raises AssertionError when one of them fails."""
+        assert self._shell.stdin is not None and self._shell.stdout is not None
+        self._shell.stdin.write(f"{commands}\necho did: that\n")
+        self._shell.stdin.flush()
+        said = []
+        for line in self._shell.stdout:
+            if line == "did: that\n":
+                return "".join(said)
+            said.append(line)
+        raise AssertionError(f"{commands}\n{''.join(said)}\nexit code {self._shell.wait()}")
+
+    def close(self) -> None:
+        """End everything that was started here."""
+        assert self._shell.stdin is not None and self._shell.stdout is not None
+        try:
+            os.killpg(self._shell.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass  # it ended, with all that it had started
+        self._shell.wait()
+        self._shell.stdin.close()
+        self._shell.stdout.close()
+
+
+@pytest.fixture
+def port() -> int:
+    """The first of ten that are free now."""
+    return free_port()
+
+
+@pytest.fixture
+def terminal(tmp_path: Path, port: int) -> Iterator[Terminal]:
+    terminal = Terminal(tmp_path, port)
+    try:
+        yield terminal
+    finally:
+        terminal.close()
+
+
+@pytest.mark.timeout(LIMIT_SECONDS)
+def test_the_page_is_right_and_nothing_is_lost(terminal: Terminal, tmp_path: Path, port: int) -> None:
+    configure, begin, helpers, grow, replace, remove, look, end = re.findall(
+        r"^```sh\n(.*?)^```", PAGE.read_text("utf-8"), re.DOTALL | re.MULTILINE
+    )
+    masters = f"127.0.0.1:{port}"
+    terminal.type(configure)
+    assert "RUNNING" in terminal.type(begin)
+    prepare(Storage(masters, "shop"), CLIENTS)
+    load = Load(masters, "shop", tmp_path, [()] * CLIENTS)
+    try:
+        load.wait_progress()
+        terminal.type(helpers)
+        for commands in (grow, replace, remove):
+            print(terminal.type(commands))
+            load.wait_progress()
+        load.stop()
+    finally:
+        load.kill()
+    said = terminal.type(look)
+    assert "No problem." in said and "no storage node may fail" not in said
+    assert re.findall(r"^(S\d) \|", said, re.MULTILINE) == ["S5", "S6", "S7", "S8"]
+    db = DB(Storage(masters, "shop"))
+    try:
+        check_end(db.open(), tmp_path, CLIENTS)
+    finally:
+        db.close()
+    terminal.type(end)
+    check_equal(tmp_path / "neo.conf", 12, 2, [f"storage{n}" for n in (5, 6, 7, 8)])

@@ -1,0 +1,257 @@
+"""MariaDB as it fails: away, killed, read-only, too small for an object. The cluster says why, loses
+nothing, and goes on by itself."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import transaction
+from ZODB.DB import DB
+from ZODB.POSException import POSError
+
+from neo.client.errors import UnavailableError
+from tests.faults.load import DEADLINE_SECONDS, Load, check
+from tests.faults.writer import prepare
+from tests.support.cluster import Cluster
+from tests.support.mariadb import running_server
+from tests.support.raw import PATIENCE_SECONDS
+
+#: A client that waits so long for a cluster that is away notices it, and does not delay the test.
+WAIT_SECONDS = 3.0
+BIG_BYTES = 40 << 20
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    with Cluster(storages=2, backend="mariadb", partitions=6, user="neo:secret") as running:
+        yield running
+
+
+@pytest.fixture
+def db(cluster: Cluster) -> Iterator[DB]:
+    """An application that is never started again."""
+    made = DB(cluster.storage(wait_timeout=WAIT_SECONDS))
+    yield made
+    made.close()
+
+
+def write(db: DB, value: Any, count: int = 8) -> None:
+    """One transaction over all partitions. Raises POSError."""
+    with db.transaction(transaction.TransactionManager()) as connection:
+        root = connection.root()
+        for number in range(count):
+            root.setdefault(number, type(root)())["value"] = value
+
+
+def read(cluster: Cluster) -> set[Any]:
+    """What a client that knows nothing yet sees."""
+    fresh = DB(cluster.storage(wait_timeout=DEADLINE_SECONDS))
+    try:
+        root = fresh.open().root()
+        return {value["value"] for value in root.values()}
+    finally:
+        fresh.close()
+
+
+def in_time(attempt: Callable[[], None]) -> None:
+    """Until it is not refused any more."""
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while True:
+        try:
+            attempt()
+        except POSError:
+            if time.monotonic() > deadline:
+                raise
+        else:
+            return
+
+
+def wait_logged(cluster: Cluster, name: str, text: str) -> None:
+    log = cluster.simple.log(name)
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while text not in log.read_text():
+        assert time.monotonic() < deadline, f"no {text!r} in the log of {name}:\n{log.read_text()}"
+        time.sleep(0.02)
+
+
+# -- away ------------------------------------------------------------------------------------------
+
+
+def test_away_at_the_start() -> None:
+    """Without ``wait``, a storage node ends at once and says why."""
+    command = [sys.executable, "-m", "neo.storage", "-c", "lab", "-m", "127.0.0.1:1"]
+    command += ["-b", "127.0.0.1:0", "-a", "MySQL", "-d", "neo:secret@neo1/nonexistent/socket"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
+    assert ended.returncode == 1
+    (line,) = ended.stderr.splitlines()
+    assert line.startswith("neostorage: MariaDB database neo1/nonexistent/socket: the server is away.")
+    assert "secret" not in line
+
+
+def test_a_cluster_that_is_started_before_its_server(tmp_path: Path) -> None:
+    """With ``wait``, nobody has to start the storage nodes in the right order."""
+    with Cluster(
+        backend="mariadb", partitions=6, user="neo:secret", settings={"wait": "-1"}
+    ) as cluster:
+        assert cluster.server is not None
+        simple = cluster.simple
+        simple.stop()
+        cluster.server.stop()
+        with pytest.raises(Exception, match="is not running") as raised:
+            simple.start(timeout=5)
+        assert "not started yet, trying again each second" in str(raised.value)
+        assert "the server is away. Start it" in str(raised.value)
+        cluster.server.start()
+        simple.start()
+        db = DB(cluster.storage())
+        try:
+            write(db, "served")
+        finally:
+            db.close()
+
+
+def test_killed_under_a_writing_load(cluster: Cluster, tmp_path: Path) -> None:
+    """Neither the nodes nor the clients are started again; only MariaDB is."""
+    assert cluster.server is not None
+    prepare(cluster.storage(), 2)
+    load = Load(cluster, tmp_path)
+    load.start()
+    processes = cluster.pids()
+    try:
+        for _ in range(3):
+            load.wait_commits(2)
+            cluster.server.kill()
+            # Everybody has noticed, and has failed to open the database at least once.
+            for name in ("storage1", "storage2"):
+                mark = cluster.simple.log(name).read_text().count("the server is away")
+                load.wait(
+                    lambda name=name, mark=mark: (  # type: ignore[misc]
+                        cluster.simple.log(name).read_text().count("the server is away") > mark
+                    ),
+                    f"{name} does not say that the server is away",
+                )
+            cluster.server.start()
+            load.wait_commits(1)
+            check(cluster, load)
+    finally:
+        load.stop()
+    assert cluster.pids() == processes
+    cluster.simple.check()
+
+
+def test_stopped_under_a_writing_load(cluster: Cluster, tmp_path: Path) -> None:
+    """A server that hangs for a while: commits hang with it, and end well when it goes on."""
+    assert cluster.server is not None
+    prepare(cluster.storage(), 2)
+    load = Load(cluster, tmp_path)
+    load.start()
+    processes = cluster.pids()
+    try:
+        for _ in range(3):
+            load.wait_commits(2)
+            cluster.server.pause()
+            try:
+                load.wait(
+                    lambda: all(ledger.acknowledged < ledger.attempted for ledger in load.ledgers),
+                    "writers commit without their databases",
+                )
+            finally:
+                cluster.server.resume()
+            load.wait_commits(1)
+            check(cluster, load)
+    finally:
+        load.stop()
+    assert cluster.pids() == processes
+
+
+# -- refusing --------------------------------------------------------------------------------------
+
+
+def test_read_only(cluster: Cluster, db: DB) -> None:
+    """The commit fails with an error of the application's, nothing of it is visible, and the same
+    application goes on when the server does."""
+    assert cluster.server is not None
+    write(db, "old")
+    cluster.server.query("SET GLOBAL read_only=1")
+    try:
+        with pytest.raises(POSError) as raised:
+            write(db, "new")
+        assert isinstance(raised.value, transaction.interfaces.TransientError)
+        wait_logged(cluster, "storage1", "the server is read-only. SET GLOBAL read_only=0")
+        with pytest.raises(UnavailableError, match=f"did not answer for {WAIT_SECONDS:g} s; last"):
+            write(db, "newer")
+    finally:
+        cluster.server.query("SET GLOBAL read_only=0")
+    assert read(cluster) == {"old"}
+    in_time(lambda: write(db, "again"))
+    assert read(cluster) == {"again"}
+
+
+def test_no_space_left() -> None:
+    """Nothing is lost, and the same application goes on when there is room."""
+    size = "--innodb-data-file-path=ibdata1:12M:autoextend:max:{}M"
+    with (
+        running_server("--innodb-file-per-table=0", size.format(40)) as server,
+        Cluster(storages=1, backend="mariadb", partitions=4, server=server) as cluster,
+    ):
+        server.options[-1] = size.format(200)
+        db = DB(cluster.storage(wait_timeout=WAIT_SECONDS))
+        value = committed = b""
+        with pytest.raises(POSError):
+            while True:
+                value = os.urandom(1 << 20)
+                write(db, value, 2)
+                committed = value
+        assert committed
+        wait_logged(cluster, "storage1", "the server has no space left. Free space on its disk")
+        server.stop()
+        server.start()
+        # The last one may have failed when it was decided already.
+        assert read(cluster) in ({committed}, {value})
+        in_time(lambda: write(db, b"again", 2))
+        assert read(cluster) == {b"again"}
+        db.close()
+
+
+def test_an_object_above_max_allowed_packet(cluster: Cluster, db: DB) -> None:
+    """It is cut in pieces; the client does not notice."""
+    assert cluster.server is not None
+    cluster.server.query(f"SET GLOBAL max_allowed_packet={16 << 20}")
+    for name in ("storage1", "storage2"):
+        cluster.simple.restart(name)
+    cluster.simple.wait_running()
+    value = os.urandom(BIG_BYTES)
+    in_time(lambda: write(db, value, 1))
+    assert read(cluster) == {value}
+
+
+def test_a_packet_that_became_too_small(cluster: Cluster, db: DB) -> None:
+    """A node refuses to work before it loses an object, and goes on when it can."""
+    assert cluster.server is not None
+    write(db, "old")
+    server = cluster.server
+    server.query(f"SET GLOBAL max_allowed_packet={1 << 20}")
+    server.query("KILL USER neo")
+    wait_logged(cluster, "storage1", "max_allowed_packet=1048576 is too small for big objects")
+    server.query(f"SET GLOBAL max_allowed_packet={64 << 20}")
+    in_time(lambda: write(db, os.urandom(1 << 20)))
+    assert len(read(cluster)) == 1
+
+
+def test_rights_that_were_taken_away(cluster: Cluster, db: DB) -> None:
+    assert cluster.server is not None
+    write(db, "old")
+    cluster.server.query("REVOKE ALL ON `neo%`.* FROM neo", "KILL USER neo")
+    wait_logged(cluster, "storage1", "the server refuses this user. Check user and password")
+    with pytest.raises(POSError):
+        write(db, "new")
+    cluster.server.query("GRANT ALL ON `neo%`.* TO neo")
+    in_time(lambda: write(db, "again"))
+    assert read(cluster) == {"again"}

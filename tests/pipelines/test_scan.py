@@ -1,0 +1,111 @@
+"""The whole database partition by partition: what neo.client.scan gives is what ZODB iterates over."""
+
+from __future__ import annotations
+
+import time
+import zlib
+
+import pytest
+from ZODB.serialize import referencesf
+from ZODB.utils import p64, u64
+
+from neo.client import NEOStorage, scan
+from neo.client.scan import Order, Range, Revision, Scanner
+from neo.protocol.errors import ErrorAnswer
+from tests.pipelines.sample import Sample
+
+
+@pytest.fixture(params=[True, False], ids=["pages", "foreign nodes"])
+def scanner(
+    request: pytest.FixtureRequest, storage: NEOStorage, monkeypatch: pytest.MonkeyPatch
+) -> Scanner:
+    if not request.param:
+        monkeypatch.setattr(Scanner, "_node_knows_pages", lambda self, nid: False)
+    return Scanner(storage)
+
+
+def read(scanner: Scanner, what: Range) -> list[Revision]:
+    return [
+        revision
+        for partition in range(scanner.partitions)
+        for page in scanner.revisions(partition, what)
+        for revision in page
+    ]
+
+
+@pytest.mark.parametrize("page_bytes", [1, 500, 1 << 20])
+def test_snapshots_as_of_every_transaction(
+    sample: Sample, scanner: Scanner, page_bytes: int
+) -> None:
+    for tid in sample.tids if page_bytes == 500 else sample.tids[-1:]:
+        found = read(scanner, Range(Order.SNAPSHOT, p64(tid), page_bytes=page_bytes))
+        assert {r.oid: (r.tid, r.data) for r in found if not r.deleted} == sample.snapshot(tid)
+
+
+@pytest.mark.parametrize("order", [Order.HISTORY, Order.CHANGES])
+def test_all_revisions_in_their_order(sample: Sample, scanner: Scanner, order: Order) -> None:
+    found = read(scanner, Range(order, scanner.last_tid(), page_bytes=2000))
+    assert {(r.oid, r.tid): r.data for r in found} == sample.revisions
+    assert len(found) == len(sample.revisions)
+    for partition in range(scanner.partitions):
+        mine = [(r.oid, r.tid) for r in found if r.oid % scanner.partitions == partition]
+        key = (lambda k: k[::-1]) if order is Order.CHANGES else (lambda k: k)
+        assert mine == sorted(mine, key=key)
+
+
+def test_revisions_of_a_range_of_tids(sample: Sample, scanner: Scanner) -> None:
+    first, last = sample.tids[2], sample.tids[4]
+    found = read(scanner, Range(Order.CHANGES, p64(last), p64(first)))
+    assert {(r.oid, r.tid) for r in found} == {k for k in sample.revisions if first <= k[1] <= last}
+    assert read(scanner, Range(Order.CHANGES, p64(first), p64(last))) == []
+
+
+def test_what_exists_no_more_is_told(sample: Sample, scanner: Scanner) -> None:
+    found = read(scanner, Range(Order.SNAPSHOT, scanner.last_tid()))
+    assert [r.oid for r in found if r.deleted] == [
+        oid for (oid, _), data in sample.revisions.items() if data is None
+    ]
+
+
+def test_values_larger_than_wanted_are_left_out_and_counted(
+    sample: Sample, scanner: Scanner
+) -> None:
+    tid = u64(scanner.last_tid())
+    sizes = {oid: len(data) for oid, (_, data) in sample.snapshot(tid).items()}
+    found = read(scanner, Range(Order.SNAPSHOT, p64(tid), value_bytes=150))
+    assert {r.oid: r.size for r in found if not r.deleted} == sizes
+    assert {r.oid for r in found if r.error} == {oid for oid, size in sizes.items() if size > 150}
+    assert all(r.data is None for r in found if r.error)
+
+
+def test_a_compressed_value_that_expands_for_ever_takes_no_memory() -> None:
+    bomb = zlib.compress(bytes(50 << 20))
+    assert scan._decompressed(bomb, 1 << 20) == (50 << 20, None)
+
+
+def test_without_data_only_ids_travel(sample: Sample, scanner: Scanner) -> None:
+    found = read(scanner, Range(Order.HISTORY, scanner.last_tid(), data=False))
+    assert {(r.oid, r.tid) for r in found} == set(sample.revisions)
+    assert all(r.data is None and r.error is None for r in found)
+
+
+def test_transactions_of_all_partitions_are_all_transactions(
+    sample: Sample, scanner: Scanner
+) -> None:
+    found = [
+        u64(transaction.tid)
+        for partition in range(scanner.partitions)
+        for page in scanner.transactions(partition)
+        for transaction in page
+    ]
+    assert sorted(found) == sample.tids
+
+
+def test_a_snapshot_older_than_a_pack_is_refused(sample: Sample) -> None:
+    scanner = Scanner(sample.storage)
+    sample.storage.pack(time.time(), referencesf, gc=False)
+    with pytest.raises(ErrorAnswer, match="packed up to"):
+        read(scanner, Range(Order.SNAPSHOT, p64(sample.tids[2])))
+    sample.read_back()
+    found = read(scanner, Range(Order.HISTORY, scanner.last_tid()))
+    assert {(r.oid, r.tid): r.data for r in found} == sample.revisions

@@ -1,0 +1,236 @@
+"""Spark reads a NEO database: batches, pushdown, streams. One session for all tests: it takes seconds
+to start."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from ZODB import DB
+from ZODB.utils import u64
+
+import neo.spark
+import pyspark_neo
+from neo.client.scan import Scanner
+from neo.spark.options import parse
+from neo.spark.source import NEODataSource
+from neo.spark.stream import ChangeReader
+from tests.pipelines.sample import Document, Sample
+from tests.zodb.fleet import NAME, Fleet
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    os.environ["PYTHONPATH"] = str(ROOT)
+    session = (
+        SparkSession.builder.master("local[2,4]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        .config("spark.sql.session.timeZone", "UTC")
+        .getOrCreate()
+    )
+    neo.spark.register(session)
+    yield session
+    session.stop()
+
+
+class Reader:
+    def __init__(self, spark: SparkSession, fleet: Fleet) -> None:
+        self.spark = spark
+        self.where = {"masters": fleet.masters, "cluster": NAME, "maxTasks": 2}
+
+    def __call__(self, table: str = "objects", **options: Any) -> DataFrame:
+        return self.spark.read.format("neo").options(**self.where, table=table, **options).load()
+
+    def stream(self, **options: Any) -> DataFrame:
+        return self.spark.readStream.format("neo").options(**self.where, **options).load()
+
+
+@pytest.fixture
+def load(spark: SparkSession, fleet: Fleet, sample: Sample) -> Reader:
+    return Reader(spark, fleet)
+
+
+def test_objects_and_their_schema(load: Reader, sample: Sample) -> None:
+    frame = load()
+    assert frame.dtypes == [
+        ("partition", "int"),
+        ("oid", "bigint"),
+        ("tid", "bigint"),
+        ("timestamp", "timestamp"),
+        ("class", "string"),
+        ("size", "int"),
+    ]
+    found = {row.oid: (row.tid, row.size) for row in frame.collect()}
+    assert found == {
+        oid: (tid, len(data)) for oid, (tid, data) in sample.snapshot(sample.tids[-1]).items()
+    }
+    frame.createOrReplaceTempView("objects")
+    spark = frame.sparkSession
+    by_class = spark.sql("select class, count(*) n from objects group by class").collect()
+    assert {row["class"]: row.n for row in by_class}["tests.pipelines.sample.Document"] >= 200
+
+
+def test_a_frame_sees_one_snapshot_whatever_is_committed_meanwhile(
+    load: Reader, sample: Sample
+) -> None:
+    frame = load(columns="oid,tid")
+    before = sorted(frame.collect())
+    db = DB(sample.storage)
+    with db.transaction() as connection:
+        connection.root()["later"] = Document(1)
+    assert sorted(frame.collect()) == before
+    assert load(columns="oid,tid").count() == len(before) + 1
+
+
+def test_as_of_a_tid_and_a_time(load: Reader, sample: Sample) -> None:
+    tid = sample.tids[2]
+    expected = {oid: serial for oid, (serial, _) in sample.snapshot(tid).items()}
+    for option in ({"tid": hex(tid)}, {"tid": str(tid)}, {"tid": f"{tid:016x}"}):
+        found = load(columns="oid,tid", **option).collect()
+        assert {row.oid: row.tid for row in found} == expected
+    assert load(timestamp="2999-01-01").count() == len(sample.snapshot(sample.tids[-1]))
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "oid = 3",
+        "oid in (1, 2, 77)",
+        "partition = 4",
+        "partition in (1, 2) and oid = 13",
+        "oid = 1 and oid = 2",
+    ],
+)
+@pytest.mark.parametrize("table", ["objects", "history"])
+def test_pushed_filters_give_what_spark_would(load: Reader, table: str, condition: str) -> None:
+    frame = load(table, columns="partition,oid,tid")
+    rows = [tuple(row) for row in frame.collect()]
+    load.spark.createDataFrame(rows, frame.schema).createOrReplaceTempView("copied")
+    expected = load.spark.sql(f"select * from copied where {condition}").collect()
+    found = frame.where(condition)
+    assert sorted(found.collect()) == sorted(expected)
+
+
+def test_a_tid_is_pushed_into_history_and_never_into_a_snapshot(
+    load: Reader, sample: Sample
+) -> None:
+    tid = sample.tids[3]
+    history = load("history", columns="oid,tid,end_tid,seq")
+    everything = history.collect()
+    for condition, keep in (
+        (f"tid > {tid}", lambda t: t > tid),
+        (f"tid <= {tid}", lambda t: t <= tid),
+        (f"tid = {tid}", lambda t: t == tid),
+    ):
+        assert sorted(history.where(condition).collect(), key=str) == sorted(
+            (row for row in everything if keep(row.tid)), key=str
+        )
+    objects = load(columns="oid,tid")
+    current = objects.collect()
+    assert sorted(objects.where(f"tid <= {tid}").collect()) == sorted(
+        row for row in current if row.tid <= tid
+    )
+
+
+def test_references_and_transactions(load: Reader, sample: Sample) -> None:
+    objects = load(columns="oid")
+    references = load("references").where("kind = 's'")
+    missing = references.join(objects, references.dst == objects.oid, "left_anti").collect()
+    assert [row.src for row in missing] == [5000]
+    assert sorted(row.tid for row in load("transactions").collect()) == sample.tids
+
+
+def test_a_schema_of_the_user_prunes_columns(
+    load: Reader, spark: SparkSession, fleet: Fleet
+) -> None:
+    reader = spark.read.format("neo").options(masters=fleet.masters, cluster=NAME)
+    frame = reader.schema("tid bigint, refs array<bigint>").load()
+    assert frame.columns == ["tid", "refs"]
+    assert frame.count()
+    with pytest.raises(PySparkException, match="column 'oid' is bigint, not string"):
+        reader.schema("oid string").load().count()
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"table": "nothing"}, "there is no table 'nothing'"),
+        ({"columns": "oid,wrong"}, "no column 'wrong'"),
+        ({"tid": "yesterday"}, "option 'tid': 'yesterday' is not a tid"),
+        ({"tid": "0x7fffffffffffffff"}, "later than the last transaction"),
+        ({"onerror": "ignore"}, "is not null or fail"),
+        ({"colums": "oid"}, "there is no option 'colums'"),
+        ({"cluster": "other", "waitTimeout": "1"}, "invalid cluster name"),
+    ],
+)
+def test_wrong_options_are_told(load: Reader, options: dict[str, str], reason: str) -> None:
+    with pytest.raises(PySparkException, match=reason):
+        load(**{"table": "objects", **options}).count()
+
+
+def test_the_format_is_known_without_registration(load: Reader, fleet: Fleet) -> None:
+    assert pyspark_neo.DefaultSource is NEODataSource
+    with pytest.raises(AttributeError):
+        getattr(pyspark_neo, "other")  # noqa: B009
+
+
+# -- the change feed -----------------------------------------------------------------------------
+
+
+def feed(load: Reader, folder: Path, **options: Any) -> list[tuple[int, int]]:
+    """What one run of a query that keeps its place in ``folder`` appends to it."""
+    query = (
+        load.stream(columns="oid,tid", **options)
+        .writeStream.format("parquet")
+        .option("checkpointLocation", str(folder / "place"))
+        .trigger(availableNow=True)
+        .start(str(folder / "rows"))
+    )
+    assert query.awaitTermination(120)
+    rows = load.spark.read.parquet(str(folder / "rows")).collect()
+    return sorted((row.oid, row.tid) for row in rows)
+
+
+def test_a_stream_gets_every_revision_once_and_goes_on_where_it_ended(
+    load: Reader, sample: Sample, tmp_path: Path
+) -> None:
+    assert feed(load, tmp_path, maxRowsPerBatch=60) == sorted(sample.revisions)
+    assert feed(load, tmp_path, maxRowsPerBatch=60) == sorted(sample.revisions)
+    db = DB(sample.storage)
+    with db.transaction() as connection:
+        connection.root()["more"] = Document(7)
+    sample.read_back()
+    assert feed(load, tmp_path) == sorted(sample.revisions)
+
+
+def test_batches_hold_whole_transactions(load: Reader, sample: Sample) -> None:
+    reader = ChangeReader(parse({name: str(value) for name, value in load.where.items()}))
+    start = reader.initialOffset()
+    ends = []
+    while (end := reader.latestOffset(start, ReadMaxRows(1))) != start:
+        ends.append(int(end["tid"], 16))
+        start = end
+    assert ends == sample.tids
+    assert reader.partitions(start, start) == []
+    last = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    assert int(last["tid"], 16) == u64(Scanner(sample.storage).last_tid())
+
+
+def test_a_stream_of_a_table_that_does_not_change_is_refused(load: Reader) -> None:
+    with pytest.raises(PySparkException, match="a stream reads changes, not references"):
+        load.stream(table="references").writeStream.format("noop").start()

@@ -1,0 +1,121 @@
+"""One copy is lost after the other, and the first comes back alone (wire facts 5.5), at any moment."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+from persistent.mapping import PersistentMapping
+from ZODB.DB import DB
+
+from neo.protocol.enums import ClusterState
+from neo.sim.alarm import alarmed
+from neo.sim.cluster import Cluster, Shape
+from neo.sim.memory_disk import MemoryDisk
+from neo.sim.workloads.base import EXPECTED
+from neo.sim.world import Violation, World
+from neo.sim.zodb_world import simulated_zodb
+
+SEEDS = 10
+#: In which somebody would start from what is there, if anybody did.
+WAIT_SECONDS = 60.0
+
+
+class Writer:
+    """A client that counts up an object; the world fails when what was acknowledged is gone."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.acknowledged = 0
+        self._cluster = cluster
+        self._process = cluster.client()
+        self._ending = self._ended = False
+        self._process.spawn(self._run, "writer")
+
+    def _run(self) -> None:
+        db = DB(self._cluster.storage(self._process, wait_timeout=5.0))
+        while not self._ending:
+            try:
+                self._count(db)
+            except EXPECTED:
+                pass  # the cluster is away
+        db.storage.sync()
+        with db.transaction() as connection:
+            self._check(connection.root()["counter"]["value"])
+        self._ended = True
+
+    def _count(self, db: Any) -> None:
+        with db.transaction() as connection:
+            counter = connection.root().setdefault("counter", PersistentMapping(value=0))
+            self._check(counter["value"])
+            value = counter["value"] = counter["value"] + 1
+        self.acknowledged = value
+
+    def _check(self, found: int) -> None:
+        if found < self.acknowledged:
+            error = Violation(f"{self.acknowledged} was acknowledged, {found} is there")
+            self._cluster.world.fail(error)
+
+    def wait_commits(self, count: int) -> None:
+        goal = self.acknowledged + count
+        self._cluster.world.run_until(lambda: self.acknowledged >= goal, 300.0, "commits")
+
+    def end(self) -> None:
+        self._ending = True
+        self._cluster.world.run_until(lambda: self._ended, 300.0, "the client ends")
+
+    def kill(self) -> None:
+        self._process.dead = True
+        for thread in self._process.members:
+            thread.resume()
+
+
+def _waiting(cluster: Cluster) -> bool:
+    """Whether the cluster waits; then it says for whom."""
+    master = cluster.master_core
+    assert master is not None
+    if master.state is ClusterState.RUNNING:
+        return False
+    assert master.state is ClusterState.RECOVERING
+    (absent,) = {1, 2} - master.identified_storages()
+    assert f"S{absent}" in master.recovery._reported
+    return True
+
+
+@pytest.mark.parametrize("master_too", [False, True], ids=["same master", "new master"])
+def test_the_commit_survives_or_the_cluster_waits_for_the_node_that_has_it(master_too: bool) -> None:
+    waited = sum(_lose_one_after_the_other(seed, master_too) for seed in range(SEEDS))
+    # It need not wait if the first node had all that was acknowledged.
+    assert waited > SEEDS / 2
+
+
+def _lose_one_after_the_other(seed: int, master_too: bool) -> bool:
+    """Whether the cluster waited. The writer complains if a commit does not survive."""
+    world, choices = World(seed), Random(seed)
+    cluster = Cluster(world, Shape(2, 4, 1), lambda name: MemoryDisk(world, name))
+    with alarmed(world), simulated_zodb(cluster.threads):
+        cluster.start()
+        writer = Writer(cluster)
+        try:
+            writer.wait_commits(2)
+            first, second = cluster.storages if choices.random() < 0.5 else cluster.storages[::-1]
+            world.run(choices.random() * 0.05)  # anywhere within a commit
+            first.kill()
+            writer.wait_commits(1 + choices.randrange(3))
+            world.run(choices.random() * 0.05)
+            second.kill()
+            if master_too:
+                cluster.master.kill()
+                cluster.master.start()
+            first.start()
+            world.run(WAIT_SECONDS)
+            waiting = _waiting(cluster)
+            second.start()
+            cluster.wait_running()
+            writer.wait_commits(2)
+            writer.end()
+        finally:
+            writer.kill()
+            for disk in cluster.disks.values():
+                disk.close()
+    return waiting
