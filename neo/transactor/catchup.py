@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from neo.transactor.consensus import Process
 from neo.transactor.detector import Detector
 from neo.transactor.durable import Begun, Durable
 from neo.transactor.learner import Learner
@@ -25,6 +26,7 @@ from neo.transactor.messages import (
     Sid,
     Spec,
     Status,
+    Vote,
     Voter,
     Wish,
 )
@@ -50,6 +52,9 @@ class Log(Protocol):
     genesis: Members
     members: Members
     former: tuple[int, ...]
+    process: Process | None
+    #: Promises of before for transactions that are not begun.
+    votes: dict[int, Vote]
 
     @property
     def me(self) -> int: ...
@@ -82,9 +87,8 @@ class CatchUp:
     ) -> None:
         self.learner = Learner() if durable.learner else None
         #: The first members are not known: those of the configuration may be newer.
-        self.joins = (
-            durable.begun is not Begun.FRESH and engine.tid == 1 and len(engine.members.all) > 1
-        )
+        new = durable.begun is Begun.JOINED or durable.learner
+        self.joins = new and engine.tid == 1 and len(engine.members.all) > 1
         #: The round to which wishes of a learner go.
         self.wish_round = 0
         self._engine = engine
@@ -176,11 +180,12 @@ class CatchUp:
 
     def on_census(self, q: int, m: Census) -> None:
         if self.learner is None:
-            self._outbox.aside(q, Counted(m.log, self._engine.tid))
+            process = self._engine.process
+            self._outbox.aside(q, Counted(m.log, self._engine.tid, process.round if process else 0))
 
     def on_counted(self, q: int, m: Counted) -> None:
         if self.learner is not None and m.log == self._log_id:
-            self.learner.counted(q, m.tid)
+            self.learner.counted(q, m.tid, m.round)
             self._peers.said(q, m.tid)
             if self.consider_voting():
                 self._engine.begin()
@@ -194,8 +199,12 @@ class CatchUp:
         nodes = engine.members.nodes
         if not self.learner.may_vote(member.node, engine.former, nodes, engine.tid):
             return False
+        promises = self.learner.promises(member.node, engine.former)
         self.learner = None
         self._outbox.record(Voter(engine.tid))
+        for vote in promises:
+            self._outbox.record(vote)
+            engine.votes[vote.tid] = vote
         self._tell(f"the log is complete up to {engine.tid - 1}: {engine.name} votes from now on")
         return True
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import queue
 import re
+import select
 import socket
 import threading
 import time
@@ -108,6 +109,8 @@ class Transactor(Generic[Result]):
         self._posts = 0
         self._retry_at = 0.0
         self._closed = threading.Event()
+        #: A byte wakes the thread up.
+        self._waker, self._wake = socket.socketpair()
         self._thread = threading.Thread(target=self._run, name="transactor", daemon=True)
         self._thread.start()
 
@@ -118,12 +121,18 @@ class Transactor(Generic[Result]):
             raise TransactorError("this client is closed")
         request: Request[Result] = Request(data)
         self._waiting.put(request, timeout=timeout)
+        self._wake.send(b"!")
         return request.future.result(timeout)
 
     def close(self) -> None:
-        """End the thread; what was not executed fails."""
+        """End the thread; what was not executed fails. May be called twice."""
+        if self._waker.fileno() < 0:
+            return
         self._closed.set()
+        self._wake.send(b"!")
         self._thread.join()
+        self._waker.close()
+        self._wake.close()
         self._fail(TransactorError("this client is closed"))
 
     # -- the thread --------------------------------------------------------------------------------
@@ -133,7 +142,6 @@ class Transactor(Generic[Result]):
             try:
                 with socket.create_connection(self._address, CONNECT_SECONDS) as sock:
                     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                    sock.settimeout(RETRY_SECONDS)
                     self._talk(sock)
             except OSError:
                 self._closed.wait(RETRY_SECONDS)
@@ -152,10 +160,12 @@ class Transactor(Generic[Result]):
         self._retry_at = 0.0
         while not self._closed.is_set():
             self._post(sock)
-            try:
-                data = sock.recv(1 << 16)
-            except TimeoutError:
+            ready, _, _ = select.select([sock, self._waker], [], [], RETRY_SECONDS)
+            if self._waker in ready:
+                self._waker.recv(WAITING_MAX)
+            if sock not in ready:
                 continue
+            data = sock.recv(1 << 16)
             if not data:
                 self._closed.wait(RETRY_SECONDS)
                 return

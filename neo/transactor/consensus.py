@@ -234,7 +234,8 @@ class Process:
         elif not self._current(q, m.round):
             return
         if self.stamp == m.round:
-            self.port.send(q, Ack(self.tid, m.round))
+            if self.estimate == m.sid:  # nothing else is proposed in one round, by who remembers it
+                self.port.send(q, Ack(self.tid, m.round))
         elif self.port.holds(m.sid):
             self._adopt(m.sid)
         else:

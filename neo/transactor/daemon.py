@@ -25,7 +25,18 @@ from neo.transactor.disk import StoreError
 from neo.transactor.durable import Begun
 from neo.transactor.engine import Engine
 from neo.transactor.links import Links
-from neo.transactor.messages import Entry, Message, Record
+from neo.transactor.messages import (
+    Ack,
+    Collect,
+    Decide,
+    Entry,
+    Estimate,
+    Message,
+    Nack,
+    Propose,
+    Record,
+    Wish,
+)
 from neo.transactor.node import Node
 from neo.transactor.service import Service
 from neo.transactor.sockets import ClientConnection, PeerSockets, Stream, listener
@@ -35,6 +46,12 @@ from neo.transactor.timing import Timing
 logger = logging.getLogger("transactor")
 
 TICK_SECONDS = 0.025
+#: What debugging calls the parts of the algorithm.
+FLAG_OF: dict[type, str] = {
+    **dict.fromkeys((Ack, Nack), "ta_acks"),
+    **dict.fromkeys((Collect, Propose, Decide), "ta_coord"),
+    **dict.fromkeys((Estimate, Wish), "ta_part"),
+}
 #: Answers that are on their way when the daemon ends.
 DRAIN_SECONDS = 0.2
 
@@ -78,6 +95,9 @@ class Daemon:
         self._ended: asyncio.Future[int]
         self._links: Links
         self._known_members = object()
+        #: What was shown last, and when the present transaction was begun.
+        self._state = self._paths = ""
+        self._started = (0, 0.0)
         self._set_debug()
 
     # -- life --------------------------------------------------------------------------------------
@@ -109,6 +129,7 @@ class Daemon:
         for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP):
             self._loop.add_signal_handler(number, self._signal_dump)
         self._write_pid()
+        self.debug("pl_listeninfo", "peers at {}:{}".format(*self.config.bind))
         logger.info("%s is ready, transaction %d is next", self.config.name, self.engine.tid)
         self._tick()
         code = await self._ended
@@ -142,6 +163,7 @@ class Daemon:
         self._loop.call_later(TICK_SECONDS, self._tick)
         self._links.tick(time.monotonic())
         self.node.tick()
+        self._trace_state()
         self.service.tick()
         self.admin.tick()
         self._meet()
@@ -172,9 +194,10 @@ class Daemon:
         member = self.engine.members.named(name)
         if member is None or self._ended.done():
             return
-        if self.debug.shows("ta_arrivals"):
-            self.debug("ta_arrivals", f"from {name}: {', '.join(repr(m)[:100] for m in messages)}")
+        if self.debug.write is not None:
+            self._trace("ta_arrivals", f"from {name}", messages)
         self.node.receive(member.node, messages)
+        self._trace_state()
 
     # -- World -------------------------------------------------------------------------------------
 
@@ -200,16 +223,40 @@ class Daemon:
         for to, bundle in bundles.items():
             member = self.engine.members.at(to)
             if member is not None:
-                if self.debug.shows("ta_posts"):
-                    self.debug(
-                        "ta_posts", f"to {member.name}: {', '.join(repr(m)[:100] for m in bundle)}"
-                    )
+                if self.debug.write is not None:
+                    self._trace("ta_posts", f"to {member.name}", bundle)
+                    self.debug("queueing", f"{len(bundle)} messages for {member.name}")
                 self._links.send(member.name, bundle)
 
     def decided(self, entries: list[Entry]) -> None:
         for tid, spec in entries:
             self.debug("ta_trns", f"transaction {tid} is {spec.sid}, {len(spec.data)} bytes")
+            if tid == self._started[0]:
+                took = time.monotonic() - self._started[1]
+                self.debug("ta_trntime", f"transaction {tid} took {took * 1000:.1f} ms")
         self.service.decided(entries)
+
+    # -- what is shown while debugging ---------------------------------------------------------------
+
+    def _trace(self, flag: str, way: str, bundle: list[Message]) -> None:
+        self.debug(flag, f"{way}: {' '.join(type(message).__name__ for message in bundle)}")
+        for message in bundle:
+            self.debug("ta_moreposts", f"{way}: {message!r:.300}")
+            self.debug(FLAG_OF.get(type(message), "ta_moreposts"), f"{way}: {message!r:.300}")
+
+    def _trace_state(self) -> None:
+        engine = self.engine
+        if engine.started and self._started[0] != engine.tid:
+            self._started = (engine.tid, time.monotonic())
+        if self.debug.shows("ta_state"):
+            p = engine.process
+            state = f"{engine.tid} round {p.round} {p.estimate} stamp {p.stamp}" if p else "no part"
+            if state != self._state:
+                self._state = state
+                self.debug("ta_state", f"transaction {state}")
+        if self.debug.shows("pl_status") and (paths := str(self._links.paths())) != self._paths:
+            self._paths = paths
+            self.debug("pl_status", paths)
 
     # -- Process -----------------------------------------------------------------------------------
 

@@ -14,6 +14,8 @@ NAMES = (
     *("pl_connection", "pl_queueing", "pl_sendreceive", "pl_readwrite", "pl_status"),
     *("pl_listeninfo", "pl_nosupperrors", "pl_packets"),
 )
+#: Of parts that are not built like this here; they may be set, and show nothing.
+WITHOUT_OUTPUT = ("select", "msg_ackobs", "slot", "peer_index", "pl_nosupperrors")
 FLAGS = {name: 1 << bit for bit, name in enumerate(NAMES)}
 ALL = (1 << len(NAMES)) - 1
 #: What --nodetach shows if no mask is given.

@@ -75,7 +75,7 @@ class Engine:
         #: Posted here last, and not decided yet.
         self.mine: Spec | None = None
         self._timing = timing
-        self._votes = dict(durable.votes)
+        self.votes = dict(durable.votes)
         self._specs = Specs(durable.held)
         self._number = durable.number
         self._outbox = Outbox()
@@ -98,7 +98,6 @@ class Engine:
         self._wishing: set[int] = set()
         self._passed_over: set[int] = set()
         self._courtesy_until = 0
-        self._round_began = (0, 0)
         self._handlers: dict[type, Callable[..., None]] = {
             Decide: self._on_decide,
             Data: self._on_data,
@@ -188,6 +187,8 @@ class Engine:
                 process.want(self.mine.sid)
         elif process.started:
             self._drive(process)
+        else:
+            self._round_began = (process.round, self.now)  # idle time is not patience
 
     def receive(self, q: int, m: Message) -> None:
         """A message of peer ``q``, whose name was verified."""
@@ -245,15 +246,14 @@ class Engine:
 
     def begin(self) -> None:
         """Take part in the consensus on the next transaction, if this node may."""
-        member = self.members.named(self.name)
+        member, nodes = self.members.named(self.name), self.members.nodes
         self.me = member.node if member else NEVER
-        nodes = self.members.nodes
         if self.detector.watched != nodes:
             self.detector.watch(nodes, self.me, self.now)
         self.process = None
         if member and not self.learns and not self.catch_up.joins:
             first = self.last.node if self.last.node in nodes else nodes[0]
-            vote = self._votes.pop(self.tid, None)
+            vote = self.votes.pop(self.tid, None)
             self.process = Process(self.tid, self.me, nodes, first, self, vote)
         self._round_began = (0, self.now)
 
@@ -376,7 +376,7 @@ class Engine:
 
     def _needed(self) -> list[Sid | None]:
         """What must be held until a decision, besides what is new."""
-        needed = [vote.sid for vote in self._votes.values()]
+        needed = [vote.sid for vote in self.votes.values()]
         if self.mine is not None:
             needed.append(self.mine.sid)
         if self.process is not None and self.process.tid == self.tid:

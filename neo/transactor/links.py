@@ -178,6 +178,8 @@ class Links:
             self._write(link.conn, data)
 
     def _write(self, conn: int, data: bytes) -> None:
+        if self._debug.shows("pl_queueing"):
+            self._debug("pl_queueing", f"{len(data)} bytes for stream {conn}")
         self._network.send_stream(conn, LENGTH.pack(len(data)) + data)
 
     def _relay_to(self, link: Link) -> Link | None:
@@ -265,6 +267,8 @@ class Links:
         buffer = self._streams.get(conn)
         if buffer is None:
             return
+        if self._debug.shows("pl_readwrite"):
+            self._debug("pl_readwrite", f"{len(data)} bytes from stream {conn}")
         buffer += data
         while len(buffer) >= LENGTH.size:
             (length,) = LENGTH.unpack_from(buffer)

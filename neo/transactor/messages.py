@@ -155,10 +155,11 @@ class Census(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """Answer to Census."""
+    """Answer to Census: in this round of transaction ``tid``."""
 
     log: int
     tid: int
+    round: int
 
 
 #: Those about one transaction that is being agreed on.

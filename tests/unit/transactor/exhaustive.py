@@ -8,6 +8,7 @@ state is visited once.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -129,6 +130,17 @@ class Search:
                     todo.append(following)
                     self._check(following)
         self.states = len(seen)
+
+    def walk(self, chance: random.Random, walks: int, steps: int) -> None:
+        """Some of the states, in more rounds than can be searched: random ways through them."""
+        for _ in range(walks):
+            state = self._start
+            for _ in range(steps):
+                following = list(self._successors(state))
+                if not following:
+                    break
+                state = chance.choice(following)
+                self._check(state)
 
     def _check(self, state: State) -> None:
         locals_ = [self._locals[number] for number in state[:3]]

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from neo.transactor import catchup, consensus, engine
+from neo.transactor import consensus
 from neo.transactor.consensus import Process
 from neo.transactor.engine import Engine
 from neo.transactor.learner import Learner
-from neo.transactor.messages import NEVER, Ack, Estimate, Message, Propose, Sid, Vote
-from tests.unit.transactor.exhaustive import Search
+from neo.transactor.messages import NEVER, Ack, Estimate, Message, Propose, Sid
+from tests.unit.transactor.exhaustive import Search, Step
 from tests.unit.transactor.world import World
 
 #: Clusters of these sizes take turns. The sum of all steps below is over a million.
 SIZES = (3, 3, 5, 2, 4, 7, 1)
 STEPS = 10_000
+Plant = Callable[[pytest.MonkeyPatch], None]
 ONE, OTHER = Sid(0, 1), Sid(1, 1)
 
 
@@ -84,16 +86,6 @@ def propose_before_it_is_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Engine, "send", send)
 
 
-def the_round_is_not_persisted_with_an_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
-    persist = Engine.persist
-
-    def only_adoptions(self: Engine, vote: Vote) -> None:
-        if vote.stamp == vote.round:
-            persist(self, vote)
-
-    monkeypatch.setattr(Engine, "persist", only_adoptions)
-
-
 def any_estimate_is_proposed(monkeypatch: pytest.MonkeyPatch) -> None:
     choose = Process._choose
 
@@ -126,14 +118,6 @@ def an_earlier_round_is_acknowledged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(consensus.STEPS, Propose, forgetful)
 
 
-def acknowledgements_of_other_rounds_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    def on_ack(self: Process, q: int, m: Ack) -> None:
-        if self.proposed:
-            self._acknowledged(q)
-
-    monkeypatch.setitem(consensus.STEPS, Ack, on_ack)
-
-
 def estimates_of_other_rounds_count(monkeypatch: pytest.MonkeyPatch) -> None:
     def on_estimate(self: Process, q: int, m: Estimate) -> None:
         if self.coordinator == self.me and m.stamp < self.round:
@@ -147,56 +131,54 @@ def a_node_without_logs_votes_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Learner, "may_vote", lambda self, me, former, members, tid: me in members)
 
 
-def a_list_of_members_is_reposted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "Kind", type("Kind", (), {**vars(engine.Kind), "MEMBERS": -5}))
-    append = Engine.append
-
-    def whole(self: Engine, spec: Any) -> None:
-        with pytest.MonkeyPatch.context() as context:
-            context.setattr(engine, "Kind", catchup.Kind)
-            append(self, spec)
-
-    monkeypatch.setattr(Engine, "append", whole)
-
-
-RANDOM: list[tuple[Callable[[pytest.MonkeyPatch], None], bool]] = [
-    (ack_before_it_is_on_disk, False),
-    (propose_before_it_is_on_disk, False),
-    (the_round_is_not_persisted_with_an_estimate, False),
-    (any_estimate_is_proposed, False),
-    (half_is_a_majority, False),
-    (an_earlier_round_is_acknowledged, False),
-    (acknowledgements_of_other_rounds_count, False),
-    (estimates_of_other_rounds_count, False),
-    (a_node_without_logs_votes_at_once, False),
-    (a_list_of_members_is_reposted, True),
-]
-
-
-@pytest.mark.parametrize(
-    ("plant", "changes"), RANDOM, ids=lambda value: getattr(value, "__name__", "")
-)
-def test_random_schedules_find_a_planted_bug(
-    plant: Callable[[pytest.MonkeyPatch], None], changes: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plant(monkeypatch)
-    with pytest.raises(AssertionError, match="agreement|integrity|validity|termination"):
-        for seed in range(400):
-            schedule(seed, changes, steps=4000)
+def promises_are_forgotten_in_a_crash(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Step, "persist", lambda self, vote: None)
 
 
 @pytest.mark.parametrize(
     "plant",
     [
+        ack_before_it_is_on_disk,
+        propose_before_it_is_on_disk,
         any_estimate_is_proposed,
         half_is_a_majority,
-        an_earlier_round_is_acknowledged,
+        a_node_without_logs_votes_at_once,
     ],
     ids=lambda plant: plant.__name__,
 )
-def test_the_search_of_all_schedules_finds_a_planted_bug(
-    plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_random_schedules_find_a_planted_bug(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
+    with pytest.raises(AssertionError, match="agreement|integrity|validity"):
+        for seed in range(400):
+            schedule(seed, steps=4000)
+
+
+def test_every_schedule_includes_the_one_of_a_planted_bug(monkeypatch: pytest.MonkeyPatch) -> None:
+    an_earlier_round_is_acknowledged(monkeypatch)
     with pytest.raises(AssertionError, match="agreement"):
         Search((ONE, OTHER, None), 2, 0).run()
+
+
+def walk() -> None:
+    Search((ONE, OTHER, None), rounds=6, crashes=3).walk(random.Random(1), 4000, 80)
+
+
+def test_random_ways_through_many_rounds_agree() -> None:
+    walk()
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [
+        promises_are_forgotten_in_a_crash,
+        any_estimate_is_proposed,
+        half_is_a_majority,
+        an_earlier_round_is_acknowledged,
+        estimates_of_other_rounds_count,
+    ],
+    ids=lambda plant: plant.__name__,
+)
+def test_random_ways_find_a_planted_bug(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch)
+    with pytest.raises(AssertionError, match="agreement"):
+        walk()

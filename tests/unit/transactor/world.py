@@ -97,14 +97,17 @@ class Node:
                     world.put(to, me, message)
 
     def sync(self) -> None:
-        for record in self.disk.tail:
-            if type(record) is Entry:
-                self.world.decided(self.name, record)
-        self.disk.sync()
+        self._write()
         assert self.engine is not None
         for to, message in self.held_back:
             self.world.put(to, self.index, message)
         self.held_back.clear()
+
+    def _write(self) -> None:
+        for record in self.disk.tail:
+            if type(record) is Entry:
+                self.world.decided(self.name, record)
+        self.disk.sync()
 
     def crash(self, keep: int) -> None:
         """``keep`` records of the tail are on disk by luck."""
@@ -114,7 +117,7 @@ class Node:
             if self.engine and sid.node == self.engine.me and sid.number >> 32 == self.disk.log:
                 self.world.posted.pop(sid, None)  # nobody was told
         del self.disk.tail[keep:]
-        self.disk.sync()
+        self._write()
         self.held_back.clear()
         self.engine = None
 
@@ -131,7 +134,7 @@ class World:
         ]
         self.network: list[tuple[int, int, Message]] = []
         self.steps = 0
-        self.loss = self.random.choice([0, 0.05, 0.3])
+        self.loss = self.random.choice([0, 0.05, 0.4])
         self.timing = self.random.choice(TIMINGS)
         #: What was decided, by whom it was asked for, and where each id ended.
         self.log: dict[int, Spec] = {}
@@ -140,15 +143,18 @@ class World:
         self.place: dict[Sid, int] = {}
         self.logs = count
         self.lossless = False
+        #: Cut off from the others.
+        self.away: set[int] = set()
         self.members = self.genesis
         self.last_change = 0
         for node in self.nodes:
             node.start()
         impatience = self.random.choice([0.05, 0.2, 0.6])
-        trouble = self.random.choice([0.003, 0.01, 0.03])
+        eagerness = self.random.choice([0.02, 0.1])
+        trouble = self.random.choice([0.003, 0.01, 0.02])
         rates: list[tuple[float, Callable[[], None]]] = [
-            (0.6, self.deliver), (impatience, self.tick), (0.12, self.sync), (0.04, self.post),
-            (trouble, self.crash), (trouble, self.recover),
+            (0.6, self.deliver), (impatience, self.tick), (0.12, self.sync), (eagerness, self.post),
+            (trouble, self.crash), (trouble, self.recover), (trouble, self.cut),
         ]  # fmt: skip
         self._actions = [action for _, action in rates]
         self._weights = [rate for rate, _ in rates]
@@ -203,6 +209,8 @@ class World:
         at = int(self.random.random() * len(network))
         chance = 1.0 if self.lossless else self.random.random()
         to, sender, message = network[at]
+        if (to in self.away) != (sender in self.away):
+            return  # later
         if chance >= 0.05:  # else it will come again
             network[at] = network[-1]
             network.pop()
@@ -270,8 +278,18 @@ class World:
 
     @staticmethod
     def _remembers(node: Node) -> bool:
+        """It holds all that it ever promised for; of two, one who votes again may not do so yet."""
         disk = node.disk
-        return disk.begun is Begun.FRESH or any(isinstance(r, Voter) for r in disk.journal)
+        voter = [record.tid for record in disk.journal if isinstance(record, Voter)]
+        return disk.begun is Begun.FRESH or bool(voter and len(disk.entries) > voter[0])
+
+    def cut(self) -> None:
+        """Heal a cut, or cut some nodes off."""
+        if self.away:
+            self.away = set()
+        else:
+            count = len(self.nodes)
+            self.away = set(self.random.sample(range(count), self.random.randint(0, count // 2)))
 
     def recover(self) -> None:
         for node in self.nodes:
@@ -283,6 +301,7 @@ class World:
 
     def heal(self) -> None:
         self.lossless = True
+        self.away = set()
         for node in self.nodes:
             if node.engine is None:
                 node.start()
