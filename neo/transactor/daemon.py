@@ -242,7 +242,8 @@ class Daemon:
         self.debug(flag, f"{way}: {' '.join(type(message).__name__ for message in bundle)}")
         for message in bundle:
             self.debug("ta_moreposts", f"{way}: {message!r:.300}")
-            self.debug(FLAG_OF.get(type(message), "ta_moreposts"), f"{way}: {message!r:.300}")
+            if type(message) in FLAG_OF:
+                self.debug(FLAG_OF[type(message)], f"{way}: {message!r:.300}")
 
     def _trace_state(self) -> None:
         engine = self.engine
