@@ -142,6 +142,9 @@ def _state_problems(state: ClusterState | None, nodes: list[Data], table: Data) 
         return [Problem("problem", f"the cluster waits for {what}", "start them; see their logs")]
     if state is None:
         return [Problem("problem", "the master has not told the state yet", "ask again")]
+    if state is ClusterState.STARTING_BACKUP:
+        text = "this backup waits for its upstream cluster, and serves no application"
+        return [Problem("problem", text, "the log of the master says why; start the upstream cluster")]
     return [
         Problem("problem", f"the cluster is {state.name} and serves no application", "ask again")
     ]

@@ -46,6 +46,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 WORLD = {"asyncio", "os", "random", "select", "socket", "ssl", "threading", "time", "uvloop"}
 #: The shells, which may.
 SHELLS = (
+    "neo.admin.smtp",
     "neo.client",
     "neo.demo",
     "neo.migrate",

@@ -8,6 +8,7 @@ from importlib import resources
 
 from docs_protocol import table
 
+from neo.admin.__main__ import OPTIONS as ADMIN
 from neo.client import uri
 from neo.master.__main__ import OPTIONS as MASTER
 from neo.node.config import COMMON, Option
@@ -18,6 +19,7 @@ _KINDS = {
     "positive": "number, 1 or more",
     "master_nid": "node id",
     "seconds": "seconds",
+    "names": "names",
     "parse_address": "address",
     "parse_addresses": "addresses",
     "boolean": "true or false",
@@ -110,6 +112,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "common": lambda: options(COMMON),
     "master": lambda: _own(MASTER),
     "storage": lambda: _own(STORAGE),
+    "admin": lambda: _own(ADMIN),
     "zconfig": zconfig,
     "uri": uri_options,
 }

@@ -6,8 +6,11 @@ import argparse
 import logging
 import sys
 
+from neo.admin.alerts import Alerts
 from neo.admin.core import AdminCore
-from neo.node.config import ConfigError, load, role_options
+from neo.admin.smtp import Smtp
+from neo.net.sockets import parse_address
+from neo.node.config import ConfigError, Option, load, role_options
 from neo.node.process import ProcessShell
 from neo.node.process import main as run
 from neo.protocol.packets import Address
@@ -15,8 +18,33 @@ from neo.topology.masters import MasterCandidates, MasterListFile
 
 logger = logging.getLogger("neo.admin")
 
+
+def names(text: str) -> list[str]:
+    return text.replace(",", " ").split()
+
+
+def seconds(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a number of seconds") from None
+    if not 0 <= number < float("inf"):
+        raise ValueError(f"{text} is not a possible number of seconds")
+    return number
+
+
 DESCRIPTION = "Admin node of a NEO cluster: neoctl talks to it."
-OPTIONS = role_options()
+OPTIONS = role_options(
+    Option("monitor_backup", "names of backup clusters to watch over, separated by spaces", names),
+    Option(
+        "monitor_maxlag", "seconds that a backup may be behind without a warning", seconds, 60.0
+    ),
+    Option("smtp", "mail server, host:port, that is told of problems", parse_address),
+    Option("smtp_from", "sender of these mails"),
+    Option("smtp_to", "their recipients, separated by spaces", names),
+    Option("smtp_tls", "use STARTTLS with the mail server", flag=True),
+    Option("smtp_login", "user:password for the mail server"),
+)
 
 
 def load_settings(argv: list[str]) -> argparse.Namespace:
@@ -24,7 +52,32 @@ def load_settings(argv: list[str]) -> argparse.Namespace:
     settings = load("admin", DESCRIPTION, OPTIONS, argv)
     if settings.bind is None:
         raise ConfigError("setting 'bind' is missing: the address where neoctl finds this node")
+    _check_mail(settings)
     return settings
+
+
+def _check_mail(settings: argparse.Namespace) -> None:
+    given = [name for name in ("smtp", "smtp_from", "smtp_to") if getattr(settings, name)]
+    if given and len(given) < 3:
+        raise ConfigError(
+            f"mails need all of smtp, smtp_from and smtp_to: only {' and '.join(given)} is given"
+        )
+    if settings.smtp_login and ":" not in settings.smtp_login:
+        raise ConfigError("setting 'smtp_login': user:password expected")
+
+
+def _mailer(shell: ProcessShell, settings: argparse.Namespace) -> Smtp | None:
+    if not settings.smtp:
+        return None
+    user, _, password = (settings.smtp_login or "").partition(":")
+    return Smtp(
+        settings.smtp,
+        settings.smtp_from,
+        tuple(settings.smtp_to),
+        bool(settings.smtp_tls),
+        (user, password) if user else None,
+        shell.from_thread,
+    )
 
 
 def make_core(shell: ProcessShell) -> AdminCore:
@@ -48,7 +101,19 @@ def make_core(shell: ProcessShell) -> AdminCore:
                 logger.error("the list of masters cannot be kept in %s: %s", path, e)
 
     assert shell.bind is not None
-    return AdminCore(shell, settings.cluster, candidates, shell.bind, remember)
+    core = AdminCore(
+        shell,
+        settings.cluster,
+        candidates,
+        shell.bind,
+        remember,
+        settings.monitor_backup or (),
+        settings.monitor_maxlag,
+    )
+    mailer = _mailer(shell, settings)
+    if mailer is not None:
+        core.alerts = Alerts(core, mailer)
+    return core
 
 
 def main() -> int:

@@ -12,15 +12,19 @@ closed, so that nobody reads a stale mirror.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 
-from neo.admin.monitor import examine
+from neo.admin.alerts import Alerts
+from neo.admin.monitor import Health, count_cells, count_down, examine
+from neo.admin.reporting import Reporter
+from neo.admin.watching import WatchedHandler, Watching, accept
 from neo.node.bootstrap import find_primary
 from neo.node.core import Core, Shell
 from neo.node.handler import Handler, on
 from neo.node.peer import Peer
-from neo.node.task import Future
-from neo.protocol.enums import ClusterState, ErrorCode, NodeState, NodeType
+from neo.node.task import Future, first
+from neo.protocol.enums import CellState, ClusterState, ErrorCode, NodeState, NodeType
 from neo.protocol.errors import ConnectionLost, ErrorAnswer, PeerError
 from neo.protocol.packets import (
     AddPendingNodes,
@@ -45,6 +49,7 @@ from neo.protocol.packets import (
     NotifyClusterInformation,
     NotifyNodeInformation,
     NotifyPartitionChanges,
+    NotifyUpstreamAdmin,
     Repair,
     RequestIdentification,
     SendPartitionTable,
@@ -60,6 +65,11 @@ from neo.topology.nodes import Node, NodeTable
 logger = logging.getLogger("neo.admin")
 
 NOT_CONNECTED = "Not connected to a primary master."
+#: A backup that is further behind is worth a look, unless the operator knows better.
+MAX_LAG_SECONDS = 60.0
+BACKUP_STATES = (ClusterState.STARTING_BACKUP, ClusterState.BACKINGUP)
+#: How long the answers of backups are waited for.
+REFRESH_SECONDS = 5.0
 
 
 class AdminCore(Core):
@@ -74,7 +84,11 @@ class AdminCore(Core):
         masters: MasterCandidates,
         bind: Address,
         remember: Callable[[list[Address]], None],
+        backups: Sequence[str] = (),
+        max_lag: float = MAX_LAG_SECONDS,
     ) -> None:
+        """``backups``: clusters that are backups of this one. ``max_lag``: if one of them, or this
+        cluster as a backup, is so many seconds behind, that is a warning."""
         super().__init__(shell)
         self.cluster = cluster
         self.masters = masters
@@ -82,12 +96,19 @@ class AdminCore(Core):
         self.primary: Peer | None = None
         self.primary_nid: int | None = None
         self.state: ClusterState | None = None
+        self.max_lag = max_lag
+        self.watching = Watching(list(backups))
+        self.reporter = Reporter(self)
+        #: Given by the process if people want mails.
+        self.alerts: Alerts | None = None
         self._bind = bind
         self._nid: int | None = None
 
     def start(self) -> None:
         super().start()
         self.spawn(self._follow())
+        if self.alerts is not None:
+            self.alerts.start()
 
     def stranger_handler(self) -> Handler:
         return ControlHandler(self)
@@ -97,7 +118,12 @@ class AdminCore(Core):
         while True:
             ended: Future[str] = Future()
             request = RequestIdentification(
-                NodeType.ADMIN, self._nid, self._bind, self.cluster, None, {"backup": []}
+                NodeType.ADMIN,
+                self._nid,
+                self._bind,
+                self.cluster,
+                None,
+                {"backup": list(self.watching.backups)},
             )
             # The tables follow the acceptance in the same bytes: nothing may be awaited in between.
             peer, accepted = await find_primary(
@@ -127,6 +153,56 @@ class AdminCore(Core):
         # A notification that came meanwhile is newer.
         if self.state is None:
             self.state = state
+            self.reporter.changed()
+
+    def counts(self) -> tuple[Counter[CellState], int]:
+        """(cells by state, number of servers that are down)."""
+        return count_cells(self.partitions), count_down(self.nodes)
+
+    # -- health ----------------------------------------------------------------------------------
+
+    def examine(self, done: Callable[[AnswerMonitorInformation | None], None]) -> None:
+        """How this cluster and its backups are; None if there is no primary master."""
+        self.spawn(self._examine(done))
+
+    async def _examine(self, done: Callable[[AnswerMonitorInformation | None], None]) -> None:
+        primary = self.primary
+        if primary is None:
+            done(None)
+            return
+        backup = self.state in BACKUP_STATES
+        ask_tid = primary.ask(AskLastTransaction())
+        ask_backup = primary.ask(AskRecovery()) if backup else None
+        refreshed = self.watching.refresh()
+        # A backup that does not answer must not make this cluster silent.
+        limit = self.sleep(REFRESH_SECONDS)
+        try:
+            last_tid = (await ask_tid).tid
+            backup_tid = None if ask_backup is None else (await ask_backup).backup_tid
+        except (ConnectionLost, ErrorAnswer) as e:
+            logger.info("the primary master does not tell how far it is: %s", e)
+            done(None)
+            return
+        for future in refreshed:
+            await first(future, limit)
+        done(self._health(last_tid, backup_tid))
+
+    def _health(self, last_tid: bytes, backup_tid: bytes | None) -> AnswerMonitorInformation:
+        """None stands for the cluster itself, among names of backup clusters."""
+        own = examine(
+            self.state, self.partitions, self.nodes, last_tid, backup_tid, self.max_lag
+        )
+        healths: dict[str | None, Health] = {None: own}
+        for name, watched in self.watching.backups.items():
+            healths[name] = watched.health(backup_tid or last_tid, self.max_lag)
+        return AnswerMonitorInformation(
+            [name for name, health in healths.items() if health.warning and not health.problem],
+            [name for name, health in healths.items() if health.problem],
+            "\n".join(
+                [own.summary]
+                + [f"\n{n}\n    {h.summary}" for n, h in healths.items() if n is not None]
+            ),
+        )
 
 
 class MirrorHandler(Handler):
@@ -146,10 +222,12 @@ class MirrorHandler(Handler):
         masters = [node.address for node in core.nodes.of_type(NodeType.MASTER) if node.address]
         if core.masters.add(masters):
             core.remember(core.masters.addresses)
+        core.reporter.changed()
 
     @on(SendPartitionTable)
     def table_replaced(self, peer: Peer, message_id: int, message: SendPartitionTable) -> None:
         self._core.partitions.load(message.ptid, message.num_replicas, message.row_list)
+        self._core.reporter.changed()
 
     @on(NotifyPartitionChanges)
     def table_changed(self, peer: Peer, message_id: int, message: NotifyPartitionChanges) -> None:
@@ -158,11 +236,17 @@ class MirrorHandler(Handler):
             if not 0 <= partition < len(partitions):
                 raise PeerError(f"the partition table has {len(partitions)} rows, not {partition}")
         partitions.change(message.ptid, message.num_replicas, message.cell_list)
+        self._core.reporter.changed()
 
     @on(NotifyClusterInformation)
     def state_changed(self, peer: Peer, message_id: int, message: NotifyClusterInformation) -> None:
         self._core.state = message.state
         logger.info("cluster state: %s", message.state.name)
+        self._core.reporter.changed()
+
+    @on(NotifyUpstreamAdmin)
+    def upstream_admin(self, peer: Peer, message_id: int, message: NotifyUpstreamAdmin) -> None:
+        self._core.reporter.upstream(message.address)
 
     @on(FlushLog)
     def flush_log(self, peer: Peer, message_id: int, message: FlushLog) -> None:
@@ -221,19 +305,27 @@ class ControlHandler(Handler):
 
     @on(AskMonitorInformation)
     def ask_health(self, peer: Peer, message_id: int, message: AskMonitorInformation) -> None:
-        primary = self._primary(peer, message_id)
-        if primary is not None:
-            primary.ask(AskLastTransaction()).then(
-                lambda answer: self._answer(peer, message_id, answer, self._health)
-            )
+        def answer(found: AnswerMonitorInformation | None) -> None:
+            if found is not None:
+                peer.answer(message_id, found)
+            elif self._primary(peer, message_id) is not None:
+                peer.refuse(message_id, ErrorCode.NOT_READY, NOT_CONNECTED)
+                peer.close()
 
-    def _health(self, answer: Message) -> Message:
-        core = self._core
-        health = examine(core.state, core.partitions, core.nodes, answer.tid)
-        # None stands for the cluster itself, among names of backup clusters.
-        warnings: list[str | None] = [None] if health.warning and not health.problem else []
-        problems: list[str | None] = [None] if health.problem else []
-        return AnswerMonitorInformation(warnings, problems, health.summary)
+        self._core.examine(answer)
+
+    @on(RequestIdentification)
+    def identify(self, peer: Peer, message_id: int, message: RequestIdentification) -> None:
+        """The admin of a backup cluster; neoctl does not identify."""
+        watched = accept(self._core, peer, message_id, message)
+        if watched is None:
+            text = f"this admin node does not watch over a backup cluster {message.name!r}"
+            logger.warning("%r: %s; see setting 'monitor_backup'", peer, text)
+            peer.refuse(message_id, ErrorCode.PROTOCOL_ERROR, text)
+            peer.close()
+        else:
+            logger.info("the admin of backup cluster %s reports from %r", message.name, peer)
+            peer.handler = WatchedHandler(watched, lambda: None)
 
     # -- forwarded to the master -------------------------------------------------------------------
 

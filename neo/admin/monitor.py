@@ -7,12 +7,12 @@ is parsed by the scripts of operators: the form is fixed.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from neo.protocol.enums import CellState, ClusterState, NodeState, NodeType
-from neo.protocol.ids import ZERO_TID, u64
+from neo.protocol.ids import ZERO_TID, time_from_tid, u64
 from neo.topology.nodes import Node
 from neo.topology.partitions import PartitionTable
 
@@ -38,29 +38,64 @@ def tid_date(tid: bytes) -> str:
     return str(start + timedelta(days=day, minutes=minute, microseconds=(units * 60_000_000) >> 32))
 
 
+def count_cells(partitions: PartitionTable) -> Counter[CellState]:
+    return Counter(cell for row in partitions.rows for cell in row.values())
+
+
+def count_down(nodes: Iterable[Node]) -> int:
+    """Servers that are not there."""
+    return sum(
+        node.state is NodeState.DOWN and node.type in (NodeType.MASTER, NodeType.STORAGE)
+        for node in nodes
+    )
+
+
+def describe(state: ClusterState | None, cells: Mapping[CellState, int], down: int) -> list[str]:
+    """What a summary begins with."""
+    parts = [state.name if state else "UNKNOWN"]
+    # In the order of the enumeration; an empty table says nothing.
+    counts = ", ".join(f"{cell.name}={cells[cell]}" for cell in CellState if cells.get(cell))
+    if counts:
+        parts.append(counts)
+    if down:
+        parts.append(f"DOWN={down}")
+    return parts
+
+
+def severity(
+    state: ClusterState | None, cells: Mapping[CellState, int], down: int
+) -> tuple[bool, bool]:
+    """(problem, warning)."""
+    incomplete = any(count for cell, count in cells.items() if cell is not CellState.UP_TO_DATE)
+    return state not in SERVING or down > 0, incomplete
+
+
+def lag(tid: bytes | None, last_tid: bytes | None) -> float | None:
+    """Seconds between what a backup has and what its upstream cluster has; None if it is not known."""
+    if tid is None or last_tid is None:
+        return None
+    return max(0.0, time_from_tid(last_tid) - time_from_tid(tid))
+
+
 def examine(
     state: ClusterState | None,
     partitions: PartitionTable,
     nodes: Iterable[Node],
     last_tid: bytes | None,
+    backup_tid: bytes | None = None,
+    max_lag: float = 0.0,
 ) -> Health:
-    """The health of one cluster. ``state`` and ``last_tid`` are None while they are unknown."""
-    cells = Counter(cell for row in partitions.rows for cell in row.values())
-    down = sum(
-        node.state is NodeState.DOWN and node.type in (NodeType.MASTER, NodeType.STORAGE)
-        for node in nodes
-    )
-    parts = [state.name if state else "UNKNOWN"]
-    # In the order of the enumeration; an empty table says nothing.
-    counts = ", ".join(f"{cell.name}={cells[cell]}" for cell in CellState if cells[cell])
-    if counts:
-        parts.append(counts)
-    if down:
-        parts.append(f"DOWN={down}")
-    tid = last_tid or ZERO_TID
+    """The health of one cluster. ``state`` and ``last_tid`` are None while they are unknown.
+
+    ``backup_tid``: what it has, if it is a backup; ``last_tid`` is that of the upstream cluster then.
+    ``max_lag``: more seconds between the two are a warning.
+    """
+    cells, down = count_cells(partitions), count_down(nodes)
+    parts = describe(state, cells, down)
+    tid = backup_tid or last_tid or ZERO_TID
     parts.append(f"ltid={tid.hex()} ({tid_date(tid)})")
-    return Health(
-        problem=state not in SERVING or down > 0,
-        warning=any(cells[cell] for cell in cells if cell is not CellState.UP_TO_DATE),
-        summary="; ".join(parts),
-    )
+    behind = lag(backup_tid, last_tid) or 0.0
+    if behind:
+        parts.append(f"lag={behind:.1f}")
+    problem, warning = severity(state, cells, down)
+    return Health(problem, warning or behind > max_lag, "; ".join(parts))

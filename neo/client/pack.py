@@ -26,13 +26,14 @@ from typing import Any, Protocol
 
 from BTrees.QQBTree import QQTreeSet
 from ZODB.Connection import TransactionMetaData
-from ZODB.POSException import ConflictError
+from ZODB.POSException import ConflictError, ReadOnlyError
 
 from neo.client.errors import NEOStorageError
 from neo.client.history import batches, tids_ascending, transaction_information
 from neo.client.iterator import Objects, Reader
 from neo.client.records import data_of
 from neo.client.session import Session
+from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.ids import ZERO_OID, ZERO_TID, add64, u64
 from neo.protocol.packets import AnswerObject, AnswerPack, AskObject, AskPack
@@ -73,6 +74,8 @@ def pack(session: Session, storage: _Storage, tid: bytes, references: References
     try:
         answer = session.master().call(AskPack(tid))
     except ErrorAnswer as e:
+        if e.code is ErrorCode.READ_ONLY_ACCESS:
+            raise ReadOnlyError(f"pack: {e}") from None
         raise NEOStorageError(f"pack: {e}") from None
     except ConnectionLost as e:
         raise NEOStorageError(

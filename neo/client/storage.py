@@ -15,7 +15,7 @@ from zope.interface import alsoProvides, implementer
 from neo.client.cache import Cache
 from neo.client.changes import Options
 from neo.client.commit import Commit
-from neo.client.errors import ConfigurationError, NEOStorageError
+from neo.client.errors import ConfigurationError, NEOStorageError, refusal
 from neo.client.history import Description, undo_log
 from neo.client.invalidations import Invalidations
 from neo.client.pack import pack
@@ -28,6 +28,7 @@ from neo.client.undo import undo
 from neo.net.host import Host
 from neo.net.sockets import parse_addresses
 from neo.net.tls import tls_context
+from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import ZERO_OID, ZERO_TID, tid_from_time, u64
 from neo.protocol.packets import AnswerNewOIDs, AskNewOIDs
 
@@ -186,7 +187,10 @@ class NEOStorage(Reading):
         count = OIDS
         pause = Pause(self._session)
         while True:
-            answer = self._session.ask_master(AskNewOIDs(count))
+            try:
+                answer = self._session.ask_master(AskNewOIDs(count))
+            except ErrorAnswer as e:
+                raise refusal("no new oids", e) from None
             assert isinstance(answer, AnswerNewOIDs)
             oids = sorted((oid for oid in answer.oid_list if oid > self._last_oid), reverse=True)
             if oids:

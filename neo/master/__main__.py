@@ -54,8 +54,10 @@ def load_settings(argv: list[str]) -> argparse.Namespace:
             f"setting 'masters' must be {format_address(settings.bind)}, the address of 'bind': "
             "clusters of several masters are not available in this version"
         )
-    if settings.upstream_cluster or settings.upstream_masters:
-        raise ConfigError("setting 'upstream_cluster': not available in this version")
+    if bool(settings.upstream_cluster) != bool(settings.upstream_masters):
+        raise ConfigError("settings 'upstream_cluster' and 'upstream_masters' belong together")
+    if settings.upstream_cluster == settings.cluster:
+        raise ConfigError("setting 'upstream_cluster': a backup needs another name than its upstream")
     return settings
 
 

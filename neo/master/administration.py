@@ -6,7 +6,8 @@ import logging
 from typing import TYPE_CHECKING
 
 from neo.master.running import start_storage
-from neo.master.states import Event
+from neo.master.states import SERVING, Event
+from neo.master.switching import check_start, start_backup, stop_backup
 from neo.node.handler import Handler, on
 from neo.node.peer import Peer
 from neo.protocol.enums import CellState, ClusterState, ErrorCode, NodeState, NodeType
@@ -74,7 +75,9 @@ class ServeAdmin(Handler):
 
     @on(AskLastTransaction)
     def last_transaction(self, peer: Peer, message_id: int, m: AskLastTransaction) -> Message:
-        return AnswerLastTransaction(self.master.last_tid)
+        """Of the upstream cluster, if this is a backup (FACTS 5.8): AskRecovery says how far we are."""
+        master = self.master
+        return AnswerLastTransaction(master.backup.cells.last if master.backup else master.last_tid)
 
     @on(AskLastIDs)
     def last_ids(self, peer: Peer, message_id: int, m: AskLastIDs) -> Message:
@@ -83,7 +86,9 @@ class ServeAdmin(Handler):
 
     @on(AskRecovery)
     def recovery(self, peer: Peer, message_id: int, m: AskRecovery) -> Message:
-        return AnswerRecovery(self.master.partitions.ptid, None, self.master.truncate_tid)
+        master = self.master
+        backup_tid = master.backup.cells.tid if master.backup else None
+        return AnswerRecovery(master.partitions.ptid, backup_tid, master.truncate_tid)
 
     # -- state of the cluster --------------------------------------------------------------------
 
@@ -100,8 +105,15 @@ class ServeAdmin(Handler):
                 raise denied(f"the cluster cannot start: {obstacle}")
             peer.answer(message_id, done("Cluster state changed"))
             master.recovery.force()
-        elif m.state in (ClusterState.STARTING_BACKUP, ClusterState.STOPPING_BACKUP):
-            raise denied("this cluster is not configured to be a backup")
+        elif m.state is ClusterState.STARTING_BACKUP:
+            check_start(master)
+            peer.answer(message_id, done("Cluster state changed"))
+            start_backup(master)
+        elif m.state is ClusterState.STOPPING_BACKUP:
+            if master.backup is None:
+                raise denied(f"this cluster is {master.state.name}, not a backup")
+            peer.answer(message_id, done("Cluster state changed"))
+            stop_backup(master)
         elif m.state is ClusterState.VERIFYING:
             raise denied("Can not switch to this state")
         else:
@@ -127,7 +139,7 @@ class ServeAdmin(Handler):
     @on(AddPendingNodes)
     def add_pending_nodes(self, peer: Peer, message_id: int, m: AddPendingNodes) -> Message:
         master = self.master
-        self._serving("add nodes")
+        self._operating("add nodes")
         added = [
             node
             for nid in dict.fromkeys(m.nid_list)
@@ -168,7 +180,7 @@ class ServeAdmin(Handler):
         if node.state is NodeState.DOWN:
             raise denied(f"{format_nid(node.nid)} is already down")
         others = master.running_storages() - {node.nid}
-        serving = master.state in (ClusterState.VERIFYING, ClusterState.RUNNING)
+        serving = master.state is ClusterState.VERIFYING or master.state in SERVING
         if serving and node.nid in master.partitions.nodes(readable_only=True):
             if not master.partitions.operational(others):
                 raise denied(
@@ -188,7 +200,7 @@ class ServeAdmin(Handler):
         if node.state is NodeState.RUNNING:
             raise denied("a running node must be stopped before removal")
         # Before the partition table is recovered, nobody knows what the node has.
-        self._serving("drop a node")
+        self._operating("drop a node")
         changes = [(p, node.nid, CellState.DISCARDED) for p in master.partitions.assigned(node.nid)]
         for partition, _, _ in changes:
             if set(master.partitions.readable(partition)) <= {node.nid}:
@@ -207,6 +219,13 @@ class ServeAdmin(Handler):
             master.nodes.remove(node)
             master.notify_nodes([node])
 
+    def _operating(self, what: str) -> None:
+        """What a backup can do as well."""
+        if self.master.state not in SERVING:
+            raise denied(
+                f"the cluster must be RUNNING to {what}, or a backup; it is {self.master.state.name}"
+            )
+
     def _serving(self, what: str) -> None:
         if self.master.state is not ClusterState.RUNNING:
             raise denied(f"the cluster must be RUNNING to {what}, it is {self.master.state.name}")
@@ -215,7 +234,7 @@ class ServeAdmin(Handler):
 
     @on(SetNumReplicas)
     def set_num_replicas(self, peer: Peer, message_id: int, m: SetNumReplicas) -> Message:
-        self._serving("change the number of replicas")
+        self._operating("change the number of replicas")
         if not 0 <= m.num_replicas <= MAX_REPLICAS:
             raise denied(f"invalid number of replicas: 0 to {MAX_REPLICAS} is possible")
         self.master.change_partitions([], m.num_replicas)
@@ -228,7 +247,7 @@ class ServeAdmin(Handler):
         A node that is down must be listed: it may come back with its cells in an hour.
         """
         master = self.master
-        self._serving("tweak")
+        self._operating("tweak")
         listed = {self._storage(nid).nid for nid in m.drop_nid_list}
         nodes: dict[int, tuple[str, ...]] = {}
         for node in master.nodes.of_type(NodeType.STORAGE):

@@ -12,11 +12,12 @@ import logging
 import math
 from collections.abc import Iterable
 
+from neo.master.backup import Backup
 from neo.master.commits import Commits
 from neo.master.ids import OidGenerator, TidGenerator
 from neo.master.recovery import Recovery
 from neo.master.replication import Replication
-from neo.master.states import ADMITTED, HEARS_OF, TRANSITIONS, Event
+from neo.master.states import ADMITTED, TRANSITIONS, Event, hears_of
 from neo.node.core import Core, Shell
 from neo.node.handler import Handler
 from neo.node.peer import Peer
@@ -24,11 +25,13 @@ from neo.node.task import Task
 from neo.protocol.enums import CellState, ClusterState, NodeState, NodeType
 from neo.protocol.ids import format_nid, nid_namespace
 from neo.protocol.packets import (
+    FEATURE_PACK,
     Address,
     CellChange,
     Message,
     NotifyClusterInformation,
     NotifyNodeInformation,
+    NotifyPack,
     NotifyPartitionChanges,
     SendPartitionTable,
     StopOperation,
@@ -72,6 +75,10 @@ class MasterCore(Core):
         self.served_nodes: set[int] = set()
         #: One pack at a time.
         self.packing = False
+        #: The last pack of this master's time.
+        self.packed_tid: bytes | None = None
+        #: In STARTING_BACKUP and BACKINGUP.
+        self.backup: Backup | None = None
         self.recovery = Recovery(self)
         self._timestamp = 0.0
         self._phase: Task[None] | None = None
@@ -103,18 +110,25 @@ class MasterCore(Core):
             return
         logger.error("the cluster is not operational any more: %s", reason)
         self.stop_phase()
+        if self.backup is not None:
+            self.backup.stop()
+            self.backup = None
         self.commits.clear()
         self.starting.clear()
         self.ready.clear()
-        for peer in self.of_type(NodeType.CLIENT):
-            peer.send(StopOperation())
-            self.disconnect(peer)
+        self.stop_clients()
         storages = self.storages()
         for peer in storages:
             peer.send(StopOperation())
         self.set_node_states([p.node for p in storages if p.node], NodeState.PENDING)
         self.change_state(Event.NOT_OPERATIONAL)
         self._phase = self.spawn(self.live())
+
+    def stop_clients(self) -> None:
+        """Clients are not served in the state to come."""
+        for peer in self.of_type(NodeType.CLIENT):
+            peer.send(StopOperation())
+            self.disconnect(peer)
 
     def check_stopped(self) -> None:
         """STOPPING ends when no transaction is left."""
@@ -173,6 +187,8 @@ class MasterCore(Core):
         self.starting.discard(node.nid)
         self.ready.discard(node.nid)
         self.replication.storage_lost(node.nid)
+        if self.backup is not None:
+            self.backup.storage_lost(node.nid)
         if was_running or self.partitions.assigned(node.nid):
             self.set_node_states([node], NodeState.DOWN)
         else:
@@ -218,8 +234,8 @@ class MasterCore(Core):
         timestamp = self.stamp()
         for peer in list(self.connected.values()):
             if peer is not but and peer.node is not None:
-                heard = HEARS_OF[peer.node.type]
-                rows = [node.row() for node in nodes if node.type in heard]
+                listener = peer.node
+                rows = [node.row() for node in nodes if hears_of(listener, node)]
                 if rows:
                     peer.send(NotifyNodeInformation(timestamp, rows))
 
@@ -251,12 +267,21 @@ class MasterCore(Core):
             NodeType.CLIENT,
             NodeType.STORAGE,
         )
+        if self.backup is not None:
+            self.backup.cells_changed(changes)
 
     def served(self, ptid: int) -> None:
         """What was acknowledged depends on this table."""
         if self.served_ptid is None or ptid > self.served_ptid:
             self.served_ptid = ptid
             self.served_nodes = self.partitions.nodes(readable_only=True)
+
+    def packed(self, tid: bytes) -> None:
+        """A pack is complete: backups of this cluster do it, too."""
+        self.packed_tid = max(self.packed_tid or tid, tid)
+        for peer in self.of_type(NodeType.CLIENT):
+            if peer.node is not None and FEATURE_PACK in peer.node.features:
+                peer.send(NotifyPack(tid))
 
     def lost_cells(self) -> list[CellChange]:
         """Readable cells of nodes that do not run, where another readable cell runs (FACTS 5.6)."""

@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from neo.master.running import start_storage
-from neo.master.states import HEARS_OF
+from neo.master.states import SERVING, hears_of
 from neo.net.sockets import format_address
 from neo.node.handler import Handler, on
 from neo.node.peer import Peer
@@ -14,9 +14,11 @@ from neo.protocol.enums import ClusterState, ErrorCode, NodeState, NodeType
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import format_nid, nid_namespace
 from neo.protocol.packets import (
+    FEATURE_PACK,
     FEATURES,
     AcceptIdentification,
     NotifyNodeInformation,
+    NotifyPack,
     RequestIdentification,
     SendPartitionTable,
 )
@@ -142,6 +144,7 @@ class Identification(Handler):
         node.devpath = tuple(map(str, devpath)) if isinstance(devpath, list) else ()
         features = request.extra.get(FEATURES)
         node.features = frozenset(map(str, features)) if isinstance(features, list) else frozenset()
+        node.backups = _backups(request.extra.get("backup"))
         node.state = self._state(node)
         master.notify_nodes([node])
         node.identified = True
@@ -151,6 +154,10 @@ class Identification(Handler):
         logger.info("%s joined from %s", format_nid(node.nid), format_address(peer.address))
         peer.answer(message_id, AcceptIdentification(NodeType.MASTER, master.node.nid, node.nid))
         self._introduce(peer, node)
+        if master.backup is not None:
+            master.backup.introduce(peer, node.type)
+        if FEATURE_PACK in node.features and master.packed_tid is not None:
+            peer.send(NotifyPack(master.packed_tid))
 
     def _state(self, node: Node) -> NodeState:
         if node.type is not NodeType.STORAGE:
@@ -164,12 +171,11 @@ class Identification(Handler):
     def _introduce(self, peer: Peer, node: Node) -> None:
         """The newcomer learns of the others, itself first (FACTS 3.7)."""
         master = self.master
-        heard = HEARS_OF[node.type]
-        others = [n.row() for n in master.nodes if n is not node and n.type in heard]
+        others = [n.row() for n in master.nodes if n is not node and hears_of(node, n)]
         peer.send(NotifyNodeInformation(master.stamp(), [node.row(), *others]))
         if master.state is not ClusterState.RECOVERING:
             peer.send(master.table())
-            if node.type is NodeType.STORAGE and master.state is ClusterState.RUNNING:
+            if node.type is NodeType.STORAGE and master.state in SERVING:
                 if node.state is NodeState.RUNNING:
                     start_storage(master, peer)
         elif node.type is NodeType.ADMIN:
@@ -179,3 +185,13 @@ class Identification(Handler):
             peer.send(master.table() if master.partitions.ptid is not None else empty)
         else:
             master.recovery.joined(peer)
+
+
+def _backups(value: object) -> frozenset[str]:
+    """An admin sends a list of names, the master of a backup its own cluster's."""
+    names = value if isinstance(value, list) else [value]
+    return frozenset(_text(name) for name in names if isinstance(name, (str, bytes)))
+
+
+def _text(name: str | bytes) -> str:
+    return name if isinstance(name, str) else name.decode(errors="replace")

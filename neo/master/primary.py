@@ -5,8 +5,9 @@ from __future__ import annotations
 from neo.master.administration import ServeAdmin
 from neo.master.core import MasterCore
 from neo.master.identification import Identification
+from neo.master.reading import ServeReader
 from neo.master.recovery import Recovery
-from neo.master.running import ServeClient, ServeStorage, begin_service
+from neo.master.running import ServeClient, ServeStorage, begin_backup, begin_service
 from neo.master.states import Event
 from neo.master.verification import verify
 from neo.node.handler import Handler
@@ -15,7 +16,10 @@ from neo.protocol.enums import NodeType
 
 class PrimaryMaster(MasterCore):
     async def live(self) -> None:
-        """From RECOVERING to RUNNING; cancelled when the cluster stops being operational."""
+        """From RECOVERING to RUNNING or STARTING_BACKUP.
+
+        Cancelled when the cluster stops being operational.
+        """
         self.recovery = Recovery(self)
         await self.recovery.run()
         self.change_state(Event.RECOVERED)
@@ -25,8 +29,12 @@ class PrimaryMaster(MasterCore):
         # What storages answered last made the table durable, too.
         assert self.partitions.ptid is not None
         self.served(self.partitions.ptid)
-        self.change_state(Event.VERIFIED)
-        begin_service(self)
+        if self.recovery.backup_tids is None:
+            self.change_state(Event.VERIFIED)
+            begin_service(self)
+        else:
+            self.change_state(Event.VERIFIED_BACKUP)
+            begin_backup(self, self.recovery.backup_tids)
 
     def stranger_handler(self) -> Handler:
         return Identification(self)
@@ -35,5 +43,5 @@ class PrimaryMaster(MasterCore):
         if node_type is NodeType.STORAGE:
             return ServeStorage(self)
         if node_type is NodeType.CLIENT:
-            return ServeClient(self)
+            return ServeClient(self) if self.backup is None else ServeReader(self)
         return ServeAdmin(self)

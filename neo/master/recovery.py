@@ -42,6 +42,8 @@ class Recovery:
         #: The node that is being asked for its table.
         self._asking: Peer | None = None
         self._reported = ""
+        #: What storages remember if the database is a backup; None if not. Valid at the end.
+        self.backup_tids: dict[int, bytes | None] | None = None
         #: This master has been primary all the time since it served: it need not fear a split brain.
         self._continues = master.served_ptid is not None
 
@@ -53,6 +55,7 @@ class Recovery:
         self.check()
         await self._done
         self.master.truncate_tid = self._truncate_tid()
+        self.backup_tids = self._backup_tids()
         self._prepare()
 
     def _ended(self) -> bool:
@@ -224,6 +227,16 @@ class Recovery:
         if self.master.truncate_tid is not None:
             remembered.append(self.master.truncate_tid)
         return min(remembered, default=None)
+
+    def _backup_tids(self) -> dict[int, bytes | None] | None:
+        """A truncation that was asked for ends the backup mode; nodes with an older table may not
+        have heard of its end."""
+        if self.master.truncate_tid is not None:
+            return None
+        ptid = self.master.partitions.ptid
+        if not any(a.backup_tid for a in self._answers.values() if a.ptid == ptid):
+            return None
+        return {nid: answer.backup_tid for nid, answer in self._answers.items()}
 
     def _obstacle_to_truncation(self, required: set[int], tid: bytes) -> str | None:
         """Every node must remember durably that it has to truncate, before any does."""

@@ -52,6 +52,10 @@ class Replication:
             self._waiting.setdefault(ttid, {})[nid] = None
         return AnswerUnfinishedTransactions(self._master.last_tid, ttids)
 
+    def asked(self, partition: int, nid: int) -> bool:
+        """Whether the node knows that it replicates this cell."""
+        return (partition, nid) in self._asked
+
     def done(self, nid: int, partition: int) -> None:
         """NotifyReplicationDone. Nothing if the cell is not the one that was replicated any more."""
         if (partition, nid) not in self._asked:

@@ -6,11 +6,13 @@ import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from neo.master.backup_start import make_backup
+from neo.master.states import SERVING
 from neo.master.transactions import Transaction
 from neo.net.fault_sites import LATE_SECONDS, FaultSite
 from neo.node.handler import Handler, on
 from neo.node.peer import Peer
-from neo.protocol.enums import ClusterState, ErrorCode, NodeState
+from neo.protocol.enums import ErrorCode, NodeState
 from neo.protocol.errors import ConnectionLost, ErrorAnswer, PeerError
 from neo.protocol.ids import MAX_TID, add64
 from neo.protocol.packets import (
@@ -47,17 +49,25 @@ MAX_NEW_OIDS = 100_000
 
 
 def begin_service(master: MasterCore) -> None:
-    """The cluster is RUNNING: storages may serve clients."""
+    """Storages may serve clients."""
     for peer in master.storages():
         if peer.node is not None and peer.node.state is NodeState.RUNNING:
             start_storage(master, peer)
 
 
+def begin_backup(master: MasterCore, backup_tids: dict[int, bytes | None] | None) -> None:
+    """The cluster is STARTING_BACKUP; see :func:`~neo.master.backup_start.make_backup`."""
+    master.backup = make_backup(master, backup_tids)
+    begin_service(master)
+    master.backup.start()
+
+
 def start_storage(master: MasterCore, peer: Peer) -> None:
     """Transactions wait until it is ready, so that it is known who has all their data."""
     assert peer.node is not None and peer.node.nid is not None
-    master.starting.add(peer.node.nid)
-    peer.send(StartOperation(False))
+    if peer.node.nid not in master.ready:  # else it only learns of the backup mode
+        master.starting.add(peer.node.nid)
+    peer.send(StartOperation(master.backup is not None))
 
 
 class ServeClient(Handler):
@@ -210,6 +220,7 @@ class ServeClient(Handler):
         if failure:
             peer.refuse(message_id, ErrorCode.NOT_READY, f"pack is not complete: {failure}")
         else:
+            self.master.packed(tid)
             peer.answer(message_id, AnswerPack(True))
 
 
@@ -230,7 +241,7 @@ class ServeStorage(Handler):
     def ready(self, peer: Peer, message_id: int, m: NotifyReady) -> None:
         assert peer.node is not None and peer.node.nid is not None
         # It may have been sent before the peer heard that the operation stopped.
-        if self.master.state is ClusterState.RUNNING and peer.node.nid in self.master.starting:
+        if self.master.state in SERVING and peer.node.nid in self.master.starting:
             self.master.starting.discard(peer.node.nid)
             self.master.ready.add(peer.node.nid)
             self.master.commits.begin_waiting()
@@ -238,14 +249,17 @@ class ServeStorage(Handler):
     @on(AskUnfinishedTransactions)
     def unfinished(self, peer: Peer, message_id: int, m: AskUnfinishedTransactions) -> Message:
         assert peer.node is not None and peer.node.nid is not None
-        if self.master.state is not ClusterState.RUNNING:
+        if self.master.state not in SERVING:
             raise ErrorAnswer(ErrorCode.NOT_READY, "the operation stops")
         return self.master.replication.unfinished(peer.node.nid, m.offset_list)
 
     @on(NotifyReplicationDone)
     def replication_done(self, peer: Peer, message_id: int, m: NotifyReplicationDone) -> None:
         assert peer.node is not None and peer.node.nid is not None
-        self.master.replication.done(peer.node.nid, m.partition)
+        if self.master.backup is None:
+            self.master.replication.done(peer.node.nid, m.partition)
+        else:
+            self.master.backup.done(peer.node.nid, m.partition, m.max_tid)
 
     @on(NotifyDeadlock)
     def deadlock(self, peer: Peer, message_id: int, m: NotifyDeadlock) -> None:

@@ -8,18 +8,29 @@ from __future__ import annotations
 from enum import Enum, auto
 
 from neo.protocol.enums import ClusterState, NodeType
+from neo.topology.nodes import Node
 
 RECOVERING = ClusterState.RECOVERING
 VERIFYING = ClusterState.VERIFYING
 RUNNING = ClusterState.RUNNING
 STOPPING = ClusterState.STOPPING
+STARTING_BACKUP = ClusterState.STARTING_BACKUP
+BACKINGUP = ClusterState.BACKINGUP
+STOPPING_BACKUP = ClusterState.STOPPING_BACKUP
+
+#: Storage nodes operate.
+SERVING = (RUNNING, STARTING_BACKUP, BACKINGUP)
 
 
 class Event(Enum):
     RECOVERED = auto()  # the table is known, and enough storages are there
     VERIFIED = auto()  # interrupted transactions are decided
+    VERIFIED_BACKUP = auto()  # the same, and the database is a backup
     NOT_OPERATIONAL = auto()  # a partition cannot be read, or a truncation was asked
     STOP = auto()  # asked by the operator
+    START_BACKUP = auto()  # asked by the operator
+    FOLLOWING = auto()  # connected to the upstream cluster, whose history goes on where ours ends
+    STOP_BACKUP = auto()  # asked by the operator
 
 
 TRANSITIONS: dict[tuple[ClusterState, Event], ClusterState] = {
@@ -30,6 +41,16 @@ TRANSITIONS: dict[tuple[ClusterState, Event], ClusterState] = {
     (VERIFYING, Event.STOP): STOPPING,
     (RUNNING, Event.NOT_OPERATIONAL): RECOVERING,
     (RUNNING, Event.STOP): STOPPING,
+    (RUNNING, Event.START_BACKUP): STARTING_BACKUP,
+    (VERIFYING, Event.VERIFIED_BACKUP): STARTING_BACKUP,
+    (STARTING_BACKUP, Event.FOLLOWING): BACKINGUP,
+    (STARTING_BACKUP, Event.STOP_BACKUP): STOPPING_BACKUP,
+    (BACKINGUP, Event.STOP_BACKUP): STOPPING_BACKUP,
+    (STARTING_BACKUP, Event.NOT_OPERATIONAL): RECOVERING,
+    (BACKINGUP, Event.NOT_OPERATIONAL): RECOVERING,
+    (STOPPING_BACKUP, Event.NOT_OPERATIONAL): RECOVERING,
+    (STARTING_BACKUP, Event.STOP): STOPPING,
+    (BACKINGUP, Event.STOP): STOPPING,
 }
 
 #: Who may join in which state; the others are told to come back later (NOT_READY).
@@ -38,6 +59,9 @@ ADMITTED: dict[ClusterState, frozenset[NodeType]] = {
     VERIFYING: frozenset({NodeType.STORAGE, NodeType.ADMIN}),
     RUNNING: frozenset({NodeType.STORAGE, NodeType.ADMIN, NodeType.CLIENT}),
     STOPPING: frozenset(),
+    STARTING_BACKUP: frozenset({NodeType.STORAGE, NodeType.ADMIN}),
+    BACKINGUP: frozenset({NodeType.STORAGE, NodeType.ADMIN, NodeType.CLIENT}),
+    STOPPING_BACKUP: frozenset({NodeType.ADMIN}),
 }
 
 #: Which types of nodes a type hears of (specification, notification matrix).
@@ -47,3 +71,14 @@ HEARS_OF: dict[NodeType, frozenset[NodeType]] = {
     NodeType.CLIENT: frozenset({NodeType.MASTER, NodeType.STORAGE}),
     NodeType.MASTER: frozenset({NodeType.MASTER}),
 }
+
+
+def hears_of(listener: Node, node: Node) -> bool:
+    """Also the master of a backup cluster hears of the admins that watch over it."""
+    if node.type in HEARS_OF[listener.type]:
+        return True
+    return (
+        listener.type is NodeType.CLIENT
+        and node.type is NodeType.ADMIN
+        and not node.backups.isdisjoint(listener.backups)
+    )

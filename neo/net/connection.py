@@ -109,6 +109,10 @@ class Connection:
         self._questions[message_id] = Question(ANSWERS[type(message)], context)
         return message_id
 
+    @property
+    def awaits_answer(self) -> bool:
+        return bool(self._questions)
+
     def answer(self, message_id: int | None, message: Message) -> None:
         """Queue the answer to the request that came with ``message_id``."""
         if not self.closed:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from neo.net.sockets import format_address
 from neo.node.handler import Handler, on
 from neo.node.peer import Peer
-from neo.node.task import Future
+from neo.node.task import Cancelled, Future
 from neo.protocol.enums import NodeType
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.packets import AcceptIdentification, NotPrimaryMaster, RequestIdentification
@@ -72,6 +72,10 @@ async def find_primary(
                 pause = was_hint or not hinted
             else:
                 reason = str(e)
+        except Cancelled:
+            # Its answer may be under way, to a handler that expects nothing else.
+            peer.close()
+            raise
         finally:
             timer.cancel()
         report = f"master {format_address(address)}: {reason}"

@@ -25,6 +25,8 @@ logger = logging.getLogger("neo.node")
 
 #: Who connects and does not identify itself in this time is disconnected.
 STRANGER_SECONDS = 30.0
+#: How often peers are looked at; see also Peer.watch.
+WATCH_SECONDS = STRANGER_SECONDS / 4
 
 
 class Timer(Protocol):
@@ -77,7 +79,7 @@ class Core:
 
     def start(self) -> None:
         """The node is listening: begin to work."""
-        self._watch_strangers()
+        self._watch_peers()
 
     def accepted(self, address: Address) -> Peer:
         """Somebody connected."""
@@ -156,13 +158,15 @@ class Core:
         self.flush()
         self.shell.stop(code)
 
-    def _watch_strangers(self) -> None:
+    def _watch_peers(self) -> None:
         limit = self.shell.monotonic() - STRANGER_SECONDS
         for peer in list(self.peers):
             if peer.server and peer.node is None and peer.since < limit and self.must_identify:
                 logger.warning("%r did not identify itself in time", peer)
                 peer.close()
-        self.call_later(STRANGER_SECONDS / 4, self._watch_strangers)
+            else:
+                peer.watch()
+        self.call_later(WATCH_SECONDS, self._watch_peers)
 
     #: False for nodes that serve ``neoctl``, which never identifies itself.
     must_identify = True

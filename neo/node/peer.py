@@ -16,13 +16,18 @@ from neo.node.task import Future
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ConnectionLost, ErrorAnswer, PeerError
 from neo.protocol.ids import format_nid
-from neo.protocol.packets import CODES, RESPONSE, Address, Error, Message
+from neo.protocol.packets import CODES, RESPONSE, Address, Error, Message, Ping
 from neo.topology.nodes import Node
 
 if TYPE_CHECKING:
     from neo.node.core import Core
 
 logger = logging.getLogger("neo.net")
+
+#: A peer that owes an answer and is silent in so many looks of Core is asked whether it lives, and is
+#: given up after as many more: about 25 and 50 seconds. Looks are counted, not seconds, so that a process
+#: that stood still itself hears first what came meanwhile.
+SILENT_LOOKS = 3
 
 
 class Link(Protocol):
@@ -50,6 +55,8 @@ class Peer:
         self.since = core.shell.monotonic()
         self.connection = Connection(server)
         self.link: Link | None = None
+        self._heard = True
+        self._silent_looks = 0
         core.peers[self] = None
         core.touch(self)
 
@@ -97,6 +104,7 @@ class Peer:
         """The dial succeeded. What was queued meanwhile is already with the link."""
 
     def received(self, data: bytes) -> None:
+        self._heard = True
         try:
             for message_id, message, question in self.connection.receive(data):
                 if question is not None:
@@ -133,6 +141,20 @@ class Peer:
         self.connection.closed = True
         self._end(reason)
         self.core.flush()
+
+    def watch(self) -> None:
+        """Called by the core now and then: a process that hangs keeps its connections open, and must
+        not hold up those who wait for its answer for ever."""
+        if self._heard or not self.connection.awaits_answer:
+            self._heard = False
+            self._silent_looks = 0
+            return
+        self._silent_looks += 1
+        if self._silent_looks == SILENT_LOOKS:
+            self.ask(Ping())
+        elif self._silent_looks == 2 * SILENT_LOOKS:
+            logger.error("%r owes an answer and does not even answer to Ping: is it hanging?", self)
+            self.lost("it does not answer")
 
     def _admit(self, what: str) -> str | None:
         """A wrong address, or one where nobody is, is dialed again each second for ever."""

@@ -109,6 +109,14 @@ class Task(Future[T]):
             self._step(Cancelled(self.name))
 
 
+def first(*futures: Future[Any]) -> Future[None]:
+    """Done when any of them is, however it ended."""
+    done: Future[None] = Future()
+    for future in futures:
+        future.then(lambda _: done.resolve(None))
+    return done
+
+
 class Checkpoint:
     """``await Checkpoint()``: go on at once, unless the workflow was cancelled by what it just did."""
 

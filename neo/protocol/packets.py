@@ -858,6 +858,8 @@ FEATURES = "features"
 FEATURE_OIDS = "oids"
 #: AskRevisions is understood.
 FEATURE_PAGES = "pages"
+#: NotifyPack is understood.
+FEATURE_PACK = "pack"
 
 
 @notification(EXTENSION | 0)
@@ -909,3 +911,10 @@ class AskRevisions(NamedTuple):
     after: tuple[Oid, Tid] | None
     max_bytes: int
     data: bool
+
+
+@notification(EXTENSION | 3)
+class NotifyPack(NamedTuple):
+    """The cluster was packed at this tid; follows also AcceptIdentification. M → C (backup)"""
+
+    tid: Tid

@@ -68,6 +68,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--disk", choices=sorted(DISKS), help="default: chosen by the seed")
     add("--storages", type=_positive, help="default: chosen by the seed")
     add("--replicas", type=int, help="default: chosen by the seed")
+    add("--backup", choices=("yes", "no"), help="a second cluster; default: chosen by the seed")
     add("--canary", choices=sorted(CANARIES), metavar="NAME", help="plant this bug")
     add("--full-mix", action="store_true", help="with --canary: not only the options it needs")
     add("--once", action="store_true", help="do not compare a second run")
@@ -116,6 +117,7 @@ def _options(arguments: argparse.Namespace) -> Options:
         for name in Options.__dataclass_fields__
         if name != "canary"
     }
+    given["backup"] = {None: None, "yes": True, "no": False}[arguments.backup]
     return replace(options, **{name: value for name, value in given.items() if value is not None})
 
 

@@ -33,6 +33,19 @@ HEAL_SECONDS = 300.0
 
 
 @dataclass(frozen=True)
+class Site:
+    """Which cluster of a world it is: its name, what the names of its processes begin with, and how far
+    its ports are from those above."""
+
+    cluster: str = CLUSTER_NAME
+    prefix: str = ""
+    offset: int = 0
+
+    def address(self, port: int) -> Address:
+        return ("127.0.0.1", port + self.offset)
+
+
+@dataclass(frozen=True)
 class Shape:
     """What a seed chooses."""
 
@@ -41,8 +54,12 @@ class Shape:
     replicas: int = 0
 
 
+MAIN = Site()
+
+
 class Cluster:
-    """``make_disk(name)``: the disk of a storage's machine."""
+    """``make_disk(name)``: the disk of a storage's machine. ``beside``: another cluster of the same
+    world. ``upstream``: what a master is configured to follow when it starts."""
 
     def __init__(
         self,
@@ -50,22 +67,29 @@ class Cluster:
         shape: Shape,
         make_disk: Callable[[str], SimDisk],
         faults: Callable[[str, FaultSite], bool] = lambda who, site: False,
+        site: Site = MAIN,
+        beside: Cluster | None = None,
     ) -> None:
         self.world = world
         self.shape = shape
-        self.network = Network(world)
-        self.threads = Threads(world)
+        self.site = site
+        self.upstream: Site | None = None
+        #: Backups that the admin node watches over.
+        self.backups: list[str] = []
+        self.network: Network = Network(world) if beside is None else beside.network
+        self.threads: Threads = Threads(world) if beside is None else beside.threads
         self.faults = faults
         self.disks: dict[str, SimDisk] = {}
         self.clients: list[ClientProcess] = []
         #: How many processes were master.
         self.masters = 0
         self._make_disk = make_disk
+        name, address = site.prefix, site.address
         self.master = Process(
-            world, self.network, "master", _address(MASTER_PORT), self._master, faults=faults
+            world, self.network, f"{name}master", address(MASTER_PORT), self._master, faults=faults
         )
         self.admin = Process(
-            world, self.network, "admin", _address(ADMIN_PORT), self._admin, faults=faults
+            world, self.network, f"{name}admin", address(ADMIN_PORT), self._admin, faults=faults
         )
         self.storages = [self._storage(number) for number in range(1, shape.storages + 1)]
 
@@ -76,7 +100,7 @@ class Cluster:
         return [self.master, *self.storages, self.admin]
 
     def _storage(self, number: int) -> Process:
-        name = f"storage{number}"
+        name = f"{self.site.prefix}storage{number}"
         disk = self.disks[name] = self._make_disk(name)
 
         def make(shell: SimShell) -> StorageCore:
@@ -87,9 +111,9 @@ class Cluster:
 
             core = StorageCore(
                 shell,
-                CLUSTER_NAME,
-                MasterCandidates([_address(MASTER_PORT)]),
-                _address(STORAGE_PORT + number),
+                self.site.cluster,
+                MasterCandidates([self.site.address(MASTER_PORT)]),
+                self.site.address(STORAGE_PORT + number),
                 disk.open_backend(shell, failed),
             )
             return core
@@ -98,7 +122,7 @@ class Cluster:
             self.world,
             self.network,
             name,
-            _address(STORAGE_PORT + number),
+            self.site.address(STORAGE_PORT + number),
             make,
             disk,
             self.faults,
@@ -107,13 +131,15 @@ class Cluster:
     def _master(self, shell: SimShell) -> PrimaryMaster:
         self.masters += 1
         settings = argparse.Namespace(
-            cluster=CLUSTER_NAME,
+            cluster=self.site.cluster,
             nid=None,
             partitions=self.shape.partitions,
             replicas=self.shape.replicas,
             autostart=self.shape.storages,
+            upstream_cluster=self.upstream.cluster if self.upstream else None,
+            upstream_masters=[self.upstream.address(MASTER_PORT)] if self.upstream else None,
         )
-        core = PrimaryMaster(shell, settings, _address(MASTER_PORT))
+        core = PrimaryMaster(shell, settings, self.site.address(MASTER_PORT))
         change = core.change_partitions
 
         def watched(changes: list[CellChange], replicas: int | None = None) -> None:
@@ -126,10 +152,11 @@ class Cluster:
     def _admin(self, shell: SimShell) -> AdminCore:
         return AdminCore(
             shell,
-            CLUSTER_NAME,
-            MasterCandidates([_address(MASTER_PORT)]),
-            _address(ADMIN_PORT),
+            self.site.cluster,
+            MasterCandidates([self.site.address(MASTER_PORT)]),
+            self.site.address(ADMIN_PORT),
             remember=lambda masters: None,
+            backups=self.backups,
         )
 
     def start(self) -> None:
@@ -142,7 +169,7 @@ class Cluster:
 
     def client(self) -> ClientProcess:
         """A new process of an application."""
-        name = f"client{len(self.clients) + 1}"
+        name = f"{self.site.prefix}client{len(self.clients) + 1}"
         process = ClientProcess(self.world, self.network, self.threads, name, self.faults)
         self.clients.append(process)
         return process
@@ -151,8 +178,8 @@ class Cluster:
         """The real client, opened inside a thread of a process."""
         from neo.client import Storage
 
-        masters = f"{_address(MASTER_PORT)[0]}:{MASTER_PORT}"
-        return Storage(masters, CLUSTER_NAME, host=SimHost(process), **options)
+        host, port = self.site.address(MASTER_PORT)
+        return Storage(f"{host}:{port}", self.site.cluster, host=SimHost(process), **options)
 
     # -- state -----------------------------------------------------------------------------------
 
@@ -165,15 +192,21 @@ class Cluster:
     @property
     def running(self) -> bool:
         """Clients are served, and everybody is there (a storage without cells stays PENDING)."""
+        return self.is_at(ClusterState.RUNNING)
+
+    def is_at(self, state: ClusterState) -> bool:
+        """It is in this state, and everybody is there."""
         master = self.master_core
-        if master is None or master.state is not ClusterState.RUNNING or master.starting:
+        if master is None or master.state is not state or master.starting:
             return False
         if not master.of_type(NodeType.ADMIN):
             return False
         return len(master.identified_storages()) == len(self.storages)
 
     def wait_running(self, seconds: float = HEAL_SECONDS) -> None:
-        self.world.run_until(lambda: self.running, seconds, "the cluster is RUNNING")
+        self.world.run_until(
+            lambda: self.running, seconds, f"the cluster {self.site.cluster} is RUNNING"
+        )
 
     def heal(self) -> None:
         """End all faults and start what does not run."""
@@ -195,11 +228,9 @@ class Cluster:
         master = self.master_core
         if master is not None:
             master.commits.transactions.validate()
+            if master.backup is not None:
+                master.backup.cells.validate()
         for process in self.storages:
             core = process.core
             if isinstance(core, StorageCore):
                 core.locks.validate()
-
-
-def _address(port: int) -> Address:
-    return ("127.0.0.1", port)

@@ -102,7 +102,7 @@ class Faults:
     # -- processes ---------------------------------------------------------------------------------
 
     def _server(self) -> Process:
-        return self._random.choice(self._run.cluster.servers)
+        return self._random.choice(self._run.servers)
 
     def _kill_server(self) -> None:
         process = self._server()
@@ -132,8 +132,7 @@ class Faults:
     # -- network -----------------------------------------------------------------------------------
 
     def _hosts(self) -> tuple[str, str]:
-        cluster = self._run.cluster
-        hosts = [p.host for p in cluster.servers]
+        hosts = [p.host for p in self._run.servers]
         hosts += [application.process.host for application in self._run.applications]
         source, target = self._random.sample(hosts, 2)
         return source, target
@@ -162,17 +161,17 @@ class Faults:
         self._world.log(process.name, f"clock is off by {process.clock_skew:.0f} s")
 
     def _disk(self) -> str:
-        return self._random.choice(list(self._run.cluster.disks))
+        return self._random.choice(list(self._run.disks))
 
     def _slow_disk(self) -> None:
         name = self._disk()
-        disk = self._run.cluster.disks[name]
+        disk = self._run.disks[name]
         disk.slow = self._random.uniform(2, 200)
         self._later(disk.heal, f"heal disk of {name}")
 
     def _full_disk(self) -> None:
         name = self._disk()
-        disk = self._run.cluster.disks[name]
+        disk = self._run.disks[name]
         self._world.log(name, "disk is full")
         disk.full = True
         self._later(disk.heal, f"heal disk of {name}")
@@ -180,7 +179,7 @@ class Faults:
     def _failing_disk(self) -> None:
         """Syncs, or some of the reads, or both end with an error."""
         name = self._disk()
-        disk = self._run.cluster.disks[name]
+        disk = self._run.disks[name]
         disk.failing, disk.unreadable = self._random.choice(
             ((True, False), (False, True), (True, True))
         )

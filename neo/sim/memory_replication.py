@@ -85,3 +85,8 @@ class MemoryReplication(MemoryMaintenance):
         complete = self._cells.get((partition, nid), -1)
         if 0 <= complete < to_int(tid):
             self._set_cell((partition, nid), to_int(tid))
+
+    def forget_complete(self, nid: int) -> None:
+        for (partition, of), complete in list(self._cells.items()):
+            if of == nid and complete > 0:
+                self._set_cell((partition, of), 0)

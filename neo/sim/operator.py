@@ -7,9 +7,11 @@ What they are about is taken from the master at once, as if the operator knew.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 
 from neo.master.core import MasterCore
+from neo.master.states import SERVING
 from neo.protocol.enums import CellState, ClusterState, NodeState, NodeType
 from neo.protocol.ids import MAX_TID, ZERO_TID
 from neo.protocol.packets import (
@@ -81,7 +83,11 @@ class Operator:
         master = self._cluster.master_core
         if master is None or self._cluster.master.paused:
             return None
-        return master if master.state is ClusterState.RUNNING else None
+        return master if master.state in SERVING else None
+
+    def command(self, message: Message, told: Callable[[Message | None], None]) -> None:
+        """What somebody else decided."""
+        Command(self._cluster, message, told)
 
     def _type(self, message: Message) -> None:
         """Run ``neoctl``."""
@@ -89,9 +95,10 @@ class Operator:
         world = self._cluster.world
 
         def told(answer: Message | None) -> None:
-            world.log("operator", f"{message}: {answer or 'no answer'}")
+            world.log(f"{self._cluster.site.prefix}operator", f"{message}: {answer or 'no answer'}")
             if (
                 isinstance(answer, AnswerLastTransaction)
+                and self._cluster.upstream is None  # else it may lag
                 and ZERO_TID != answer.tid < told_tid
                 and len(self._history.voids) == truncations
             ):

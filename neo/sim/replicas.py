@@ -46,15 +46,10 @@ def check_changes(master: MasterCore, before: PartitionTable, changes: list[Cell
 
 def check_replicas(master: MasterCore, disks: Iterable[tuple[str, Rows]]) -> None:
     """Raises Violation unless all readable cells of a partition have the same rows."""
-    nodes = {}
-    packed = 0
-    for name, rows in disks:
-        config: dict[str, str] = dict(rows["config"])
-        nodes[int(config.get("nid") or 0)] = name, rows
-        packed = max(packed, int(config.get("_pack_tid") or 0))
+    nodes, packed = node_rows(disks)
     for partition in range(len(master.partitions)):
         cells = {
-            nodes[nid][0]: _cell(nodes[nid][1], partition, packed)
+            nodes[nid][0]: cell_rows(nodes[nid][1], partition, packed)
             for nid in master.partitions.readable(partition)
         }
         everything = set().union(*cells.values())
@@ -66,7 +61,19 @@ def check_replicas(master: MasterCore, disks: Iterable[tuple[str, Rows]]) -> Non
                 )
 
 
-def _cell(rows: Rows, partition: int, packed: int) -> set[tuple[Any, ...]]:
+def node_rows(disks: Iterable[tuple[str, Rows]]) -> tuple[dict[int, tuple[str, Rows]], int]:
+    """(nid → name and tables, the tid of the last pack)."""
+    nodes = {}
+    packed = 0
+    for name, rows in disks:
+        config: dict[str, str] = dict(rows["config"])
+        nodes[int(config.get("nid") or 0)] = name, rows
+        packed = max(packed, int(config.get("_pack_tid") or 0))
+    return nodes, packed
+
+
+def cell_rows(rows: Rows, partition: int, packed: int) -> set[tuple[Any, ...]]:
+    """What is later than the last pack, comparable over nodes: (table, tid, …)."""
     values = {row[0]: row[1:] for row in rows["data"]}
     found: set[tuple[Any, ...]] = {
         ("trans", tid, *rest) for p, tid, *rest in rows["trans"] if p == partition and tid > packed

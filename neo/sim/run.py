@@ -16,6 +16,7 @@ from typing import Any
 from ZODB.DB import DB
 
 from neo.sim.admin_watch import watched_administration
+from neo.sim.backup_site import BackupSite
 from neo.sim.clients import ClientProcess
 from neo.sim.cluster import HEAL_SECONDS, Cluster, Shape
 from neo.sim.disk import SimDisk
@@ -25,6 +26,7 @@ from neo.sim.knobs import turned
 from neo.sim.memory_disk import MemoryDisk
 from neo.sim.operator import MOST_REPLICAS, Operator
 from neo.sim.oracles import judge
+from neo.sim.process import Process
 from neo.sim.recorded import Recorded
 from neo.sim.replicas import check_replicas
 from neo.sim.sqlite_disk import SQLiteDisk
@@ -43,6 +45,8 @@ WORKLOADS_MAX = 4
 PROGRESS_THINK_SECONDS = 0.2
 #: A run with more events than this finds less in its time than another seed.
 EVENTS = 8000
+#: How many seeds have a backup cluster.
+BACKUP_CHANCE = 0.2
 #: Unlocked transactions become durable within a second.
 QUIET_SECONDS = 5.0
 
@@ -52,7 +56,8 @@ class Options:
     """``seconds``: virtual time with faults. The rest is a choice of the seed where it is None or
     empty: ``faults`` (kinds, "none" for none), ``sites`` (fault sites that may fire) and ``knobs``
     (that may be turned), "none" likewise, ``workloads``, ``disk`` (memory or sqlite),
-    ``storages``, ``replicas`` (none with a canary). ``canary``: a planted bug."""
+    ``storages``, ``replicas`` and ``backup``, a second cluster (neither with a canary).
+    ``canary``: a planted bug."""
 
     seconds: float = 10.0
     faults: tuple[str, ...] | None = None
@@ -62,6 +67,7 @@ class Options:
     disk: str | None = None
     storages: int | None = None
     replicas: int | None = None
+    backup: bool | None = None
     canary: str | None = None
 
     def arguments(self) -> str:
@@ -75,6 +81,7 @@ class Options:
             "disk": self.disk,
             "storages": self.storages,
             "replicas": self.replicas,
+            "backup": {None: None, True: "yes", False: "no"}[self.backup],
             "canary": self.canary,
         }
         return " ".join(f"--{name} {value}" for name, value in given.items() if value is not None)
@@ -206,7 +213,9 @@ class Run:
         self.think_seconds = random.choice([0.001, 0.05, 0.3])
         self.ending = False
         self.applications: list[Application] = []
-        rewindable = all(workload.rewindable for workload in self.workloads)
+        self.backup = _backup(self, options, make_disk)
+        # What a backup has that its upstream cluster loses stops it until somebody decides.
+        rewindable = self.backup is None and all(workload.rewindable for workload in self.workloads)
         self.operator = Operator(self.cluster, replicated, self.history, rewindable)
         self.faults = Faults(self, options.faults)
 
@@ -251,14 +260,32 @@ class Run:
             SETUP_SECONDS,
             "the workloads are set up",
         )
+        if self.backup is not None:
+            self.backup.start()
         self.faults.start()
         self.sites.start()
-        world.run(self.options.seconds, EVENTS)
+        world.run(self.options.seconds, EVENTS * len(self.clusters))
         self.faults.stop()
         self.sites.stop()
+        if self.backup is not None:
+            self.backup.stop()
         self._demand_progress()
         self._finish()
         self._judge()
+        if self.backup is not None:
+            self.backup.take_over()
+
+    @property
+    def clusters(self) -> list[Cluster]:
+        return [self.cluster] if self.backup is None else [self.cluster, self.backup.cluster]
+
+    @property
+    def servers(self) -> list[Process]:
+        return [process for cluster in self.clusters for process in cluster.servers]
+
+    @property
+    def disks(self) -> dict[str, SimDisk]:
+        return {name: disk for cluster in self.clusters for name, disk in cluster.disks.items()}
 
     def _start_applications(self) -> None:
         random = self.world.random
@@ -278,9 +305,12 @@ class Run:
     def _demand_progress(self) -> None:
         # From now on time counts, not what is done in it.
         self.think_seconds = max(self.think_seconds, PROGRESS_THINK_SECONDS)
-        self.cluster.heal()
+        for cluster in self.clusters:
+            cluster.heal()
         self.cluster.wait_running(HEAL_SECONDS)
         self.operator.settle()
+        if self.backup is not None:
+            self.backup.operator.settle()
         for application in self.applications:
             application.done = [0] * len(application.jobs)
         self.world.run_until(
@@ -297,6 +327,9 @@ class Run:
         for application in self.applications:
             application.process.kill()
         self.world.run_until(lambda: self.operator.settled, HEAL_SECONDS, "all cells are complete")
+        backup = self.backup
+        if backup is not None:
+            self.world.run_until(lambda: backup.caught_up, HEAL_SECONDS, "the backup catches up")
         self.world.run(QUIET_SECONDS)
 
     def _wait_finished(self) -> None:
@@ -319,14 +352,17 @@ class Run:
         assert self.cluster.master_core is not None
         disks = [(name, disk.tables()) for name, disk in self.cluster.disks.items()]
         check_replicas(self.cluster.master_core, disks)
+        if self.backup is not None:
+            self.backup.judge()
 
     def _clean_up(self) -> None:
         """Let no real thread outlive the run."""
-        for process in self.cluster.clients:
-            process.dead = True
-            for thread in process.members:
-                thread.resume()
-        for disk in self.cluster.disks.values():
+        for cluster in self.clusters:
+            for process in cluster.clients:
+                process.dead = True
+                for thread in process.members:
+                    thread.resume()
+        for disk in self.disks.values():
             disk.close()
 
 
@@ -334,6 +370,16 @@ def _replicas(options: Options, storages: int, random: Random) -> int:
     if options.replicas is not None:
         return options.replicas
     return 0 if options.canary else random.randrange(min(storages, MOST_REPLICAS + 1))
+
+
+def _backup(
+    run: Run, options: Options, make_disk: Callable[[World, str], SimDisk]
+) -> BackupSite | None:
+    # Random numbers of its own, as for replicas.
+    random = Random(f"backup {run.world.seed}")
+    by_chance = options.canary is None and random.random() < BACKUP_CHANCE
+    wanted = by_chance if options.backup is None else options.backup
+    return BackupSite(run, random, make_disk) if wanted else None
 
 
 def disk_kind(world: World, name: str | None) -> Callable[[World, str], SimDisk]:

@@ -69,7 +69,7 @@ class ServeCommit(StorageHandler):
             raise
 
     def _check_writable(self) -> None:
-        if self.core.backup:
+        if self.core.backup.active:
             raise ErrorAnswer(ErrorCode.READ_ONLY_ACCESS, "this is a backup cluster")
 
     def _write(self, peer: Peer, m: AskStoreObject) -> Stored:

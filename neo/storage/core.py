@@ -13,11 +13,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import Protocol
 
 from neo.net.fault_sites import LATE_SECONDS, FaultSite
 from neo.node.bootstrap import RETRY_SECONDS, find_primary
-from neo.node.core import Core, Shell
+from neo.node.core import Core
 from neo.node.handler import Handler
 from neo.node.peer import Peer
 from neo.node.task import Future, Task
@@ -35,6 +34,8 @@ from neo.protocol.packets import (
 )
 from neo.storage import maintenance
 from neo.storage.backend.api import Backend, BackendFailure, Stored
+from neo.storage.backup import BackupReplicator
+from neo.storage.fetch import Fetch
 from neo.storage.identification import Identification
 from neo.storage.identity import check_database, load_partitions
 from neo.storage.links import Links
@@ -42,6 +43,7 @@ from neo.storage.locks import Locks
 from neo.storage.replicator import Replicator
 from neo.storage.serve_master import ServeMaster
 from neo.storage.serve_storage import ServeStorage
+from neo.storage.shell import StorageShell
 from neo.storage.transactions import CellMode
 from neo.topology.masters import MasterCandidates
 from neo.topology.nodes import Node, NodeTable
@@ -52,16 +54,6 @@ logger = logging.getLogger("neo.storage")
 #: An unlocked transaction is committed with the next vote or lock, or at last after this time: until
 #: then a crash is repaired by verification, which takes longer the more there is to replay.
 COMMIT_SECONDS = 1.0
-
-
-class StorageShell(Shell, Protocol):
-    """What a storage node needs more: to be made again when its database failed."""
-
-    def restart(self) -> None:
-        """The core is dead: make another one after a pause, longer after each failure in a row."""
-
-    def healthy(self) -> None:
-        """The core works: the next failure is a new one."""
 
 
 class StorageCore(Core):
@@ -94,11 +86,13 @@ class StorageCore(Core):
         self.nid = check_database(backend, cluster)
         self.master: Peer | None = None
         self.operational = False
-        self.backup = False
+        self.backup = BackupReplicator(self)
         self.locks = Locks(self.cell_mode, backend.last_serial, self._deadlock, self._discard)
         self.clients: dict[Peer, None] = {}
         self.links = Links(self)
         self.replicator = Replicator(self)
+        #: One each by ``replicator`` and ``backup`` at most.
+        self.fetches: dict[Fetch, None] = {}
         #: Identifications that are newer than the node table, with the way to look at them again.
         self.delayed: dict[Peer, Callable[[], None]] = {}
         self.jobs: dict[Task[None], None] = {}
@@ -160,11 +154,12 @@ class StorageCore(Core):
 
     def start_operation(self, backup: bool) -> None:
         """StartOperation: from now on clients may come."""
-        self.backup = backup
-        if self.operational:
+        was_operational, self.operational = self.operational, True
+        if not was_operational:
+            self.backend.drop_unfinished()
+        self.backup.start(backup)
+        if was_operational:
             return
-        self.backend.drop_unfinished()
-        self.operational = True
         self.shell.healthy()
         if self.drop_partitions:
             self.run_job(maintenance.drop_partitions(self))
@@ -181,6 +176,7 @@ class StorageCore(Core):
             peer.close()
         self.clients.clear()
         self.links.clear()
+        self.backup.clear()
         self.replicator.clear()
         self.locks.clear()
         self.recheck_delayed()
@@ -223,6 +219,7 @@ class StorageCore(Core):
         assert self.nid is not None
         self.backend.change_cells(ptid, replicas, changes, self.nid, replace=False)
         self.partitions.change(ptid, replicas, changes)
+        self.backup.cells_changed(changes)
         # Soon durable: the master refuses to start with an older table when it served with this one.
         self.backend.stored(lambda: None)
         self._cells_changed(
@@ -280,10 +277,14 @@ class StorageCore(Core):
             return False
         self.backend.unlock(ttid, tid)
         self.backend.executed(self.guard(lambda: self._unlocked(ttid)))
+        self.commit_soon()
+        return True
+
+    def commit_soon(self) -> None:
+        """What was written becomes durable, with some answer or after a while."""
         if not self._commit_planned:
             self._commit_planned = True
             self.call_later(COMMIT_SECONDS, self.guard(self._commit))
-        return True
 
     def _unlocked(self, ttid: bytes) -> None:
         # The operation may have stopped meanwhile.

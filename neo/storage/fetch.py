@@ -7,8 +7,9 @@ LENGTH, the range ends earlier. So nothing is sent that is here already, however
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from hashlib import sha1
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from neo.node.peer import Peer
 from neo.protocol.ids import ZERO_HASH, ZERO_OID, add64, p64, u64
@@ -49,7 +50,9 @@ class Fetch:
         first: bytes,
         last: bytes,
         lacking: frozenset[tuple[bytes, bytes]] = frozenset(),
+        learn_pack: bool = False,
     ) -> None:
+        """``learn_pack``: for the first time since this node was away, in a cell that is not new."""
         self.source = source
         self._core = core
         self._partition = partition
@@ -58,11 +61,29 @@ class Fetch:
         self._lacking = lacking
         self._failure: str | None = None
         self._packed = False  # of the last transaction that came
+        self._learning = learn_pack
 
     async def run(self) -> None:
         """Raises ConnectionLost, ErrorAnswer (of the source), FetchFailed, Cancelled."""
+        await self._listening(self._everything())
+
+    async def objects(self) -> None:
+        """Raises as run()."""
+        await self._listening(self._objects())
+
+    async def _listening(self, work: Coroutine[Any, Any, None]) -> None:
+        """What the source sends meanwhile is for us."""
+        self._core.fetches[self] = None
+        try:
+            await work
+        finally:
+            del self._core.fetches[self]
+
+    async def _everything(self) -> None:
+        if self._learning:
+            await self._learn_pack()
         await self._transactions()
-        await self.objects()
+        await self._objects()
 
     async def _ask(self, request: Message) -> Message:
         core = self._core
@@ -75,10 +96,8 @@ class Fetch:
             await core.sleep(min(core.shell.monotonic() - began, PAUSE_SECONDS_MAX))
         return answer
 
-    async def learn_pack(self) -> None:
-        """To be called before the first round of a cell that is not new.
-
-        If the source was packed while this node was away, what is here before ``first`` counts as
+    async def _learn_pack(self) -> None:
+        """If the source was packed while this node was away, what is here before ``first`` counts as
         packed, too, as far as the source says so: with one question if it was not."""
         low, high = p64(0), self._first  # at low it is known to be packed, at high not
         probe = low
@@ -114,8 +133,7 @@ class Fetch:
                 raise FetchFailed(f"{self.source} goes back from {first.hex()}")
             first = following
 
-    async def objects(self) -> None:
-        """Raises as run()."""
+    async def _objects(self) -> None:
         backend = self._core.backend
         first = self._first, ZERO_OID
         while first[0] <= self._last:
@@ -168,7 +186,8 @@ class Fetch:
         )
 
     def add_transaction(self, m: AddTransaction) -> None:
-        self._packed = m.packed
+        if self._core.partitions.partition(m.tid) == self._partition:
+            self._packed = m.packed
         if not self._wanted(m.tid, m.tid):
             return
         row = Transaction(m.tid, m.user, m.description, m.extension, m.packed, m.oid_list, m.ttid)

@@ -59,6 +59,9 @@ class Identification(StorageHandler):
             )
         if not core.operational:
             raise ErrorAnswer(ErrorCode.NOT_READY, "Retry Later")
+        if request.node_type is NodeType.STORAGE and request.nid is None:
+            # Of a backup cluster: it only fetches, so that the name is enough (FACTS 8.6).
+            return Node(NodeType.STORAGE, None, request.address, NodeState.RUNNING)
         types = (NodeType.CLIENT, NodeType.STORAGE)
         if request.node_type not in types or request.nid is None:
             raise ErrorAnswer(
@@ -81,8 +84,13 @@ class Identification(StorageHandler):
     def _accept(
         self, peer: Peer, message_id: int, request: RequestIdentification, node: Node
     ) -> None:
-        assert node.nid is not None
         peer.connection.trust()
+        if node.nid is None:
+            peer.answer(message_id, AcceptIdentification(NodeType.STORAGE, None, None))
+            peer.node = node
+            peer.handler = self.core.storage_handler()
+            self.core.backup.serve(peer)
+            return
         peer.answer(message_id, AcceptIdentification(NodeType.STORAGE, self.core.nid, node.nid))
         if node.type is NodeType.STORAGE:
             self.core.links.established(peer, node)

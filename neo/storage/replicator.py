@@ -27,14 +27,11 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from neo.node.peer import Peer
 from neo.node.task import Future
 from neo.protocol.enums import CellState, NodeState
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.ids import ZERO_TID, add64, p64
 from neo.protocol.packets import (
-    AddObject,
-    AddTransaction,
     AnswerUnfinishedTransactions,
     AskUnfinishedTransactions,
     NotifyReplicationDone,
@@ -83,7 +80,6 @@ class Replicator:
         self._complete: set[int] = set()
         self._working = False
         self._wake: Future[None] = Future()
-        self._fetch: Fetch | None = None
 
     def clear(self) -> None:
         """The operation stops; the jobs are cancelled."""
@@ -174,7 +170,7 @@ class Replicator:
         while True:
             cell = next((cell for cell in self._cells.values() if cell.ready), None)
             if cell is None:
-                if all(cell.finishing for cell in self._cells.values()):
+                if all(cell.finishing for cell in self._cells.values()) and core.backup.idle:
                     core.links.release()
                 await self._wake
                 continue
@@ -183,8 +179,6 @@ class Replicator:
             except (ConnectionLost, ErrorAnswer, FetchFailed) as e:
                 logger.warning("partition %s is not replicated yet: %s", cell.partition, e)
                 await core.sleep(RETRY_SECONDS)
-            finally:
-                self._fetch = None
 
     async def _round(self, cell: OutdatedCell) -> None:
         core = self._core
@@ -196,10 +190,11 @@ class Replicator:
             source = await core.links.connect(self._source(cell.partition))
             await self._unlocked()
             await core.stored()  # what was written is executed, be it the end of an earlier cell
-            self._fetch = Fetch(core, source, cell.partition, cell.first, last)
-            if cell.fetched is None and cell.first > ZERO_TID:
-                await self._fetch.learn_pack()
-            await self._fetch.run()
+            learn_pack = cell.fetched is None and cell.first > ZERO_TID
+            fetch = Fetch(
+                core, source, cell.partition, cell.first, last, learn_pack=learn_pack
+            )
+            await fetch.run()
             await core.stored()
         if not self._current(cell):
             return
@@ -218,8 +213,7 @@ class Replicator:
         core = self._core
         source = await core.links.connect(self._source(cell.partition))
         for tid in sorted({tid for tid, _ in cell.lacking}):
-            self._fetch = Fetch(core, source, cell.partition, tid, tid, cell.lacking)
-            await self._fetch.objects()
+            await Fetch(core, source, cell.partition, tid, tid, cell.lacking).objects()
         if self._current(cell):
             packed = cell.lacking.intersection(core.backend.link_undone(cell.partition))
             core.backend.delete_objects(sorted(packed))
@@ -268,14 +262,5 @@ class Replicator:
         if self._current(cell) and core.master is not None:
             assert cell.last is not None
             logger.info("partition %s is replicated up to %s", partition, cell.last.hex())
+            core.backup.replicated(partition, cell.last)
             core.master.send(NotifyReplicationDone(partition, cell.last))
-
-    # -- what the source sends -----------------------------------------------------------------------
-
-    def add_transaction(self, peer: Peer, m: AddTransaction) -> None:
-        if self._fetch is not None and self._fetch.source is peer:
-            self._fetch.add_transaction(m)
-
-    def add_object(self, peer: Peer, m: AddObject) -> None:
-        if self._fetch is not None and self._fetch.source is peer:
-            self._fetch.add_object(m)

@@ -35,6 +35,7 @@ from neo.protocol.packets import (
     NotifyRepair,
     NotifyTransactionFinished,
     NotifyUnlockInformation,
+    Replicate,
     SendPartitionTable,
     StartOperation,
     StopOperation,
@@ -143,6 +144,8 @@ class ServeMaster(StorageHandler):
     def truncate(self, peer: Peer, message_id: int, m: Truncate) -> None:
         """Only remembered: the data is truncated when all nodes do, in VERIFYING. Not answered."""
         self.core.backend.set_config("truncate_tid", m.tid.hex())
+        # What is left afterwards is a database of its own.
+        self.core.backend.set_config("backup_tid", None)
 
     # -- VERIFYING -----------------------------------------------------------------------------------
 
@@ -212,6 +215,16 @@ class ServeMaster(StorageHandler):
         if self.core.locks.abort(m.ttid, None):
             self.core.backend.abort(m.ttid)
         self.core.replicator.finished(m.ttid, m.max_tid)
+
+    # -- backup --------------------------------------------------------------------------------------
+
+    @on(Replicate)
+    def replicate(self, peer: Peer, message_id: int, m: Replicate) -> None:
+        """Those that come after the end of the operation are of no use any more."""
+        if self.core.operational:
+            self.core.backup.order(m.tid, m.upstream_name, m.source_dict)
+
+    # -- maintenance ---------------------------------------------------------------------------------
 
     @on(AskPack)
     def pack(self, peer: Peer, message_id: int, m: AskPack) -> Message | None:

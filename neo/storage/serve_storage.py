@@ -28,7 +28,7 @@ from neo.protocol.packets import (
     Message,
 )
 from neo.storage.backend.api import Record, RecordDamaged
-from neo.storage.handler import StorageHandler
+from neo.storage.destination import Destination
 from neo.storage.maintenance import Job
 
 logger = logging.getLogger("neo.storage")
@@ -63,7 +63,7 @@ class _Pace:
         return True
 
 
-class ServeStorage(StorageHandler):
+class ServeStorage(Destination):
     """The handler of an identified storage node, whoever dialed."""
 
     def lost(self, peer: Peer, reason: str) -> None:
@@ -77,15 +77,26 @@ class ServeStorage(StorageHandler):
 
     @on(AskFetchTransactions)
     def fetch_transactions(self, peer: Peer, message_id: int, m: AskFetchTransactions) -> None:
-        self._start(peer, message_id, m.partition, lambda: self._transactions(peer, message_id, m))
+        self._start(peer, message_id, m, lambda: self._transactions(peer, message_id, m))
 
     @on(AskFetchObjects)
     def fetch_objects(self, peer: Peer, message_id: int, m: AskFetchObjects) -> None:
-        self._start(peer, message_id, m.partition, lambda: self._objects(peer, message_id, m))
+        self._start(peer, message_id, m, lambda: self._objects(peer, message_id, m))
 
-    def _start(self, peer: Peer, message_id: int, partition: int, job: Callable[[], Job]) -> None:
+    def _start(
+        self,
+        peer: Peer,
+        message_id: int,
+        m: AskFetchTransactions | AskFetchObjects,
+        job: Callable[[], Job],
+    ) -> None:
         """Later transactions than ``max_tid`` do not matter; those that are locked may be earlier."""
-        self._check(partition)
+        self._check(m.partition)
+        if not self.core.backup.has(m.partition, m.max_tid):
+            raise ErrorAnswer(
+                ErrorCode.REPLICATION_ERROR,
+                f"partition {m.partition} is not complete up to {m.max_tid.hex()} here",
+            )
         self.core.locks.when_unlocked(
             lambda: self.core.run_job(self._refusing(peer, message_id, job()))
         )
@@ -167,16 +178,6 @@ class ServeStorage(StorageHandler):
                 deleted.setdefault(tid, []).append(oid)
         next_tid, next_oid = following or (None, None)
         peer.answer(message_id, AnswerFetchObjects(None, next_tid, next_oid, deleted))
-
-    # -- destination -------------------------------------------------------------------------------
-
-    @on(AddTransaction)
-    def add_transaction(self, peer: Peer, message_id: int, m: AddTransaction) -> None:
-        self.core.replicator.add_transaction(peer, m)
-
-    @on(AddObject)
-    def add_object(self, peer: Peer, message_id: int, m: AddObject) -> None:
-        self.core.replicator.add_object(peer, m)
 
 
 def _add_object(oid: bytes, record: Record) -> Message:

@@ -15,7 +15,11 @@ LAST_STORAGE = 2**24 - 1
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """``identified``: it is connected to the primary master and was accepted."""
+    """``identified``: it is connected to the primary master and was accepted.
+
+    ``backups``: of a client, the backup cluster of which it is the primary master, if any; of an
+    admin, the backup clusters that it watches over.
+    """
 
     type: NodeType
     nid: int | None
@@ -25,6 +29,7 @@ class Node:
     identified: bool = False
     devpath: tuple[str, ...] = ()
     features: frozenset[str] = field(default=frozenset())
+    backups: frozenset[str] = field(default=frozenset())
 
     def row(self) -> NodeRow:
         return (self.type, self.address, self.nid, self.state, self.id_timestamp)

@@ -54,7 +54,8 @@ class Reader:
         self.where = {"masters": fleet.masters, "cluster": NAME, "maxTasks": 2}
 
     def __call__(self, table: str = "objects", **options: Any) -> DataFrame:
-        return self.spark.read.format("neo").options(**self.where, table=table, **options).load()
+        options = {**self.where, "table": table, **options}
+        return self.spark.read.format("neo").options(**options).load()
 
     def stream(self, **options: Any) -> DataFrame:
         return self.spark.readStream.format("neo").options(**self.where, **options).load()
@@ -233,4 +234,4 @@ def test_batches_hold_whole_transactions(load: Reader, sample: Sample) -> None:
 
 def test_a_stream_of_a_table_that_does_not_change_is_refused(load: Reader) -> None:
     with pytest.raises(PySparkException, match="a stream reads changes, not references"):
-        load.stream(table="references").writeStream.format("noop").start()
+        load.stream(table="references").writeStream.format("noop").start().awaitTermination(60)

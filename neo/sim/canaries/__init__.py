@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from neo.sim.canaries import client, master, operation, replication, storage
+from neo.sim.canaries import backup, client, master, operation, replication, storage
 from neo.sim.canaries.base import Canary, plant
 
 CANARIES: dict[str, Canary] = {
     canary.name: canary
-    for module in (master, storage, client, replication, operation)
+    for module in (master, storage, client, replication, operation, backup)
     for canary in module.CANARIES
 }
 

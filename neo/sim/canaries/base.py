@@ -39,3 +39,14 @@ def plant(patches: list[Patch]) -> Iterator[None]:
     finally:
         for owner, attribute, original in reversed(originals):
             setattr(owner, attribute, original)
+
+
+#: Options for runs with rebases in conflict: who holds what another one waits for often ends without a
+#: commit, so that nothing else conflicts.
+DEADLOCKS = {
+    "workloads": ("bank", "deadlocks", "skew"),
+    "faults": ("kill-client",),
+    "disk": "memory",
+    "storages": 2,
+    "seconds": 5.0,
+}

@@ -13,7 +13,7 @@ from neo.client.errors import TransactionLostError
 from neo.client.invalidations import Invalidations
 from neo.client.session import Session
 from neo.protocol.packets import Conflict
-from neo.sim.canaries.base import Canary, Patch
+from neo.sim.canaries.base import DEADLOCKS, Canary, Patch
 
 QUIET = {"faults": ("none",), "disk": "memory", "seconds": 2.0}
 KILLS = {"faults": ("kill-server",), "disk": "memory", "seconds": 10.0}
@@ -130,8 +130,8 @@ CANARIES = (
         "an object that could not be rebased is taken for rebased",
         "history: a transaction is half there",
         _rebase_conflict_ignored,
-        100,
-        QUIET | {"workloads": ("deadlocks",), "storages": 1, "seconds": 5.0},
+        30,
+        DEADLOCKS,
     ),
     Canary(
         "undo-overwrites",

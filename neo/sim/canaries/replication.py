@@ -61,19 +61,27 @@ def _resumed_too_late() -> list[Patch]:
 
 
 def _objects_forgotten() -> list[Patch]:
-    async def run(self: Fetch) -> None:
-        await self._transactions()
+    async def objects(self: Fetch) -> None:
+        """Nothing."""
 
-    return [(Fetch, "run", run)]
+    return [(Fetch, "_objects", objects)]
 
 
 def _last_left_out() -> list[Patch]:
     original = Fetch.__init__
 
     def init(
-        self: Fetch, core: Any, source: Any, partition: int, first: bytes, last: bytes
+        self: Fetch,
+        core: Any,
+        source: Any,
+        partition: int,
+        first: bytes,
+        last: bytes,
+        *rest: Any,
+        **options: Any,
     ) -> None:
-        original(self, core, source, partition, first, add64(last, -1) if last > first else last)
+        last = add64(last, -1) if last > first else last
+        original(self, core, source, partition, first, last, *rest, **options)
 
     return [(Fetch, "__init__", init)]
 

@@ -14,7 +14,7 @@ from neo.protocol.packets import (
     AskObject,
     Message,
 )
-from neo.sim.canaries.base import Canary, Patch
+from neo.sim.canaries.base import DEADLOCKS, Canary, Patch
 from neo.storage import write_locks
 from neo.storage.backend import revisions
 from neo.storage.backend.api import Done, Stored
@@ -278,8 +278,8 @@ CANARIES = (
         "an object that is rebased is taken again without looking for a conflict",
         "history: an update is lost",
         _rebase_without_conflicts,
-        120,
-        QUIET | {"workloads": ("deadlocks",), "storages": 1, "seconds": 5.0},
+        40,
+        DEADLOCKS,
     ),
     Canary(
         "deadlock-not-seen",

@@ -116,6 +116,8 @@ class Restore(Workload):
 
     def _look(self, context: Context) -> None:
         oid, tid = context.random.choice(list(self.copied))
+        # Another client may have copied it, of which this one has not heard yet.
+        context.storage.sync()
         try:
             found = context.storage.loadBefore(oid, add64(tid, 1))
         except POSKeyError:

@@ -304,6 +304,9 @@ class Backend(Protocol):
     def set_complete(self, partition: int, nid: int, tid: bytes) -> None:
         """The own OUT_OF_DATE cell is complete up to tid; nothing if it is not one, or more."""
 
+    def forget_complete(self, nid: int) -> None:
+        """Own OUT_OF_DATE cells are to be compared from the beginning."""
+
     # -- maintenance: each call does a bounded piece of work ---------------------------------------
 
     def truncate(self, tid: bytes, partitions: Sequence[int]) -> None:

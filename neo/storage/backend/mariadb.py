@@ -86,7 +86,8 @@ class MariaDB(Replication, Maintenance, Pages):
         self._failure: BackendFailure | None = None
         self._size_max = VALUE_BYTES_MAX
         self._next_piece = 1
-        self._rows: list[Row] = []  # of ``data``, to be put before any other write
+        #: To be put before any other write, by statement: those of ``data`` before what refers to it.
+        self._rows: dict[str, list[Row]] = {}
         self._rows_size = 0
 
     # -- life -----------------------------------------------------------------------------------
@@ -94,7 +95,7 @@ class MariaDB(Replication, Maintenance, Pages):
     def open(self, reset: bool = False) -> None:
         assert self._reader is None, "already open"
         self._failure = None
-        self._rows, self._rows_size = [], 0
+        self._rows, self._rows_size = {}, 0
         try:
             link = self._write_link = Link(self._address)
             check(link, self.name)
@@ -192,11 +193,22 @@ class MariaDB(Replication, Maintenance, Pages):
         if self._failure is not None or writer is None:
             self._refuse()
         if self._rows:
-            rows, size = self._rows, self._rows_size
-            self._rows, self._rows_size = [], 0
+            waiting, size = self._rows, self._rows_size
+            self._rows, self._rows_size = {}, 0
             assert self._write_link is not None
-            writer.put(self._write_link.execute_many, (_INSERT_DATA, rows), size)
+            for sql, rows in waiting.items():
+                writer.put(self._write_link.execute_many, (sql, rows), size // len(waiting))
         return writer
+
+    def _write_row(self, sql: str, *args: Any) -> None:
+        size = 100 + sum(len(a) for a in args if isinstance(a, bytes))
+        if size > SMALL_BYTES:
+            self._write(sql, *args)
+            return
+        self._rows.setdefault(sql, []).append(args)
+        self._rows_size += size
+        if self._rows_size > ROWS_BYTES or self._failure or self._writer is None:
+            self._queue()
 
     def _put(self, method: str, *args: Any, size: int = 0) -> None:
         writer = self._queue()
@@ -212,10 +224,7 @@ class MariaDB(Replication, Maintenance, Pages):
         size = len(data)
         self._check_size(size, self._size_max)
         if size <= SMALL_BYTES:
-            self._rows.append((data_id, checksum, compression, data))
-            self._rows_size += size + 100
-            if self._rows_size > ROWS_BYTES or self._failure or self._writer is None:
-                self._queue()
+            self._write_row(_INSERT_DATA, data_id, checksum, compression, data)
             return
         row = "id, hash, compression"
         if size < BIG_BYTES:

@@ -36,7 +36,7 @@ class Replication(Writes):
         tid, user, description, extension, packed, oids, ttid = transaction
         self._check_meta(user, description, extension, oids)
         t = storable(tid, "tid")
-        self._write(
+        self._write_row(
             _ADD_TRANSACTION,
             t % self._modulo,
             t,
@@ -59,7 +59,7 @@ class Replication(Writes):
                 data_id = self.store_data(oid, compression, checksum, data)
         value_tid = None if data_serial is None else to_int(data_serial)
         self._last_tid = max(self._last_tid, t)
-        self._write(_ADD_OBJECT, o % self._modulo, o, t, data_id, value_tid)
+        self._write_row(_ADD_OBJECT, o % self._modulo, o, t, data_id, value_tid)
         if data_id is not None:
             self._release((data_id,))
 
@@ -118,3 +118,9 @@ class Replication(Writes):
             self._write(
                 "UPDATE pt SET tid=? WHERE `partition`=? AND nid=?", to_int(tid), partition, nid
             )
+
+    def forget_complete(self, nid: int) -> None:
+        for (partition, of), complete in self._cells.items():
+            if of == nid and complete > 0:
+                self._cells[partition, of] = 0
+                self._write("UPDATE pt SET tid=0 WHERE `partition`=? AND nid=?", partition, nid)

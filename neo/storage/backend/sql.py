@@ -99,6 +99,11 @@ class Tables(ABC):
     @abstractmethod
     def _write(self, sql: str, *args: Any) -> None: ...
 
+    def _write_row(self, sql: str, *args: Any) -> None:
+        """INSERT or REPLACE of one row of many, ``VALUES (?, ...)`` at the end of ``sql``. It is
+        executed at the latest before whatever is written next in another way."""
+        self._write(sql, *args)
+
     @abstractmethod
     def _write_many(self, sql: str, rows: Sequence[Row]) -> None:
         """The same INSERT for many rows."""

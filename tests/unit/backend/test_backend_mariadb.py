@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from hashlib import sha1
 from threading import Event
 from typing import Any
 
@@ -15,11 +16,12 @@ from neo.storage.backend.api import (
     BackendFailure,
     BackendRefused,
     DatabaseAway,
+    Record,
     TransactionMeta,
 )
 from neo.storage.backend.mariadb_link import Address, Link, parse
 from tests.support.mariadb import Server, running_server
-from tests.unit.backend.harness import Harness, p64
+from tests.unit.backend.harness import NP, Harness, p64
 
 
 @pytest.mark.parametrize(
@@ -377,3 +379,22 @@ def test_a_value_of_256_megabytes(mariadb: Harness) -> None:
     mariadb.commit(backend, 10, {4: data})
     mariadb.wait(backend.stored)
     assert backend.load(p64(4), None, None).data == data
+
+
+def test_objects_from_a_replica_are_written_in_few_statements(
+    mariadb: Harness, mariadb_server: Server
+) -> None:
+    def statements() -> int:
+        ((_, inserts),) = mariadb_server.query("SHOW GLOBAL STATUS LIKE 'Com_insert'")
+        ((_, replaces),) = mariadb_server.query("SHOW GLOBAL STATUS LIKE 'Com_replace'")
+        return int(str(inserts)) + int(str(replaces))
+
+    backend = mariadb.ready()
+    before = statements()
+    for number in range(1000):
+        data = b"%1000d" % number
+        oid = p64(number * NP)
+        backend.add_object(oid, Record(p64(10), None, 0, sha1(data).digest(), data, None))
+    mariadb.wait(backend.stored)
+    assert statements() - before < 20
+    assert backend.load(p64(NP), p64(10), None).data == b"%1000d" % 1

@@ -136,6 +136,16 @@ def test_progress_of_an_own_outdated_cell_survives(node: Harness) -> None:
     assert backend.cells() == [Cell(0, 1, 20), Cell(1, 1, -UP.value), Cell(2, 2, 0)]
 
 
+def test_progress_of_own_outdated_cells_can_be_forgotten(node: Harness) -> None:
+    backend = node.ready()
+    backend.change_cells(2, 0, [(0, 1, OUT), (1, 1, UP), (2, 2, OUT)], 1, True)
+    backend.set_complete(0, 1, p64(20))
+    backend.forget_complete(1)
+    backend.close()
+    backend = node.open()
+    assert backend.cells() == [Cell(0, 1, 0), Cell(1, 1, -UP.value), Cell(2, 2, 0)]
+
+
 def test_a_pack_elsewhere_counts_as_a_pack_here(node: Harness) -> None:
     backend = node.ready()
     node.commit(backend, 20, {3: b"a"})

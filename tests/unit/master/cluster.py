@@ -33,8 +33,12 @@ def tid(number: int) -> bytes:
 
 
 class MasterWorld:
+    #: Extra properties of nodes that join.
+    extra: dict[str, Any] = {}
+
     def __init__(self, **settings: Any) -> None:
         values = {"cluster": "test", "nid": None, "partitions": 4, "replicas": 0, "autostart": None}
+        values |= {"upstream_cluster": None, "upstream_masters": None}
         self.shell = FakeShell()
         self._admin: Remote | None = None
         self.master = PrimaryMaster(self.shell, Namespace(**{**values, **settings}), MASTER_ADDRESS)
@@ -46,7 +50,7 @@ class MasterWorld:
         remote = Remote.connect(self.master)
         address = None if port is None else ("127.0.0.1", port)
         remote.identified = remote.ask(  # type: ignore[attr-defined]
-            RequestIdentification(node_type, nid, address, "test", None, {})
+            RequestIdentification(node_type, nid, address, "test", None, self.extra)
         )
         return remote
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from neo.node.core import WATCH_SECONDS
 from neo.protocol.enums import ClusterState, ErrorCode, NodeType
 from neo.protocol.ids import MAX_TID, u64
 from neo.protocol.packets import (
@@ -276,6 +277,21 @@ def test_loss_of_a_replica_during_finish_goes_on_with_the_other() -> None:
     assert not answer.done
     first.lose()
     assert answer.done
+    assert second.has(NotifyUnlockInformation)
+
+
+def test_a_replica_that_hangs_during_finish_is_given_up() -> None:
+    world = MasterWorld(replicas=1)
+    _, second = world.running(2)
+    client = world.client()
+    ttid = begin(client)
+    answer = client.ask(AskFinishTransaction(ttid, [oid_of(world, 0)], []))
+    lock(second)
+    world.shell.advance(6 * WATCH_SECONDS)
+    assert not answer.done
+    world.shell.advance(2 * WATCH_SECONDS)
+    assert answer.done
+    assert world.master.running_storages() == {2}
     assert second.has(NotifyUnlockInformation)
 
 

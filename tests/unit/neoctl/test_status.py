@@ -94,6 +94,12 @@ def test_new_cluster_is_to_be_started() -> None:
     assert "neoctl start" in problems[0].advice
 
 
+def test_a_backup_that_waits_for_its_upstream_is_a_problem() -> None:
+    waiting = judge([storage(1)], [[(1, UP)]], state=ClusterState.STARTING_BACKUP)
+    assert "upstream" in waiting[0].text and "log of the master" in waiting[0].advice
+    assert judge([storage(1)], [[(1, UP)]], state=ClusterState.BACKINGUP) == []
+
+
 def test_recovering_cluster_names_the_nodes_it_waits_for() -> None:
     nodes = [storage(1, NodeState.PENDING), storage(2, NodeState.DOWN)]
     problems = judge(nodes, [[(1, UP)], [(2, UP)]], state=ClusterState.RECOVERING)

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from neo.net.connection import HANDSHAKE
-from neo.node.core import STRANGER_SECONDS, Core
+from neo.node.core import STRANGER_SECONDS, WATCH_SECONDS, Core
 from neo.node.handler import Handler, on
 from neo.node.peer import Peer
 from neo.node.task import Future
@@ -357,6 +357,42 @@ def test_strangers_are_disconnected_after_a_while(
     assert not known.closed
     assert not dialed.remote.closed
     assert "did not identify itself in time" in caplog.text
+
+
+def test_a_peer_that_owes_an_answer_and_hangs_is_given_up(
+    core: Server, shell: FakeShell, caplog: pytest.LogCaptureFixture
+) -> None:
+    hanging, slow, idle = Asking(core, shell), Asking(core, shell), Asking(core, shell)
+    futures = [hanging.peer.ask(AskLastTransaction()), slow.peer.ask(AskLastTransaction())]
+    core.flush()
+    shell.advance(4 * WATCH_SECONDS)
+    assert [a.remote.has(Ping) for a in (hanging, slow, idle)] == [True, True, False]
+    for _ in range(20):
+        # What takes long is not what hangs.
+        if slow.remote.has(Ping):
+            slow.remote.answer(slow.remote.take(Ping), Pong())
+        shell.advance(WATCH_SECONDS)
+    assert [a.remote.closed for a in (hanging, slow, idle)] == [True, False, False]
+    assert core.handler.lost_peers == ["it does not answer"]
+    with pytest.raises(ConnectionLost):
+        futures[0].result()
+    slow.remote.answer(slow.remote.take(AskLastTransaction), AnswerLastTransaction(TID))
+    assert futures[1].result() == AnswerLastTransaction(TID)
+    assert "does not even answer to Ping: is it hanging?" in caplog.text
+
+
+def test_a_process_that_stood_still_hears_first_what_came_meanwhile(
+    core: Server, shell: FakeShell
+) -> None:
+    asking = Asking(core, shell)
+    asking.peer.ask(AskLastTransaction())
+    core.flush()
+    shell.advance(4 * WATCH_SECONDS)
+    shell.elapsed += 1000 * WATCH_SECONDS
+    shell.advance(0)
+    asking.remote.answer(asking.remote.take(Ping), Pong())
+    shell.advance(2 * WATCH_SECONDS)
+    assert not asking.remote.closed
 
 
 def test_nodes_that_serve_neoctl_are_patient(core: Server, shell: FakeShell) -> None:

@@ -1,0 +1,125 @@
+"""The admin of a backup reports to the one of the upstream cluster (FACTS 9.4).
+
+The master says where that one is (NotifyUpstreamAdmin). What is shown in the summary is sent in whole
+first, then as it changes; questions about tids are forwarded to our master.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from neo.net.sockets import format_address
+from neo.node.bootstrap import RETRY_SECONDS
+from neo.node.handler import Handler, on
+from neo.node.peer import Peer
+from neo.node.task import Future
+from neo.protocol.enums import ErrorCode, NodeState, NodeType
+from neo.protocol.errors import ConnectionLost, ErrorAnswer
+from neo.protocol.packets import (
+    Address,
+    AskLastTransaction,
+    AskRecovery,
+    Error,
+    Message,
+    NotifyMonitorInformation,
+    RequestIdentification,
+)
+from neo.topology.nodes import Node
+
+if TYPE_CHECKING:
+    from neo.admin.core import AdminCore
+
+logger = logging.getLogger("neo.admin")
+
+
+class Reporter:
+    def __init__(self, core: AdminCore) -> None:
+        self._core = core
+        self._address: Address | None = None
+        self._peer: Peer | None = None
+        self._dialing = False
+        self._sent: dict[str, Any] = {}
+        self._reported = ""
+
+    def upstream(self, address: Address) -> None:
+        """NotifyUpstreamAdmin."""
+        if address != self._address:
+            self._address = address
+            if self._peer is not None:
+                self._peer.close()
+                self._peer = None
+        if self._peer is None and not self._dialing:
+            self._core.spawn(self._connect())
+
+    async def _connect(self) -> None:
+        self._dialing = True
+        core = self._core
+        while self._peer is None:
+            address = self._address
+            assert address is not None
+            peer = core.dial(address, _UpstreamAdmin(core, self))
+            request = RequestIdentification(NodeType.ADMIN, None, None, core.cluster, None, {})
+            try:
+                await peer.ask(request)
+            except (ConnectionLost, ErrorAnswer) as e:
+                peer.close()
+                reason = f"the admin node of the upstream cluster, {format_address(address)}: {e}"
+                if reason != self._reported:
+                    self._reported = reason
+                    logger.warning("%s", reason)
+                await core.sleep(RETRY_SECONDS)
+                continue
+            if address != self._address:
+                peer.close()
+                continue
+            logger.info("reporting to the upstream cluster at %s", format_address(address))
+            peer.node = Node(NodeType.ADMIN, None, address, NodeState.RUNNING)
+            self._peer, self._sent, self._reported = peer, {}, ""
+        self._dialing = False
+        self.changed()
+
+    def lost(self, peer: Peer) -> None:
+        if peer is self._peer:
+            self._peer = None
+            self._core.spawn(self._connect())
+
+    def changed(self) -> None:
+        """Something of our cluster may have changed."""
+        core = self._core
+        if self._peer is None or core.primary is None or core.state is None:
+            return
+        cells, down = core.counts()
+        info = {"cluster_state": core.state, "down": down, "pt_summary": cells}
+        new = {key: value for key, value in info.items() if self._sent.get(key) != value}
+        if new:
+            self._sent = info
+            self._peer.send(NotifyMonitorInformation(new))
+
+
+class _UpstreamAdmin(Handler):
+    def __init__(self, core: AdminCore, reporter: Reporter) -> None:
+        self._core = core
+        self._reporter = reporter
+
+    def lost(self, peer: Peer, reason: str) -> None:
+        self._reporter.lost(peer)
+
+    @on(AskRecovery, AskLastTransaction)
+    def question(self, peer: Peer, message_id: int, message: Message) -> None:
+        """Asked on our connection (FACTS 9.4)."""
+        primary = self._core.primary
+        if primary is None:
+            peer.refuse(message_id, ErrorCode.NOT_READY, "Not connected to a primary master.")
+            return
+
+        def answered(future: Future[Message]) -> None:
+            try:
+                answer = future.result()
+            except ErrorAnswer as e:
+                answer = Error(e.code.value, e.message)
+            except ConnectionLost as e:
+                answer = Error(ErrorCode.NOT_READY.value, str(e))
+            peer.answer(message_id, answer)
+
+        primary.ask(message).then(answered)

@@ -1,0 +1,137 @@
+"""The backups of this cluster, as their admin nodes tell (specification, *Admin*; FACTS 9.4).
+
+The admin of a backup connects, says what changes in its cluster, and answers how far it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from neo.admin.monitor import Health, describe, lag, severity
+from neo.node.handler import Handler, on
+from neo.node.peer import Peer
+from neo.node.task import Future
+from neo.protocol.enums import CellState, ClusterState, NodeState, NodeType
+from neo.protocol.errors import ConnectionLost, ErrorAnswer
+from neo.protocol.packets import (
+    AcceptIdentification,
+    AnswerLastTransaction,
+    AnswerRecovery,
+    AskLastTransaction,
+    AskRecovery,
+    Message,
+    NotifyMonitorInformation,
+    RequestIdentification,
+)
+from neo.topology.nodes import Node
+
+if TYPE_CHECKING:
+    from neo.admin.core import AdminCore
+
+
+@dataclass
+class Watched:
+    """One backup cluster. ``peer``: its admin, while it is connected. ``tid``: of what is shown there;
+    None while nobody knows."""
+
+    name: str
+    peer: Peer | None = None
+    state: ClusterState | None = None
+    down: int = 0
+    cells: Mapping[CellState, int] = field(default_factory=dict)
+    tid: bytes | None = None
+
+    def health(self, last_tid: bytes | None, max_lag: float) -> Health:
+        """``last_tid``: of the upstream cluster. ``max_lag``: seconds; more is a warning."""
+        if self.peer is None:
+            return Health(True, False, "not connected: its admin node did not report here")
+        behind = lag(self.tid, last_tid)
+        parts = describe(self.state, self.cells, self.down)
+        if self.tid is not None:
+            parts.append(f"ltid={self.tid.hex()}")
+        parts.append(f"lag={'?' if behind is None else round(behind, 1)}")
+        problem, warning = severity(self.state, self.cells, self.down)
+        following = self.state is ClusterState.BACKINGUP and behind is not None
+        late = behind is not None and behind > max_lag
+        return Health(problem or not following, warning or late, "; ".join(parts))
+
+
+class Watching:
+    """``names``: the backups that must be there."""
+
+    def __init__(self, names: list[str]) -> None:
+        self.backups = {name: Watched(name) for name in names}
+
+    def refresh(self) -> list[Future[None]]:
+        """Ask each backup how far it is; the futures never fail."""
+        futures = []
+        for watched in self.backups.values():
+            if watched.peer is not None:
+                futures.append(_ask(watched, watched.peer, AskRecovery()))
+                futures.append(_ask(watched, watched.peer, AskLastTransaction()))
+        return futures
+
+
+def _ask(watched: Watched, peer: Peer, question: Message) -> Future[None]:
+    done: Future[None] = Future()
+
+    def answered(future: Future[Message]) -> None:
+        try:
+            answer = future.result()
+        except (ConnectionLost, ErrorAnswer):
+            watched.tid = None
+        else:
+            if isinstance(answer, AnswerRecovery):
+                watched.tid = answer.backup_tid
+            elif isinstance(answer, AnswerLastTransaction) and watched.tid is None:
+                watched.tid = answer.tid  # it is no backup any more
+        done.resolve(None)
+
+    peer.ask(question).then(answered)
+    return done
+
+
+class WatchedHandler(Handler):
+    """Messages of the admin of a backup."""
+
+    def __init__(self, watched: Watched, changed: Callable[[], None]) -> None:
+        self._watched = watched
+        self._changed = changed
+
+    def lost(self, peer: Peer, reason: str) -> None:
+        if self._watched.peer is peer:
+            self._watched.peer = None
+            self._changed()
+
+    @on(NotifyMonitorInformation)
+    def changed(self, peer: Peer, message_id: int, m: NotifyMonitorInformation) -> None:
+        """Only what changed; what another version may add is ignored."""
+        watched, info = self._watched, m.info
+        state = info.get("cluster_state")
+        if isinstance(state, ClusterState):
+            watched.state = state
+        down = info.get("down")
+        if isinstance(down, int):
+            watched.down = down
+        cells = info.get("pt_summary")
+        if isinstance(cells, dict):
+            watched.cells = {k: v for k, v in cells.items() if isinstance(k, CellState)}
+        self._changed()
+
+
+def accept(
+    core: AdminCore, peer: Peer, message_id: int, request: RequestIdentification
+) -> Watched | None:
+    """The backup whose admin asks to report here; None if nobody watches over it."""
+    watched = core.watching.backups.get(request.name)
+    if request.node_type is not NodeType.ADMIN or watched is None:
+        return None
+    if watched.peer is not None:
+        watched.peer.close()  # it does not know of that connection any more
+    watched.peer, watched.state, watched.tid = peer, None, None
+    peer.node = Node(NodeType.ADMIN, None, peer.address, NodeState.RUNNING)
+    peer.connection.trust()
+    peer.answer(message_id, AcceptIdentification(NodeType.ADMIN, None, None))
+    return watched

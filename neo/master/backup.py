@@ -1,0 +1,399 @@
+"""STARTING_BACKUP and BACKINGUP: this cluster follows another one (specification, *Backup*).
+
+Theory of operation
+-------------------
+The master joins the upstream cluster as a client (:mod:`neo.master.upstream`) and compares histories:
+the last transaction here must be there. From then on it hears of commits, and orders each storage
+node to fetch its partitions up to them (:mod:`neo.master.backup_cells` says who, when, from where).
+Clients of this cluster are readers: they see the tid up to which every cell is complete, and get the
+invalidations of what was between when it goes on.
+
+When the upstream cluster is away, BACKINGUP goes on: clients can read what is there, orders wait.
+STARTING_BACKUP ends when it was reached and its history fits.
+
+What a storage node is complete up to, it says when that is durable: NotifyReplicationDone for what it
+fetched; for cells in which nothing changed it is not told by a message of its own, so AskRecovery asks
+for ``backup_tid``. Nodes of other implementations might not expect the question now; they are believed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from neo.master.backup_cells import BackupCells, Cell, Order, Where
+from neo.master.backup_pack import Packer
+from neo.master.backup_readers import Readers
+from neo.master.states import BACKINGUP, STARTING_BACKUP, Event
+from neo.master.upstream import Unfit, Upstream, check_history, join, last_transaction
+from neo.node.bootstrap import RETRY_SECONDS
+from neo.node.peer import Peer
+from neo.node.task import Future, Task
+from neo.protocol.enums import CellState, NodeType
+from neo.protocol.errors import ConnectionLost, ErrorAnswer
+from neo.protocol.ids import ZERO_TID, format_nid
+from neo.protocol.packets import (
+    Address,
+    AnswerRecovery,
+    AskRecovery,
+    CellChange,
+    Message,
+    NotifyUpstreamAdmin,
+    Replicate,
+)
+from neo.topology.masters import MasterCandidates
+
+if TYPE_CHECKING:
+    from neo.master.core import MasterCore
+
+logger = logging.getLogger("neo.master")
+
+#: A history that does not fit is looked at again: the operator may have mended it.
+UNFIT_SECONDS = 10.0
+#: An order that is not done after this time is given again, with another source if there is one. A node
+#: that is at work on it goes on.
+ORDER_SECONDS = 30.0
+
+
+class Backup:
+    """One stay in backup mode. ``rows``: what cells are known to be complete up to; ``last``: no
+    transaction in this cluster is later."""
+
+    def __init__(
+        self, master: MasterCore, rows: list[dict[int, bytes]], last: bytes, new: bool
+    ) -> None:
+        """``new``: storage nodes do not remember yet that they are a backup."""
+        self.master = master
+        settings = master.settings
+        self.cluster: str | None = settings.upstream_cluster
+        self.cells = BackupCells(rows, last)
+        self.packer = Packer(master)
+        self._following: Upstream | None = None
+        self._cluster_nid: int | None = None
+        #: Nodes that are not known to remember it. Nothing may be fetched before they do: who forgot
+        #: it would be taken for one that has everything.
+        self._forgetful = {nid for row in rows for nid in row} if new else set()
+        #: The last transaction that was heard of while the histories were compared.
+        self._heard = ZERO_TID
+        #: Sources of the orders that are carried out, and when they were given.
+        self._orders: dict[Order, tuple[Address | None, float]] = {}
+        self._asking: dict[int, bool] = {}  # AskRecovery; True: once more when it is answered
+        self._readers = Readers(master)
+        self._told_admin: Address | None = None
+        self._task: Task[None] | None = None
+        self._stopped = False
+        if self.cluster and settings.upstream_masters:
+            self.masters = MasterCandidates(settings.upstream_masters)
+
+    @property
+    def following(self) -> bool:
+        """Connected to the upstream cluster, and of one history with it."""
+        return self._following is not None
+
+    def start(self) -> None:
+        """Storage nodes were told to start."""
+        self.master.last_tid = self.cells.tid
+        for nid in sorted(self._forgetful):
+            nothing: dict[int, Address | None] = dict.fromkeys(self.cells.of_node(nid))
+            self.master.connected[nid].send(Replicate(self.cells.last, "", nothing))
+            self._ask(nid)
+        if self.cluster:
+            self._task = self.master.spawn(self._follow(self.cluster))
+        else:
+            logger.error(
+                "this database is a backup, but 'upstream_cluster' is not set: set it, or leave"
+                " backup mode with: neoctl set cluster stopping_backup"
+            )
+        self._look()
+
+    def stop(self) -> None:
+        self._stopped = True
+        if self._task is not None:
+            self._task.cancel()
+        self.packer.stop()
+
+    # -- upstream ----------------------------------------------------------------------------------
+
+    async def _follow(self, cluster: str) -> None:
+        reported, peer = "", None
+        try:
+            while True:
+                peer, upstream = await join(
+                    self.master, self, cluster, self.masters, self._cluster_nid
+                )
+                self._cluster_nid = upstream.nid
+                pause = RETRY_SECONDS
+                try:
+                    last = await last_transaction(peer, upstream, len(self.cells.rows))
+                    await check_history(self.master, upstream, cluster, self.cells.last, last)
+                    self._connected(upstream, last)
+                    reported = await upstream.ended
+                    logger.warning("the upstream cluster is lost: %s", reported)
+                except (Unfit, ConnectionLost, ErrorAnswer) as e:
+                    if str(e) != reported:
+                        reported = str(e)
+                        logger.error("the upstream cluster cannot be followed: %s", e)
+                    if isinstance(e, Unfit):
+                        pause = UNFIT_SECONDS
+                self._following, self._heard = None, ZERO_TID
+                peer.close()
+                await self.master.sleep(pause)
+        finally:
+            if peer is not None:
+                peer.close()
+
+    def _connected(self, upstream: Upstream, last: bytes) -> None:
+        last = max(last, self._heard)
+        self._following = upstream
+        if last > self.cells.last:
+            self._readers.missed(last)
+        # What was ordered before may come from nodes that are gone.
+        for cell in self.cells.all():
+            if cell.order is not None and cell.order.source is Where.UPSTREAM:
+                cell.order = None
+        self._prune()
+        self.cells.jumped(last)
+        self.master.tids.seen(last)
+        logger.info("following the upstream cluster from %s", last.hex())
+        self._tell_admins()
+        self._check_started()
+        self._order_all()
+        self._pack()
+
+    def heard(self, tid: bytes, oids: list[bytes]) -> None:
+        """InvalidateObjects: a transaction was committed upstream."""
+        if not self.following:
+            self._heard = max(self._heard, tid)
+            return
+        self.master.tids.seen(tid)
+        if tid <= self.cells.last:
+            logger.error(
+                "transaction %s was imported into the upstream cluster before %s: this backup will"
+                " not have it. Compare the clusters when the import is over, or make the backup anew",
+                tid.hex(),
+                self.cells.last.hex(),
+            )
+            return
+        partitions = {self.master.partitions.partition(id_) for id_ in (tid, *oids)}
+        self.cells.heard(tid, partitions)
+        self._readers.heard(tid, oids)
+        self._order_all()
+
+    def tables_changed(self) -> None:
+        """Sources may have come or gone upstream."""
+        if not self.following:
+            return
+        for order, (address, _) in list(self._orders.items()):
+            if order.source is Where.UPSTREAM and address not in self._sources(order.partition):
+                cell = self.cells.get(order.partition, order.nid)
+                if cell is not None and cell.order == order:
+                    cell.order = None
+        self._prune()
+        self._tell_admins()
+        self._order_all()
+
+    def _sources(self, partition: int) -> list[Address]:
+        if self._following is None or self.master.state is not BACKINGUP:
+            return []
+        return self._following.sources(partition)
+
+    def _tell_admins(self) -> None:
+        for address in [] if self._following is None else self._following.admins()[:1]:
+            if address != self._told_admin:
+                self._told_admin = address
+                self.master.broadcast(NotifyUpstreamAdmin(address), NodeType.ADMIN)
+
+    def introduce(self, peer: Peer, node_type: NodeType) -> None:
+        """Somebody joined this cluster."""
+        if node_type is NodeType.ADMIN and self._told_admin is not None:
+            peer.send(NotifyUpstreamAdmin(self._told_admin))
+
+    # -- orders ------------------------------------------------------------------------------------
+
+    def _order_all(self) -> None:
+        self._order(*range(len(self.cells.rows)))
+
+    def _order(self, *partitions: int) -> None:
+        orders: list[Order] = []
+        for partition in partitions:
+            orders += self.cells.orders(partition, lambda p: bool(self._sources(p)))
+        self._send(orders)
+
+    def _send(self, orders: list[Order]) -> None:
+        """One message for each node, tid and kind of source."""
+        if self._stopped:
+            return
+        messages: dict[tuple[int, bytes, str], dict[int, Address | None]] = {}
+        for order in orders:
+            name, address = "", None
+            if order.source is not Where.NOWHERE:
+                name, address = self._source(order)
+                self._orders[order] = address, self.master.shell.monotonic()
+                if address is None:
+                    continue  # it would mean that there is nothing to fetch; _look() tries again
+            messages.setdefault((order.nid, order.tid, name), {})[order.partition] = address
+        for (nid, tid, name), sources in messages.items():
+            if (peer := self.master.connected.get(nid)) is not None:
+                peer.send(Replicate(tid, name, sources))
+        for nid in sorted({order.nid for order in orders if order.source is Where.NOWHERE}):
+            self._ask(nid)
+
+    def _source(self, order: Order) -> tuple[str, Address | None]:
+        if order.source is Where.UPSTREAM:
+            assert self.cluster is not None
+            return self.cluster, self.master.shell.random.choice(self._sources(order.partition))
+        assert isinstance(order.source, int)
+        node = self.master.nodes.get(order.source)
+        return "", None if node is None else node.address
+
+    def _look(self) -> None:
+        """Orders that take long are given again."""
+        if self._stopped:
+            return
+        limit = self.master.shell.monotonic() - ORDER_SECONDS
+        for cell in self.cells.all():
+            if cell.order and self._orders[cell.order][1] <= limit:
+                cell.order = None
+        self._prune()
+        self._order_all()
+        self.master.call_later(ORDER_SECONDS / 3, self._look)
+
+    # -- what storage nodes say --------------------------------------------------------------------
+
+    def done(self, nid: int, partition: int, tid: bytes) -> None:
+        """NotifyReplicationDone: of an order, or of a cell that was out of date."""
+        if not 0 <= partition < len(self.cells.rows):
+            return
+        state = self.master.partitions.state(partition, nid)
+        joins = state is CellState.OUT_OF_DATE and self.master.replication.asked(partition, nid)
+        if self.cells.get(partition, nid) is None and not joins:
+            return
+        self.cells.done(partition, nid, tid)
+        self._prune()
+        self._order(partition)
+        if any(cell.told > cell.tid for cell in self.cells.of_node(nid).values()):
+            self._ask(nid)
+        self._advance()
+
+    def _prune(self) -> None:
+        """Forget the sources of orders that are done, or not wanted any more."""
+        current = {cell.order for cell in self.cells.all()}
+        self._orders = {order: of for order, of in self._orders.items() if order in current}
+
+    def _ask(self, nid: int) -> None:
+        """What are the readable cells of a node durably complete up to?"""
+        if nid in self._asking:
+            self._asking[nid] = True
+            return
+        table, node = self.master.partitions, self.master.nodes.get(nid)
+        peer = self.master.connected.get(nid)
+        if peer is None or node is None:
+            return
+        cells = [
+            (cell, cell.told)
+            for partition, cell in self.cells.of_node(nid).items()
+            if (state := table.state(partition, nid)) is not None and state.readable
+        ]
+        if not node.features:
+            self._forgetful.discard(nid)
+            self._acknowledged(cells, None)
+            return
+        self._asking[nid] = False
+        peer.ask(AskRecovery()).then(lambda answer: self._answered(nid, cells, answer))
+
+    def _answered(
+        self, nid: int, cells: list[tuple[Cell, bytes]], future: Future[Message]
+    ) -> None:
+        if self._stopped:
+            return
+        again = self._asking.pop(nid, False)
+        try:
+            answer = future.result()
+        except (ConnectionLost, ErrorAnswer) as e:
+            logger.info("%s does not say how far it is: %s", format_nid(nid), e)
+            return
+        assert isinstance(answer, AnswerRecovery)
+        if answer.backup_tid is not None:
+            self._forgetful.discard(nid)
+            self._acknowledged(cells, answer.backup_tid)
+        if again:
+            self._ask(nid)
+
+    def _acknowledged(self, cells: list[tuple[Cell, bytes]], tid: bytes | None) -> None:
+        """``tid``: what the node said of its cells; None: what it was told counts."""
+        for cell, told in cells:
+            cell.tid = max(cell.tid, told if tid is None else tid)
+        self._check_started()
+        self._order_all()
+        self._advance()
+
+    def cells_changed(self, changes: Iterable[CellChange]) -> None:
+        """The partition table of this cluster changed."""
+        self._remove((p, nid) for p, nid, state in changes if not state.readable)
+
+    def storage_lost(self, nid: int) -> None:
+        """Its cells that were about to join begin again when it comes back."""
+        self._asking.pop(nid, None)
+        self._forgetful.discard(nid)
+        joining = [p for p, cell in self.cells.of_node(nid).items() if cell.joining]
+        self._remove((partition, nid) for partition in joining)
+
+    def _remove(self, cells: Iterable[tuple[int, int]]) -> None:
+        for partition, nid in cells:
+            self.cells.remove(partition, nid)
+        self._prune()
+        self._order_all()
+        self._advance()
+
+    # -- what clients see --------------------------------------------------------------------------
+
+    def _advance(self) -> None:
+        """Everybody may see what is complete now."""
+        if self._stopped:
+            return
+        master, before = self.master, self.cells.tid
+        if self.cells.advance():
+            self._show(before)
+        for partition, nid in self.cells.joined():
+            master.replication.done(nid, partition)
+
+    def _show(self, before: bytes) -> None:
+        master, tid = self.master, self.cells.tid
+        master.last_tid = tid
+        assert master.partitions.ptid is not None
+        master.served(master.partitions.ptid)
+        self._readers.show(before, tid)
+        self._pack()
+
+    def packed(self, tid: bytes) -> None:
+        """NotifyPack: the upstream cluster was packed."""
+        self.packer.wanted(tid)
+        self._pack()
+
+    def _pack(self) -> None:
+        """Without the upstream cluster it is not known what is missing."""
+        if self.following:
+            self.packer.advanced(self.cells.tid, self.cells.last)
+
+    def _check_started(self) -> None:
+        """BACKINGUP begins when all storage nodes know durably that they are a backup."""
+        if self.master.state is STARTING_BACKUP and self.following and not self._forgetful:
+            self.master.change_state(Event.FOLLOWING)
+
+    # -- the end -----------------------------------------------------------------------------------
+
+    def leave(self) -> bytes:
+        """STOPPING_BACKUP: the tid after which everything is to be deleted. Cells that have less are
+        out of date from now on."""
+        self.stop()
+        tid, table = self.cells.switch_tid(), self.master.partitions
+        changes: list[CellChange] = []
+        for partition, row in enumerate(self.cells.rows):
+            for nid, cell in row.items():
+                if cell.tid < tid and not cell.joining:
+                    feeding = table.state(partition, nid) is CellState.FEEDING
+                    state = CellState.DISCARDED if feeding else CellState.OUT_OF_DATE
+                    changes.append((partition, nid, state))
+        self.master.change_partitions(changes)
+        return tid

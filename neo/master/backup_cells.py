@@ -1,0 +1,188 @@
+"""How far each cell of a backup cluster is, and what it has to do next, PURE.
+
+Theory of operation
+-------------------
+A cell is *complete* up to a tid: it has all that the upstream cluster committed in its partition until
+then, durably. Upstream transactions are heard of in the order of their tids; ``changed`` is the last
+one that touched a partition. So a cell that is complete up to ``changed`` is so up to the last
+transaction, without fetching anything. Otherwise one cell of the partition, the leader, fetches from
+upstream, and the others from it.
+
+``tid`` is what clients of the backup see: the tid up to which *every* cell is complete, since they may
+read from any. It never goes back. What a storage node says is durable, so that a restart does not
+take it back either.
+
+A cell that was out of date *joins* when it is complete up to some tid: it gets orders like the
+others, holds ``tid`` back for as long as it needs to reach it, and can then be read.
+
+Rule: nothing here talks to anybody; methods return what is to be ordered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import NamedTuple
+
+from neo.protocol.ids import ZERO_TID
+
+
+class Where(Enum):
+    UPSTREAM = auto()
+    NOWHERE = auto()  # there is nothing to fetch
+
+
+class Order(NamedTuple):
+    """``source``: the node of this cluster to fetch from, or another place."""
+
+    nid: int
+    partition: int
+    tid: bytes
+    source: int | Where
+
+
+@dataclass(eq=False, slots=True)
+class Cell:
+    """Complete up to ``tid`` durably, and up to ``told`` when its node has read our messages."""
+
+    tid: bytes
+    told: bytes = ZERO_TID
+    #: What it fetches now.
+    order: Order | None = None
+    #: It cannot be read yet. What it is told takes effect durably with the change of the table.
+    joining: bool = False
+
+    @property
+    def reached(self) -> bytes:
+        return max(self.tid, self.told)
+
+
+class BackupCells:
+    """``rows``: nid → tid of each readable cell, by partition. ``last``: nothing here is later."""
+
+    def __init__(self, rows: Iterable[dict[int, bytes]], last: bytes) -> None:
+        self.rows = [{nid: Cell(tid) for nid, tid in row.items()} for row in rows]
+        #: The last transaction upstream that we know of.
+        self.last = last
+        #: The last one that changed each partition, or may have.
+        self.changed = [last] * len(self.rows)
+        self.tid = ZERO_TID
+        self.advance()
+
+    # -- upstream ----------------------------------------------------------------------------------
+
+    def heard(self, tid: bytes, partitions: Iterable[int]) -> None:
+        """A transaction was committed upstream. ``tid`` is greater than ``last``."""
+        assert tid > self.last
+        self.last = tid
+        for partition in partitions:
+            self.changed[partition] = tid
+
+    def jumped(self, tid: bytes) -> None:
+        """The last transaction is ``tid``, and what was before it may have changed anything."""
+        self.last = max(self.last, tid)
+        self.changed = [self.last] * len(self.rows)
+
+    # -- cells -------------------------------------------------------------------------------------
+
+    def get(self, partition: int, nid: int) -> Cell | None:
+        return self.rows[partition].get(nid)
+
+    def of_node(self, nid: int) -> dict[int, Cell]:
+        """Cells of a node by partition."""
+        return {p: row[nid] for p, row in enumerate(self.rows) if nid in row}
+
+    def all(self) -> Iterator[Cell]:
+        for row in self.rows:
+            yield from row.values()
+
+    def done(self, partition: int, nid: int, tid: bytes) -> None:
+        """A node says that its cell is complete. An unknown one joins."""
+        cell = self.rows[partition].setdefault(nid, Cell(ZERO_TID, joining=True))
+        cell.tid = max(cell.tid, tid)
+        if cell.order is not None and cell.order.tid <= tid:
+            cell.order = None
+
+    def joined(self) -> list[tuple[int, int]]:
+        """(partition, nid) of the joining cells that can be read from now on."""
+        found = []
+        for partition, row in enumerate(self.rows):
+            for nid, cell in row.items():
+                if cell.joining and cell.tid >= self.tid:
+                    cell.joining = False
+                    found.append((partition, nid))
+        return found
+
+    def remove(self, partition: int, nid: int) -> None:
+        """The cell cannot be read any more; who fetches from it must look elsewhere."""
+        if self.rows[partition].pop(nid, None) is not None:
+            for cell in self.rows[partition].values():
+                if cell.order is not None and cell.order.source == nid:
+                    cell.order = None
+
+    def advance(self) -> bool:
+        """Whether clients may see more than before."""
+        if not all(self.rows):
+            return False
+        tid = min((cell.tid for cell in self.all()), default=ZERO_TID)
+        if tid <= self.tid:
+            return False
+        self.tid = tid
+        return True
+
+    # -- orders ------------------------------------------------------------------------------------
+
+    def _leader(self, partition: int) -> int:
+        """The cell that is ahead; among equals always the same, another one in each partition."""
+        row = self.rows[partition]
+        ahead = max(cell.reached for cell in row.values())
+        nids = sorted(nid for nid, cell in row.items() if cell.reached == ahead)
+        return nids[partition % len(nids)]
+
+    def orders(self, partition: int, upstream: Callable[[int], bool]) -> list[Order]:
+        """What the idle cells of a partition have to do now; from then on they do it.
+
+        ``upstream``: whether the partition can be fetched there.
+        """
+        row, orders = self.rows[partition], []
+        leader = self._leader(partition) if row else None
+        for nid, cell in sorted(row.items()):
+            if cell.order is not None or cell.reached >= self.last:
+                continue
+            if cell.reached >= self.changed[partition]:
+                cell.told = self.last
+                if cell.joining:
+                    cell.tid = self.last
+                orders.append(Order(nid, partition, self.last, Where.NOWHERE))
+                continue
+            if nid == leader:
+                if not upstream(partition):
+                    continue
+                order = Order(nid, partition, self.last, Where.UPSTREAM)
+            else:
+                assert leader is not None
+                if row[leader].tid <= cell.reached:
+                    continue
+                order = Order(nid, partition, row[leader].tid, leader)
+            cell.order = order
+            orders.append(order)
+        return orders
+
+    # -- the end -----------------------------------------------------------------------------------
+
+    def switch_tid(self) -> bytes:
+        """The last tid up to which some cell of each partition is complete: nothing before is half
+        there, and nothing that clients saw is after."""
+        return min(
+            (max(cell.tid for cell in row.values() if not cell.joining) for row in self.rows),
+            default=ZERO_TID,
+        )
+
+    def validate(self) -> None:
+        """Assert what must always hold; called by tests and the simulator."""
+        for partition, row in enumerate(self.rows):
+            assert self.changed[partition] <= self.last
+            for nid, cell in row.items():
+                order = cell.order
+                assert order is None or (order.nid, order.partition) == (nid, partition)

@@ -1,0 +1,49 @@
+"""Clients of a backup hear of a transaction when its data can be read, not when it was committed."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from neo.protocol.enums import NodeType
+from neo.protocol.ids import ZERO_TID
+from neo.protocol.packets import InvalidateObjects
+
+if TYPE_CHECKING:
+    from neo.master.core import MasterCore
+
+#: Oids of invalidations that wait for their data: 20 MB or so. With more, clients begin anew.
+WAITING_OIDS_MAX = 200_000
+
+
+class Readers:
+    def __init__(self, master: MasterCore) -> None:
+        self._master = master
+        self._waiting: deque[InvalidateObjects] = deque()
+        self._oids = 0
+        #: Of what was committed until then, not all is known.
+        self._gap = ZERO_TID
+
+    def heard(self, tid: bytes, oids: list[bytes]) -> None:
+        """A transaction was committed upstream."""
+        self._waiting.append(InvalidateObjects(tid, oids))
+        self._oids += len(oids)
+        if self._oids > WAITING_OIDS_MAX:
+            self.missed(tid)
+
+    def missed(self, tid: bytes) -> None:
+        """It is not known what changed until ``tid``."""
+        self._waiting.clear()
+        self._oids = 0
+        self._gap = tid
+
+    def show(self, before: bytes, tid: bytes) -> None:
+        """All data up to ``tid`` can be read; until now it was ``before``."""
+        if before < self._gap:
+            # They cannot be told what changed: they join again, and forget what they have.
+            for client in self._master.of_type(NodeType.CLIENT):
+                self._master.disconnect(client)
+        while self._waiting and self._waiting[0].tid <= tid:
+            invalidation = self._waiting.popleft()
+            self._oids -= len(invalidation.oid_list)
+            self._master.broadcast(invalidation, NodeType.CLIENT)

@@ -1,0 +1,55 @@
+"""BACKINGUP: clients read, and hear of what is new; nobody writes (FACTS 9.3)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from neo.node.handler import Handler, on
+from neo.node.peer import Peer
+from neo.protocol.enums import ErrorCode
+from neo.protocol.errors import ErrorAnswer
+from neo.protocol.ids import MAX_TID
+from neo.protocol.packets import (
+    AbortTransaction,
+    AnswerFinalTID,
+    AnswerLastTransaction,
+    AskBeginTransaction,
+    AskFinalTID,
+    AskFinishTransaction,
+    AskLastTransaction,
+    AskNewOIDs,
+    AskPack,
+    FailedVote,
+    Message,
+)
+
+if TYPE_CHECKING:
+    from neo.master.core import MasterCore
+
+READ_ONLY = "this is a backup cluster: write to the upstream cluster"
+
+
+class ServeReader(Handler):
+    def __init__(self, master: MasterCore) -> None:
+        self.master = master
+
+    def lost(self, peer: Peer, reason: str) -> None:
+        self.master.forget(peer)
+
+    @on(AskLastTransaction)
+    def last_transaction(self, peer: Peer, message_id: int, m: AskLastTransaction) -> Message:
+        """The last one that is complete in all cells."""
+        return AnswerLastTransaction(self.master.last_tid)
+
+    @on(AskBeginTransaction, AskNewOIDs, FailedVote, AskFinishTransaction, AskPack)
+    def refuse(self, peer: Peer, message_id: int, m: Message) -> Message:
+        raise ErrorAnswer(ErrorCode.READ_ONLY_ACCESS, READ_ONLY)
+
+    @on(AbortTransaction)
+    def abort(self, peer: Peer, message_id: int, m: AbortTransaction) -> None:
+        """Of a transaction that could not begin."""
+
+    @on(AskFinalTID)
+    def final_tid(self, peer: Peer, message_id: int, m: AskFinalTID) -> Message:
+        """Of a transaction of the time before this was a backup: storage nodes know."""
+        return AnswerFinalTID(MAX_TID)

@@ -1,0 +1,68 @@
+"""Enter and leave backup mode, as the operator asks (FACTS 6.3, 9)."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from neo.master.running import begin_backup
+from neo.master.states import Event
+from neo.protocol.enums import ClusterState, ErrorCode, NodeType
+from neo.protocol.errors import ErrorAnswer
+from neo.protocol.ids import format_nid
+
+if TYPE_CHECKING:
+    from neo.master.core import MasterCore
+
+logger = logging.getLogger("neo.master")
+
+
+def check_start(master: MasterCore) -> None:
+    """Raises ErrorAnswer unless the cluster can become a backup now."""
+    obstacle = _obstacle(master)
+    if obstacle is not None:
+        raise ErrorAnswer(ErrorCode.DENIED, obstacle)
+
+
+def _obstacle(master: MasterCore) -> str | None:
+    settings = master.settings
+    if not (settings.upstream_cluster and settings.upstream_masters):
+        return (
+            "this cluster is not configured to be a backup: set 'upstream_cluster' and"
+            " 'upstream_masters' of its master"
+        )
+    if master.state is not ClusterState.RUNNING:
+        return f"the cluster must be RUNNING to become a backup, it is {master.state.name}"
+    clients = [
+        format_nid(peer.node.nid)
+        for peer in master.of_type(NodeType.CLIENT)
+        if peer.node is not None and not peer.node.backups  # the master of a backup only reads
+    ]
+    if clients:
+        return f"clients are connected, stop them first: {', '.join(sorted(clients))}"
+    if master.commits.transactions:
+        return "a transaction is being finished: try again"
+    if master.starting:
+        return "a storage node is starting: try again"
+    if master.packing:
+        return "a pack is at work: wait until it is done"
+    return None
+
+
+def start_backup(master: MasterCore) -> None:
+    """From RUNNING to STARTING_BACKUP."""
+    master.stop_clients()
+    master.change_state(Event.START_BACKUP)
+    begin_backup(master, None)
+
+
+def stop_backup(master: MasterCore) -> None:
+    """Through STOPPING_BACKUP and RECOVERING, where everything is deleted that is not complete, to
+    RUNNING. The truncation is what makes storage nodes forget that they were a backup: until all
+    remember it durably, the backup can go on (*RECOVERING*)."""
+    assert master.backup is not None
+    master.change_state(Event.STOP_BACKUP)
+    tid = master.truncate_tid = master.backup.leave()
+    master.backup = None
+    logger.warning("backup mode ends at transaction %s", tid.hex())
+    master.back_to_recovery(f"backup mode ends at {tid.hex()}")

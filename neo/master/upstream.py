@@ -1,0 +1,183 @@
+"""The connection of a backup cluster's master to the primary master of the upstream cluster.
+
+There it is a client that announces itself as a backup: it hears of commits by invalidations, of the
+storage nodes by the tables, and of the admin that watches over the backup (specification, *Backup*).
+Everything is told to :class:`~neo.master.backup.Backup` in the order of arrival, which is what makes
+a source trustworthy: when a transaction is heard of, a node that missed it is already known to be out
+of date.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from neo.node.bootstrap import find_primary
+from neo.node.handler import Handler, on
+from neo.node.peer import Peer
+from neo.node.task import Future
+from neo.protocol.enums import ErrorCode, NodeState, NodeType
+from neo.protocol.errors import ConnectionLost, ErrorAnswer, PeerError
+from neo.protocol.packets import (
+    FEATURE_PACK,
+    FEATURES,
+    AcceptIdentification,
+    Address,
+    AnswerLastTransaction,
+    AskLastTransaction,
+    AskTransactionInformation,
+    FlushLog,
+    InvalidateObjects,
+    NotifyClusterInformation,
+    NotifyFeatures,
+    NotifyNodeInformation,
+    NotifyPack,
+    NotifyPartitionChanges,
+    RequestIdentification,
+    SendPartitionTable,
+    StopOperation,
+)
+from neo.topology.masters import MasterCandidates
+from neo.topology.nodes import Node, NodeTable
+from neo.topology.partitions import PartitionTable
+
+if TYPE_CHECKING:
+    from neo.master.backup import Backup
+    from neo.master.core import MasterCore
+
+logger = logging.getLogger("neo.master")
+
+#: A storage node of the upstream cluster that does not answer in this time is given up.
+ANSWER_SECONDS = 30.0
+
+
+class Unfit(Exception):
+    """The upstream cluster cannot be followed; the message says why and what to do."""
+
+
+class Upstream(Handler):
+    """One connection. ``nodes`` and ``partitions``: those of the upstream cluster."""
+
+    def __init__(self, backup: Backup) -> None:
+        self._backup = backup
+        self.nodes = NodeTable()
+        self.partitions = PartitionTable()
+        self.nid: int | None = None
+        self.ended: Future[str] = Future()
+
+    def lost(self, peer: Peer, reason: str) -> None:
+        self.ended.resolve(reason)
+
+    def sources(self, partition: int) -> list[Address]:
+        """Where the partition can be fetched now."""
+        if self.ended.done or partition >= len(self.partitions):
+            return []
+        nodes = [self.nodes.get(nid) for nid in self.partitions.readable(partition)]
+        return [n.address for n in nodes if n and n.address and n.state is NodeState.RUNNING]
+
+    def admins(self) -> list[Address]:
+        """Those that watch over this backup."""
+        return [node.address for node in self.nodes.of_type(NodeType.ADMIN) if node.address]
+
+    # -- what it tells -----------------------------------------------------------------------------
+
+    @on(NotifyNodeInformation)
+    def nodes_changed(self, peer: Peer, message_id: int, m: NotifyNodeInformation) -> None:
+        self.nodes.update(m.timestamp, m.node_list)
+        masters = [node.address for node in self.nodes.of_type(NodeType.MASTER) if node.address]
+        self._backup.masters.add(masters)
+        self._backup.tables_changed()
+
+    @on(SendPartitionTable)
+    def partitions_replaced(self, peer: Peer, message_id: int, m: SendPartitionTable) -> None:
+        self.partitions.load(m.ptid, m.num_replicas, m.row_list)
+        self._backup.tables_changed()
+
+    @on(NotifyPartitionChanges)
+    def partitions_changed(self, peer: Peer, message_id: int, m: NotifyPartitionChanges) -> None:
+        for partition, _, _ in m.cell_list:
+            if not 0 <= partition < len(self.partitions):
+                raise PeerError(f"the upstream table has {len(self.partitions)} rows")
+        self.partitions.change(m.ptid, m.num_replicas, m.cell_list)
+        self._backup.tables_changed()
+
+    @on(InvalidateObjects)
+    def invalidate(self, peer: Peer, message_id: int, m: InvalidateObjects) -> None:
+        self._backup.heard(m.tid, m.oid_list)
+
+    @on(NotifyPack)
+    def packed(self, peer: Peer, message_id: int, m: NotifyPack) -> None:
+        self._backup.packed(m.tid)
+
+    @on(NotifyClusterInformation, NotifyFeatures, FlushLog)
+    def ignored(self, peer: Peer, message_id: int, m: object) -> None:
+        """Nothing depends on it: a state without service ends the connection."""
+
+    @on(StopOperation)
+    def stopped(self, peer: Peer, message_id: int, m: StopOperation) -> None:
+        peer.close()
+        self.ended.resolve("its operation stops")
+
+
+async def join(
+    master: MasterCore, backup: Backup, cluster: str, masters: MasterCandidates, nid: int | None
+) -> tuple[Peer, Upstream]:
+    """Be accepted by the primary master of the upstream cluster, whenever there is one."""
+    extra = {"backup": master.cluster, FEATURES: [FEATURE_PACK]}
+    request = RequestIdentification(NodeType.CLIENT, nid, None, cluster, None, extra)
+    handler = Upstream(backup)
+    peer, accepted = await find_primary(master, masters, request, handler)
+    handler.nid = accepted.your_nid
+    peer.node = Node(NodeType.MASTER, accepted.nid, peer.address, NodeState.RUNNING)
+    return peer, handler
+
+
+async def last_transaction(peer: Peer, upstream: Upstream, partitions: int) -> bytes:
+    """The last transaction of the upstream cluster. Raises Unfit, ConnectionLost, ErrorAnswer."""
+    answer = await peer.ask(AskLastTransaction())
+    assert isinstance(answer, AnswerLastTransaction)
+    if len(upstream.partitions) != partitions:
+        raise Unfit(
+            f"the upstream cluster has {len(upstream.partitions)} partitions and this one"
+            f" {partitions}: a backup must be created with as many"
+        )
+    return answer.tid
+
+
+async def check_history(
+    master: MasterCore, upstream: Upstream, cluster: str, tid: bytes, last: bytes
+) -> None:
+    """Whether the upstream cluster has our last transaction: then it has all before it, too.
+
+    Raises Unfit if not, ConnectionLost, ErrorAnswer. ``last``: its last transaction.
+    """
+    unfit = Unfit(
+        f"transaction {tid.hex()} of this backup is not in the upstream cluster, which was truncated"
+        " or has another history. Nothing is changed. If the upstream cluster is right: leave backup"
+        " mode, truncate this cluster to the last transaction that both have, start backup again"
+    )
+    if tid > last:
+        raise unfit
+    if tid == last or not any(tid):
+        return
+    sources = upstream.sources(upstream.partitions.partition(tid))
+    own = upstream.nodes.get(upstream.nid)
+    if not sources or own is None:
+        raise ConnectionLost("the upstream cluster does not serve all partitions")
+    peer = master.dial(master.shell.random.choice(sources), Handler())
+    timer = master.call_later(ANSWER_SECONDS, lambda: peer.lost("it does not answer"))
+    try:
+        accepted = await peer.ask(
+            RequestIdentification(
+                NodeType.CLIENT, upstream.nid, None, cluster, own.id_timestamp, {}
+            )
+        )
+        assert isinstance(accepted, AcceptIdentification)
+        await peer.ask(AskTransactionInformation(tid))
+    except ErrorAnswer as e:
+        if e.code is ErrorCode.TID_NOT_FOUND:
+            raise unfit from None
+        raise
+    finally:
+        timer.cancel()
+        peer.close()

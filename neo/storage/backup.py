@@ -1,0 +1,228 @@
+"""How the cells of a backup cluster follow their upstream (specification, *Backup*).
+
+Theory of operation
+-------------------
+The master orders (Replicate) to make cells complete up to a tid, and says from where: a storage node
+of the upstream cluster, another one of this cluster, or nowhere because nothing has changed. One cell
+is fetched at a time, by the protocol of replication; a cell that fails is tried again after the others,
+until it is done or the master gives another order for it.
+
+* ``complete``: the tid up to which each own cell has everything.
+* ``backup_tid`` in the database: the least of them over the readable cells. It is written together with
+  the data, so that it is never more than what is on disk; after a restart all cells begin there. It
+  appears with the first order, not before: a node that has none has what a RUNNING cluster had.
+* NotifyReplicationDone is sent when data and ``backup_tid`` are durable.
+
+A readable cell is written to while clients read it: they ask for what is before a tid that the master
+gave them, and nothing earlier is touched.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from neo.node.peer import Peer
+from neo.node.task import Future
+from neo.protocol.enums import NodeType
+from neo.protocol.errors import ConnectionLost, ErrorAnswer
+from neo.protocol.ids import ZERO_TID, add64
+from neo.protocol.packets import (
+    Address,
+    CellChange,
+    NotifyReplicationDone,
+)
+from neo.storage.fetch import Fetch, FetchFailed
+from neo.storage.upstream import UpstreamLinks
+
+if TYPE_CHECKING:
+    from neo.storage.core import StorageCore
+
+logger = logging.getLogger("neo.storage")
+
+#: A cell that could not be fetched is tried again after this time.
+RETRY_SECONDS = 1.0
+
+
+@dataclass(eq=False, slots=True)
+class _Order:
+    tid: bytes
+    upstream: str
+    source: Address
+    #: Not before this time.
+    after: float = 0.0
+    failure: str = ""
+
+
+class BackupReplicator:
+    def __init__(self, core: StorageCore) -> None:
+        self._core = core
+        self.active = False
+        self.links = UpstreamLinks(core)
+        self._start()
+
+    def _start(self) -> None:
+        self._complete: dict[int, bytes] = {}
+        #: How often each own cell was lost: what was fetched for it before counts no more.
+        self._losses: Counter[int] = Counter()
+        #: At most one for each own cell.
+        self._orders: dict[int, _Order] = {}
+        self._fetched: set[int] = set()
+        self._working = False
+        self._wake: Future[None] = Future()
+        #: Storage nodes of backups of this cluster that fetch here.
+        self._served: dict[Peer, None] = {}
+
+    def start(self, active: bool) -> None:
+        """StartOperation. ``active``: this cluster is a backup."""
+        core = self._core
+        assert core.nid is not None
+        if self.active and active:
+            return
+        self.active = active
+        remembered = core.backend.get_config("backup_tid")
+        if not active:
+            if remembered is not None:
+                # The mode ended while this node was away: what it has may not have happened.
+                logger.warning("the cluster is no backup any more: own cells are compared in whole")
+                core.backend.forget_complete(core.nid)
+                core.backend.set_config("backup_tid", None)
+                core.commit_soon()
+            return
+        for partition in core.readable_partitions():
+            if remembered is not None:
+                self._complete[partition] = bytes.fromhex(remembered)
+            else:
+                self._complete[partition] = core.backend.last_ids([partition])[1] or ZERO_TID
+
+    def clear(self) -> None:
+        """The operation stops; the job is cancelled."""
+        self.active = False
+        self.links.clear()
+        for peer in self._served:
+            peer.close()
+        self._start()
+
+    def serve(self, peer: Peer) -> None:
+        """A storage node of a backup of this cluster connected."""
+        self._served = {other: None for other in (*self._served, peer) if not other.closed}
+
+    @property
+    def idle(self) -> bool:
+        return not self._orders
+
+    def has(self, partition: int, tid: bytes) -> bool:
+        """Whether the own readable cell can be a source up to ``tid``."""
+        return not self.active or self._complete.get(partition, ZERO_TID) >= tid
+
+    # -- the partition table -----------------------------------------------------------------------
+
+    def replicated(self, partition: int, tid: bytes) -> None:
+        """An own cell that was out of date is complete; it cannot be read yet. The cluster may become a
+        backup before it can."""
+        self._complete[partition] = max(tid, self._complete.get(partition, ZERO_TID))
+
+    def cells_changed(self, changes: Iterable[CellChange]) -> None:
+        """NotifyPartitionChanges. Written in the same transaction as the change."""
+        for partition, nid, state in changes:
+            if nid == self._core.nid and not state.readable:
+                self._complete.pop(partition, None)
+                self._orders.pop(partition, None)
+                self._losses[partition] += 1
+        if self.active:
+            self._remember()
+
+    def _remember(self) -> None:
+        core = self._core
+        readable = core.readable_partitions()
+        if readable:
+            tid = min(self._complete.get(partition, ZERO_TID) for partition in readable).hex()
+            if core.backend.get_config("backup_tid") != tid:
+                core.backend.set_config("backup_tid", tid)
+                core.commit_soon()
+
+    # -- orders ------------------------------------------------------------------------------------
+
+    def order(self, tid: bytes, upstream: str, sources: Mapping[int, Address | None]) -> None:
+        """Replicate."""
+        if not self.active:
+            return
+        core = self._core
+        for partition, source in sources.items():
+            known = self._orders.get(partition)
+            if not 0 <= partition < len(core.partitions) or partition not in self._complete:
+                logger.info("no complete cell of partition %s to go on with", partition)
+            elif source is not None:
+                later = tid if known is None else max(tid, known.tid)
+                self._orders[partition] = _Order(later, upstream, source)
+            elif known is not None:
+                known.tid = max(known.tid, tid)
+            else:
+                self._complete[partition] = max(self._complete[partition], tid)
+        self._remember()
+        self._look()
+        if self._orders and not self._working:
+            self._working = True
+            core.run_job(self._work())
+
+    def _look(self) -> None:
+        wake, self._wake = self._wake, Future()
+        wake.resolve(None)
+
+    async def _work(self) -> None:
+        core = self._core
+        while True:
+            now = core.shell.monotonic()
+            ready = [p for p, order in self._orders.items() if order.after <= now]
+            if not ready:
+                if self._orders:
+                    later = min(order.after for order in self._orders.values())
+                    core.call_later(later - now, self._look)
+                else:
+                    core.links.release()
+                await self._wake
+                continue
+            # The one that has waited longest.
+            partition = ready[0]
+            order = self._orders.pop(partition)
+            self._orders[partition] = order
+            try:
+                await self._fetch(partition, order)
+            except (ConnectionLost, ErrorAnswer, FetchFailed) as e:
+                if str(e) != order.failure:  # once, not every second
+                    order.failure = str(e)
+                    logger.warning("partition %s does not follow: %s", partition, e)
+                order.after = core.shell.monotonic() + RETRY_SECONDS
+
+    async def _fetch(self, partition: int, order: _Order) -> None:
+        core, last = self._core, order.tid
+        complete, losses = self._complete[partition], self._losses[partition]
+        first = ZERO_TID if complete == ZERO_TID else add64(complete, 1)
+        if first <= last:
+            source = await self._connect(order)
+            learn_pack = partition not in self._fetched and first > ZERO_TID
+            await Fetch(core, source, partition, first, last, learn_pack=learn_pack).run()
+            await core.stored()
+            self._fetched.add(partition)
+        if self._losses[partition] != losses:
+            return
+        self._complete[partition] = max(self._complete[partition], last)
+        self._remember()
+        current = self._orders.get(partition)
+        if current is not None and current.tid <= last:
+            del self._orders[partition]
+        await core.stored()
+        if core.master is not None:
+            core.master.send(NotifyReplicationDone(partition, last))
+
+    async def _connect(self, order: _Order) -> Peer:
+        core = self._core
+        if order.upstream:
+            return await self.links.connect(order.upstream, order.source)
+        node = core.nodes.by_address(NodeType.STORAGE, order.source)
+        if node is None or node.nid is None:
+            raise ConnectionLost(f"no storage node is known at {order.source}")
+        return await core.links.connect(node.nid)

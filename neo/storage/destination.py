@@ -1,0 +1,25 @@
+"""What a source sends to the node that fetches from it (specification, *Replication*)."""
+
+from __future__ import annotations
+
+from neo.node.handler import on
+from neo.node.peer import Peer
+from neo.protocol.packets import AddObject, AddTransaction
+from neo.storage.handler import StorageHandler
+
+
+class Destination(StorageHandler):
+    """Base of the handlers of peers that are asked for data. What nobody waits for any more is
+    dropped."""
+
+    @on(AddTransaction)
+    def add_transaction(self, peer: Peer, message_id: int, m: AddTransaction) -> None:
+        for fetch in self.core.fetches:
+            if fetch.source is peer:
+                fetch.add_transaction(m)
+
+    @on(AddObject)
+    def add_object(self, peer: Peer, message_id: int, m: AddObject) -> None:
+        for fetch in self.core.fetches:
+            if fetch.source is peer:
+                fetch.add_object(m)

@@ -1,0 +1,17 @@
+"""What a storage node needs of its process besides what all nodes need."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from neo.node.core import Shell
+
+
+class StorageShell(Shell, Protocol):
+    """What a storage node needs more: to be made again when its database failed."""
+
+    def restart(self) -> None:
+        """The core is dead: make another one after a pause, longer after each failure in a row."""
+
+    def healthy(self) -> None:
+        """The core works: the next failure is a new one."""

@@ -1,0 +1,276 @@
+"""A backup cluster of real processes: it follows through losses on either side, takes over, is followed.
+
+Everything is encrypted, between the clusters as well.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+import transaction
+from ZODB.DB import DB
+from ZODB.POSException import ReadOnlyError
+
+from neo.protocol.enums import ClusterState, NodeState, NodeType
+from neo.protocol.errors import ErrorAnswer
+from neo.protocol.packets import (
+    AnswerClusterState,
+    AnswerMonitorInformation,
+    AnswerNodeList,
+    AnswerRecovery,
+    AskClusterState,
+    AskLastTransaction,
+    AskMonitorInformation,
+    AskNodeList,
+    AskRecovery,
+    Message,
+    SetClusterState,
+)
+from neoctl.client import AdminAway
+from tests.support.certificates import Authority
+from tests.support.cluster import Cluster
+
+PARTITIONS = 6
+POLL_SECONDS = 0.05
+#: A loaded machine may be slow.
+DEADLINE_SECONDS = 60.0
+
+
+class Site:
+    """A cluster and what is asked of it."""
+
+    def __init__(self, cluster: Cluster, tls: dict[str, str]) -> None:
+        self.cluster = cluster
+        self.tls = tls
+
+    def ask(self, message: Message) -> Any:
+        with self.cluster.simple.admin() as admin:
+            return admin.ask(message)
+
+    def db(self) -> DB:
+        return DB(self.cluster.storage(**self.tls))
+
+    def wait(self, condition: Callable[[], bool], what: str) -> None:
+        """An admin node that is not ready yet is asked again."""
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while True:
+            self.cluster.simple.check()
+            try:
+                if condition():
+                    return
+            except (AdminAway, ErrorAnswer):
+                pass  # the master, or the admin node, is not there yet
+            assert time.monotonic() < deadline, what
+            time.sleep(POLL_SECONDS)
+
+    def state(self) -> ClusterState | None:
+        answer = self.ask(AskClusterState())
+        assert isinstance(answer, AnswerClusterState)
+        return answer.state
+
+    def set_state(self, wanted: ClusterState, reached: ClusterState) -> None:
+        """Refused as long as clients are connected."""
+
+        def asked() -> bool:
+            self.ask(SetClusterState(wanted))
+            return True
+
+        self.wait(asked, f"{wanted.name} is refused")
+        self.wait(lambda: self.state() is reached, f"it does not become {reached.name}")
+
+    def has(self, tid: bytes) -> bool:
+        """As a backup, with all nodes."""
+        answer = self.ask(AskRecovery())
+        nodes = self.ask(AskNodeList(NodeType.STORAGE))
+        assert isinstance(answer, AnswerRecovery) and isinstance(nodes, AnswerNodeList)
+        running = all(row[3] is NodeState.RUNNING for row in nodes.node_list)
+        return running and answer.backup_tid == tid
+
+    def configure_upstream(self, other: Cluster) -> None:
+        """Another line in neo.conf, and the master is started again."""
+        path = self.cluster.simple.conf.path
+        lines = (
+            f"[DEFAULT]\nupstream_cluster = {other.simple.name}\n"
+            f"upstream_masters = {other.simple.masters}\n"
+        )
+        path.write_text(path.read_text().replace("[DEFAULT]\n", lines, 1))
+        self.cluster.simple.restart("master1")
+        self.cluster.simple.wait_running()
+
+    def stop(self) -> None:
+        self.ask(SetClusterState(ClusterState.STOPPING))
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        for name, process in self.cluster.simple.processes.items():
+            if name != "admin":
+                process.wait(deadline - time.monotonic())
+        self.cluster.simple.stop()
+
+    def rows(self) -> dict[int, list[set[tuple[Any, ...]]]]:
+        """Of the stopped nodes: what each cell has, by partition, apart from numbers of ``data``."""
+        found: dict[int, list[set[tuple[Any, ...]]]] = {}
+        for path in sorted(self.cluster.simple.folder.glob("**/*.sqlite")):
+            db = sqlite3.connect(path)
+            try:
+                (nid,) = db.execute("SELECT value FROM config WHERE name='nid'").fetchone()
+                own = db.execute("SELECT partition FROM pt WHERE nid=?", (int(nid),)).fetchall()
+                for (partition,) in own:
+                    objects = db.execute(
+                        "SELECT oid, tid, value_tid, hash, compression, value FROM obj"
+                        " LEFT JOIN data ON data.id=data_id WHERE partition=?",
+                        (partition,),
+                    )
+                    transactions = db.execute("SELECT * FROM trans WHERE partition=?", (partition,))
+                    found.setdefault(partition, []).append({*objects, *transactions})
+            finally:
+                db.close()
+        return found
+
+
+@pytest.fixture
+def sites(tmp_path: Path) -> Iterator[tuple[Site, Site]]:
+    """An upstream cluster, and one that is configured to be its backup."""
+    tls = Authority(tmp_path).node()._asdict()
+    with ExitStack() as stack:
+        up = Cluster(2, partitions=PARTITIONS, name="up", settings={"monitor_backup": "bak"}, **tls)
+        stack.enter_context(up)
+        settings = {"upstream_cluster": "up", "upstream_masters": up.simple.masters}
+        bak = Cluster(2, partitions=PARTITIONS, replicas=1, name="bak", settings=settings, **tls)
+        stack.enter_context(bak)
+        yield Site(up, tls), Site(bak, tls)
+
+
+def write(db: DB, count: int = 5) -> bytes:
+    """Some transactions; returns the last tid."""
+    for _ in range(count):
+        with db.transaction() as connection:
+            root = connection.root()
+            number = root.get("count", 0) + 1
+            root["count"] = number
+            root[number] = f"value {number}" * 100
+    tid: bytes = db.lastTransaction()
+    return tid
+
+
+def follows(backup: Site, tid: bytes) -> None:
+    backup.wait(lambda: backup.has(tid), f"the backup does not reach {tid.hex()}")
+
+
+def test_follows_through_losses_and_changes_roles(sites: tuple[Site, Site]) -> None:
+    up, bak = sites
+    db = up.db()
+    write(db)
+    bak.set_state(ClusterState.STARTING_BACKUP, ClusterState.BACKINGUP)
+    follows(bak, write(db))
+
+    # A reader hears of what is new, and cannot write.
+    reader = bak.db()
+    manager = transaction.TransactionManager()
+    connection = reader.open(manager)
+    assert connection.root()["count"] == 10
+    follows(bak, write(db))
+    manager.begin()
+    assert connection.root()["count"] == 15
+    connection.root()["count"] = 0
+    with pytest.raises(ReadOnlyError):
+        manager.commit()
+    manager.abort()
+
+    # Losses on the side of the backup, then of the upstream cluster.
+    for victim in ("storage1", "master1"):
+        bak.cluster.simple.kill(victim)
+        tid = write(db)
+        bak.cluster.simple.restart(victim)
+        follows(bak, tid)
+    for victim in ("storage2", "master1"):
+        up.cluster.simple.kill(victim)
+        up.cluster.simple.restart(victim)
+        up.cluster.simple.wait_running()
+        follows(bak, write(db))
+    bak.wait(lambda: manager.begin() is not None and connection.root()["count"] == 35, "a reader")
+
+    def well() -> bool:
+        answer = up.ask(AskMonitorInformation())
+        assert isinstance(answer, AnswerMonitorInformation)
+        return (
+            not answer.problem_list and "\n\nbak\n    BACKINGUP; UP_TO_DATE=12; " in answer.summary
+        )
+
+    up.wait(well, "the upstream admin does not hear that the backup is well")
+    connection.close()
+    reader.close()
+    db.close()
+
+    # The backup takes over; the former upstream cluster follows it.
+    bak.set_state(ClusterState.STOPPING_BACKUP, ClusterState.RUNNING)
+    up.configure_upstream(bak.cluster)
+    up.set_state(ClusterState.STARTING_BACKUP, ClusterState.BACKINGUP)
+    db = bak.db()
+    with db.transaction() as connection:
+        assert connection.root()["count"] == 35
+    tid = write(db)
+    follows(up, tid)
+    db.close()
+    up.set_state(ClusterState.STOPPING_BACKUP, ClusterState.RUNNING)
+    assert up.ask(AskLastTransaction()).tid == tid
+    for site in (bak, up):
+        site.stop()
+    ours, theirs = up.rows(), bak.rows()
+    assert ours.keys() == theirs.keys() == set(range(PARTITIONS))
+    for partition, cells in theirs.items():
+        assert len(cells) == 2
+        for cell in cells:
+            assert cell == ours[partition][0], partition
+
+
+def test_a_backup_that_loses_its_upstream_takes_over_with_whole_transactions(
+    sites: tuple[Site, Site],
+) -> None:
+    up, bak = sites
+    db = up.db()
+    bak.set_state(ClusterState.STARTING_BACKUP, ClusterState.BACKINGUP)
+    write(db, 30)
+    up.cluster.simple.stop()
+    db.close()
+    bak.set_state(ClusterState.STOPPING_BACKUP, ClusterState.RUNNING)
+    db = bak.db()
+    with db.transaction() as connection:
+        root = connection.root()
+        count = root.get("count", 0)
+        assert [n for n in range(1, 31) if n in root] == list(range(1, count + 1))
+    write(db)
+    db.close()
+
+
+def test_a_backup_has_a_backup(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        sites: list[Site] = []
+        for name in ("one", "two", "three"):
+            settings = {}
+            if sites:
+                above = sites[-1].cluster.simple
+                settings = {"upstream_cluster": above.name, "upstream_masters": above.masters}
+            cluster = Cluster(1, partitions=PARTITIONS, name=name, settings=settings)
+            sites.append(Site(stack.enter_context(cluster), {}))
+        one, two, three = sites
+        db = one.db()
+        write(db)
+        for site in (two, three):
+            site.set_state(ClusterState.STARTING_BACKUP, ClusterState.BACKINGUP)
+        tid = write(db)
+        follows(three, tid)
+        db.pack()
+        two.cluster.simple.kill("master1")
+        tid = write(db)
+        two.cluster.simple.restart("master1")
+        follows(three, tid)
+        db.close()
+        reader = three.db()
+        with reader.transaction() as connection:
+            assert connection.root()["count"] == 15
+        reader.close()

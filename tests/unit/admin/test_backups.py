@@ -1,0 +1,274 @@
+"""Admins of a cluster and of its backups: who reports what to whom, and what is said of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from neo.admin.alerts import LOOK_SECONDS, Alerts
+from neo.admin.core import REFRESH_SECONDS, AdminCore
+from neo.node.bootstrap import RETRY_SECONDS
+from neo.protocol.enums import CellState, ClusterState, ErrorCode, NodeState, NodeType
+from neo.protocol.packets import (
+    AcceptIdentification,
+    Address,
+    AnswerLastTransaction,
+    AnswerMonitorInformation,
+    AnswerRecovery,
+    AskLastTransaction,
+    AskMonitorInformation,
+    AskRecovery,
+    NotifyClusterInformation,
+    NotifyMonitorInformation,
+    NotifyPartitionChanges,
+    NotifyUpstreamAdmin,
+    RequestIdentification,
+)
+from neo.topology.masters import MasterCandidates
+from tests.support.remote import FakeShell, Remote, error_of
+from tests.unit.admin.test_core import ADMIN, MASTER, World
+
+UPSTREAM: Address = ("127.0.0.1", 7777)
+UP, OUT = CellState.UP_TO_DATE, CellState.OUT_OF_DATE
+TID = bytes.fromhex("040d24252187ba31")
+#: A second later, as tids count.
+LATER = (int.from_bytes(TID, "big") + 2**32 // 60).to_bytes(8, "big")
+INFO: dict[str, Any] = {
+    "cluster_state": ClusterState.BACKINGUP,
+    "down": 0,
+    "pt_summary": {UP: 8},
+}
+
+
+class Outbox:
+    def __init__(self) -> None:
+        self.mails: list[tuple[str, str]] = []
+        self.failure: str | None = None
+
+    def send(self, subject: str, text: str, sent: Callable[[str | None], None]) -> None:
+        self.mails.append((subject, text))
+        sent(self.failure)
+
+
+class Watch(World):
+    """The admin of a cluster with one backup, ``bak``, that may be half a second behind."""
+
+    def __init__(self) -> None:
+        self.shell = FakeShell()
+        self.remembered = []
+        self.core = AdminCore(
+            self.shell,
+            "test",
+            MasterCandidates([MASTER]),
+            ADMIN,
+            self.remembered.append,
+            ["bak"],
+            0.5,
+        )
+        self.outbox = Outbox()
+        self.core.alerts = Alerts(self.core, self.outbox)
+        self.shell.core = self.core
+        self.core.start()
+        self.core.flush()
+
+    def backup(self, name: str = "bak") -> Remote:
+        remote = Remote.connect(self.core)
+        future = remote.ask(RequestIdentification(NodeType.ADMIN, None, None, name, None, {}))
+        assert future.result() == AcceptIdentification(NodeType.ADMIN, None, None)
+        return remote
+
+    def summary(self, backup: Remote | None, tid: bytes | None = TID) -> AnswerMonitorInformation:
+        future = self.ctl().ask(AskMonitorInformation())
+        self.master.answer(self.master.take(AskLastTransaction), AnswerLastTransaction(LATER))
+        if backup is not None:
+            backup.answer(backup.take(AskRecovery), AnswerRecovery(1, tid, None))
+            backup.answer(backup.take(AskLastTransaction), AnswerLastTransaction(LATER))
+        answer = future.result()
+        assert isinstance(answer, AnswerMonitorInformation)
+        return answer
+
+
+@pytest.fixture
+def watch() -> Iterator[Watch]:
+    watch = Watch()
+    watch.accept()
+    yield watch
+    assert watch.shell.exit_code is None
+
+
+OWN = "RUNNING; UP_TO_DATE=4; ltid=040d2425"
+
+
+# -- the admin of the upstream cluster -----------------------------------------------------------
+
+
+def test_a_backup_that_is_well(watch: Watch) -> None:
+    backup = watch.backup()
+    backup.send(NotifyMonitorInformation(INFO))
+    answer = watch.summary(backup, LATER)
+    assert (answer.warning_list, answer.problem_list) == ([], [])
+    assert answer.summary.startswith(OWN)
+    text = f"\n\nbak\n    BACKINGUP; UP_TO_DATE=8; ltid={LATER.hex()}; lag=0.0"
+    assert answer.summary.endswith(text)
+
+
+def test_a_backup_that_is_late_is_a_warning(watch: Watch) -> None:
+    backup = watch.backup()
+    backup.send(NotifyMonitorInformation(INFO))
+    answer = watch.summary(backup)
+    assert (answer.warning_list, answer.problem_list) == (["bak"], [])
+    assert answer.summary.endswith("; lag=1.0")
+
+
+@pytest.mark.parametrize(
+    ("changes", "warnings", "problems"),
+    [
+        ({"pt_summary": {OUT: 2, UP: 6}}, ["bak"], []),
+        ({"down": 1}, [], ["bak"]),
+        ({"cluster_state": ClusterState.RECOVERING}, [], ["bak"]),
+        ({"cluster_state": ClusterState.RUNNING}, [], ["bak"]),
+    ],
+)
+def test_severities(
+    watch: Watch, changes: dict[str, Any], warnings: list[str], problems: list[str]
+) -> None:
+    backup = watch.backup()
+    backup.send(NotifyMonitorInformation(INFO))
+    backup.send(NotifyMonitorInformation(changes))
+    answer = watch.summary(backup, LATER)
+    assert (answer.warning_list, answer.problem_list) == (warnings, problems)
+
+
+def test_a_backup_that_does_not_report_is_a_problem(watch: Watch) -> None:
+    answer = watch.summary(None)
+    assert answer.problem_list == ["bak"]
+    assert "\n\nbak\n    not connected" in answer.summary
+    watch.backup().lose()
+    assert watch.summary(None).problem_list == ["bak"]
+
+
+def test_a_backup_that_does_not_answer_does_not_silence_us(watch: Watch) -> None:
+    watch.backup().send(NotifyMonitorInformation(INFO))
+    future = watch.ctl().ask(AskMonitorInformation())
+    watch.master.answer(watch.master.take(AskLastTransaction), AnswerLastTransaction(LATER))
+    assert not future.done
+    watch.shell.advance(REFRESH_SECONDS)
+    assert future.result().problem_list == ["bak"]
+
+
+def test_others_may_not_report(watch: Watch) -> None:
+    remote = Remote.connect(watch.core)
+    error = error_of(
+        remote.ask(RequestIdentification(NodeType.ADMIN, None, None, "other", None, {}))
+    )
+    assert error.code is ErrorCode.PROTOCOL_ERROR and "'other'" in error.message
+    assert remote.closed
+
+
+def test_another_connection_of_a_backup_replaces_the_first(watch: Watch) -> None:
+    first = watch.backup()
+    second = watch.backup()
+    assert first.closed and not second.closed
+
+
+def test_the_master_is_told_which_backups_are_watched() -> None:
+    request = Watch().master.take(RequestIdentification)
+    assert request.extra["backup"] == ["bak"]
+
+
+# -- mails -------------------------------------------------------------------------------------
+
+
+def look(watch: Watch) -> None:
+    watch.shell.advance(LOOK_SECONDS)
+    if watch.master.has(AskLastTransaction):
+        watch.master.answer(watch.master.take(AskLastTransaction), AnswerLastTransaction(LATER))
+
+
+def test_a_problem_that_lasts_is_mailed_once_and_its_end_too(watch: Watch) -> None:
+    look(watch)
+    assert not watch.outbox.mails
+    look(watch)
+    ((subject, text),) = watch.outbox.mails
+    assert subject == "NEO test: PROBLEM: bak" and "not connected" in text
+    look(watch)
+    assert len(watch.outbox.mails) == 1
+    backup = watch.backup()
+    backup.send(NotifyMonitorInformation(INFO))
+    for _ in range(2):
+        watch.shell.advance(LOOK_SECONDS)
+        watch.master.answer(watch.master.take(AskLastTransaction), AnswerLastTransaction(TID))
+        backup.answer(backup.take(AskRecovery), AnswerRecovery(1, TID, None))
+        backup.answer(backup.take(AskLastTransaction), AnswerLastTransaction(TID))
+    assert [subject for subject, _ in watch.outbox.mails][1:] == ["NEO test: OK"]
+
+
+def test_a_mail_that_could_not_be_sent_is_tried_again(watch: Watch) -> None:
+    watch.outbox.failure = "refused"
+    for _ in range(3):
+        look(watch)
+    assert len(watch.outbox.mails) == 2
+
+
+# -- the admin of the backup ---------------------------------------------------------------------
+
+
+def test_reports_what_changes_and_answers_for_its_master() -> None:
+    world = World()
+    master = world.accept(ClusterState.BACKINGUP)
+    master.send(NotifyUpstreamAdmin(UPSTREAM))
+    upstream = world.shell.dialed[-1]
+    assert upstream.peer.address == UPSTREAM
+    request = upstream.take(RequestIdentification)
+    assert request == RequestIdentification(NodeType.ADMIN, None, None, "test", None, {})
+    upstream.answer(request, AcceptIdentification(NodeType.ADMIN, None, None))
+    info = upstream.take(NotifyMonitorInformation).info
+    assert info == {"cluster_state": ClusterState.BACKINGUP, "down": 0, "pt_summary": {UP: 4}}
+    master.send(NotifyPartitionChanges(2, 0, [(0, 1, OUT), (0, 2, UP)]))
+    assert upstream.take(NotifyMonitorInformation).info == {"pt_summary": {UP: 4, OUT: 1}}
+    master.send(NotifyClusterInformation(ClusterState.STOPPING_BACKUP))
+    changed = upstream.take(NotifyMonitorInformation).info
+    assert changed == {"cluster_state": ClusterState.STOPPING_BACKUP}
+    future = upstream.ask(AskRecovery())
+    master.answer(master.take(AskRecovery), AnswerRecovery(1, TID, None))
+    assert future.result() == AnswerRecovery(1, TID, None)
+    master.lose()
+    assert error_of(upstream.ask(AskRecovery())).code is ErrorCode.NOT_READY
+    assert not upstream.closed
+
+
+def test_connects_again_to_the_upstream_admin() -> None:
+    world = World()
+    world.accept(ClusterState.BACKINGUP).send(NotifyUpstreamAdmin(UPSTREAM))
+    world.shell.dialed[-1].lose()
+    count = len(world.shell.dialed)
+    world.shell.advance(RETRY_SECONDS)
+    upstream = world.shell.dialed[-1]
+    assert len(world.shell.dialed) == count + 1
+    upstream.answer(
+        upstream.take(RequestIdentification), AcceptIdentification(NodeType.ADMIN, None, None)
+    )
+    upstream.lose()
+    assert world.shell.dialed[-1].peer.address == UPSTREAM
+    assert len(world.shell.dialed) == count + 2
+
+
+def test_a_backup_tells_how_far_behind_it_is_itself() -> None:
+    world = World()
+    master = world.accept(ClusterState.BACKINGUP)
+    future = world.ctl().ask(AskMonitorInformation())
+    master.answer(master.take(AskLastTransaction), AnswerLastTransaction(LATER))
+    master.answer(master.take(AskRecovery), AnswerRecovery(1, TID, None))
+    text = f"BACKINGUP; UP_TO_DATE=4; ltid={TID.hex()} (2026-11-20 10:45:07.858637); lag=1.0"
+    assert future.result() == AnswerMonitorInformation([], [], text)
+
+
+def test_nodes_that_are_down_are_counted() -> None:
+    world = World()
+    world.accept()
+    assert world.core.counts()[1] == 0
+    for node in world.core.nodes.of_type(NodeType.STORAGE):
+        node.state = NodeState.DOWN
+    assert world.core.counts()[1] == 2

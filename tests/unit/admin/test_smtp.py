@@ -1,0 +1,62 @@
+"""Mails leave by SMTP."""
+
+from __future__ import annotations
+
+import queue
+import socket
+import threading
+
+from neo.admin.smtp import Smtp
+
+
+def serve(listener: socket.socket, received: list[str]) -> None:
+    """A mail server that takes one mail."""
+    connection, _ = listener.accept()
+    with connection, connection.makefile("rw", newline="\r\n") as stream:
+
+        def say(text: str) -> None:
+            stream.write(text + "\n")
+            stream.flush()
+
+        say("220 test")
+        for line in stream:
+            word = line[:4].upper().strip()
+            if word == "DATA":
+                say("354 go on")
+                for data in stream:
+                    if data.strip() == ".":
+                        break
+                    received.append(data.strip())
+                say("250 taken")
+            elif word == "QUIT":
+                say("221 bye")
+                return
+            else:
+                say("250 ok")
+
+
+def result(server: tuple[str, int]) -> str | None:
+    done: queue.Queue[str | None] = queue.Queue()
+    smtp = Smtp(
+        server, "neo@test", ("one@test", "two@test"), False, None, lambda call, *args: call(*args)
+    )
+    smtp.send("NEO test: PROBLEM: bak", "RUNNING\n", done.put)
+    return done.get(timeout=30)
+
+
+def test_a_mail_reaches_the_server() -> None:
+    received: list[str] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve, args=(listener, received))
+        thread.start()
+        assert result(listener.getsockname()) is None
+        thread.join(30)
+    assert "Subject: NEO test: PROBLEM: bak" in received
+    assert "To: one@test, two@test" in received and "RUNNING" in received
+
+
+def test_a_server_that_is_away_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = listener.getsockname()
+    failure = result(address)
+    assert failure is not None and failure.startswith(f"127.0.0.1:{address[1]}: ")

@@ -1,0 +1,430 @@
+"""A master whose cluster is a backup: the upstream cluster is played by the test."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from neo.master.backup import ORDER_SECONDS, UNFIT_SECONDS
+from neo.node.bootstrap import RETRY_SECONDS
+from neo.protocol.enums import CellState, ClusterState, ErrorCode, NodeState, NodeType
+from neo.protocol.ids import ZERO_TID, nid_namespace
+from neo.protocol.packets import (
+    AcceptIdentification,
+    AnswerLastTransaction,
+    AnswerPack,
+    AnswerPartitionTable,
+    AnswerRecovery,
+    AnswerUnfinishedTransactions,
+    AskBeginTransaction,
+    AskLastTransaction,
+    AskNewOIDs,
+    AskPack,
+    AskPartitionTable,
+    AskRecovery,
+    AskTransactionInformation,
+    AskUnfinishedTransactions,
+    Error,
+    InvalidateObjects,
+    NotifyNodeInformation,
+    NotifyPack,
+    NotifyPartitionChanges,
+    NotifyReplicationDone,
+    NotifyUpstreamAdmin,
+    Replicate,
+    RequestIdentification,
+    SendPartitionTable,
+    SetClusterState,
+    StartOperation,
+    StopOperation,
+    Truncate,
+)
+from tests.support.remote import Remote, error_of
+from tests.unit.master.cluster import MasterWorld, spread, tid
+
+UPSTREAM = ("127.0.0.1", 7000)
+SOURCE, OTHER = ("127.0.0.1", 7101), ("127.0.0.1", 7102)
+UP_C1 = nid_namespace(NodeType.CLIENT) + 1
+UP, OUT = CellState.UP_TO_DATE, CellState.OUT_OF_DATE
+SETTINGS: dict[str, Any] = {"upstream_cluster": "up", "upstream_masters": [UPSTREAM]}
+
+
+class BackupWorld(MasterWorld):
+    extra = {"features": ["oids"]}
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**{**SETTINGS, **settings})
+
+    def upstream(
+        self, last: int, rows: Any = None, admin: Any = None, sources: Any = (SOURCE, OTHER)
+    ) -> Remote:
+        """The upstream master was dialed; it accepts, and its last transaction is known."""
+        remote = self.shell.dialed[-1]
+        question = remote.take(RequestIdentification)
+        assert question.extra["backup"] == "test" and question.name == "up"
+        remote.answer(question, AcceptIdentification(NodeType.MASTER, -0x0FFFFFFF, UP_C1))
+        nodes = [
+            (NodeType.STORAGE, address, nid, NodeState.RUNNING, 5.0)
+            for nid, address in enumerate(sources, 1)
+        ]
+        nodes.append((NodeType.CLIENT, None, UP_C1, NodeState.RUNNING, 6.0))
+        if admin:
+            nodes.append((NodeType.ADMIN, admin, -0x2FFFFFFF, NodeState.RUNNING, 7.0))
+        remote.send(NotifyNodeInformation(1.0, nodes))
+        remote.send(SendPartitionTable(1, 0, rows or spread(1, 2)))
+        remote.answer(remote.take(AskLastTransaction), AnswerLastTransaction(tid(last)))
+        return remote
+
+    def backingup(self, count: int = 1, last: int = 0) -> tuple[Remote, list[Remote]]:
+        """A new cluster that follows."""
+        storages = self.running(count)
+        self.admin().ask(SetClusterState(ClusterState.STARTING_BACKUP)).result()
+        upstream = self.upstream(last)
+        for storage in storages:
+            storage.take(StartOperation)
+            storage.take(Replicate)
+            durable(storage, 0)
+        assert self.master.state is ClusterState.BACKINGUP
+        return upstream, storages
+
+
+def durable(storage: Remote, last: int) -> None:
+    """The storage node says what it has durably."""
+    storage.answer(storage.take(AskRecovery), AnswerRecovery(1, tid(last), None))
+
+
+@pytest.fixture
+def world() -> BackupWorld:
+    return BackupWorld()
+
+
+# -- to become a backup ------------------------------------------------------------------------
+
+
+def test_becomes_a_backup_when_all_storages_know_it_durably(world: BackupWorld) -> None:
+    storages = world.running(2)
+    world.admin().ask(SetClusterState(ClusterState.STARTING_BACKUP)).result()
+    assert world.master.state is ClusterState.STARTING_BACKUP
+    world.upstream(0)
+    for storage in storages:
+        assert storage.take(StartOperation) == StartOperation(True)
+        order = storage.take(Replicate)
+        assert order.upstream_name == "" and set(order.source_dict.values()) == {None}
+    durable(storages[0], 0)
+    assert world.master.state is ClusterState.STARTING_BACKUP
+    durable(storages[1], 0)
+    assert world.master.state is ClusterState.BACKINGUP
+
+
+def test_nodes_of_other_implementations_are_believed(world: BackupWorld) -> None:
+    world.extra = {}
+    (storage,) = world.running(1)
+    world.admin().ask(SetClusterState(ClusterState.STARTING_BACKUP)).result()
+    world.upstream(0)
+    assert world.master.state is ClusterState.BACKINGUP and not storage.has(AskRecovery)
+
+
+def test_clients_must_be_stopped_before(world: BackupWorld) -> None:
+    world.running(1)
+    client = world.client()
+    error = error_of(world.admin().ask(SetClusterState(ClusterState.STARTING_BACKUP)))
+    assert error.code is ErrorCode.DENIED and "clients are connected" in error.message
+    client.lose()
+    world.admin().ask(SetClusterState(ClusterState.STARTING_BACKUP)).result()
+
+
+def test_must_be_configured() -> None:
+    world = MasterWorld()
+    world.running(1)
+    error = error_of(world.admin().ask(SetClusterState(ClusterState.STARTING_BACKUP)))
+    assert "upstream_cluster" in error.message
+
+
+@pytest.mark.parametrize("state", ["STARTING_BACKUP", "VERIFYING"])
+def test_a_backup_refuses_to_begin_again(world: BackupWorld, state: str) -> None:
+    world.backingup()
+    error = error_of(world.admin().ask(SetClusterState(ClusterState[state])))
+    assert error.code is ErrorCode.DENIED and world.master.state is ClusterState.BACKINGUP
+
+
+def test_another_number_of_partitions_is_refused(world: BackupWorld) -> None:
+    world.running(1)
+    world.admin().ask(SetClusterState(ClusterState.STARTING_BACKUP)).result()
+    upstream = world.upstream(0, rows=spread(1, partitions=3))
+    assert upstream.closed and world.master.state is ClusterState.STARTING_BACKUP
+    world.shell.advance(UNFIT_SECONDS)
+    assert len(world.shell.dialed) == 2
+
+
+# -- to follow ---------------------------------------------------------------------------------
+
+
+def test_fetches_everything_after_it_joined(world: BackupWorld) -> None:
+    storages = world.running(1)
+    world.admin().ask(SetClusterState(ClusterState.STARTING_BACKUP)).result()
+    world.upstream(20)
+    storages[0].take(Replicate)
+    durable(storages[0], 0)
+    assert storages[0].take(Replicate) == Replicate(
+        tid(20), "up", {0: SOURCE, 1: OTHER, 2: SOURCE, 3: OTHER}
+    )
+
+
+def test_fetches_what_a_transaction_touched_and_tells_the_rest(world: BackupWorld) -> None:
+    upstream, (storage,) = world.backingup()
+    upstream.send(InvalidateObjects(tid(21), [tid(2)]))  # partitions 1 and 2 of 4
+    nothing, some = storage.take(Replicate), storage.take(Replicate)
+    if nothing.upstream_name:
+        nothing, some = some, nothing
+    assert nothing == Replicate(tid(21), "", {0: None, 3: None})
+    assert some == Replicate(tid(21), "up", {1: OTHER, 2: SOURCE})
+
+
+def test_readers_hear_of_a_transaction_when_all_of_it_is_durable(world: BackupWorld) -> None:
+    upstream, (storage,) = world.backingup()
+    reader = world.client()
+    upstream.send(InvalidateObjects(tid(21), [tid(2)]))
+    storage.send(NotifyReplicationDone(1, tid(21)))
+    storage.send(NotifyReplicationDone(2, tid(21)))
+    assert not reader.has(InvalidateObjects)
+    assert reader.ask(AskLastTransaction()).result().tid == ZERO_TID
+    durable(storage, 0)  # asked before it was done
+    durable(storage, 21)
+    assert reader.take(InvalidateObjects) == InvalidateObjects(tid(21), [tid(2)])
+    assert reader.ask(AskLastTransaction()).result().tid == tid(21)
+
+
+def test_readers_join_again_when_it_is_not_known_what_changed(world: BackupWorld) -> None:
+    upstream, (storage,) = world.backingup()
+    reader = world.client()
+    upstream.lose()
+    world.shell.advance(RETRY_SECONDS)
+    world.upstream(30)
+    for partition in range(4):
+        assert not reader.closed
+        storage.send(NotifyReplicationDone(partition, tid(30)))
+    assert reader.closed
+
+
+def test_readers_cannot_write(world: BackupWorld) -> None:
+    world.backingup()
+    reader = world.client()
+    for question in (AskBeginTransaction(None), AskNewOIDs(1), AskPack(tid(1))):
+        assert error_of(reader.ask(question)).code is ErrorCode.READ_ONLY_ACCESS
+
+
+def test_the_loss_of_upstream_ends_no_service(world: BackupWorld) -> None:
+    upstream, _ = world.backingup()
+    reader = world.client()
+    upstream.send(StopOperation())
+    assert upstream.closed and not reader.closed
+    assert world.master.state is ClusterState.BACKINGUP
+
+
+def test_a_source_that_is_out_of_date_is_replaced(world: BackupWorld) -> None:
+    storages = world.running(1)
+    world.admin().ask(SetClusterState(ClusterState.STARTING_BACKUP)).result()
+    rows = [[(1, UP), (2, UP)] for _ in range(4)]
+    upstream = world.upstream(20, rows=rows)
+    (storage,) = storages
+    storage.take(Replicate)
+    durable(storage, 0)
+    order = storage.take(Replicate)
+    bad = order.source_dict[0]
+    nid = 1 if bad == SOURCE else 2
+    upstream.send(NotifyPartitionChanges(2, 0, [(p, nid, OUT) for p in range(4)]))
+    again = storage.take(Replicate)
+    assert again.source_dict and bad not in again.source_dict.values()
+
+
+def test_an_order_that_takes_long_is_given_again(world: BackupWorld) -> None:
+    upstream, (storage,) = world.backingup()
+    upstream.send(InvalidateObjects(tid(21), [tid(1)]))
+    storage.received.clear()
+    world.shell.advance(2 * ORDER_SECONDS)
+    assert storage.take(Replicate).source_dict == {1: OTHER}
+
+
+def test_an_upstream_without_our_last_transaction_is_not_followed(world: BackupWorld) -> None:
+    upstream, (storage,) = world.backingup()
+    upstream.send(InvalidateObjects(tid(21), [tid(1)]))
+    storage.received.clear()
+    upstream.lose()
+    world.shell.advance(RETRY_SECONDS)
+    again = world.upstream(30)
+    question = world.shell.dialed[-1]
+    asked = question.take(RequestIdentification)
+    assert asked.nid == UP_C1 and asked.id_timestamp == 6.0
+    question.answer(asked, AcceptIdentification(NodeType.STORAGE, 2, UP_C1))
+    information = question.take(AskTransactionInformation)
+    assert information.tid == tid(21)
+    question.answer(information, Error(ErrorCode.TID_NOT_FOUND.value, ""))
+    assert again.closed and not storage.has(Replicate)
+
+
+def test_an_upstream_that_is_behind_is_not_followed(world: BackupWorld) -> None:
+    upstream, (storage,) = world.backingup()
+    upstream.send(InvalidateObjects(tid(21), [tid(1)]))
+    upstream.lose()
+    world.shell.advance(RETRY_SECONDS)
+    assert world.upstream(20).closed
+
+
+def test_admins_hear_where_the_one_of_the_upstream_is(world: BackupWorld) -> None:
+    storages = world.running(1)
+    admin = world.admin()
+    admin.ask(SetClusterState(ClusterState.STARTING_BACKUP)).result()
+    world.upstream(0, admin=("127.0.0.1", 7200))
+    assert admin.take(NotifyUpstreamAdmin) == NotifyUpstreamAdmin(("127.0.0.1", 7200))
+    durable(storages[0], 0)
+    assert admin.ask(AskRecovery()).result().backup_tid == ZERO_TID
+
+
+def test_an_upstream_introduces_its_admin_only_to_the_backup_that_it_watches() -> None:
+    world = MasterWorld()
+    world.running(1)
+    admin = Remote.connect(world.master)
+    admin.ask(
+        RequestIdentification(
+            NodeType.ADMIN, None, ("127.0.0.1", 9001), "test", None, {"backup": ["bak"]}
+        )
+    ).result()
+    for name, hears in ((b"bak", True), (b"other", False), (None, False)):
+        client = Remote.connect(world.master)
+        extra = {} if name is None else {"backup": name}
+        client.ask(RequestIdentification(NodeType.CLIENT, None, None, "test", None, extra))
+        rows = client.take(NotifyNodeInformation).node_list
+        assert any(row[0] is NodeType.ADMIN for row in rows) is hears
+
+
+# -- storage nodes come and go -----------------------------------------------------------------
+
+
+def replicated(world: BackupWorld) -> tuple[Remote, Remote, Remote]:
+    """Two storages with copies of all, the second one lost and back, out of date."""
+    world.master.settings.replicas = 1
+    upstream, storages = world.backingup(2)
+    storages[1].lose()
+    upstream.send(InvalidateObjects(tid(21), [tid(1)]))
+    storages[0].send(NotifyReplicationDone(1, tid(21)))
+    durable(storages[0], 0)
+    durable(storages[0], 21)
+    back = world.join(NodeType.STORAGE, 2, port=9102)
+    assert back.take(StartOperation).backup
+    storages[0].received.clear()
+    return upstream, storages[0], back
+
+
+def test_a_node_that_was_away_joins_when_it_has_what_readers_see(world: BackupWorld) -> None:
+    upstream, storage, back = replicated(world)
+    answer = back.ask(AskUnfinishedTransactions([0, 1, 2, 3])).result()
+    assert answer == AnswerUnfinishedTransactions(tid(21), [])
+    reader = world.client()
+    upstream.send(InvalidateObjects(tid(25), [tid(1)]))
+    storage.send(NotifyReplicationDone(1, tid(25)))
+    durable(storage, 25)
+    assert reader.take(InvalidateObjects).tid == tid(25)
+    back.send(NotifyReplicationDone(1, tid(21)))
+    assert world.master.partitions.rows[1][2] is OUT, "readers see more than it has"
+    assert back.take(Replicate) == Replicate(tid(25), "", {1: ("127.0.0.1", 9101)})
+    back.send(NotifyReplicationDone(1, tid(25)))
+    assert world.master.partitions.rows[1][2] is UP
+
+
+def test_a_restart_goes_on_as_a_backup(world: BackupWorld) -> None:
+    storage = world.storage(1, None, nid=1)
+    rows = spread(1)
+    storage.lose()
+    storage = world.join(NodeType.STORAGE, 1, port=9101)
+    storage.answer(storage.take(AskRecovery), AnswerRecovery(7, tid(15), None))
+    storage.answer(storage.take(AskPartitionTable), AnswerPartitionTable(7, 0, rows))
+    world.verify(storage, ltid=tid(18))
+    assert world.master.state is ClusterState.STARTING_BACKUP
+    admin = world.admin()
+    assert admin.ask(AskRecovery()).result().backup_tid == tid(15)
+    world.upstream(18)
+    assert world.master.state is ClusterState.BACKINGUP
+    assert storage.take(Replicate).tid == tid(18), "what was fetched in part is completed"
+
+
+def test_a_backup_without_configuration_can_be_left() -> None:
+    world = MasterWorld()
+    storage = world.join(NodeType.STORAGE, 1, port=9101)
+    storage.answer(storage.take(AskRecovery), AnswerRecovery(7, tid(15), None))
+    storage.answer(storage.take(AskPartitionTable), AnswerPartitionTable(7, 0, spread(1)))
+    world.verify(storage, ltid=tid(18))
+    assert world.master.state is ClusterState.STARTING_BACKUP and not world.shell.dialed
+    world.admin().ask(SetClusterState(ClusterState.STOPPING_BACKUP)).result()
+    world.remember(storage, 7, spread(1))
+    assert storage.take(Truncate) == Truncate(tid(15))
+
+
+# -- to stop being a backup --------------------------------------------------------------------
+
+
+def test_is_truncated_to_whole_transactions_and_runs(world: BackupWorld) -> None:
+    upstream, (storage,) = world.backingup()
+    upstream.send(InvalidateObjects(tid(21), [tid(2)]))
+    storage.send(NotifyReplicationDone(1, tid(21)))
+    storage.send(NotifyReplicationDone(2, tid(21)))
+    durable(storage, 0)
+    durable(storage, 21)
+    upstream.send(InvalidateObjects(tid(25), [tid(2)]))
+    storage.send(NotifyReplicationDone(1, tid(25)))  # the object of it is missing
+    storage.received.clear()
+    world.admin().ask(SetClusterState(ClusterState.STOPPING_BACKUP)).result()
+    assert upstream.closed and world.master.state is ClusterState.RECOVERING
+    storage.take(StopOperation)
+    world.remember(storage, 7, spread(1))
+    assert storage.take(Truncate) == Truncate(tid(21))
+    storage.answer(storage.take(AskRecovery), AnswerRecovery(7, None, tid(21)))
+    world.verify(storage, ltid=tid(21))
+    assert world.master.state is ClusterState.RUNNING
+
+
+def test_a_cluster_that_is_none_cannot_stop_to_be_a_backup(world: BackupWorld) -> None:
+    world.running(1)
+    error = error_of(world.admin().ask(SetClusterState(ClusterState.STOPPING_BACKUP)))
+    assert error.code is ErrorCode.DENIED and "not a backup" in error.message
+
+
+# -- packs -------------------------------------------------------------------------------------
+
+
+def test_packs_as_its_upstream_does_when_it_has_all_of_it(world: BackupWorld) -> None:
+    upstream, (storage,) = world.backingup()
+    upstream.send(InvalidateObjects(tid(21), [tid(1)]))
+    upstream.send(NotifyPack(tid(21)))
+    assert not storage.has(AskPack)
+    storage.send(NotifyReplicationDone(1, tid(21)))
+    durable(storage, 0)
+    durable(storage, 21)
+    question = storage.take(AskPack)
+    assert question.tid == tid(21)
+    storage.answer(question, AnswerPack(True))
+    upstream.send(NotifyPack(tid(21)))
+    assert not storage.has(AskPack), "once is enough"
+
+
+def test_packs_at_once_when_nothing_is_missing(world: BackupWorld) -> None:
+    upstream, (storage,) = world.backingup()
+    upstream.send(NotifyPack(tid(21)))
+    assert storage.take(AskPack).tid == tid(21)
+
+
+def test_tells_backups_of_packs_at_once_and_later() -> None:
+    world = MasterWorld()
+    (storage,) = world.running(1)
+
+    def backup() -> Remote:
+        remote = Remote.connect(world.master)
+        extra = {"backup": b"bak", "features": ["pack"]}
+        remote.ask(RequestIdentification(NodeType.CLIENT, None, None, "test", None, extra))
+        return remote
+
+    first, client = backup(), world.client()
+    client.ask(AskPack(tid(5)))
+    storage.answer(storage.take(AskPack), AnswerPack(True))
+    assert first.take(NotifyPack).tid == tid(5) == backup().take(NotifyPack).tid
+    assert not client.has(NotifyPack)

@@ -1,0 +1,208 @@
+"""A storage node of a backup: it does as it is ordered, and never says more than it has durably."""
+
+from __future__ import annotations
+
+import pytest
+
+from neo.protocol.enums import ErrorCode, NodeType
+from neo.protocol.ids import ZERO_TID, p64
+from neo.protocol.packets import (
+    AcceptIdentification,
+    Address,
+    AnswerFetchTransactions,
+    AnswerStoreObject,
+    AskFetchTransactions,
+    AskLastIDs,
+    AskRecovery,
+    AskStoreObject,
+    NotifyPartitionChanges,
+    NotifyReady,
+    NotifyReplicationDone,
+    Replicate,
+    RequestIdentification,
+    StartOperation,
+    StopOperation,
+    Truncate,
+)
+from neo.storage.backup import RETRY_SECONDS
+from tests.unit.storage.test_replication import (
+    MAX,
+    OTHER,
+    Destination,
+    answer,
+    full,
+    storage,
+    storage_row,
+    take_question,
+)
+from tests.unit.storage.test_serving import data_of, load
+from tests.unit.storage.world import OUT, STORAGE, UP, End, World, refused
+
+SOURCE: Address = ("127.0.0.1", 7001)
+
+
+def backup(world: World, rows: object = None) -> End:
+    """A node in operation whose cluster is a backup."""
+    master = world.join()
+    world.notify(master, storage_row(2))
+    world.send_table(master, rows)  # type: ignore[arg-type]
+    master.send(StartOperation(True))
+    master.take(NotifyReady)
+    return master
+
+
+def backup_tid(master: End) -> bytes | None:
+    tid: bytes | None = master.ask(AskRecovery()).backup_tid
+    return tid
+
+
+def upstream(world: World) -> End:
+    """A storage node of the upstream cluster is dialed and accepts."""
+    world.wait(lambda: bool(world.shell.dialed), "upstream is not dialed")
+    source = world.take_dial()
+    message_id, request = take_question(source, RequestIdentification)
+    assert request == RequestIdentification(NodeType.STORAGE, None, STORAGE, "up", 1.5, {})
+    answer(source, message_id, AcceptIdentification(NodeType.STORAGE, None, None))
+    return source
+
+
+def serve(world: World, source: End, first: int, last: int, oid: int, tid: int) -> None:
+    Destination.serve(
+        Destination.__new__(Destination), source, first, last, {(tid, oid): data_of(tid)}
+    )
+
+
+def test_knows_durably_that_it_is_a_backup_with_the_first_order(world: World) -> None:
+    master = backup(world)
+    assert backup_tid(master) is None
+    master.send(Replicate(p64(10), "", {0: None, 1: None}))
+    assert backup_tid(master) == p64(10)
+
+
+def test_fetches_from_upstream_and_says_so_when_it_is_durable(world: World) -> None:
+    master = backup(world)
+    master.send(Replicate(ZERO_TID, "", {0: None, 1: None}))
+    master.send(Replicate(p64(12), "up", {0: SOURCE}))
+    source = upstream(world)
+    serve(world, source, 0, 12, 2, 12)
+    assert master.take(NotifyReplicationDone) == NotifyReplicationDone(0, p64(12))
+    assert backup_tid(master) == ZERO_TID, "the other cell has less"
+    master.send(Replicate(p64(12), "", {1: None}))
+    assert backup_tid(master) == p64(12)
+    client = world.client(master)
+    assert load(client, 2).data == data_of(12)
+    # The connection is kept, and it goes on where it was.
+    master.send(Replicate(p64(14), "up", {0: SOURCE}))
+    serve(world, source, 13, 14, 2, 14)
+    assert master.take(NotifyReplicationDone) == NotifyReplicationDone(0, p64(14))
+
+
+def test_clients_cannot_write(world: World) -> None:
+    master = backup(world)
+    client = world.client(master)
+    found = client.ask(AskStoreObject(p64(1), ZERO_TID, 0, bytes(20), b"", None, p64(10)))
+    assert not isinstance(found, AnswerStoreObject)
+    assert refused(found)[0] == ErrorCode.READ_ONLY_ACCESS.value
+
+
+def test_a_source_that_fails_is_tried_again_until_there_is_another_order(world: World) -> None:
+    master = backup(world)
+    master.send(Replicate(p64(12), "up", {0: SOURCE}))
+    world.wait(lambda: bool(world.shell.dialed), "upstream is not dialed")
+    world.take_dial().disconnect()
+    assert not world.shell.dialed
+    world.shell.advance(RETRY_SECONDS)
+    world.wait(lambda: bool(world.shell.dialed), "upstream is not dialed again")
+    world.take_dial().disconnect()
+    master.send(Replicate(p64(14), "up", {0: OTHER}))
+    source = upstream(world)
+    serve(world, source, 0, 14, 2, 14)
+    assert master.take(NotifyReplicationDone) == NotifyReplicationDone(0, p64(14))
+
+
+def test_an_order_that_comes_again_with_a_greater_tid_is_done_once_more(world: World) -> None:
+    master = backup(world)
+    master.send(Replicate(p64(12), "up", {0: SOURCE}))
+    source = upstream(world)
+    master.send(Replicate(p64(14), "", {0: None}))  # nothing has changed after 12
+    serve(world, source, 0, 12, 2, 12)
+    assert master.take(NotifyReplicationDone) == NotifyReplicationDone(0, p64(12))
+    message_id, m = take_question(source, AskFetchTransactions)
+    assert (m.min_tid, m.max_tid) == (p64(13), p64(14))
+    answer(source, message_id, AnswerFetchTransactions(None, None, []))
+
+
+def test_is_no_source_for_what_it_has_not(world: World) -> None:
+    master = backup(world)
+    master.send(Replicate(p64(10), "", {0: None, 1: None}))
+    peer = storage(world, master, 2)
+    found = peer.ask(AskFetchTransactions(0, 1000, ZERO_TID, p64(11), []))
+    assert refused(found)[0] == ErrorCode.REPLICATION_ERROR.value
+    found = peer.ask(AskFetchTransactions(0, 1000, ZERO_TID, p64(10), []))
+    assert found == AnswerFetchTransactions(None, None, [])
+
+
+def test_serves_backups_of_its_cluster(world: World) -> None:
+    master = world.operate()
+    full(world, master)
+    peer = world.stranger()
+    request = RequestIdentification(NodeType.STORAGE, None, OTHER, "test", 3.0, {})
+    assert peer.ask(request) == AcceptIdentification(NodeType.STORAGE, None, None)
+    found = peer.ask(AskFetchTransactions(0, 1000, ZERO_TID, MAX, []))
+    assert found == AnswerFetchTransactions(None, None, [])
+    assert len(peer.inbox) == 2
+    world.shell.advance(100)  # it is no stranger any more
+    assert not peer.closed
+    master.send(StopOperation())
+    assert peer.closed
+
+
+def test_goes_on_after_a_restart_where_all_cells_were(world: World) -> None:
+    master = backup(world)
+    master.send(Replicate(p64(10), "", {0: None, 1: None}))
+    assert backup_tid(master) == p64(10)
+    master.disconnect()
+    world.shell.advance(5)
+    master = backup(world)
+    master.send(Replicate(p64(12), "up", {0: SOURCE}))
+    serve(world, upstream(world), 11, 12, 2, 12)
+    assert master.take(NotifyReplicationDone) == NotifyReplicationDone(0, p64(12))
+
+
+def test_a_cell_that_is_lost_counts_no_more(world: World) -> None:
+    master = backup(world)
+    master.send(Replicate(p64(10), "", {0: None, 1: None}))
+    master.send(Replicate(p64(12), "", {0: None}))
+    assert backup_tid(master) == p64(10)
+    master.send(NotifyPartitionChanges(2, 0, [(1, 1, OUT), (1, 2, UP)]))
+    assert backup_tid(master) == p64(12)
+
+
+def test_truncation_ends_the_backup(world: World) -> None:
+    master = backup(world)
+    master.send(Replicate(p64(10), "", {0: None, 1: None}))
+    master.send(StopOperation())
+    master.send(Truncate(p64(10)))
+    assert backup_tid(master) is None
+    assert master.ask(AskRecovery()).truncate_tid == p64(10)
+    master.ask(AskLastIDs())
+    assert master.ask(AskRecovery()).truncate_tid is None
+
+
+def test_who_missed_the_end_of_the_backup_is_compared_in_whole(world: World) -> None:
+    master = backup(world)
+    master.send(Replicate(p64(10), "", {0: None, 1: None}))
+    assert backup_tid(master) == p64(10)
+    master.disconnect()
+    world.shell.advance(5)
+    node = Destination(world, ptid=2)
+    node.unfinished(12)
+    node.serve(node.source(), 0, 12, {})
+
+
+@pytest.mark.parametrize("partition", [7, -1])
+def test_orders_for_unknown_cells_are_ignored(world: World, partition: int) -> None:
+    master = backup(world, [[(1, UP)], [(2, UP)]])
+    master.send(Replicate(p64(12), "up", {partition: SOURCE, 1: SOURCE}))
+    world.settle()
+    assert not world.shell.dialed and not master.closed
