@@ -214,6 +214,10 @@ class Links:
             for link in self.links.values():
                 if link.session is not None:
                     self._send_body(link, REACH, direct)
+                    if link.conn is not None:
+                        # The other side knows whose stream it is when it has opened a packet of it.
+                        body = bytes([REACH]) + msgpack.packb(direct)
+                        self._write(link.conn, link.session.seal(body))
 
     def _probe(self, link: Link) -> None:
         for size in self._sizes if link.session is not None else []:

@@ -321,6 +321,18 @@ def test_equal_messages_do_not_look_equal() -> None:
     assert first[28:] != second[28:]
 
 
+def test_a_stream_that_was_opened_before_the_session_is_used_soon() -> None:
+    net = Internet("a", "b")
+    net.run()
+    net["a"].dial("b", net["b"].address)
+    lost = net.flying.pop()  # what would have said whose it is
+    assert lost is not None
+    net.run(2)
+    for one, other in (("a", "b"), ("b", "a")):
+        conn = net[one].links.links[other].conn
+        assert conn is not None and conn in net.conns
+
+
 def test_garbage_does_no_harm() -> None:
     net = Internet("a", "b")
     net.run()
