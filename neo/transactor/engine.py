@@ -259,10 +259,9 @@ class Engine:
 
     def append(self, spec: Spec) -> None:
         """``spec`` is transaction ``tid``."""
+        members = Members.decode(spec.data) if spec.kind == Kind.MEMBERS else self.members
         self._outbox.record(Entry(self.tid, spec))
-        self.former = self.members.nodes
-        if spec.kind == Kind.MEMBERS:
-            self.members = Members.decode(spec.data)
+        self.former, self.members = self.members.nodes, members
         self.last = spec.sid
         self.tid += 1
         if self.mine is not None and self.mine.sid == spec.sid:

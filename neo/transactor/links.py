@@ -96,6 +96,8 @@ class Links:
         self._owners: dict[int, Link] = {}
         self._opened: dict[int, float] = {}
         self._probed = self._reached = -1e9
+        #: Messages of the packet that is being read.
+        self._arrived: list[Message] = []
         #: For the operator: packets from elsewhere, and packets of messages that left.
         self.refused = self.sent = 0
 
@@ -301,6 +303,7 @@ class Links:
 
     def _packet(self, data: bytes, reply: Callable[[bytes], None]) -> Link | None:
         """The peer who certainly sent it just now, and not through a relay."""
+        self._arrived = []
         try:
             packet = parse(data)
             link = self._by_tag.get(packet.sender)
@@ -319,10 +322,11 @@ class Links:
             self._debug("pl_sendreceive", f"a packet was refused: {e}")
             return None
         link.heard = self.now
-        if packet.hops > 0:
-            return None
-        link.heard_direct = self.now
-        return link
+        if packet.hops == 0:
+            link.heard_direct = self.now
+        if self._arrived:
+            self._receive(link.name, self._arrived)
+        return link if packet.hops == 0 else None
 
     def _relay(self, packet: Packet, data: bytes) -> None:
         target = self._by_tag.get(packet.to)
@@ -338,7 +342,7 @@ class Links:
         begun, answer = link.answer(greeting, self._random(NUMBER_SIZE))
         if begun:
             self._debug("connectivity", f"a session with {link.name}")
-            self._receive(link.name, [codec.decode(greeting.status)])
+            self._arrived = [codec.decode(greeting.status)]
         if answer is not None and packet.hops == 0:
             body = Greeting(*answer, cluster, status).encode()
             reply(self._keys.seal_greeting(link.tag, self._me, body))
@@ -356,11 +360,10 @@ class Links:
             return
         value = msgpack.unpackb(body[1:])
         if kind == MESSAGES:
-            messages = [codec.decode(each) for each in value]
+            self._arrived = [codec.decode(each) for each in value]
             if self._debug.shows("msg_arrived"):
-                for message in messages:
+                for message in self._arrived:
                     self._debug("msg_arrived", f"from {link.name}: {message!r:.200}")
-            self._receive(link.name, messages)
         elif kind == PROBED and value in self._sizes:
             link.probed[value] = self.now
         elif kind == REACH:

@@ -20,6 +20,8 @@ from neo.transactor.text import Command, CommandReader, SyntaxFault, number, sid
 FEED_BYTES = 256 * 1024
 #: Transactions read from the log at once for a subscriber.
 FEED_COUNT = 100
+#: Application servers of one node; the page thinks of one.
+SESSIONS_MAX = 1000
 #: For so many ticks the next transaction is kept for those who were turned away from the last.
 TURN_TICKS = 4
 
@@ -147,7 +149,7 @@ class Service:
 
     def open(self, client: Client, admin: bool, peer: str) -> Session | None:
         """A client has connected; None if it is not served now."""
-        if not (admin or self.serving):
+        if not admin and (not self.serving or len(self.sessions) >= SESSIONS_MAX):
             client.close()
             return None
         self.debug("se_connections", f"{peer} connected")

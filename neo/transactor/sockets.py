@@ -175,7 +175,13 @@ class ClientConnection(asyncio.Protocol):
         if self._session is not None and not self._session.closed:
             self._session.receive(data)
 
+    def pause_writing(self) -> None:
+        """Who does not read its answers is not read from either."""
+        self._transport.pause_reading()
+
     def resume_writing(self) -> None:
+        if not self._transport.is_closing():
+            self._transport.resume_reading()
         if self._session is not None:
             self._service().feed(self._session)
 

@@ -163,6 +163,21 @@ def test_members_are_added_moved_and_removed_while_the_cluster_runs(three: Trans
     table.close()
 
 
+def test_two_nodes_that_cannot_see_each_other_use_the_third(tmp_path: Path) -> None:
+    cluster = Transactors(tmp_path, 3)
+    cluster["a"].unreachable, cluster["b"].unreachable = {"b"}, {"a"}
+    for daemon in cluster.daemons.values():
+        daemon.start(ready=False)
+    with cluster.running():
+        wait_for(lambda: "through c" in cluster["a"].say("peers"), cluster["a"].told)
+        wait_for(lambda: "through c" in cluster["b"].say("peers"), cluster["b"].told)
+        table = Table(cluster["a"].service)
+        table.set("k", "v", TIMEOUT)
+        wait_same(cluster, 1)
+        wait_for(lambda: cluster["a"].info("suspected") == "none", cluster["a"].told)
+        table.close()
+
+
 def test_without_udp_tcp_is_enough(tmp_path: Path) -> None:
     with Transactors(tmp_path, 3, udp="no") as cluster:
         table = Table(cluster["c"].service)

@@ -8,7 +8,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 SECRET = "test secret"
@@ -51,6 +52,8 @@ class Daemon:
         self.log = self.folder / "log"
         self.ports = dict(zip(("peer", "service", "admin"), free_ports(3), strict=True))
         self.process: subprocess.Popen[bytes] | None = None
+        #: Peers that it does not reach: its configuration has another port.
+        self.unreachable: set[str] = set()
         self._cluster = cluster
         self.settings = dict(settings)
         (self.folder / "tlog").mkdir(parents=True)
@@ -74,6 +77,7 @@ class Daemon:
             **self.settings,
         }
         peers = {daemon.name: daemon.ports["peer"] for daemon in self._cluster.daemons.values()}
+        peers |= dict.fromkeys(self.unreachable, 9)
         lines = [
             "[transactor]",
             *(f"{name} = {value}" for name, value in settings.items() if value),
@@ -147,6 +151,14 @@ class Transactors:
             wait_for(lambda daemon=daemon: daemon.info("majority alive") == "yes", daemon.told)  # type: ignore[misc]
         self.wait_connected()
         return self
+
+    @contextmanager
+    def running(self) -> Iterator[Transactors]:
+        """Those that were started are stopped in the end."""
+        try:
+            yield self
+        finally:
+            self.__exit__()
 
     def wait_connected(self) -> None:
         for daemon in self.daemons.values():

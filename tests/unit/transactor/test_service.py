@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from neo.transactor.admin import Admin
@@ -400,6 +402,42 @@ def test_the_speed_test_posts_until_it_is_switched_off() -> None:
     assert operator.say(b"speedtest off\n") == b"speedtest off\n"
     host.tick(5)
     assert host.node.tlog_tid == 5
+
+
+def test_garbage_is_answered_with_errors_and_nothing_else() -> None:
+    chance = random.Random(1)
+    pieces = [
+        *(
+            b"post 1 1 3\nabc\n",
+            b'post 1 2 "x"\n',
+            b"subscribe 1\n",
+            b"getstatus\n",
+            b"debugmask +\n",
+        ),
+        *(b"repost 1 0:1\n", b"gettspec 1\n", b"info\n", b"\\", b'"', b"\n", b" ", b"\xff\0"),
+    ]
+    host = Host()
+    operator = host.client(admin=True)
+    for _ in range(3000):
+        piece = bytearray(chance.choice(pieces))
+        if chance.random() < 0.5:
+            piece[chance.randrange(len(piece))] = chance.randrange(256)
+        operator.say(bytes(piece))
+        if chance.random() < 0.1:
+            host.tick()
+    assert b"error: " in operator.say(b"\n" + b"x" * 100 + b"\n") and not operator.closed
+
+
+def test_promises_wait_for_the_records_of_before() -> None:
+    host = Host(3)
+    host.auto = False
+    host.client().say(b'post 1 1 "x"\n')
+    assert host.asked and host.sent == []
+    host.node.engine.send(1, Propose(1, 0, Sid(0, 1)))  # without a record of its own
+    host.node.flush()
+    assert host.sent == []
+    host.run()
+    assert [type(message) for _, message in host.sent] == [Data, Data, Propose, Propose, Propose]
 
 
 def test_strings_are_those_of_c() -> None:
