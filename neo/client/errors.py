@@ -39,6 +39,12 @@ class UnavailableError(NEOStorageError, TransientError):
 class TransactionLostError(NEOStorageError, TransientError):
     """A node was lost during the commit and the transaction was not committed."""
 
+
+def refused(what: str, error: ErrorAnswer) -> RefusedError:
+    """For an Error packet that no caller knows what to do with."""
+    return RefusedError(f"{what}: {error}")
+
+
 def refusal(what: str, error: ErrorAnswer) -> StorageError:
     """The exception for an Error packet that answers a step of a commit."""
     if error.code is ErrorCode.READ_ONLY_ACCESS:

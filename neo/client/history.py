@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from ZODB.Connection import TransactionMetaData
 from ZODB.POSException import POSKeyError
 
+from neo.client.errors import refused
 from neo.client.session import Session
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer
@@ -23,6 +24,7 @@ from neo.protocol.packets import (
     AskTIDs,
     AskTIDsFrom,
     AskTransactionInformation,
+    Message,
 )
 
 #: Tids that are asked for at once, per partition or node.
@@ -46,7 +48,7 @@ def transaction_information(
     for answer in answers:
         if isinstance(answer, ErrorAnswer):
             if answer.code is not ErrorCode.TID_NOT_FOUND:
-                raise answer
+                raise refused("metadata of transactions", answer)
             found.append(None)
         else:
             assert isinstance(answer, AnswerTransactionInformation)
@@ -100,12 +102,13 @@ def tids_descending(session: Session, max_tid: bytes, page: int) -> Iterator[byt
     By partition, though a node would answer for all of its own at once: cells move meanwhile.
     """
     requests = [
-        (partition, AskTIDs(0, page, partition)) for partition in range(len(session.view().readable))
+        (partition, AskTIDs(0, page, partition))
+        for partition in range(len(session.view().readable))
     ]
     pages: list[list[bytes]] = []
     for answer in session.read_many(requests):
         if isinstance(answer, ErrorAnswer):
-            raise answer
+            raise refused("list of transactions", answer)
         assert isinstance(answer, AnswerTIDs)
         pages.append(answer.tid_list)
     previous = add64(max_tid, 1)
@@ -129,9 +132,16 @@ def _tids_descending(
             return
         first += page
         page = PAGE
-        answer = session.read(partition, AskTIDs(first, first + page, partition))
+        answer = _read(session, partition, AskTIDs(first, first + page, partition))
         assert isinstance(answer, AnswerTIDs)
         tids = answer.tid_list
+
+
+def _read(session: Session, partition: int, message: Message) -> Message:
+    try:
+        return session.read(partition, message)
+    except ErrorAnswer as e:
+        raise refused("list of transactions", e) from None
 
 
 def tids_ascending(
@@ -145,7 +155,7 @@ def tids_ascending(
     pages: list[list[bytes]] = []
     for answer in answers:
         if isinstance(answer, ErrorAnswer):
-            raise answer
+            raise refused("list of transactions", answer)
         assert isinstance(answer, AnswerTIDsFrom)
         pages.append(answer.tid_list)
     return heapq.merge(
@@ -163,7 +173,9 @@ def _partition_tids(
         yield from page
         if len(page) < PAGE:
             return
-        answer = session.read(partition, AskTIDsFrom(add64(page[-1], 1), max_tid, PAGE, partition))
+        answer = _read(
+            session, partition, AskTIDsFrom(add64(page[-1], 1), max_tid, PAGE, partition)
+        )
         assert isinstance(answer, AnswerTIDsFrom)
         page = answer.tid_list
 
@@ -177,7 +189,7 @@ def object_history(session: Session, oid: bytes, size: int) -> list[Description]
     except ErrorAnswer as e:
         if e.code in (ErrorCode.OID_NOT_FOUND, ErrorCode.OID_DOES_NOT_EXIST):
             raise POSKeyError(oid) from None
-        raise
+        raise refused(f"history of object {oid.hex()}", e) from None
     assert isinstance(answer, AnswerObjectHistory)
     last_tid = session.invalidations.last_tid
     revisions = [(tid, length) for tid, length in answer.history_list if tid <= last_tid]

@@ -7,6 +7,7 @@ from typing import Any
 
 from ZODB.BaseStorage import DataRecord, TransactionRecord
 
+from neo.client.errors import refused
 from neo.client.history import BATCH, batches, tids_ascending, transaction_information
 from neo.client.many import WINDOW
 from neo.client.records import data_of
@@ -93,7 +94,7 @@ class Reader:
         if isinstance(answer, ErrorAnswer):
             if answer.code in (ErrorCode.OID_NOT_FOUND, ErrorCode.OID_DOES_NOT_EXIST):
                 return None
-            raise answer
+            raise refused("records of a transaction", answer)
         assert isinstance(answer, AnswerObject)
         self._largest = max(len(answer.data), self._largest * 99 // 100, 1)
         return answer
@@ -146,7 +147,10 @@ class Objects:
         """At most ``length`` oids of the partition from ``min_oid``."""
         nids = self._session.view().readable[partition]
         if nids and all(FEATURE_OIDS in self._features_of(nid) for nid in nids):
-            answer = self._session.read(partition, AskOIDs(partition, min_oid, length))
+            try:
+                answer = self._session.read(partition, AskOIDs(partition, min_oid, length))
+            except ErrorAnswer as e:
+                raise refused(f"list of objects of partition {partition}", e) from None
             assert isinstance(answer, AnswerOIDs)
             return answer.oid_list
         if self._walked is None or self._walked[0] != partition:

@@ -1,4 +1,4 @@
-"""Many reads at once: all are sent before the first answer is waited for."""
+"""Reads: asked of one of the nodes that can answer, then collected; many are all asked first."""
 
 from __future__ import annotations
 
@@ -18,6 +18,38 @@ if TYPE_CHECKING:
 WINDOW = 100
 
 
+Question = tuple[Channel, Ticket] | None
+
+
+def ask(session: Session, partition: int, message: Message) -> Question:
+    """Ask one of the nodes that can answer for a partition. None if that was not possible now."""
+    nids = session.view().readable[partition]
+    if not nids:
+        return None
+    try:
+        channel = session.storage(nids[0] if len(nids) == 1 else session.host.choose(nids))
+        return channel, channel.ask(message)
+    except (*LOST, ErrorAnswer):
+        return None  # collect() tries patiently
+
+
+def collect(session: Session, partition: int, message: Message, question: Question) -> Message:
+    """The answer. Raises as :meth:`neo.client.session.Session.read`."""
+    if question is not None:
+        channel, ticket = question
+        try:
+            answer = channel.wait(ticket)
+            if type(answer) is not AnswerObject or sound(answer):
+                return answer
+        except ConnectionLost:
+            pass  # tried again below
+        except ErrorAnswer as e:
+            if e.code not in NOT_HERE:
+                raise
+            session.barrier()  # the master has told why: do not ask the same node again
+    return session.read_patiently(partition, message)
+
+
 def read_many(
     session: Session, requests: Sequence[tuple[int, Message]]
 ) -> list[Message | ErrorAnswer]:
@@ -25,38 +57,10 @@ def read_many(
     answers: list[Message | ErrorAnswer] = []
     for start in range(0, len(requests), WINDOW):
         window = requests[start : start + WINDOW]
-        asked = [_ask(session, partition, message) for partition, message in window]
+        asked = [ask(session, partition, message) for partition, message in window]
         for (partition, message), question in zip(window, asked, strict=True):
-            answers.append(_collect(session, partition, message, question))
-    return answers
-
-
-def _ask(session: Session, partition: int, message: Message) -> tuple[Channel, Ticket] | None:
-    nids = session.view().readable[partition]
-    if not nids:
-        return None
-    try:
-        channel = session.storage(session.host.choose(nids))
-        return channel, channel.ask(message)
-    except (*LOST, ErrorAnswer):
-        return None  # _collect() tries patiently
-
-
-def _collect(
-    session: Session, partition: int, message: Message, question: tuple[Channel, Ticket] | None
-) -> Message | ErrorAnswer:
-    try:
-        if question is not None:
-            channel, ticket = question
             try:
-                answer = channel.wait(ticket)
-                if type(answer) is not AnswerObject or sound(answer):
-                    return answer
-            except ConnectionLost:
-                pass  # tried again below
+                answers.append(collect(session, partition, message, question))
             except ErrorAnswer as e:
-                if e.code not in NOT_HERE:
-                    raise
-        return session.read_patiently(partition, message)
-    except ErrorAnswer as e:
-        return e
+                answers.append(e)
+    return answers

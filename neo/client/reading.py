@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ZODB.ConflictResolution import ConflictResolvingStorage
@@ -12,10 +12,11 @@ from ZODB.utils import maxtid
 
 from neo.client import history
 from neo.client.cache import Loaded
-from neo.client.errors import RefusedError
+from neo.client.errors import refused
 from neo.client.iterator import Objects, Transactions
 from neo.client.records import data_of
 from neo.client.session import Session
+from neo.client.walk import Walk
 from neo.net.fault_sites import FaultSite
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer
@@ -30,7 +31,7 @@ class Reading(ConflictResolvingStorage):
         self._session = session
         self._invalidations = session.invalidations
         # The last walk of record_iternext() and where it goes on. Whoever continues it takes it out.
-        self._walks: deque[tuple[bytes | None, Iterator[bytes]]] = deque(maxlen=1)
+        self._walks: deque[tuple[bytes | None, Walk]] = deque(maxlen=1)
 
     def registerDB(self, wrapper: Any) -> None:
         super().registerDB(wrapper)
@@ -99,7 +100,7 @@ class Reading(ConflictResolvingStorage):
                 raise POSKeyError(oid) from None
             if e.code is ErrorCode.OID_NOT_FOUND:
                 return None
-            raise RefusedError(f"loading object {oid.hex()}: {e}") from None
+            raise refused(f"loading object {oid.hex()}", e) from None
         assert isinstance(answer, AnswerObject)
         return answer
 
@@ -141,23 +142,16 @@ class Reading(ConflictResolvingStorage):
     ) -> tuple[bytes, bytes, bytes, bytes | None]:
         """Current records in the order of (partition, oid)."""
         try:
-            expected, oids = self._walks.pop()
+            expected, walk = self._walks.pop()
         except IndexError:
-            expected, oids = None, iter(())
-        if next is None or next != expected:
+            expected, walk = None, None
+        if walk is None or next is None or next != expected:
             oids = Objects(self._session).after(next)
-            next = _next(oids)
-        while next is not None:
-            oid, next = next, _next(oids)
-            try:
-                found = self.loadBefore(oid, maxtid)
-            except POSKeyError:
-                continue  # deleted meanwhile
-            if found is not None:
-                self._walks.append((next, oids))
-                return oid, found[1], found[0], next
-        raise POSKeyError(ZERO_OID)
-
-
-def _next(oids: Iterator[bytes]) -> bytes | None:
-    return next(oids, None)
+            walk = Walk(self, oids, self._invalidations.cache.capacity)
+        record = walk.take()
+        if record is None:
+            raise POSKeyError(ZERO_OID)
+        following = walk.next()
+        self._walks.append((following, walk))
+        oid, serial, data = record
+        return oid, serial, data, following

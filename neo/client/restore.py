@@ -6,7 +6,7 @@ from collections import OrderedDict
 
 from neo.client.changes import Kind
 from neo.client.commit import Commit
-from neo.client.errors import RefusedError
+from neo.client.errors import refused
 from neo.client.records import data_of
 from neo.client.session import Session
 from neo.protocol.enums import ErrorCode
@@ -45,7 +45,7 @@ class Restorer:
         except ErrorAnswer as e:
             if e.code in (ErrorCode.OID_NOT_FOUND, ErrorCode.OID_DOES_NOT_EXIST):
                 return None
-            raise RefusedError(f"loading object {oid.hex()}: {e}") from None
+            raise refused(f"loading object {oid.hex()}", e) from None
         assert isinstance(answer, AnswerObject)
         if data_of(answer) != data:
             return None

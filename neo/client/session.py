@@ -15,7 +15,7 @@ from typing import Protocol
 
 from neo.client.errors import ClosedError, CorruptedError, RefusedError
 from neo.client.invalidations import Invalidations
-from neo.client.many import read_many
+from neo.client.many import ask, collect, read_many
 from neo.client.master import MasterLink, StorageLink, View
 from neo.client.pause import LOST, NOT_HERE, Pause
 from neo.client.records import sound
@@ -254,24 +254,7 @@ class Session:
     def read(self, partition: int, message: Message) -> Message:
         """Ask one of the nodes that can answer for a partition. Raises ErrorAnswer if the answer is
         that; UnavailableError after ``wait_timeout``; CorruptedError if no node has sound data."""
-        link = self._link
-        if link is not None:
-            cells = link.view.readable[partition]
-            if cells:
-                channel = self._storages.get(
-                    cells[0] if len(cells) == 1 else self.host.choose(cells)
-                )
-                if channel is not None:
-                    try:
-                        answer = channel.call(message)
-                        if type(answer) is not AnswerObject or sound(answer):
-                            return answer
-                    except ConnectionLost:
-                        pass  # tried again below
-                    except ErrorAnswer as e:
-                        if e.code not in NOT_HERE:
-                            raise
-        return self.read_patiently(partition, message)
+        return collect(self, partition, message, ask(self, partition, message))
 
     def read_patiently(self, partition: int, message: Message) -> Message:
         """At most one failure per node and round; before each new round, the master's news."""

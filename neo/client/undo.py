@@ -9,6 +9,7 @@ from ZODB.POSException import ConflictError, UndoError
 
 from neo.client.changes import Kind
 from neo.client.commit import Commit
+from neo.client.errors import refused
 from neo.client.history import transaction_information
 from neo.client.session import Session
 from neo.protocol.enums import ErrorCode
@@ -69,7 +70,7 @@ def _undo_serials(
         if isinstance(answer, ErrorAnswer):
             if answer.code is ErrorCode.OID_NOT_FOUND:
                 raise UndoError(f"transaction {undone.hex()}: earlier data was packed away")
-            raise answer
+            raise refused(f"undo of transaction {undone.hex()}", answer)
         assert isinstance(answer, AnswerObjectUndoSerial)
         found.update(answer.undo_dict)
     return found

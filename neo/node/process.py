@@ -13,6 +13,7 @@ import signal
 import socket
 import ssl
 import sys
+import threading
 import time
 from collections.abc import Callable
 
@@ -68,6 +69,7 @@ class ProcessShell:
         self._server_tls: ssl.SSLContext | None = None
         self._dials: set[asyncio.Task[None]] = set()
         self._loop: asyncio.AbstractEventLoop
+        self._thread: int
         self._ended: asyncio.Future[int]
 
     # -- Shell -----------------------------------------------------------------------------------
@@ -87,7 +89,9 @@ class ProcessShell:
             if self._core is not None:
                 self._core.flush()
 
-        return self._loop.call_soon_threadsafe(run)
+        # The loop's own thread need not wake it up through the kernel.
+        here = threading.get_ident() == self._thread
+        return self._loop.call_soon(run) if here else self._loop.call_soon_threadsafe(run)
 
     def dial(self, peer: Peer) -> None:
         assert peer.address is not None
@@ -153,6 +157,7 @@ class ProcessShell:
     async def run(self) -> int:
         """Serve until the end; returns the exit code."""
         self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
         self._ended = self._loop.create_future()
         settings = self.settings
         if settings.ca:

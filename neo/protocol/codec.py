@@ -50,14 +50,6 @@ def _encode_other(value: object) -> object:
     raise TypeError(f"{value!r} cannot travel in a message")
 
 
-class _Packer:
-    """One packer for all: texts become *bin*, enumerations extensions (FACTS 1)."""
-
-    def __init__(self) -> None:
-        # autoreset: a packer that raised must not keep half a message.
-        self.pack = msgpack.Packer(default=_encode_other, use_bin_type=True, autoreset=True).pack
-
-
 def _texts_to_bytes(value: Any) -> Any:
     if isinstance(value, str):
         return value.encode()
@@ -69,10 +61,10 @@ def _texts_to_bytes(value: Any) -> Any:
 
 
 def encode(message_id: int, message: Message) -> bytes:
-    """The bytes of one packet. Any thread (a packer is made for each call that has texts)."""
+    """The bytes of one packet: texts become *bin*, enumerations extensions (FACTS 1). Any thread."""
     cls = type(message)
     arguments = _texts_to_bytes(message) if cls in _HAS_TEXT else message
-    packed: bytes = _Packer().pack((message_id, CODES[cls], arguments))
+    packed: bytes = msgpack.packb((message_id, CODES[cls], arguments), default=_encode_other)
     return packed
 
 

@@ -121,6 +121,9 @@ def _check_read(tables: Tables, read: Read, void: bool) -> None:
     if read.missing and found is not None:
         if found <= tables.packed or tables.contents.get((read.oid, found)) is None:
             return  # deleted; the deletion itself may be packed away
+    if read.serial is None and found is not None and found <= tables.packed:
+        if tables.contents.get((read.oid, found)) is None:
+            return  # the node that was asked had packed the deletion away, and has a later revision
     if found != read.serial:
         raise Violation(f"{what} {_hex(read.serial)}; the last revision there is {_hex(found)}")
     if read.next_serial is not None and read.next_serial > tables.packed and not void:

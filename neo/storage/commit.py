@@ -148,14 +148,18 @@ class ServeCommit(StorageHandler):
             return
         meta = TransactionMeta(m.user, m.description, m.extension, m.oid_list)
         self._vote(m.ttid, meta)
-        self.core.answer_stored(peer, message_id, AnswerStoreTransaction())
+        self._answer_voted(peer, message_id, m.ttid, AnswerStoreTransaction())
 
     @on(AskVoteTransaction)
     def vote(self, peer: Peer, message_id: int, m: AskVoteTransaction) -> None:
         if self._dropped(peer):
             return
         self._vote(m.ttid, None)
-        self.core.answer_stored(peer, message_id, AnswerVoteTransaction())
+        self._answer_voted(peer, message_id, m.ttid, AnswerVoteTransaction())
+
+    def _answer_voted(self, peer: Peer, message_id: int, ttid: bytes, answer: Message) -> None:
+        locks = self.core.locks
+        self.core.answer_stored(peer, message_id, answer, lambda: locks.vote_stored(ttid))
 
     def _dropped(self, peer: Peer) -> bool:
         """Only at a fault site."""

@@ -14,9 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 
-from neo.net.fault_sites import LATE_SECONDS, FaultSite
 from neo.node.bootstrap import RETRY_SECONDS, find_primary
-from neo.node.core import Core
 from neo.node.handler import Handler
 from neo.node.peer import Peer
 from neo.node.task import Future, Task
@@ -28,13 +26,13 @@ from neo.protocol.packets import (
     AcceptIdentification,
     Address,
     CellChange,
-    Message,
     NotifyDeadlock,
     RequestIdentification,
 )
 from neo.storage import maintenance
 from neo.storage.backend.api import Backend, BackendFailure, Stored
 from neo.storage.backup import BackupReplicator
+from neo.storage.durability import Durability
 from neo.storage.fetch import Fetch
 from neo.storage.identification import Identification
 from neo.storage.identity import check_database, load_partitions
@@ -56,7 +54,7 @@ logger = logging.getLogger("neo.storage")
 COMMIT_SECONDS = 1.0
 
 
-class StorageCore(Core):
+class StorageCore(Durability):
     """``backend`` is open and belongs to this core, which closes it."""
 
     def __init__(
@@ -74,12 +72,11 @@ class StorageCore(Core):
         """``devpath``: where the node is, from the widest place to the disk. ``remember`` keeps the
         addresses of masters heard of. Raises ValueError if the database is of another cluster.
         """
-        super().__init__(shell)
+        super().__init__(shell, backend)
         self.shell: StorageShell = shell
         self.cluster = cluster
         self.masters = masters
         self.address = address
-        self.backend = backend
         self.devpath = list(devpath)
         self.drop_partitions = drop_partitions
         self.remember = remember
@@ -212,6 +209,7 @@ class StorageCore(Core):
         )
         dropped = set(self.partitions.assigned(self.nid)) - set(table.assigned(self.nid))
         self.partitions = table
+        self.store_table()
         self._cells_changed(bool(dropped))
 
     def change_partitions(self, ptid: int, replicas: int, changes: list[CellChange]) -> None:
@@ -220,8 +218,7 @@ class StorageCore(Core):
         self.backend.change_cells(ptid, replicas, changes, self.nid, replace=False)
         self.partitions.change(ptid, replicas, changes)
         self.backup.cells_changed(changes)
-        # Soon durable: the master refuses to start with an older table when it served with this one.
-        self.backend.stored(lambda: None)
+        self.store_table()
         self._cells_changed(
             any(nid == self.nid and state is CellState.DISCARDED for _, nid, state in changes)
         )
@@ -300,39 +297,6 @@ class StorageCore(Core):
         self.replicator.aborted(ttid)
         if self.locks.abort(ttid, None):
             self.backend.abort(ttid)
-
-    # -- the backend -----------------------------------------------------------------------------
-
-    def guard(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """For callbacks of the backend and timers: nothing happens after the end of the core, and a
-        failure of the database ends it."""
-
-        def run() -> None:
-            if self.stopped:
-                return
-            try:
-                callback()
-            except BackendFailure as e:
-                self.backend_failed(e)
-
-        return run
-
-    def answer_stored(self, peer: Peer, message_id: int, answer: Message) -> None:
-        """Answer when everything that was written until now is durable."""
-        send = self.guard(lambda: peer.answer(message_id, answer))
-        if self.shell.fault(FaultSite.STORED_ANSWER_LATE):
-            self.backend.stored(lambda: self._later(send))
-        else:
-            self.backend.stored(send)
-
-    def _later(self, callback: Callable[[], None]) -> None:
-        self.call_later(LATE_SECONDS, callback)
-
-    def stored(self) -> Future[None]:
-        """To await in a job: everything written until now is durable."""
-        future: Future[None] = Future()
-        self.backend.stored(self.guard(lambda: future.resolve(None)))
-        return future
 
     def run_job(self, coroutine: maintenance.Job) -> None:
         """Long work in the background, cancelled when the operation stops."""

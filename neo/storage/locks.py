@@ -22,6 +22,10 @@ wants it is *delayed*, unless that could close a circle of waiting transactions:
   a transaction being rebased taking its turn among them. This order is what makes the nodes agree
   on the next holder, hence what ends cascades of deadlocks.
 
+* who stored on top of an old serial is told so, and holds the object all the same: it will store
+  again, or abort. Otherwise all that waited for an object would resolve the same conflict at once,
+  and all but one in vain (specification, *Deadlock*: "take the lock before the second attempt").
+
 A cell that is out of date cannot tell conflicts: what it gets is **lockless**, remembered without
 being held. When the cell is complete, all transactions that wrote an object so hold it together
 (**shared**) until one remains.
@@ -35,10 +39,10 @@ have in flight by bytes; there are at most as many as answers that clients wait 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 from neo.protocol.ids import ZERO_TID
 from neo.storage.backend.api import Stored
+from neo.storage.read_locks import Readers
 from neo.storage.transactions import (
     CellMode,
     Change,
@@ -54,43 +58,6 @@ from neo.storage.write_locks import WriteLocks
 #: Late stores come only between the master's AbortTransaction and the client's own: a node whose
 #: clients have 1000 aborts on their way does not exist, and forgetting one only costs a short lock.
 ABORTED_MAX = 1000
-
-
-class _Scan(NamedTuple):
-    waits_for: set[Transaction]
-    read: Callable[[], None]
-
-
-class Readers:
-    """Reads that wait for the end of ``tpc_finish``."""
-
-    def __init__(self) -> None:
-        self.locked: set[Transaction] = set()
-        self._readers: dict[bytes, list[Callable[[], None]]] = {}
-        self._scans: list[_Scan] = []
-
-    def wait(self, oid: bytes, read: Callable[[], None]) -> None:
-        self._readers.setdefault(oid, []).append(read)
-
-    def scan(self, read: Callable[[], None]) -> None:
-        """Wait for the transactions that are locked now: later ones do not delay the scan."""
-        self._scans.append(_Scan(set(self.locked), read))
-
-    def unlocked(self, transaction: Transaction) -> list[Callable[[], None]]:
-        """What can be read now."""
-        self.locked.remove(transaction)
-        ready = [read for oid in transaction.held for read in self._readers.pop(oid, ())]
-        for scan in self._scans[:]:
-            scan.waits_for.discard(transaction)
-            if not scan.waits_for:
-                self._scans.remove(scan)
-                ready.append(scan.read)
-        return ready
-
-    def validate(self, read_locked: Callable[[bytes], bool]) -> None:
-        """Raise AssertionError if a read waits for nothing."""
-        assert all(read_locked(oid) for oid in self._readers), list(self._readers)
-        assert all(scan.waits_for and scan.waits_for <= self.locked for scan in self._scans)
 
 
 class Locks:
@@ -193,7 +160,7 @@ class Locks:
                 f"transaction {ttid.hex()} is unknown here: aborted, or this node was restarted"
             )
         transaction = self._begin(ttid, client)
-        missing = len(transaction.changes) - len(transaction.held) - len(transaction.lockless)
+        missing = len(transaction.to_rebase())
         waiting = sum(not request.keeps_place for request in transaction.delayed)
         if waiting or transaction.rebasing or missing:
             raise TransactionRefused(
@@ -202,7 +169,23 @@ class Locks:
             )
         self._writes.leave_places(transaction)
         transaction.voted = True
+        transaction.metadata = metadata
         return list(transaction.stored())
+
+    def vote_stored(self, ttid: bytes) -> None:
+        """The vote is durable. Nothing if the transaction was dropped meanwhile."""
+        transaction = self._transactions.get(ttid)
+        if transaction is not None:
+            transaction.stored_vote = True
+
+    def locks_at_once(self, ttid: bytes) -> bool:
+        """Whether there is nothing to wait for before AskLockInformation is answered.
+
+        Only a node that keeps the metadata writes the final tid. The vote is durable since the client
+        was told so; but whether it waited for that is not known here.
+        """
+        transaction = self._transactions.get(ttid)
+        return transaction is None or (transaction.stored_vote and not transaction.metadata)
 
     def lock(self, ttid: bytes, tid: bytes) -> bool:
         """AskLockInformation: from now on reads of the stored objects wait.
@@ -356,7 +339,7 @@ class Locks:
         self._readers.validate(self._read_locked)
         for transaction in transactions:
             assert not transaction.held & transaction.lockless
-            assert transaction.held | transaction.lockless <= transaction.changes.keys()
+            assert transaction.lockless <= transaction.changes.keys()
             if transaction.rebasing:
                 assert not transaction.held and not transaction.voted
             if transaction.voted:
@@ -385,7 +368,9 @@ class Locks:
 
     def _read_locked(self, oid: bytes) -> bool:
         return any(
-            holder.tid is not None and holder.changes[oid].stored is not None
+            holder.tid is not None
+            and (change := holder.changes.get(oid)) is not None
+            and change.stored is not None
             for holder in self._writes.holders.get(oid, ())
         )
 

@@ -190,14 +190,19 @@ class ServeMaster(StorageHandler):
         self.core.stop_operation()
 
     @on(AskLockInformation)
-    def lock(self, peer: Peer, message_id: int, m: AskLockInformation) -> None:
+    def lock(self, peer: Peer, message_id: int, m: AskLockInformation) -> Message | None:
         """A node that got its cells after the client's stores has nothing to lock; replication of
-        these cells waits for the end of the transaction."""
+        these cells waits for the end of the transaction. The answer also says that the partition
+        table is durable."""
         if self.core.shell.fault(FaultSite.DATABASE_FAILS_AT_LOCK):
             raise BackendFailure("fails on purpose")
         if self.core.locks.lock(m.ttid, m.tid):
             self.core.backend.lock(m.ttid, m.tid)
-        self.core.answer_stored(peer, message_id, AnswerInformationLocked(m.ttid))
+        answer = AnswerInformationLocked(m.ttid)
+        if self.core.table_stored and self.core.locks.locks_at_once(m.ttid):
+            return answer
+        self.core.answer_stored(peer, message_id, answer)
+        return None
 
     @on(NotifyUnlockInformation)
     def unlock(self, peer: Peer, message_id: int, m: NotifyUnlockInformation) -> None:

@@ -55,7 +55,10 @@ class Change(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class Transaction:
-    """``changes`` = ``held`` + ``lockless`` + what must be rebased (nothing, once it voted)."""
+    """``changes`` = ``held`` + ``lockless`` + what must be rebased (nothing, once it voted).
+
+    ``held`` has more: objects without a change, of which the client is resolving a conflict.
+    """
 
     ttid: bytes
     client: Client
@@ -66,6 +69,8 @@ class Transaction:
     delayed: dict[Request, None] = field(default_factory=dict)
     rebasing: bool = False  # from a deadlock here until the client's AskRebaseTransaction
     voted: bool = False
+    stored_vote: bool = False  # the vote is durable
+    metadata: bool = False  # they are kept here
     tid: bytes | None = None  # set when locked
     alone: tuple[Transaction, ...] = ()  # (self,): one tuple for all that it holds alone
 

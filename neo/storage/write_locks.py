@@ -124,6 +124,9 @@ class WriteLocks:
                 request.answer_store(conflict_serial)
                 self.discard(change)
             self.forget(transaction, oid)
+            if change.stored is not None:
+                # It comes back with the conflict resolved: nobody may be faster meanwhile.
+                self._hold(oid, transaction)
 
     def _conflict(self, oid: bytes, change: Change) -> bytes | None:
         """The last serial, if it is not the one that the change is based on."""
@@ -145,10 +148,10 @@ class WriteLocks:
     def forget(self, transaction: Transaction, oid: bytes) -> None:
         """The object no longer belongs to the transaction."""
         change = transaction.changes.pop(oid, None)
+        if oid in transaction.held:
+            self._release(transaction, oid)
+        transaction.lockless.discard(oid)
         if change is not None:
-            if oid in transaction.held:
-                self._release(transaction, oid)
-            transaction.lockless.discard(oid)
             self.discard(change)
 
     def discard(self, change: Change) -> None:

@@ -9,7 +9,7 @@ import pytest
 from neo.protocol.ids import p64
 from neo.sim.disk_check import Rows
 from neo.sim.history import Attempt, History, Listing, Outcome, Read
-from neo.sim.oracles import judge
+from neo.sim.oracles import check_reads, judge
 from neo.sim.tables import Tables, join_tables
 from neo.sim.world import Violation, World
 
@@ -216,6 +216,18 @@ def test_what_nobody_learned_may_be_there_or_not() -> None:
     gone.history.listings.clear()
     there.judge()
     gone.judge()
+
+
+def test_a_deletion_that_one_node_has_packed_away_reads_as_nothing() -> None:
+    """That node has a later revision, so that the object is not missing."""
+    case = Case()
+    case.history.reads.append(Read("x", A, T3, None))
+    case.tables.contents[A, T2] = None
+    with pytest.raises(Violation, match="got none"):
+        check_reads(case.history, case.tables)
+    case.history.reads[:] = case.history.reads[-1:]
+    case.tables.packed = T2
+    check_reads(case.history, case.tables)
 
 
 def test_a_deleted_object_is_missing() -> None:

@@ -22,7 +22,7 @@ class _Back(asyncio.DatagramProtocol):
         self.transport = cast(asyncio.DatagramTransport, transport)
 
     def send(self, data: bytes) -> None:
-        if self.transport is not None:
+        if self.transport is not None and not self.transport.is_closing():
             self.transport.sendto(data)
 
     def datagram_received(self, data: bytes, address: Address) -> None:
@@ -40,6 +40,12 @@ class _Front(asyncio.DatagramProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.DatagramTransport, transport)
+
+    def close(self) -> None:
+        for transport in (self.transport, *(back.transport for back in self.backs.values())):
+            if transport is not None:
+                transport.close()
+        self.transport = None
 
     def later(self, action: object) -> None:
         self.loop.call_later(self.delay, action)  # type: ignore[arg-type]
@@ -64,6 +70,7 @@ class SlowNetwork:
 
     def __init__(self, targets: dict[str, int], delay: float) -> None:
         self.ports: dict[str, int] = {}
+        self._fronts: list[_Front] = []
         self._targets = targets
         self._delay = delay
         self._loop = asyncio.new_event_loop()
@@ -73,12 +80,20 @@ class SlowNetwork:
 
     async def _open(self) -> None:
         for name, port in self._targets.items():
-            transport, _ = await self._loop.create_datagram_endpoint(
+            transport, front = await self._loop.create_datagram_endpoint(
                 lambda port=port: _Front(("127.0.0.1", port), self._delay),  # type: ignore[misc]
                 local_addr=("127.0.0.1", 0),
             )
+            self._fronts.append(front)
             self.ports[name] = transport.get_extra_info("sockname")[1]
 
     def close(self) -> None:
+        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(10)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
+        self._loop.close()
+
+    async def _close(self) -> None:
+        for front in self._fronts:
+            front.close()
+        await asyncio.sleep(2 * self._delay)  # what is on its way finds nobody

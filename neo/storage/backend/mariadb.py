@@ -197,7 +197,7 @@ class MariaDB(Replication, Maintenance, Pages):
             self._rows, self._rows_size = {}, 0
             assert self._write_link is not None
             for sql, rows in waiting.items():
-                writer.put(self._write_link.execute_many, (sql, rows), size // len(waiting))
+                writer.put(self._write_link.write_many, (sql, rows), size // len(waiting))
         return writer
 
     def _write_row(self, sql: str, *args: Any) -> None:
@@ -215,10 +215,10 @@ class MariaDB(Replication, Maintenance, Pages):
         writer.put(getattr(self._write_link, method), args, size)
 
     def _write(self, sql: str, *args: Any) -> None:
-        self._put("execute", sql, args, size=sum(len(a) for a in args if isinstance(a, bytes)))
+        self._put("write", sql, args, size=sum(len(a) for a in args if isinstance(a, bytes)))
 
     def _write_many(self, sql: str, rows: Sequence[Row]) -> None:
-        self._put("execute_many", sql, rows, size=100 * len(rows))
+        self._put("write_many", sql, rows, size=100 * len(rows))
 
     def _insert_data(self, data_id: int, checksum: bytes, compression: int, data: bytes) -> None:
         size = len(data)
@@ -229,16 +229,16 @@ class MariaDB(Replication, Maintenance, Pages):
         row = "id, hash, compression"
         if size < BIG_BYTES:
             values = (data_id, checksum, compression)
-            self._put("insert_value", "data", row, values, data, size=size)
+            self._put("write_value", "data", row, values, data, size=size)
             return
         first = self._next_piece
         view = memoryview(data)
         for start in range(0, size, PIECE_BYTES):
             piece = view[start : start + PIECE_BYTES]
-            self._put("insert_value", "bigdata", "id", (self._next_piece,), piece, size=len(piece))
+            self._put("write_value", "bigdata", "id", (self._next_piece,), piece, size=len(piece))
             self._next_piece += 1
         values = (data_id, checksum, compression | BIG)
-        self._put("insert_value", "data", row, values, _BIG_VALUE.pack(first, size))
+        self._put("write_value", "data", row, values, _BIG_VALUE.pack(first, size))
 
     def _big_data(self, data_id: int, compression: int, value: bytes | None) -> tuple[int, bytes]:
         first, size = _BIG_VALUE.unpack(value or b"")

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from MySQLdb import _mysql
-from MySQLdb.constants import FIELD_TYPE
+from MySQLdb.constants import CLIENT, FIELD_TYPE
 
 from neo.storage.backend.api import BackendFailure
 
@@ -37,6 +37,10 @@ SILENT_SECONDS = 600
 
 #: Idle connections are ours to close: a year, the greatest value.
 _IDLE_SECONDS = 31536000
+
+#: Statements without results travel together up to this many bytes: a round trip costs as much as a
+#: short statement, and nothing compared to this many bytes of them.
+TOGETHER_BYTES = 256 << 10
 
 #: Bytes of a statement besides the literal of a value.
 STATEMENT_OVERHEAD = 1024
@@ -79,11 +83,14 @@ class Link:
             database=address.database,
             conv=_CONVERSIONS,
             connect_timeout=CONNECT_SECONDS,
+            client_flag=CLIENT.MULTI_STATEMENTS,
             read_timeout=SILENT_SECONDS,
             write_timeout=SILENT_SECONDS,
             **{name: value for name, value in options.items() if value is not None},
         )
         self._templates: dict[str, bytes] = {}
+        self._statements: list[bytes] = []  # that wait for others, or for flush()
+        self._length = 0
         self._db.set_character_set("binary")
         self.execute(
             "SET SESSION sql_mode='STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION,NO_AUTO_VALUE_ON_ZERO',"
@@ -93,14 +100,35 @@ class Link:
 
     def execute(self, sql: str, args: Sequence[Literal] = ()) -> Sequence[Sequence[Any]]:
         """Run a statement with ``?`` for parameters; returns all rows. Raises Error."""
+        assert not self._statements
         db = self._db
         db.query(self._template(sql) % tuple(map(self.literal, args)))
         result = db.store_result()
         rows: Sequence[Sequence[Any]] = () if result is None else result.fetch_row(0)
         return rows
 
-    def execute_many(self, sql: str, rows: Sequence[Sequence[Literal]]) -> None:
-        """Run ``INSERT ... VALUES (?, ...)`` for many short rows, in few statements."""
+    def write(self, sql: str, args: Sequence[Literal] = ()) -> None:
+        """Run a statement without results, at the latest when :meth:`flush` is called. Raises Error,
+        maybe of an earlier one."""
+        self._write(self._template(sql) % tuple(map(self.literal, args)))
+
+    def _write(self, statement: bytes) -> None:
+        if self._length + len(statement) > TOGETHER_BYTES:
+            self.flush()
+        self._statements.append(statement)
+        self._length += len(statement)
+
+    def flush(self) -> None:
+        """Run all that was written, in one round trip."""
+        if self._statements:
+            statements, self._statements, self._length = self._statements, [], 0
+            self._db.query(statements[0] if len(statements) == 1 else b";".join(statements))
+            self._db.store_result()
+            while self._db.next_result() == 0:
+                self._db.store_result()
+
+    def write_many(self, sql: str, rows: Sequence[Sequence[Literal]]) -> None:
+        """Write ``INSERT ... VALUES (?, ...)`` for many short rows, in few statements."""
         head, _, values = self._template(sql).rpartition(b" VALUES ")
         head += b" VALUES "
         room = self.packet_max - STATEMENT_OVERHEAD
@@ -110,16 +138,12 @@ class Link:
             text = values % tuple(map(self.literal, row))
             length += len(text) + 1
             if length > room:
-                self._query(head + b",".join(texts))
+                self._write(head + b",".join(texts))
                 texts.clear()
                 length = len(text) + 1
             texts.append(text)
         if texts:
-            self._query(head + b",".join(texts))
-
-    def _query(self, statement: bytes) -> None:
-        self._db.query(statement)
-        self._db.store_result()
+            self._write(head + b",".join(texts))
 
     def _template(self, sql: str) -> bytes:
         template = self._templates.get(sql)
@@ -139,7 +163,7 @@ class Link:
         quoted: bytes = self._db.string_literal(bytes(value))
         return quoted
 
-    def insert_value(
+    def write_value(
         self, table: str, columns: str, values: Sequence[Literal], value: bytes | memoryview
     ) -> None:
         """Insert a row whose last column is ``value`` and first is ``id``; in several statements
@@ -147,20 +171,20 @@ class Link:
         places = "?, " * len(values)
         sql = f"INSERT INTO {table} ({columns}, value) VALUES ({places}?)"
         if 2 * len(value) + STATEMENT_OVERHEAD <= self.packet_max:
-            self.execute(sql, (*values, value))
+            self.write(sql, (*values, value))
             return
         # Halves of the packet always fit; a whole value mostly does, so it is tried first.
         literal = self.literal(value)
         if len(literal) + STATEMENT_OVERHEAD <= self.packet_max:
-            self._query(self._template(sql) % (*map(self.literal, values), literal))
+            self._write(self._template(sql) % (*map(self.literal, values), literal))
             return
         del literal
         view = memoryview(value)
         step = (self.packet_max - STATEMENT_OVERHEAD) // 2
-        self.execute(sql, (*values, view[:step]))
+        self.write(sql, (*values, view[:step]))
         append = f"UPDATE {table} SET value=CONCAT(value, ?) WHERE id=?"
         for i in range(step, len(view), step):
-            self.execute(append, (view[i : i + step], values[0]))
+            self.write(append, (view[i : i + step], values[0]))
 
     def variable(self, name: str) -> str | None:
         """A global setting of the server as text; None: this server does not have it."""

@@ -1,8 +1,8 @@
 """The thread that writes to MariaDB: it drains a bounded queue and commits in groups.
 
-Statements run in the order in which they were put. What is in the queue at one moment is a batch;
-all calls of ``stored`` in a batch share one COMMIT, which MariaDB syncs. Calls that come while it
-runs share the next one.
+Statements run in the order in which they were put, at the latest when somebody wants to know. What
+is in the queue at one moment is a batch; its statements travel to the server together, and all calls of
+``stored`` in it share one COMMIT, which MariaDB syncs. Calls that come while it runs share the next one.
 """
 
 from __future__ import annotations
@@ -21,6 +21,11 @@ BYTES_MAX = 64 << 20
 
 #: Statements that may wait, each of some hundred bytes.
 STATEMENTS_MAX = 100_000
+
+#: With so much in the queue the server is put to work though nobody waits yet. Waking up a thread for
+#: each statement would cost more than the statement.
+WAKE_BYTES = 256 << 10
+WAKE_STATEMENTS = 100
 
 
 class _Job(NamedTuple):
@@ -46,6 +51,7 @@ class Writer:
         self._jobs: deque[_Job] = deque()
         self._size = 0
         self._idle = True
+        self._wanted = False
         self._stopping = False
         self._change = Condition()
         self.error: Exception | None = None
@@ -55,31 +61,42 @@ class Writer:
     # -- on the loop's thread -------------------------------------------------------------------
 
     def put(self, run: Callable[..., Any], args: tuple[Any, ...], size: int = 0) -> None:
-        """Have ``run(*args)`` executed. Waits while too much is queued; drops it after an error."""
+        """Have ``run(*args)`` executed, sooner or later. Waits while too much is queued; drops it
+        after an error."""
         with self._change:
             while (
                 self._size > BYTES_MAX or len(self._jobs) > STATEMENTS_MAX
             ) and self.error is None:
+                self._wake()
                 self._change.wait()
             self._append(_Job(run, args, size))
+            if self._size > WAKE_BYTES or len(self._jobs) > WAKE_STATEMENTS:
+                self._wake()
 
     def executed(self, done: Done) -> None:
         with self._change:
             self._append(_Job(None, (), 0, executed=done))
+            self._wake()
 
     def stored(self, done: Done) -> None:
         with self._change:
             self._append(_Job(None, (), 0, stored=done))
+            self._wake()
 
     def _append(self, job: _Job) -> None:
         if self.error is None:
             self._jobs.append(job)
             self._size += job.size
-            self._change.notify_all()
+
+    def _wake(self) -> None:
+        self._wanted = True
+        self._change.notify_all()
 
     def drain(self) -> None:
         """Wait until everything put before is executed, or an error."""
         with self._change:
+            if self._jobs:
+                self._wake()
             while (self._jobs or not self._idle) and self.error is None:
                 self._change.wait()
 
@@ -87,7 +104,7 @@ class Writer:
         """Execute and commit what is queued, end the thread."""
         with self._change:
             self._stopping = True
-            self._change.notify_all()
+            self._wake()
         self._thread.join()
 
     # -- on the writer's thread -----------------------------------------------------------------
@@ -96,7 +113,8 @@ class Writer:
         try:
             while (batch := self._next_batch()) is not None:
                 self._execute(batch)
-            self._link.execute("COMMIT")
+            self._link.write("COMMIT")
+            self._link.flush()
         except Error as error:
             with self._change:
                 self.error = error
@@ -105,13 +123,15 @@ class Writer:
             self._schedule(self._failed, self, error)
 
     def _next_batch(self) -> list[_Job] | None:
+        """What is in the queue once somebody wants it; None at the end."""
         with self._change:
             self._idle = True
             self._change.notify_all()
-            while not self._jobs:
-                if self._stopping:
-                    return None
+            while not self._wanted:
                 self._change.wait()
+            self._wanted = self._stopping
+            if not self._jobs:
+                return None
             self._idle = False
             batch = list(self._jobs)
             self._jobs.clear()
@@ -123,6 +143,7 @@ class Writer:
             if run is not None:
                 run(*args)
             elif executed is not None:
+                self._link.flush()
                 self._schedule(executed)
             elif done is not None:
                 stored.append(done)
@@ -131,6 +152,7 @@ class Writer:
                     self._size -= size
                     self._change.notify_all()
         if stored:
-            self._link.execute("COMMIT")
-            for done in stored:
-                self._schedule(done)
+            self._link.write("COMMIT")
+        self._link.flush()
+        for done in stored:
+            self._schedule(done)

@@ -92,6 +92,8 @@ class Reads(Tables):
 
     def last_serial(self, oid: bytes) -> bytes | None:
         o = to_int(oid)
+        if o > self._last_oid:
+            return None
         rows = self._read(_LAST_SERIAL, o % self._modulo, o)
         return to_bytes(rows[0][0]) if rows else None
 

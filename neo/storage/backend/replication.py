@@ -59,6 +59,7 @@ class Replication(Writes):
                 data_id = self.store_data(oid, compression, checksum, data)
         value_tid = None if data_serial is None else to_int(data_serial)
         self._last_tid = max(self._last_tid, t)
+        self._last_oid = max(self._last_oid, o)
         self._write_row(_ADD_OBJECT, o % self._modulo, o, t, data_id, value_tid)
         if data_id is not None:
             self._release((data_id,))

@@ -12,7 +12,8 @@ Invariants
 * ``_pending[data_id]`` counts the references to a row of ``data`` that are not in ``obj``: one for
   each stored or voted change. A row of ``data`` is deleted only when that count is 0 and no row of
   ``obj`` has its id. The count is rebuilt from ``tobj`` when the database is opened.
-* ``_last_tid`` is not less than any ``obj.tid``, asked to be written or there already.
+* ``_last_tid`` is not less than any ``obj.tid``, asked to be written or there already; ``_last_oid``
+  not less than any ``obj.oid``: new objects are stored without looking for an earlier revision.
 * Oids and tids above MAX_TID are refused in writes, find nothing in reads, and as upper bounds
   mean "no bound": SQLite's integers are signed.
 """
@@ -89,6 +90,7 @@ class Tables(ABC):
         self._with_metadata: set[int] = set()
         self._next_data_id: dict[int, int] = {}
         self._last_tid = 0
+        self._last_oid = -1
 
     # -- primitives -----------------------------------------------------------------------------
 
@@ -138,7 +140,8 @@ class Tables(ABC):
         for partition, nid, tid in self._read("SELECT `partition`, nid, tid FROM pt"):
             self._cells[partition, nid] = tid
         self._count_partitions()
-        for ttid, data_id in self._read("SELECT tid, data_id FROM tobj"):
+        for ttid, oid, data_id in self._read("SELECT tid, oid, data_id FROM tobj"):
+            self._last_oid = max(self._last_oid, oid)
             ids = self._voted.setdefault(ttid, [])
             if data_id is not None:
                 ids.append(data_id)
@@ -146,6 +149,7 @@ class Tables(ABC):
         self._with_metadata.update(row[0] for row in self._read("SELECT ttid FROM ttrans"))
         for partition in {partition for partition, _ in self._cells}:
             self._last_tid = max(self._last_tid, self._greatest("tid", "obj", partition) or 0)
+            self._last_oid = max(self._last_oid, self._greatest("oid", "obj", partition) or 0)
 
     def _count_partitions(self) -> None:
         # max(1, ...): before the first table there is nothing to find, in whatever partition.

@@ -79,6 +79,7 @@ class Writes(Reads):
             o = storable(oid, "oid")
             value_tid = None if value_serial is None else to_int(value_serial)
             rows.append((o % modulo, o, t, data_id, value_tid))
+            self._last_oid = max(self._last_oid, o)
         if meta is not None:
             self._vote_meta(t, meta)
         if rows:

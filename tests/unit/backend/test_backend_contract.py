@@ -161,6 +161,24 @@ def test_load_at_before_and_current(node: Harness) -> None:
     assert backend.last_serial(p64(5)) is None
 
 
+def test_the_last_serial_of_a_new_object_is_known_without_a_read(
+    node: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = node.ready()
+    node.vote(backend, 10, {4: b"x"})
+    node.wait(backend.stored)
+    backend.close()
+    backend = node.open()
+    node.commit(backend, 20, {7: b"y"})
+    backend.add_object(p64(9), record(30, b"z"))
+    backend.validate(p64(10), p64(10))
+    node.wait(backend.executed)
+    expected = {4: p64(10), 5: None, 7: p64(20), 8: None, 9: p64(30)}
+    assert {oid: backend.last_serial(p64(oid)) for oid in expected} == expected
+    monkeypatch.setattr(backend, "_read", None, raising=False)  # one in memory has none
+    assert backend.last_serial(p64(10)) is None
+
+
 def test_every_byte_and_compression_comes_back(node: Harness) -> None:
     backend = node.ready()
     data = bytes(range(256)) * 3 + b"%s ? '\\''\0"

@@ -281,16 +281,16 @@ def held_commit(backend: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[
     """A COMMIT is under way until the end of the block; gives the list of commits."""
     started, release = Event(), Event()
     commits: list[str] = []
-    real = Link.execute
+    real = Link.flush
 
-    def execute(link: Link, sql: str, args: tuple[object, ...] = ()) -> object:
-        if sql == "COMMIT":
-            commits.append(sql)
+    def flush(link: Link) -> None:
+        if b"COMMIT" in link._statements:
+            commits.append("COMMIT")
             started.set()
             assert release.wait(60)
-        return real(link, sql, args)
+        real(link)
 
-    monkeypatch.setattr(Link, "execute", execute)
+    monkeypatch.setattr(Link, "flush", flush)
     backend.stored(lambda: None)
     assert started.wait(60)
     try:
@@ -312,6 +312,30 @@ def test_calls_that_come_during_a_commit_share_the_next_one(
     mariadb.run_until(lambda: len(stored) == 100)
     assert len(commits) == 2, "the one that was under way, and one for all the others"
     assert stored == list(range(100))
+
+
+def test_one_commit_of_an_object_takes_three_round_trips_of_the_writer_and_two_commits(
+    mariadb: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = mariadb.ready()
+    mariadb.commit(backend, 10, {4: b"x"})
+    mariadb.wait(backend.stored)
+    trips: list[list[bytes]] = []
+    real = Link.flush
+
+    def flush(link: Link) -> None:
+        if link._statements:
+            trips.append(link._statements[:])
+        real(link)
+
+    monkeypatch.setattr(Link, "flush", flush)
+    mariadb.vote(backend, 20, {4: b"y"})
+    mariadb.wait(backend.stored)
+    backend.lock(p64(20), p64(20))
+    mariadb.wait(backend.stored)
+    backend.unlock(p64(20), p64(20))
+    mariadb.wait(backend.executed)
+    assert [trip[-1] == b"COMMIT" for trip in trips] == [True, True, False], trips
 
 
 def test_reads_see_what_is_executed_while_a_commit_runs(

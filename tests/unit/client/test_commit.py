@@ -47,6 +47,7 @@ from neo.protocol.packets import (
     InvalidateObjects,
     Message,
     NotifyDeadlock,
+    RequestIdentification,
 )
 from tests.unit.client.scripted import Scripted, scripted
 
@@ -130,6 +131,25 @@ def test_a_transaction_is_sent_as_specified() -> None:
         assert cluster.storages[1].log == []
         assert cluster.master.asked(AskFinishTransaction) == [
             AskFinishTransaction(TTID, [OID], [OTHER])
+        ]
+
+
+def test_a_commit_of_one_object_takes_two_messages_to_the_master_and_two_to_its_node() -> None:
+    with scripted([1]) as (cluster, storage):
+        storage.sync()  # what follows the identification is over
+        nodes = cluster.master, cluster.storages[1]
+        before = [len(node.log) for node in nodes]
+        t = begin(storage)
+        storage.store(OID, p64(7), b"one", "", t)
+        storage.tpc_vote(t)
+        storage.tpc_finish(t)
+        sent = [
+            [type(m) for m in node.log[start:] if not isinstance(m, RequestIdentification)]
+            for node, start in zip(nodes, before, strict=True)
+        ]
+        assert sent == [
+            [AskBeginTransaction, AskFinishTransaction],
+            [AskStoreObject, AskStoreTransaction],
         ]
 
 

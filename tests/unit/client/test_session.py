@@ -5,7 +5,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from hashlib import sha1
 from pathlib import Path
 from typing import Any
@@ -445,6 +445,43 @@ def test_two_walks_through_the_records_do_not_disturb_each_other() -> None:
             found.append(oid)
         assert found == oids
         assert others == [oids[6]]
+
+
+@pytest.mark.parametrize(("cache_size", "portions"), [(1 << 20, [2, 4, 8, 6]), (0, [])])
+def test_a_walk_through_the_records_reads_ahead_what_the_cache_can_keep(
+    cache_size: int, portions: list[int]
+) -> None:
+    with scripted([1], cache_size=cache_size) as (cluster, storage):
+        oids = [p64(n) for n in range(20)]
+        cluster.storages[1].answers |= {
+            AskTIDsFrom: lambda m: AnswerTIDsFrom([p64(50)] if m.min_tid <= p64(50) else []),
+            AskTransactionInformation: lambda m: _information(m)._replace(oid_list=oids),
+            AskObject: answer(b"x"),
+        }
+        prefetch = storage.prefetch
+        found: list[int] = []
+
+        def counted(oids: Collection[bytes], tid: bytes) -> None:
+            found.append(len(oids))
+            prefetch(oids, tid)
+
+        storage.prefetch = counted  # type: ignore[method-assign, assignment]
+        next_oid = None
+        for oid in oids:
+            walked, _, _, next_oid = storage.record_iternext(next_oid)
+            assert walked == oid
+        assert found == portions
+        asked = [m.oid for m in cluster.storages[1].asked(AskObject)]
+        assert asked == oids, "each object is read once"
+
+
+def test_an_unexpected_refusal_is_one_of_the_clients_errors() -> None:
+    with scripted([1]) as (cluster, storage):
+        refusing = dict.fromkeys((AskTIDs, AskTIDsFrom), refuse(ErrorCode.DENIED))
+        cluster.storages[1].answers |= refusing
+        for ask in (lambda: list(storage.iterator()), storage.undoLog):
+            with pytest.raises(RefusedError, match="list of transactions: DENIED"):
+                ask()
 
 
 def test_damaged_data_is_read_from_another_replica() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.storage.world import World
+from tests.unit.storage.world import C2, End, World
 
 
 @pytest.fixture
@@ -25,3 +25,18 @@ def make_world(tmp_path: Path) -> Iterator[Callable[[], World]]:
 @pytest.fixture
 def world(make_world: Callable[[], World]) -> World:
     return make_world()
+
+
+@pytest.fixture
+def master(world: World) -> End:
+    return world.operate()
+
+
+@pytest.fixture
+def client(world: World, master: End) -> End:
+    return world.client(master)
+
+
+@pytest.fixture
+def other(world: World, master: End) -> End:
+    return world.client(master, C2)

@@ -23,9 +23,46 @@ def test_disjoint_objects_are_locked_at_once(node: LockNode) -> None:
 
 def test_a_store_based_on_an_old_serial_is_a_conflict(node: LockNode) -> None:
     node.serials[oid("A")] = tid(9)
-    assert node.do("A10", "a11") == {"A10": tid(9), "a11": tid(9)}
+    assert node.do("A10") == {"A10": tid(9)}
     assert node.discarded == [1]
-    assert node.do("A12", serial=tid(9)) == {"A12": None}
+    assert node.do("A10", serial=tid(9)) == {"A10": None}
+
+
+def test_a_check_of_an_old_serial_is_a_conflict_and_holds_nothing(node: LockNode) -> None:
+    node.serials[oid("A")] = tid(9)
+    assert node.do("a10") == {"a10": tid(9)}
+    assert node.do("A11", serial=tid(9)) == {"A11": None}
+
+
+def test_who_has_to_resolve_a_conflict_is_not_overtaken(node: LockNode) -> None:
+    assert node.do("A1", "A2", "A3") == {"A1": None}
+    assert node.finish(1, 20) == {"A2": tid(20)}
+    assert node.do("A4", "a5", serial=tid(20)) == {}
+    assert node.do("A2", serial=tid(20)) == {"A2": None}
+    assert node.finish(2, 21) == {"A3": tid(21)}
+    assert node.take_deadlocks() == []
+
+
+def test_who_cannot_resolve_a_conflict_lets_the_next_one_try(node: LockNode) -> None:
+    node.do("A1", "A2", "A3")
+    assert node.finish(1, 20) == {"A2": tid(20)}
+    assert node.abort(2) == {"A3": tid(20)}
+    assert node.locks.vote(tid(5), node.client(5), metadata=True) == []
+    assert node.abort(3) == {}
+
+
+def test_a_rebase_gives_up_the_right_to_be_the_next(node: LockNode) -> None:
+    """An older transaction wants the object and would have to wait for the younger one."""
+    node.do("A2", "A3")
+    assert node.finish(2, 20) == {"A3": tid(20)}
+    assert node.do("A1", serial=tid(20)) == {}
+    assert node.take_deadlocks() == [(tid(1), tid(1))]
+    assert node.rebase(1, 30) == ""
+    assert node.rebase(3, 40) == ""  # it has stored nothing
+    assert node.take_answers() == {"A1": None}
+    assert node.do("A3", serial=tid(20)) == {}
+    assert node.finish(1, 50) == {"A3": tid(50)}
+    assert node.do("A3", serial=tid(50)) == {"A3": None}
 
 
 def test_a_younger_transaction_waits_then_sees_the_conflict(node: LockNode) -> None:

@@ -89,21 +89,6 @@ def load(client: End, oid: int, at: int | None = None, before: int | None = None
     return client.ask(AskObject(p64(oid), at_tid, None if before is None else p64(before)))
 
 
-@pytest.fixture
-def master(world: World) -> End:
-    return world.operate()
-
-
-@pytest.fixture
-def client(world: World, master: End) -> End:
-    return world.client(master)
-
-
-@pytest.fixture
-def other(world: World, master: End) -> End:
-    return world.client(master, C2)
-
-
 # -- identification ---------------------------------------------------------------------------------
 
 
