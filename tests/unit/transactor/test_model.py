@@ -12,7 +12,7 @@ from neo.transactor import consensus
 from neo.transactor.consensus import Process
 from neo.transactor.engine import Engine
 from neo.transactor.learner import Learner
-from neo.transactor.messages import NEVER, Ack, Estimate, Message, Propose, Sid
+from neo.transactor.messages import NEVER, Ack, Estimate, Message, Propose, Refusal, Sid
 from tests.unit.transactor.exhaustive import Search, Step
 from tests.unit.transactor.world import World
 
@@ -151,6 +151,44 @@ def test_random_schedules_find_a_planted_bug(plant: Plant, monkeypatch: pytest.M
     with pytest.raises(AssertionError, match="agreement|integrity|validity"):
         for seed in range(400):
             schedule(seed, steps=4000)
+
+
+def of_two_a_node_without_logs_proposes_in_a_round_of_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Learner, "promises", lambda self, me, former: [])
+
+
+def a_list_of_members_is_reposted(monkeypatch: pytest.MonkeyPatch) -> None:
+    repost = Engine.repost
+
+    def careless(self: Engine, tid: int, sid: Sid) -> Sid | Refusal:
+        mine = self.mine
+        if mine is None or mine.sid != sid or self._refuse(tid) is not None:
+            return repost(self, tid, sid)
+        self._want(mine, known=True)
+        return sid
+
+    monkeypatch.setattr(Engine, "repost", careless)
+
+
+@pytest.mark.parametrize(
+    ("plant", "sizes", "changes"),
+    [
+        (of_two_a_node_without_logs_proposes_in_a_round_of_before, (2,), False),
+        (a_list_of_members_is_reposted, (3, 5, 4), True),
+    ],
+    ids=lambda value: getattr(value, "__name__", str(value)),
+)
+def test_random_schedules_of_some_sizes_find_a_planted_bug(
+    plant: Plant, sizes: tuple[int, ...], changes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch)
+    with pytest.raises(AssertionError, match="agreement|used twice|termination"):
+        for seed in range(600):
+            world = World(seed, sizes[seed % len(sizes)], changes)
+            world.run(4000)
+            world.settle()
 
 
 def test_every_schedule_includes_the_one_of_a_planted_bug(monkeypatch: pytest.MonkeyPatch) -> None:
