@@ -68,7 +68,9 @@ class Link:
         self.session: Session | None = None
         self.conn: int | None = None
         self.heard = self.heard_direct = -1e9
-        self.greeted = self.dialled = -1e9
+        self.greeted = self.dialled = self.conn_heard = -1e9
+        #: It hears this node without a relay, as far as it said.
+        self.hears = True
         #: When the peer answered a probe of this size.
         self.probed: dict[int, float] = {}
         #: Peers that reach this one directly, and when they said so.
@@ -84,7 +86,11 @@ class Link:
 
     def direct(self, now: float) -> bool:
         """Whether the peer is reached without a relay."""
-        return now - self.heard_direct < REACH_LIFE and (self.conn is not None or self.mtu(now) > 0)
+        way = self.conn is not None or self.mtu(now) > 0
+        return way and self.hears and self.heard_directly(now)
+
+    def heard_directly(self, now: float) -> bool:
+        return now - self.heard_direct < REACH_LIFE
 
     def relay(self, now: float, usable: set[str]) -> str | None:
         """Somebody who reaches it."""

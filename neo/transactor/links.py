@@ -42,6 +42,8 @@ PROBE_SECONDS = 2.0
 REACH_SECONDS = 1.0
 #: A packet passes one relay at most: who reaches a peer directly is known.
 HOPS_MAX = 1
+#: A stream on which nothing came for so long is broken: something comes every second.
+BROKEN_SECONDS = 10.0
 LENGTH = struct.Struct(">I")
 #: Of a packet on a stream: the largest specification, and some.
 STREAM_MAX = 72 * 1024 * 1024
@@ -165,13 +167,13 @@ class Links:
             self._debug("pl_packets", f"{len(data)} bytes to {link.name}")
         if len(data) <= link.mtu(self.now):
             self._network.send_datagram(link.udp_address, data)
+            return
+        relay = None if link.direct(self.now) or data[3] >= HOPS_MAX else self._relay_to(link)
+        if relay is not None:
+            self._debug("peerdi", f"to {link.name} through {relay.name}")
+            self._send_direct(relay, data)
         elif link.conn is not None:
             self._write(link.conn, data)
-        elif data[3] < HOPS_MAX:
-            relay = self._relay_to(link)
-            if relay is not None:
-                self._debug("peerdi", f"to {link.name} through {relay.name}")
-                self._send_direct(relay, data)
 
     def _send_direct(self, link: Link, data: bytes) -> None:
         if len(data) <= link.mtu(self.now):
@@ -187,6 +189,10 @@ class Links:
     def _relay_to(self, link: Link) -> Link | None:
         return self.links.get(link.relay(self.now, self._direct()) or "")
 
+    def _heard(self) -> list[str]:
+        """Who is heard without a relay: they should know it."""
+        return sorted(n for n, link in self.links.items() if link.heard_directly(self.now))
+
     def _direct(self) -> set[str]:
         return {name for name, link in self.links.items() if link.direct(self.now)}
 
@@ -199,6 +205,8 @@ class Links:
             if conn not in self._owners and now - opened > STRANGER_SECONDS:
                 self._drop_stream(conn)
         for link in self.links.values():
+            if link.conn is not None and now - link.conn_heard > BROKEN_SECONDS:
+                self._drop_stream(link.conn)
             silent = link.session is None or now - link.heard > SILENT_SECONDS
             if silent and now - link.greeted >= GREET_SECONDS:
                 link.greeted = now
@@ -212,7 +220,7 @@ class Links:
                 self._probe(link)
         if now - self._reached >= REACH_SECONDS:
             self._reached = now
-            direct = sorted(self._direct())
+            direct = self._heard()
             for link in self.links.values():
                 if link.session is not None:
                     self._send_body(link, REACH, direct)
@@ -259,7 +267,7 @@ class Links:
             if link.session is None:
                 self._greet(link, link.offer(self._random(NUMBER_SIZE), *self._greeting()))
             else:
-                self._write(conn, link.session.seal(bytes([REACH]) + msgpack.packb([])))
+                self._write(conn, link.session.seal(bytes([REACH]) + msgpack.packb(self._heard())))
 
     def disconnected(self, conn: int) -> None:
         self._streams.pop(conn, None)
@@ -286,14 +294,17 @@ class Links:
             packet = bytes(buffer[LENGTH.size : LENGTH.size + length])
             del buffer[: LENGTH.size + length]
             link = self._packet(packet, lambda reply: self._write(conn, reply))
-            if link is not None and self._owners.get(conn) is not link:
-                self._own(conn, link)
+            if link is not None:
+                if self._owners.get(conn) is not link:
+                    self._own(conn, link)
+                link.conn_heard = self.now
 
     def _own(self, conn: int, link: Link) -> None:
         """The stream is that of this peer; a newer one is better."""
         if link.conn is not None and link.conn != conn:
             self._drop_stream(link.conn)
         link.conn = conn
+        link.conn_heard = self.now
         self._owners[conn] = link
         self._debug("pl_connection", f"connected with {link.name}")
 
@@ -367,6 +378,7 @@ class Links:
         elif kind == PROBED and value in self._sizes:
             link.probed[value] = self.now
         elif kind == REACH:
+            link.hears = self.name in value
             for name in value:
                 if name in self.links and name != link.name:
                     self.links[name].relays[link.name] = self.now

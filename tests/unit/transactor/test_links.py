@@ -32,6 +32,8 @@ class Internet:
         #: A datagram of this node seems to come from there.
         self.mapped: dict[str, Address] = {}
         self.flying: deque[Callable[[], None]] = deque()
+        #: Streams to these swallow everything.
+        self.swallowed: set[str] = set()
         self.tape: list[tuple[str, str, bytes]] = []
         self.counted: dict[str, int] = {"datagrams": 0, "streams": 0}
         self.conns: dict[int, tuple[Host, int, Host]] = {}
@@ -106,7 +108,7 @@ class Host:
                 self.net.flying.append(partial(host.links.datagram, source, data))
 
     def send_stream(self, conn: int, data: bytes) -> None:
-        if conn in self.net.conns:
+        if conn in self.net.conns and self.net.conns[conn][2].name not in self.net.swallowed:
             _, other, peer = self.net.conns[conn]
             self.net.counted["streams"] += 1
             self.net.flying.append(partial(peer.links.stream, other, data))
@@ -191,6 +193,20 @@ def test_two_peers_who_cannot_see_each_other_use_a_third() -> None:
     net["a"].send("b")
     net["b"].send("a", big(50_000))
     assert net["b"].heard("a") and net["a"].heard("b", big(50_000))
+
+
+def test_a_stream_that_swallows_everything_is_left_and_closed() -> None:
+    net = Internet("a", "b", "c")
+    net.run()
+    net.datagrams = lambda x, y, size: "b" not in (x, y) or "c" in (x, y)
+    net.swallowed = {"b"}
+    net.run(8)
+    net["a"].send("b")
+    assert net["b"].heard("a")
+    assert net["a"].links.paths()["b"] == "through c"
+    before = set(net.conns)
+    net.run(6)
+    assert before - set(net.conns)  # and another is dialled
 
 
 def test_a_cut_between_two_peers_is_got_around_after_a_while() -> None:
