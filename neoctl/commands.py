@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 
 from neo.admin.monitor import tid_date
-from neo.protocol.enums import ClusterState, NodeState, NodeType
+from neo.protocol.enums import CellState, ClusterState, NodeState, NodeType
 from neo.protocol.ids import ZERO_TID, format_nid
 from neo.protocol.packets import (
     AddPendingNodes,
+    AskCheckReport,
     AskClusterState,
     AskLastIDs,
     AskMonitorInformation,
@@ -20,6 +21,7 @@ from neo.protocol.packets import (
     FlushLog,
     Message,
     Repair,
+    RepairCells,
     SetClusterState,
     SetNodeState,
     SetNumReplicas,
@@ -130,6 +132,27 @@ def print_summary(admin: AdminClient, arguments: Arguments) -> Reply:
     return Reply(f"# {json.dumps(found)}\n{answer.summary}", {**lists, "summary": answer.summary})
 
 
+@verb("print check", "what the last check of replicas found, by partition")
+def print_check(admin: AdminClient, arguments: Arguments) -> Reply:
+    """Data: ``min_tid max_tid`` and ``partitions`` (``partition node finding text``)."""
+    answer = admin.ask(AskCheckReport())
+    rows = [
+        {
+            "partition": partition,
+            "node": None if node is None else format_nid(node),
+            "finding": finding,
+            "text": text,
+        }
+        for partition, node, finding, text in answer.row_list
+    ]
+    data = {
+        "min_tid": render.hex_id(answer.min_tid),
+        "max_tid": render.hex_id(answer.max_tid),
+        "partitions": rows,
+    }
+    return Reply(render.check_text(rows, answer.min_tid, answer.max_tid), data)
+
+
 # -- commands ------------------------------------------------------------------------------------
 
 
@@ -208,6 +231,41 @@ def check(admin: AdminClient, arguments: Arguments) -> Reply:
             partitions.update(dict.fromkeys(range(count), source))
     last = tids[1] if len(tids) > 1 else None
     return _done(admin.ask(CheckReplicas(partitions, tids[0] if tids else ZERO_TID, last)))
+
+
+@verb(
+    "repair [PARTITION:[NODE]]...",
+    "copy CORRUPTED cells anew from good replicas; no PARTITION: all of them",
+    0,
+    None,
+)
+def repair(admin: AdminClient, arguments: Arguments) -> Reply:
+    """Data: ``message``."""
+    rows = admin.ask(AskPartitionList(0, 0, None)).row_list
+    corrupted = [
+        (partition, node)
+        for partition, row in enumerate(rows)
+        for node, state in row
+        if state is CellState.CORRUPTED
+    ]
+    cells: dict[tuple[int, int], None] = {}
+    for word in arguments.words or [":"]:
+        partition, colon, node = word.partition(":")
+        if not colon:
+            raise CommandError(f"{word!r} is not PARTITION:NODE, PARTITION: or :NODE")
+        wanted = natural(partition) if partition else None
+        owner = nid(node) if node else None
+        if wanted is not None and owner is not None:
+            cells[wanted, owner] = None  # the master tells why it cannot be repaired, if so
+        else:
+            cells |= {
+                cell: None
+                for cell in corrupted
+                if wanted in (None, cell[0]) and owner in (None, cell[1])
+            }
+    if not cells:
+        return Reply("No cell to repair", {"message": "No cell to repair"})
+    return _done(admin.ask(RepairCells(list(cells))))
 
 
 @verb(

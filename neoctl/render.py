@@ -6,6 +6,7 @@ documented at each function. Nodes are written ``S1``, ids ``0x…`` of 16 digit
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -143,3 +144,21 @@ def id_lines(oid: bytes | None, ptid: int | None, tids: dict[str, bytes | None])
             lines.append("last_tid = None")
     lines.append(f"last_ptid = {ptid}")
     return "\n".join(lines)
+
+
+# -- checks --------------------------------------------------------------------------------------
+
+
+def check_text(rows: Sequence[Data], min_tid: bytes, max_tid: bytes) -> str:
+    """How many partitions were found how, then a line for each that is not simply equal."""
+    if not rows:
+        return "No check was made since the master started: neoctl check"
+    counts = Counter(row["finding"] for row in rows)
+    found = ", ".join(f"{finding}={count}" for finding, count in sorted(counts.items()))
+    lines = [
+        f"{row['partition']:03} | {row['finding']} | {row['text']}".rstrip(" |")
+        for row in rows
+        if row["finding"] not in ("equal", "alone")
+    ]
+    title = f"# transactions {hex_id(min_tid)} to {hex_id(max_tid)}: {found}"
+    return "\n".join([title, *lines])

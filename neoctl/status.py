@@ -16,9 +16,11 @@ from rich.table import Table
 from rich.text import Text
 
 from neo.admin.monitor import SERVING, tid_date
-from neo.protocol.enums import CellState, ClusterState, NodeState, NodeType
+from neo.protocol.enums import CellState, ClusterState, ErrorCode, NodeState, NodeType
+from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import ZERO_TID, format_nid, time_from_tid
 from neo.protocol.packets import (
+    AskCheckReport,
     AskClusterState,
     AskLastIDs,
     AskLastTransaction,
@@ -78,7 +80,7 @@ def status_reply(admin: AdminClient) -> Reply:
                     if node["nid"] in row["cells"]
                 )
             )
-    problems = find_problems(state, nodes, table)
+    problems = [*_check_problems(admin), *find_problems(state, nodes, table)]
     data = {
         "state": None if state is None else state.name,
         "primary": primary,
@@ -118,6 +120,21 @@ def find_problems(state: ClusterState | None, nodes: list[Data], table: Data) ->
         *_cell_problems(state, nodes, table),
     ]
     return sorted(problems, key=lambda problem: problem.severity)
+
+
+def _check_problems(admin: AdminClient) -> list[Problem]:
+    """What the last check left to the operator."""
+    try:
+        rows = admin.ask(AskCheckReport()).row_list
+    except ErrorAnswer as e:
+        if e.code is ErrorCode.DENIED:
+            return []  # a master without reports
+        raise
+    return [
+        Problem("problem", f"the copies of partition {partition} differ", text)
+        for partition, _, finding, text in rows
+        if finding == "undecided"
+    ]
 
 
 def _state_problems(state: ClusterState | None, nodes: list[Data], table: Data) -> list[Problem]:
@@ -191,7 +208,7 @@ def _cell_problems(state: ClusterState | None, nodes: list[Data], table: Data) -
             Problem(
                 "warning",
                 f"{count} partitions of {nid} differ from their replicas and are not used",
-                f"neoctl tweak {nid} moves them elsewhere; suspect its disk",
+                "neoctl repair copies them anew; suspect its disk",
             )
         )
     outdated = by_state.get(CellState.OUT_OF_DATE.name, Counter[str]())

@@ -27,6 +27,8 @@ from neo.node.task import Future, first
 from neo.protocol.enums import CellState, ClusterState, ErrorCode, NodeState, NodeType
 from neo.protocol.errors import ConnectionLost, ErrorAnswer, PeerError
 from neo.protocol.packets import (
+    FEATURE_MAINTENANCE,
+    FEATURES,
     AddPendingNodes,
     Address,
     AnswerClusterState,
@@ -34,6 +36,7 @@ from neo.protocol.packets import (
     AnswerNodeList,
     AnswerPartitionList,
     AnswerPrimary,
+    AskCheckReport,
     AskClusterState,
     AskLastIDs,
     AskLastTransaction,
@@ -47,10 +50,12 @@ from neo.protocol.packets import (
     FlushLog,
     Message,
     NotifyClusterInformation,
+    NotifyFeatures,
     NotifyNodeInformation,
     NotifyPartitionChanges,
     NotifyUpstreamAdmin,
     Repair,
+    RepairCells,
     RequestIdentification,
     SendPartitionTable,
     SetClusterState,
@@ -96,6 +101,8 @@ class AdminCore(Core):
         self.primary: Peer | None = None
         self.primary_nid: int | None = None
         self.state: ClusterState | None = None
+        #: What the primary master understands besides the 70 messages.
+        self.features: frozenset[str] = frozenset()
         self.max_lag = max_lag
         self.watching = Watching(list(backups))
         self.reporter = Reporter(self)
@@ -118,12 +125,8 @@ class AdminCore(Core):
         while True:
             ended: Future[str] = Future()
             request = RequestIdentification(
-                NodeType.ADMIN,
-                self._nid,
-                self._bind,
-                self.cluster,
-                None,
-                {"backup": list(self.watching.backups)},
+                *(NodeType.ADMIN, self._nid, self._bind, self.cluster, None),
+                {"backup": list(self.watching.backups), FEATURES: [FEATURE_MAINTENANCE]},
             )
             # The tables follow the acceptance in the same bytes: nothing may be awaited in between.
             peer, accepted = await find_primary(
@@ -132,6 +135,7 @@ class AdminCore(Core):
             self._nid = accepted.your_nid
             self.nodes = NodeTable()
             self.partitions.clear()
+            self.features = frozenset()
             self.primary, self.primary_nid = peer, accepted.nid
             peer.node = Node(
                 NodeType.MASTER, accepted.nid, peer.address, NodeState.RUNNING, identified=True
@@ -248,6 +252,10 @@ class MirrorHandler(Handler):
     def upstream_admin(self, peer: Peer, message_id: int, message: NotifyUpstreamAdmin) -> None:
         self._core.reporter.upstream(message.address)
 
+    @on(NotifyFeatures)
+    def features(self, peer: Peer, message_id: int, message: NotifyFeatures) -> None:
+        self._core.features = frozenset(message.features)
+
     @on(FlushLog)
     def flush_log(self, peer: Peer, message_id: int, message: FlushLog) -> None:
         self._core.shell.reopen_logs()
@@ -342,6 +350,15 @@ class ControlHandler(Handler):
     def command(self, peer: Peer, message_id: int, message: Message) -> None:
         logger.info("%r commands: %s", peer, message)
         self.question(peer, message_id, message)
+
+    @on(AskCheckReport, RepairCells)
+    def maintain(self, peer: Peer, message_id: int, message: Message) -> None:
+        """Messages of ours, that only a master which announced them understands."""
+        if self._primary(peer, message_id) is None:
+            return
+        if FEATURE_MAINTENANCE not in self._core.features:
+            raise ErrorAnswer(ErrorCode.DENIED, "the primary master does not know this command")
+        self.command(peer, message_id, message)
 
     @on(AskLastIDs, AskLastTransaction, AskRecovery)
     def question(self, peer: Peer, message_id: int, message: Message) -> None:

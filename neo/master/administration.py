@@ -20,6 +20,7 @@ from neo.protocol.packets import (
     AnswerLastTransaction,
     AnswerRecovery,
     AnswerTweakPartitionTable,
+    AskCheckReport,
     AskClusterState,
     AskLastIDs,
     AskLastTransaction,
@@ -31,6 +32,7 @@ from neo.protocol.packets import (
     NotifyNodeInformation,
     NotifyRepair,
     Repair,
+    RepairCells,
     SetClusterState,
     SetNodeState,
     SetNumReplicas,
@@ -272,13 +274,23 @@ class ServeAdmin(Handler):
     @on(CheckReplicas)
     def check_replicas(self, peer: Peer, message_id: int, m: CheckReplicas) -> Message:
         self._serving("check replicas")
-        table = self.master.partitions
-        for partition in m.partition_dict:
-            if not 0 <= partition < len(table):
-                raise denied(f"there is no partition {partition}: 0 to {len(table) - 1} exist")
-            if len(table.readable(partition)) > 1:
-                raise denied("this version cannot compare replicas yet")
+        for nid in m.partition_dict.values():
+            if nid is not None:
+                self._storage(nid)
+        self.master.checks.start(m.partition_dict, m.min_tid, m.max_tid)
         return done()
+
+    @on(AskCheckReport)
+    def check_report(self, peer: Peer, message_id: int, m: AskCheckReport) -> Message:
+        return self.master.checks.report()
+
+    @on(RepairCells)
+    def repair_cells(self, peer: Peer, message_id: int, m: RepairCells) -> Message:
+        self._serving("repair cells")
+        for _, nid in m.cell_list:
+            self._storage(nid)
+        count = self.master.checks.repair(m.cell_list)
+        return done(f"{count} cells are copied anew" if count else "No cell to repair")
 
     # -- data ------------------------------------------------------------------------------------
 
@@ -296,11 +308,19 @@ class ServeAdmin(Handler):
     @on(Truncate)
     def truncate(self, peer: Peer, message_id: int, m: Truncate) -> None:
         self._serving("truncate")
-        if m.tid > self.master.last_tid:
-            raise denied(f"the last transaction is {self.master.last_tid.hex()}: nothing to delete")
-        self.master.truncate_tid = m.tid
+        master = self.master
+        if m.tid > master.last_tid:
+            raise denied(f"the last transaction is {master.last_tid.hex()}: nothing to delete")
+        if m.tid < master.packs.tid:
+            raise denied(
+                f"the database was packed at {master.packs.tid.hex()}: what it was before is gone"
+            )
+        if absent := sorted(master.partitions.nodes() - master.running_storages()):
+            names = ", ".join(map(format_nid, absent))
+            raise denied(f"{names} must run, or be dropped: what is deleted would come back with it")
+        master.truncate_tid = m.tid
         peer.answer(message_id, done())
-        self.master.back_to_recovery(f"truncation after {m.tid.hex()} was asked")
+        master.back_to_recovery(f"truncation after {m.tid.hex()} was asked")
 
     @on(FlushLog)
     def flush_log(self, peer: Peer, message_id: int, m: FlushLog) -> None:

@@ -51,7 +51,7 @@ class Packer:
     async def _pack(self) -> None:
         while (tid := self._wanted) > self._done:
             failure = "another pack is at work"
-            if not self._master.packing:
+            if not self._master.packs.running:
                 failure = await self._ask(tid)
             if failure:
                 logger.warning("the pack at %s is tried again: %s", tid.hex(), failure)
@@ -63,7 +63,7 @@ class Packer:
 
     async def _ask(self, tid: bytes) -> str:
         """Why it is not complete; empty if it is."""
-        self._master.packing = True
+        self._master.packs.running = True
         try:
             futures = [
                 storage.ask(AskPack(tid))
@@ -78,4 +78,4 @@ class Packer:
                     failure = failure or str(e)
             return failure
         finally:
-            self._master.packing = False
+            self._master.packs.running = False

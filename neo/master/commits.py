@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from neo.master.transactions import Transaction, Transactions
+from neo.master.votes import FailedVotes
 from neo.net.fault_sites import LATE_SECONDS, FaultSite
 from neo.node.peer import Peer
 from neo.node.task import Future
@@ -42,6 +43,7 @@ class Commits:
         #: AskBeginTransaction received while a storage is not ready yet: one per client thread.
         self._begins: list[tuple[Peer, int, bytes | None]] = []
         self._final_tid: dict[bytes, list[tuple[Peer, int]]] = {}
+        self.failed_votes = FailedVotes(master)
 
     # -- begin -----------------------------------------------------------------------------------
 
@@ -145,6 +147,7 @@ class Commits:
         """Complete all transactions whose turn it is (FACTS 7.2)."""
         while (transaction := self.transactions.pop_finished()) is not None:
             self._finish(transaction)
+        self.failed_votes.look()
         self.master.check_stopped()
 
     def _finish(self, transaction: Transaction[Peer]) -> None:
@@ -181,12 +184,14 @@ class Commits:
             if storage is not None and nid >= 0:
                 storage.send(AbortTransaction(transaction.ttid, []))
         self.master.replication.aborted(transaction.ttid)
+        self.failed_votes.look()
         self.master.check_stopped()
 
     def client_lost(self, client: Peer) -> None:
         for transaction in self.transactions.client_lost(client):
             logger.info("transaction %s is dropped with its client", transaction.ttid.hex())
             self.master.replication.aborted(transaction.ttid)
+        self.failed_votes.look()
         self.master.check_stopped()
 
     def storage_lost(self, nid: int) -> None:
@@ -200,4 +205,5 @@ class Commits:
         self.master.replication.clear()
         self.transactions.clear()
         self._begins.clear()
+        self.failed_votes.clear()
         self._final_tid.clear()

@@ -13,8 +13,10 @@ import math
 from collections.abc import Iterable
 
 from neo.master.backup import Backup
+from neo.master.check import Checks
 from neo.master.commits import Commits
 from neo.master.ids import OidGenerator, TidGenerator
+from neo.master.pack import Packs
 from neo.master.recovery import Recovery
 from neo.master.replication import Replication
 from neo.master.states import ADMITTED, TRANSITIONS, Event, hears_of
@@ -61,6 +63,7 @@ class MasterCore(Core):
         self.last_tid = bytes(8)
         self.commits = Commits(self)
         self.replication = Replication(self)
+        self.checks = Checks(self)
         #: Storages told to start that are not ready yet, and those that are.
         self.starting: set[int] = set()
         self.ready: set[int] = set()
@@ -73,8 +76,7 @@ class MasterCore(Core):
         self.told_ptid = 0
         #: Those that could be read with the one served with.
         self.served_nodes: set[int] = set()
-        #: One pack at a time.
-        self.packing = False
+        self.packs = Packs(self)
         #: The last pack of this master's time.
         self.packed_tid: bytes | None = None
         #: In STARTING_BACKUP and BACKINGUP.
@@ -114,6 +116,7 @@ class MasterCore(Core):
             self.backup.stop()
             self.backup = None
         self.commits.clear()
+        self.checks.clear()
         self.starting.clear()
         self.ready.clear()
         self.stop_clients()
@@ -187,6 +190,7 @@ class MasterCore(Core):
         self.starting.discard(node.nid)
         self.ready.discard(node.nid)
         self.replication.storage_lost(node.nid)
+        self.checks.storage_lost(node.nid)
         if self.backup is not None:
             self.backup.storage_lost(node.nid)
         if was_running or self.partitions.assigned(node.nid):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from neo.master.cloning import accept_clone, check_clone
 from neo.master.running import start_storage
 from neo.master.states import SERVING, hears_of
 from neo.net.sockets import format_address
@@ -12,11 +13,13 @@ from neo.node.handler import Handler, on
 from neo.node.peer import Peer
 from neo.protocol.enums import ClusterState, ErrorCode, NodeState, NodeType
 from neo.protocol.errors import ErrorAnswer
-from neo.protocol.ids import format_nid, nid_namespace
+from neo.protocol.ids import MAX_TID, ZERO_TID, format_nid, nid_namespace, p64, u64
 from neo.protocol.packets import (
+    FEATURE_MAINTENANCE,
     FEATURE_PACK,
     FEATURES,
     AcceptIdentification,
+    NotifyFeatures,
     NotifyNodeInformation,
     NotifyPack,
     RequestIdentification,
@@ -38,20 +41,29 @@ class Identification(Handler):
 
     @on(RequestIdentification)
     def identify(self, peer: Peer, message_id: int, request: RequestIdentification) -> None:
+        clone: list[int] | None = None
         try:
-            node = self._node(request)
+            self._check(request)
+            if request.extra.get("new_nid"):
+                clone = check_clone(self.master, request)
+            else:
+                node = self._known(request) or self._new(request)
         except ErrorAnswer as e:
             logger.warning("%r may not join: %s", peer, e)
             peer.refuse(message_id, e.code, e.message)
             peer.close()
             return
         peer.connection.trust()
+        if clone is not None:
+            nid = self._free_nid(NodeType.STORAGE)
+            accept_clone(self.master, peer, message_id, nid, clone)
+            return
         self._join(peer, message_id, node, request)
 
     # -- checks ----------------------------------------------------------------------------------
 
-    def _node(self, request: RequestIdentification) -> Node:
-        """The node that asks, with its id. Raises ErrorAnswer."""
+    def _check(self, request: RequestIdentification) -> None:
+        """Raises ErrorAnswer for who may not join at all, or now."""
         master = self.master
         if request.name != master.cluster:
             raise ErrorAnswer(
@@ -68,11 +80,8 @@ class Identification(Handler):
                 ErrorCode.NOT_READY,
                 "this cluster has one master: election among several is not available",
             )
-        if request.extra.get("new_nid"):
-            raise ErrorAnswer(ErrorCode.NOT_READY, "cloning of storage nodes is not available")
         if not master.admitted(request.node_type):
             raise ErrorAnswer(ErrorCode.NOT_READY, "Retry Later")
-        return self._known(request) or self._new(request)
 
     def _known(self, request: RequestIdentification) -> Node | None:
         """The node of the table that this is, if any."""
@@ -144,6 +153,9 @@ class Identification(Handler):
         node.devpath = tuple(map(str, devpath)) if isinstance(devpath, list) else ()
         features = request.extra.get(FEATURES)
         node.features = frozenset(map(str, features)) if isinstance(features, list) else frozenset()
+        pack_tid = request.extra.get("pack_tid")
+        known = isinstance(pack_tid, int) and 0 <= pack_tid <= u64(MAX_TID)
+        node.pack_tid = p64(pack_tid) if known else ZERO_TID
         node.backups = _backups(request.extra.get("backup"))
         node.state = self._state(node)
         master.notify_nodes([node])
@@ -185,6 +197,8 @@ class Identification(Handler):
             peer.send(master.table() if master.partitions.ptid is not None else empty)
         else:
             master.recovery.joined(peer)
+        if FEATURE_MAINTENANCE in node.features:
+            peer.send(NotifyFeatures([FEATURE_MAINTENANCE]))
 
 
 def _backups(value: object) -> frozenset[str]:

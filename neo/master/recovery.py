@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from neo.node.peer import Peer
 from neo.node.task import Future
-from neo.protocol.enums import NodeState, NodeType
+from neo.protocol.enums import CellState, NodeState, NodeType
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.ids import format_nid
 from neo.protocol.packets import (
@@ -20,6 +20,7 @@ from neo.protocol.packets import (
     AnswerRecovery,
     AskPartitionTable,
     AskRecovery,
+    CellChange,
     NotifyNodeInformation,
     Truncate,
 )
@@ -203,10 +204,10 @@ class Recovery:
         identified = self.master.identified_storages()
         readable = table.nodes(readable_only=True)
         truncate_tid = self._truncate_tid()
-        required = readable & identified if not strict else readable
-        if strict and truncate_tid is not None:
-            # A node that stays away must not come back with another history.
-            required = table.nodes()
+        required = readable if truncate_tid is None else table.nodes()
+        if not strict:
+            # Those that are absent from a truncation lose their cells: see _prepare.
+            required = required & identified
         missing = required - identified
         if missing:
             return f"{_names(missing)} must be connected first"
@@ -222,8 +223,17 @@ class Recovery:
         return None
 
     def _truncate_tid(self) -> bytes | None:
-        """Where to cut: as asked, or as any storage remembers from a truncation that was cut short."""
-        remembered = [a.truncate_tid for a in self._answers.values() if a.truncate_tid is not None]
+        """Where to cut: as asked, or as a storage remembers from a truncation that was cut short.
+
+        Only nodes with readable cells count: what another one remembers was done without it, and has
+        been followed by commits.
+        """
+        readable = self.master.partitions.nodes(readable_only=True)
+        remembered = [
+            answer.truncate_tid
+            for nid, answer in self._answers.items()
+            if answer.truncate_tid is not None and nid in readable
+        ]
         if self.master.truncate_tid is not None:
             remembered.append(self.master.truncate_tid)
         return min(remembered, default=None)
@@ -257,7 +267,10 @@ class Recovery:
         identified = master.identified_storages()
         if master.partitions.ptid is None:
             settings = master.settings
-            master.partitions.create(settings.partitions, settings.replicas, list(identified))
+            paths = {n.nid: n.devpath for n in master.nodes if n.nid is not None}
+            master.partitions.create(
+                settings.partitions, settings.replicas, list(identified), paths
+            )
             serving = identified
         else:
             serving = identified & master.partitions.nodes()
@@ -266,7 +279,7 @@ class Recovery:
                 master.partitions.ptid = master.told_ptid + 1
         nodes = [node for nid in serving if (node := master.nodes.get(nid)) is not None]
         master.set_node_states(nodes, NodeState.RUNNING)
-        changes = master.lost_cells()
+        changes = self._forgotten_cells(identified) or master.lost_cells()
         if changes:
             assert master.partitions.ptid is not None
             ptid = master.partitions.ptid + 1
@@ -275,6 +288,19 @@ class Recovery:
         master.told_ptid = master.partitions.ptid
         for peer in master.of_type(NodeType.ADMIN):
             peer.send(master.table())
+
+
+    def _forgotten_cells(self, identified: set[int]) -> list[CellChange]:
+        """Cells of nodes that are absent from a truncation: they must not come back with what the
+        others delete."""
+        table = self.master.partitions
+        if self.master.truncate_tid is None:
+            return []
+        return [
+            (partition, nid, CellState.DISCARDED)
+            for nid in sorted(table.nodes() - identified)
+            for partition in table.assigned(nid)
+        ]
 
 
 def _names(nids: set[int]) -> str:

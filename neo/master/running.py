@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from neo.master.backup_start import make_backup
 from neo.master.states import SERVING
 from neo.master.transactions import Transaction
+from neo.master.votes import operational_without
 from neo.net.fault_sites import LATE_SECONDS, FaultSite
 from neo.node.handler import Handler, on
 from neo.node.peer import Peer
-from neo.protocol.enums import ErrorCode, NodeState
-from neo.protocol.errors import ConnectionLost, ErrorAnswer, PeerError
+from neo.protocol.enums import ClusterState, ErrorCode, NodeState
+from neo.protocol.errors import ErrorAnswer, PeerError
 from neo.protocol.ids import MAX_TID, add64
 from neo.protocol.packets import (
     AbortTransaction,
     AnswerFinalTID,
     AnswerLastTransaction,
     AnswerNewOIDs,
-    AnswerPack,
     AskBeginTransaction,
     AskFinalTID,
     AskFinishTransaction,
@@ -28,10 +27,11 @@ from neo.protocol.packets import (
     AskNewOIDs,
     AskPack,
     AskUnfinishedTransactions,
-    Error,
     FailedVote,
     Message,
     NotifyDeadlock,
+    NotifyPartitionChecked,
+    NotifyPartitionCorrupted,
     NotifyReady,
     NotifyReplicationDone,
     StartOperation,
@@ -110,14 +110,9 @@ class ServeClient(Handler):
         return transaction
 
     @on(FailedVote)
-    def failed_vote(self, peer: Peer, message_id: int, m: FailedVote) -> Message:
+    def failed_vote(self, peer: Peer, message_id: int, m: FailedVote) -> None:
         transaction = self._transaction(peer, m.ttid)
-        failed = frozenset(m.failed)
-        promised = self.master.commits.transactions.failures(transaction)
-        if not _operational_without(self.master, failed | promised):
-            raise ErrorAnswer(ErrorCode.INCOMPLETE_TRANSACTION)
-        transaction.failed = failed
-        return Error(ErrorCode.ACK.value, "")
+        self.master.commits.failed_votes.ask(transaction, message_id, m.failed)
 
     @on(AbortTransaction)
     def abort(self, peer: Peer, message_id: int, m: AbortTransaction) -> None:
@@ -149,7 +144,7 @@ class ServeClient(Handler):
         lost = transaction.failed & transaction.ready & involved
         nodes = (involved & transaction.ready & master.ready) - transaction.failed
         if not self._complete(m, nodes) or (
-            lost and not _operational_without(master, transaction.failed)
+            lost and not operational_without(master, transaction.failed)
         ):
             # From AskFinishTransaction on it is the master who aborts.
             master.commits.abort(transaction, master.ready)
@@ -171,9 +166,10 @@ class ServeClient(Handler):
         return nids & self.master.identified_storages()
 
     def _complete(self, m: AskFinishTransaction, nodes: set[int]) -> bool:
-        """Every stored object and the metadata reach a node that has them readable."""
+        """Every stored or checked object and the metadata reach a node that has them readable, and
+        that has kept them locked."""
         table = self.master.partitions
-        partitions = {table.partition(oid) for oid in m.stored_list}
+        partitions = {table.partition(oid) for oid in (*m.stored_list, *m.checked_list)}
         partitions.add(table.partition(m.ttid))
         return all(nodes.intersection(table.readable(p)) for p in partitions)
 
@@ -197,35 +193,8 @@ class ServeClient(Handler):
     # -- pack ------------------------------------------------------------------------------------
 
     @on(AskPack)
-    def pack(self, peer: Peer, message_id: int, m: AskPack) -> Message | None:
-        if self.master.packing:
-            return AnswerPack(False)
-        self.master.packing = True
-        self.master.spawn(self._pack(peer, message_id, m.tid))
-        return None
-
-    async def _pack(self, peer: Peer, message_id: int, tid: bytes) -> None:
-        futures = [
-            storage.ask(AskPack(tid))
-            for storage in self.master.storages()
-            if storage.node is not None and storage.node.state is NodeState.RUNNING
-        ]
-        failure = ""
-        for future in futures:
-            try:
-                await future
-            except (ConnectionLost, ErrorAnswer) as e:
-                failure = failure or str(e)
-        self.master.packing = False
-        if failure:
-            peer.refuse(message_id, ErrorCode.NOT_READY, f"pack is not complete: {failure}")
-        else:
-            self.master.packed(tid)
-            peer.answer(message_id, AnswerPack(True))
-
-
-def _operational_without(master: MasterCore, failed: Iterable[int]) -> bool:
-    return master.partitions.operational(master.ready - set(failed))
+    def pack(self, peer: Peer, message_id: int, m: AskPack) -> None:
+        self.master.packs.ask(peer, message_id, m.tid)
 
 
 class ServeStorage(Handler):
@@ -244,6 +213,7 @@ class ServeStorage(Handler):
         if self.master.state in SERVING and peer.node.nid in self.master.starting:
             self.master.starting.discard(peer.node.nid)
             self.master.ready.add(peer.node.nid)
+            self.master.packs.ready(peer)
             self.master.commits.begin_waiting()
 
     @on(AskUnfinishedTransactions)
@@ -260,6 +230,17 @@ class ServeStorage(Handler):
             self.master.replication.done(peer.node.nid, m.partition)
         else:
             self.master.backup.done(peer.node.nid, m.partition, m.max_tid)
+
+    @on(NotifyPartitionCorrupted)
+    def corrupted(self, peer: Peer, message_id: int, m: NotifyPartitionCorrupted) -> None:
+        assert peer.node is not None and peer.node.nid is not None
+        if self.master.state is ClusterState.RUNNING:
+            self.master.checks.corrupted(peer.node.nid, m.partition, m.nid_list)
+
+    @on(NotifyPartitionChecked)
+    def checked(self, peer: Peer, message_id: int, m: NotifyPartitionChecked) -> None:
+        assert peer.node is not None and peer.node.nid is not None
+        self.master.checks.checked(peer.node.nid, m.partition, m.problem)
 
     @on(NotifyDeadlock)
     def deadlock(self, peer: Peer, message_id: int, m: NotifyDeadlock) -> None:

@@ -44,7 +44,7 @@ def _obstacle(master: MasterCore) -> str | None:
         return "a transaction is being finished: try again"
     if master.starting:
         return "a storage node is starting: try again"
-    if master.packing:
+    if master.packs.running:
         return "a pack is at work: wait until it is done"
     return None
 

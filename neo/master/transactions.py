@@ -43,7 +43,7 @@ class Transaction(Generic[C]):
     locked_ptid: int | None = None
     #: Storages that the client could not make vote, and that may be disconnected.
     failed: frozenset[int] = frozenset()
-    #: Vote was asked with failed nodes: others must not fail incompatible ones.
+    #: Of AskFinishTransaction.
     message_id: int = 0
     stored: list[bytes] = field(default_factory=list)
     #: Storages that take part in tpc_finish; those that have not answered yet.

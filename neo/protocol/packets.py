@@ -918,3 +918,48 @@ class NotifyPack(NamedTuple):
     """The cluster was packed at this tid; follows also AcceptIdentification. M → C (backup)"""
 
     tid: Tid
+
+
+#: Everything from here on is understood.
+FEATURE_MAINTENANCE = "maintenance"
+
+
+class AnswerPackState(NamedTuple):
+    """``tid``: of the last pack of this cell."""
+
+    tid: Tid
+
+
+@request(EXTENSION | 0x10, AnswerPackState)
+class AskPackState(NamedTuple):
+    """Up to which tid a readable cell is packed; an error while it is being packed. S ⇄ S"""
+
+    partition: int
+
+
+@notification(EXTENSION | 0x11)
+class NotifyPartitionChecked(NamedTuple):
+    """CheckPartition is over. ``problem``: why cells could not be compared, or ''. S → M"""
+
+    partition: int
+    problem: str
+
+
+class AnswerCheckReport(NamedTuple):
+    """Of the last check: range, and by partition: (partition, checked by, state, explanation)."""
+
+    min_tid: Tid
+    max_tid: Tid
+    row_list: list[tuple[int, int | None, str, str]]
+
+
+@request(EXTENSION | 0x12, AnswerCheckReport)
+class AskCheckReport(NamedTuple):
+    """What was found by the last check of replicas. ctl ⇄ A ⇄ M"""
+
+
+@request(EXTENSION | 0x13, Error)
+class RepairCells(NamedTuple):
+    """Copy CORRUPTED cells (partition, node) anew from a good replica. ctl ⇄ A ⇄ M"""
+
+    cell_list: list[tuple[int, int]]

@@ -20,10 +20,11 @@ from dataclasses import replace
 from itertools import islice
 
 from neo.sim.canaries import CANARIES
+from neo.sim.disk import DISKS
 from neo.sim.faults import KINDS
 from neo.sim.hunt import hunt_all
 from neo.sim.lines import cover
-from neo.sim.run import DISKS, Options
+from neo.sim.run import Options
 from neo.sim.shrink import KNOB_NAMES, SITES, shrink
 from neo.sim.trial import Trial, attempt
 from neo.sim.workloads import WORKLOADS

@@ -12,6 +12,7 @@ from neo.master.core import MasterCore
 from neo.master.primary import PrimaryMaster
 from neo.net.fault_sites import FaultSite
 from neo.protocol.enums import ClusterState, NodeType
+from neo.protocol.ids import u64
 from neo.protocol.packets import Address, CellChange
 from neo.sim.clients import ClientProcess, SimHost
 from neo.sim.disk import SimDisk
@@ -81,6 +82,8 @@ class Cluster:
         self.faults = faults
         self.disks: dict[str, SimDisk] = {}
         self.clients: list[ClientProcess] = []
+        #: Partitions in which a check has something to find.
+        self.damaged: set[int] = set()
         #: How many processes were master.
         self.masters = 0
         self._make_disk = make_disk
@@ -143,7 +146,7 @@ class Cluster:
         change = core.change_partitions
 
         def watched(changes: list[CellChange], replicas: int | None = None) -> None:
-            check_changes(core, core.partitions, changes)
+            check_changes(core.partitions, changes, self.damaged)
             change(changes, replicas)
 
         core.change_partitions = watched  # type: ignore[method-assign]
@@ -202,6 +205,19 @@ class Cluster:
         if not master.of_type(NodeType.ADMIN):
             return False
         return len(master.identified_storages()) == len(self.storages)
+
+    @property
+    def packed(self) -> bool:
+        """No pack is left to be done."""
+        cores = [process.core for process in self.storages]
+        master = self.master_core
+        return master is not None and all(
+            isinstance(core, StorageCore)
+            and core.operational
+            and (not core.readable_partitions() or core.packer.wanted() >= u64(master.packs.tid))
+            and not any(map(core.packer.pending, core.readable_partitions()))
+            for core in cores
+        )
 
     def wait_running(self, seconds: float = HEAL_SECONDS) -> None:
         self.world.run_until(

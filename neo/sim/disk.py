@@ -12,4 +12,11 @@ from neo.sim.world import World
 #: Makers of disks by the name of their kind. What is not given comes from the seed.
 DISKS: dict[str, Callable[[World, str], SimDisk]] = {"memory": MemoryDisk, "sqlite": SQLiteDisk}
 
-__all__ = ["DISKS", "MemoryDisk", "SQLiteDisk", "SimDisk"]
+
+def disk_kind(world: World, name: str | None) -> Callable[[World, str], SimDisk]:
+    """The named kind; else mostly the fast model, sometimes the real SQLite."""
+    by_chance = "sqlite" if world.chance(0.2) else "memory"
+    return DISKS[name or by_chance]
+
+
+__all__ = ["DISKS", "MemoryDisk", "SQLiteDisk", "SimDisk", "disk_kind"]

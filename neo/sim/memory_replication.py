@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 from neo.sim.memory_reads import MemoryMaintenance
 from neo.sim.memory_tables import ObjectRow, TransactionRow
+from neo.storage.backend import revisions
 from neo.storage.backend.api import Record, Transaction
 from neo.storage.backend.sql import bound, storable, to_bytes, to_int
 
@@ -63,7 +64,15 @@ class MemoryReplication(MemoryMaintenance):
             t = to_int(tid)
             self._write(self.tables.remove_transactions, t % self._modulo, t, t)
 
-    def delete_objects(self, objects: Iterable[tuple[bytes, bytes]]) -> None:
+    def delete_objects(self, objects: Iterable[tuple[bytes, bytes]], packed: bool = False) -> None:
+        self.drain()
+        objects = list(objects)
+        gone: dict[int, set[int]] = {}
+        for tid, oid in objects if packed else ():
+            gone.setdefault(to_int(oid), set()).add(to_int(tid))
+        for o, tids in gone.items():
+            for t, value_tid in revisions.repoint(self._revisions(o), tids):
+                self._write(self.tables.repoint, o, t, value_tid)
         for tid, oid in objects:
             self._write(self.tables.remove_object, to_int(oid), to_int(tid))
 

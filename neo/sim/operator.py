@@ -17,6 +17,7 @@ from neo.protocol.ids import MAX_TID, ZERO_TID
 from neo.protocol.packets import (
     AddPendingNodes,
     AnswerLastTransaction,
+    AskCheckReport,
     AskClusterState,
     AskLastIDs,
     AskLastTransaction,
@@ -29,6 +30,7 @@ from neo.protocol.packets import (
     FlushLog,
     Message,
     Repair,
+    RepairCells,
     SetClusterState,
     SetNodeState,
     SetNumReplicas,
@@ -64,6 +66,8 @@ class Operator:
         self._floor: bytes | None = None
         #: Whether this one does anything before the end.
         self.busy = random.random() < 0.6
+        #: Whether somebody else is at work at the end.
+        self.rests = False
 
     def act(self) -> None:
         """Something, at any moment."""
@@ -158,6 +162,7 @@ class Operator:
                     AskRecovery(),
                     FlushLog(),
                     CheckReplicas({partition: None}, ZERO_TID, None),
+                    AskCheckReport(),
                     Repair(running, random.random() < 0.5),
                 )
             )
@@ -204,6 +209,7 @@ class Operator:
                 AskPartitionList(count + 1, 0, None),
                 AskPartitionList(0, count + 1, None),
                 CheckReplicas({count: None}, ZERO_TID, None),
+                RepairCells([(random.randrange(count), nid)]),
             )
         )
 
@@ -232,7 +238,7 @@ class Operator:
     def settle(self) -> None:
         """Bring all nodes into service and all data to where it belongs, however long it takes."""
         master = self._master()
-        if master is not None and not self.settled:
+        if master is not None and not self.settled and not self.rests:
             if self._nodes(master, NodeState.PENDING):
                 self._add(master)
             self._type(TweakPartitionTable(False, []))

@@ -19,17 +19,16 @@ from neo.sim.admin_watch import watched_administration
 from neo.sim.backup_site import BackupSite
 from neo.sim.clients import ClientProcess
 from neo.sim.cluster import HEAL_SECONDS, Cluster, Shape
-from neo.sim.disk import SimDisk
+from neo.sim.disk import SimDisk, disk_kind
+from neo.sim.drills import Drills
 from neo.sim.faults import Faults, Sites
 from neo.sim.history import History
 from neo.sim.knobs import turned
-from neo.sim.memory_disk import MemoryDisk
 from neo.sim.operator import MOST_REPLICAS, Operator
 from neo.sim.oracles import judge
 from neo.sim.process import Process
 from neo.sim.recorded import Recorded
-from neo.sim.replicas import check_replicas
-from neo.sim.sqlite_disk import SQLiteDisk
+from neo.sim.replicas import check_packed, check_replicas
 from neo.sim.table_watch import check_tables, watched_tables
 from neo.sim.workloads import WORKLOADS
 from neo.sim.workloads.base import EXPECTED, Context, Workload
@@ -217,6 +216,7 @@ class Run:
         # What a backup has that its upstream cluster loses stops it until somebody decides.
         rewindable = self.backup is None and all(workload.rewindable for workload in self.workloads)
         self.operator = Operator(self.cluster, replicated, self.history, rewindable)
+        self.drills = Drills(self.cluster, self.operator, Random(f"drills {seed}"))
         self.faults = Faults(self, options.faults)
 
     def _choose_workloads(self) -> list[Workload]:
@@ -272,6 +272,10 @@ class Run:
         self._demand_progress()
         self._finish()
         self._judge()
+        if self.backup is None:
+            for drill in (self.drills.pack, self.drills.truncate):
+                drill()
+                self._judge_tables()
         if self.backup is not None:
             self.backup.take_over()
 
@@ -327,6 +331,10 @@ class Run:
         for application in self.applications:
             application.process.kill()
         self.world.run_until(lambda: self.operator.settled, HEAL_SECONDS, "all cells are complete")
+        self.world.run_until(lambda: self.cluster.packed, HEAL_SECONDS, "all cells are packed")
+        if self.backup is None:
+            self.world.run(QUIET_SECONDS)
+            self.drills.check_and_repair()
         backup = self.backup
         if backup is not None:
             self.world.run_until(lambda: backup.caught_up, HEAL_SECONDS, "the backup catches up")
@@ -349,9 +357,14 @@ class Run:
         for disk in self.cluster.disks.values():
             disk.check(quiet=True)
         judge(self.history, self.cluster.tables())
+        self._judge_tables()
+
+    def _judge_tables(self) -> None:
+        """Nodes have what they should, and replicas are equal."""
         assert self.cluster.master_core is not None
         disks = [(name, disk.tables()) for name, disk in self.cluster.disks.items()]
         check_replicas(self.cluster.master_core, disks)
+        check_packed(self.cluster.master_core, disks)
         if self.backup is not None:
             self.backup.judge()
 
@@ -380,15 +393,6 @@ def _backup(
     by_chance = options.canary is None and random.random() < BACKUP_CHANCE
     wanted = by_chance if options.backup is None else options.backup
     return BackupSite(run, random, make_disk) if wanted else None
-
-
-def disk_kind(world: World, name: str | None) -> Callable[[World, str], SimDisk]:
-    """The named kind; else mostly the fast model, sometimes the real SQLite."""
-    by_chance = "sqlite" if world.chance(0.2) else "memory"
-    return DISKS[name or by_chance]
-
-
-DISKS: dict[str, Callable[[World, str], SimDisk]] = {"memory": MemoryDisk, "sqlite": SQLiteDisk}
 
 
 __all__ = ["Options", "Result", "Run"]

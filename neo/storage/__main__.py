@@ -46,7 +46,12 @@ OPTIONS = role_options(
         default=False,
     ),
     Option("reset", "erase the database first", flag=True, default=False, command_line_only=True),
-    Option("new_nid", "start a clone of another node", flag=True, command_line_only=True),
+    Option(
+        "new_nid",
+        "make a copy of a node's database a node of its own, then end",
+        flag=True,
+        command_line_only=True,
+    ),
 )
 
 
@@ -55,8 +60,8 @@ def load_settings(argv: list[str]) -> argparse.Namespace:
     settings = load("storage", DESCRIPTION, OPTIONS, argv)
     if settings.bind is None:
         raise ConfigError("setting 'bind' is missing: the address where clients find this node")
-    if settings.new_nid:
-        raise ConfigError("setting 'new_nid': cloning is not available in this version")
+    if settings.new_nid and settings.reset:
+        raise ConfigError("settings 'new_nid' and 'reset': an empty database is no clone")
     return settings
 
 
@@ -90,6 +95,7 @@ def make_core(shell: ProcessShell) -> StorageCore:
             backend,
             devpath=_devpath(settings),
             drop_partitions=not settings.disable_drop_partitions,
+            is_clone=settings.new_nid,
             remember=remember,
         )
     except (ValueError, BackendFailure) as e:

@@ -45,6 +45,8 @@ logger = logging.getLogger("neo.storage")
 
 #: A cell that could not be fetched is tried again after this time.
 RETRY_SECONDS = 1.0
+#: In :class:`~neo.storage.links.Links`.
+USER = "backup"
 
 
 @dataclass(eq=False, slots=True)
@@ -70,7 +72,6 @@ class BackupReplicator:
         self._losses: Counter[int] = Counter()
         #: At most one for each own cell.
         self._orders: dict[int, _Order] = {}
-        self._fetched: set[int] = set()
         self._working = False
         self._wake: Future[None] = Future()
         #: Storage nodes of backups of this cluster that fetch here.
@@ -182,7 +183,7 @@ class BackupReplicator:
                     later = min(order.after for order in self._orders.values())
                     core.call_later(later - now, self._look)
                 else:
-                    core.links.release()
+                    core.links.release(USER)
                 await self._wake
                 continue
             # The one that has waited longest.
@@ -203,10 +204,8 @@ class BackupReplicator:
         first = ZERO_TID if complete == ZERO_TID else add64(complete, 1)
         if first <= last:
             source = await self._connect(order)
-            learn_pack = partition not in self._fetched and first > ZERO_TID
-            await Fetch(core, source, partition, first, last, learn_pack=learn_pack).run()
+            await Fetch(core, source, partition, first, last).run()
             await core.stored()
-            self._fetched.add(partition)
         if self._losses[partition] != losses:
             return
         self._complete[partition] = max(self._complete[partition], last)
@@ -225,4 +224,4 @@ class BackupReplicator:
         node = core.nodes.by_address(NodeType.STORAGE, order.source)
         if node is None or node.nid is None:
             raise ConnectionLost(f"no storage node is known at {order.source}")
-        return await core.links.connect(node.nid)
+        return await core.links.connect(node.nid, USER)

@@ -21,23 +21,26 @@ from neo.node.task import Future, Task
 from neo.protocol.enums import CellState, NodeState, NodeType
 from neo.protocol.ids import format_nid
 from neo.protocol.packets import (
+    FEATURE_MAINTENANCE,
     FEATURE_OIDS,
     FEATURES,
     AcceptIdentification,
     Address,
-    CellChange,
     NotifyDeadlock,
     RequestIdentification,
 )
 from neo.storage import maintenance
 from neo.storage.backend.api import Backend, BackendFailure, Stored
 from neo.storage.backup import BackupReplicator
+from neo.storage.check import Checker
+from neo.storage.clone import clone
 from neo.storage.durability import Durability
 from neo.storage.fetch import Fetch
 from neo.storage.identification import Identification
 from neo.storage.identity import check_database, load_partitions
 from neo.storage.links import Links
 from neo.storage.locks import Locks
+from neo.storage.pack import Packer
 from neo.storage.replicator import Replicator
 from neo.storage.serve_master import ServeMaster
 from neo.storage.serve_storage import ServeStorage
@@ -45,7 +48,6 @@ from neo.storage.shell import StorageShell
 from neo.storage.transactions import CellMode
 from neo.topology.masters import MasterCandidates
 from neo.topology.nodes import Node, NodeTable
-from neo.topology.partitions import PartitionTable
 
 logger = logging.getLogger("neo.storage")
 
@@ -67,10 +69,12 @@ class StorageCore(Durability):
         *,
         devpath: Iterable[str] = (),
         drop_partitions: bool = True,
+        is_clone: bool = False,
         remember: Callable[[list[Address]], None] = lambda masters: None,
     ) -> None:
-        """``devpath``: where the node is, from the widest place to the disk. ``remember`` keeps the
-        addresses of masters heard of. Raises ValueError if the database is of another cluster.
+        """``devpath``: where the node is, from the widest place to the disk. ``is_clone``: become a
+        node of its own, then stop. ``remember`` keeps the addresses of masters heard of. Raises
+        ValueError if the database is of another cluster.
         """
         super().__init__(shell, backend)
         self.shell: StorageShell = shell
@@ -79,6 +83,7 @@ class StorageCore(Durability):
         self.address = address
         self.devpath = list(devpath)
         self.drop_partitions = drop_partitions
+        self._is_clone = is_clone
         self.remember = remember
         self.nid = check_database(backend, cluster)
         self.master: Peer | None = None
@@ -88,6 +93,11 @@ class StorageCore(Durability):
         self.clients: dict[Peer, None] = {}
         self.links = Links(self)
         self.replicator = Replicator(self)
+        self.packer = Packer(self)
+        self.eraser = maintenance.Eraser(self)
+        self.checker = Checker(self)
+        #: What the primary master understands besides the 70 messages.
+        self.master_features: frozenset[str] = frozenset()
         #: One each by ``replicator`` and ``backup`` at most.
         self.fetches: dict[Fetch, None] = {}
         #: Identifications that are newer than the node table, with the way to look at them again.
@@ -101,7 +111,7 @@ class StorageCore(Durability):
 
     def start(self) -> None:
         super().start()
-        self.spawn(self.live())
+        self.spawn(clone(self) if self._is_clone else self.live())
 
     async def live(self) -> None:
         """Be with the primary master, whoever it is, until this node stops."""
@@ -121,13 +131,19 @@ class StorageCore(Durability):
                 await self.sleep(RETRY_SECONDS)
 
     def _request(self) -> RequestIdentification:
-        extra = {"new_nid": [], "devpath": self.devpath, FEATURES: [FEATURE_OIDS]}
+        extra = {
+            "new_nid": [],
+            "devpath": self.devpath,
+            "pack_tid": self.packer.wanted(),
+            FEATURES: [FEATURE_OIDS, FEATURE_MAINTENANCE],
+        }
         return RequestIdentification(
             NodeType.STORAGE, self.nid, self.address, self.cluster, None, extra
         )
 
     def _joined(self, peer: Peer, accepted: AcceptIdentification) -> None:
         self.master = peer
+        self.master_features = frozenset()
         peer.node = Node(
             NodeType.MASTER, accepted.nid, peer.address, NodeState.RUNNING, identified=True
         )
@@ -158,8 +174,8 @@ class StorageCore(Durability):
         if was_operational:
             return
         self.shell.healthy()
-        if self.drop_partitions:
-            self.run_job(maintenance.drop_partitions(self))
+        self.packer.begin()
+        self.eraser.begin()
 
     def stop_operation(self) -> None:
         """StopOperation, or no master any more: forget the clients and what they were doing.
@@ -175,6 +191,9 @@ class StorageCore(Durability):
         self.links.clear()
         self.backup.clear()
         self.replicator.clear()
+        self.packer.clear()
+        self.eraser.clear()
+        self.checker.clear()
         self.locks.clear()
         self.recheck_delayed()
 
@@ -194,45 +213,6 @@ class StorageCore(Durability):
             self.backend.abort(ttid)
 
     # -- partition table -------------------------------------------------------------------------
-
-    def replace_partitions(self, table: PartitionTable) -> None:
-        """SendPartitionTable."""
-        assert table.ptid is not None and self.nid is not None
-        own = self.backend.partition_count()
-        if own not in (0, len(table)):
-            raise ValueError(
-                f"the database has {own} partitions and the cluster {len(table)}: it belongs to"
-                " another cluster of the same name; erase it with --reset if it is not needed"
-            )
-        self.backend.change_cells(
-            table.ptid, table.replicas, table.changes(), self.nid, replace=True
-        )
-        dropped = set(self.partitions.assigned(self.nid)) - set(table.assigned(self.nid))
-        self.partitions = table
-        self.store_table()
-        self._cells_changed(bool(dropped))
-
-    def change_partitions(self, ptid: int, replicas: int, changes: list[CellChange]) -> None:
-        """NotifyPartitionChanges."""
-        assert self.nid is not None
-        self.backend.change_cells(ptid, replicas, changes, self.nid, replace=False)
-        self.partitions.change(ptid, replicas, changes)
-        self.backup.cells_changed(changes)
-        self.store_table()
-        self._cells_changed(
-            any(nid == self.nid and state is CellState.DISCARDED for _, nid, state in changes)
-        )
-
-    def _cells_changed(self, dropped: bool) -> None:
-        """Transactions in progress follow what the own cells have become."""
-        if not self.operational:
-            return  # StartOperation will look for what is to be dropped or replicated
-        self.replicator.update()
-        self.locks.replicated(lambda oid: self.cell_mode(oid) is CellMode.NORMAL)
-        self.locks.lose(lambda oid: self.cell_mode(oid) is CellMode.ABSENT)
-        self.replicator.begin()
-        if dropped and self.drop_partitions:
-            self.run_job(maintenance.drop_partitions(self))
 
     def cell_state(self, id_: bytes) -> CellState | None:
         """State of the own cell that has an oid or a tid."""

@@ -12,26 +12,27 @@ from hashlib import sha1
 from typing import TYPE_CHECKING, Any
 
 from neo.node.peer import Peer
-from neo.protocol.ids import ZERO_HASH, ZERO_OID, add64, p64, u64
+from neo.protocol.ids import ZERO_HASH, ZERO_OID, ZERO_TID, add64, u64
 from neo.protocol.packets import (
+    FEATURE_MAINTENANCE,
     AddObject,
     AddTransaction,
     AnswerFetchObjects,
     AnswerFetchTransactions,
+    AnswerPackState,
     AskFetchObjects,
     AskFetchTransactions,
+    AskPackState,
     Message,
 )
 from neo.storage.backend.api import BackendRefused, Record, Transaction
+from neo.storage.pace import give_way
 
 if TYPE_CHECKING:
     from neo.storage.core import StorageCore
 
 #: Items of a chunk.
 LENGTH = 1000
-#: While transactions are in progress here, a chunk is followed by a pause as long as it took, up to
-#: this: replication gets half of the node at most.
-PAUSE_SECONDS_MAX = 0.2
 
 
 class FetchFailed(Exception):
@@ -39,7 +40,8 @@ class FetchFailed(Exception):
 
 
 class Fetch:
-    """``first`` and ``last``: tids, both included. ``lacking``: (tid, oid) of objects that are here
+    """``first`` and ``last``: tids, both included. ``pack_tid``: up to which the own cell is packed,
+    then the source's; None if packs do not matter. ``lacking``: (tid, oid) of objects that are here
     without their data."""
 
     def __init__(
@@ -49,23 +51,22 @@ class Fetch:
         partition: int,
         first: bytes,
         last: bytes,
+        pack_tid: int | None = None,
         lacking: frozenset[tuple[bytes, bytes]] = frozenset(),
-        learn_pack: bool = False,
     ) -> None:
-        """``learn_pack``: for the first time since this node was away, in a cell that is not new."""
         self.source = source
         self._core = core
         self._partition = partition
         self._first = first
         self._last = last
+        self.unpacked = pack_tid is None
+        self.pack_tid = pack_tid or 0
         self._lacking = lacking
         self._failure: str | None = None
-        self._packed = False  # of the last transaction that came
-        self._learning = learn_pack
 
     async def run(self) -> None:
         """Raises ConnectionLost, ErrorAnswer (of the source), FetchFailed, Cancelled."""
-        await self._listening(self._everything())
+        await self._listening(self._all())
 
     async def objects(self) -> None:
         """Raises as run()."""
@@ -79,11 +80,30 @@ class Fetch:
         finally:
             del self._core.fetches[self]
 
-    async def _everything(self) -> None:
-        if self._learning:
-            await self._learn_pack()
+    async def _all(self) -> None:
+        pack_tid = await self._pack_tid()
+        if pack_tid != self.pack_tid:
+            # Revisions may be gone there that were fetched long ago.
+            self.pack_tid, self._first = pack_tid, ZERO_TID
         await self._transactions()
         await self._objects()
+        if await self._pack_tid() != pack_tid:
+            raise FetchFailed(f"{self.source} was packed meanwhile")
+
+    @property
+    def everything(self) -> bool:
+        """All up to the last tid is compared."""
+        return self._first == ZERO_TID
+
+    async def _pack_tid(self) -> int:
+        """Of the source's cell. Raises ErrorAnswer while it is being packed."""
+        node = self.source.node
+        if self.unpacked or node is None or FEATURE_MAINTENANCE not in node.features:
+            return self.pack_tid
+        answer = await self._ask(AskPackState(self._partition))
+        assert isinstance(answer, AnswerPackState)
+        tid: int = u64(answer.tid)
+        return tid
 
     async def _ask(self, request: Message) -> Message:
         core = self._core
@@ -93,29 +113,8 @@ class Fetch:
             raise FetchFailed(self._failure)
         await core.stored()
         if core.locks:
-            await core.sleep(min(core.shell.monotonic() - began, PAUSE_SECONDS_MAX))
+            await give_way(core, began)
         return answer
-
-    async def _learn_pack(self) -> None:
-        """If the source was packed while this node was away, what is here before ``first`` counts as
-        packed, too, as far as the source says so: with one question if it was not."""
-        low, high = p64(0), self._first  # at low it is known to be packed, at high not
-        probe = low
-        while probe < high:
-            here = self._core.backend.tids_ascending(probe, add64(high, -1), 1, self._partition)
-            if here and await self._packed_at_source(here[0]):
-                low = here[0]
-                self._core.backend.packed_elsewhere(low)
-            elif probe == p64(0):
-                return  # not even the first one
-            else:
-                high = probe
-            probe = max(p64((u64(low) + u64(high)) // 2), add64(low, 1))
-
-    async def _packed_at_source(self, tid: bytes) -> bool:
-        self._packed = False
-        await self._ask(AskFetchTransactions(self._partition, 1, tid, tid, []))
-        return self._packed
 
     async def _transactions(self) -> None:
         backend = self._core.backend
@@ -148,7 +147,7 @@ class Fetch:
             assert isinstance(answer, AnswerFetchObjects)
             deleted = {(tid, oid) for tid, oids in answer.delete_dict.items() for oid in oids}
             gone = sorted(deleted.intersection(here))
-            backend.delete_objects(gone)
+            backend.delete_objects(gone, packed=True)
             if gone:
                 backend.packed_elsewhere(gone[-1][0])
             following = (
@@ -186,11 +185,10 @@ class Fetch:
         )
 
     def add_transaction(self, m: AddTransaction) -> None:
-        if self._core.partitions.partition(m.tid) == self._partition:
-            self._packed = m.packed
         if not self._wanted(m.tid, m.tid):
             return
-        row = Transaction(m.tid, m.user, m.description, m.extension, m.packed, m.oid_list, m.ttid)
+        # ``packed`` is a consequence of the last pack, not a property of the row.
+        row = Transaction(m.tid, m.user, m.description, m.extension, False, m.oid_list, m.ttid)
         try:
             self._core.backend.add_transaction(row)
             if m.packed:

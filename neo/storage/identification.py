@@ -11,6 +11,7 @@ from neo.protocol.enums import ErrorCode, NodeState, NodeType
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import format_nid
 from neo.protocol.packets import (
+    FEATURE_MAINTENANCE,
     FEATURE_OIDS,
     FEATURE_PAGES,
     FEATURES,
@@ -93,10 +94,17 @@ class Identification(StorageHandler):
             return
         peer.answer(message_id, AcceptIdentification(NodeType.STORAGE, self.core.nid, node.nid))
         if node.type is NodeType.STORAGE:
-            self.core.links.established(peer, node)
+            self._link(peer, request, node)
             return
         peer.node = node
         peer.handler = ServeReader(self.core, Client(node.nid, next(_connections)))
         self.core.clients[peer] = None
         if FEATURES in request.extra:
             peer.send(NotifyFeatures([FEATURE_OIDS, FEATURE_PAGES]))
+
+    def _link(self, peer: Peer, request: RequestIdentification, node: Node) -> None:
+        features = request.extra.get(FEATURES)
+        node.features = frozenset(map(str, features)) if isinstance(features, list) else frozenset()
+        if FEATURES in request.extra:
+            peer.send(NotifyFeatures([FEATURE_MAINTENANCE]))
+        self.core.links.established(peer, node)

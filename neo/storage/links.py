@@ -20,6 +20,8 @@ from neo.protocol.enums import ErrorCode, NodeState, NodeType
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.ids import format_nid
 from neo.protocol.packets import (
+    FEATURE_MAINTENANCE,
+    FEATURES,
     AcceptIdentification,
     CloseClient,
     Message,
@@ -46,28 +48,30 @@ class Links:
         self._core = core
         self._peers: dict[int, Peer] = {}
         self._dials: dict[int, _Dial] = {}
-        self._used: dict[Peer, None] = {}  # we ask them something, or may
+        self._users: dict[int, set[str]] = {}  # what in this node asks them something, or may
         self._unused: set[Peer] = set()  # they told us that they have nothing to ask
 
     # -- as a client -------------------------------------------------------------------------------
 
-    def connect(self, nid: int) -> Future[Peer]:
+    def connect(self, nid: int, user: str) -> Future[Peer]:
         """The connection with a storage node, dialed if there is none; fails with ConnectionLost.
 
-        It is ours until :meth:`release`.
+        It is the user's until :meth:`release`; several may share it.
         """
         established: Future[Peer] = Future()
         peer = self._peers.get(nid)
         if peer is not None:
-            self._used[peer] = None
+            self._users.setdefault(nid, set()).add(user)
             established.resolve(peer)
         elif nid in self._dials:
+            self._users.setdefault(nid, set()).add(user)
             established = self._dials[nid].established
         else:
             node, own = self._core.nodes.get(nid), self._core.nodes.get(self._core.nid)
             if node is None or node.address is None or own is None:
                 established.fail(ConnectionLost(f"{format_nid(nid)} is not known to run"))
             else:
+                self._users.setdefault(nid, set()).add(user)
                 self._dial(node, own, established)
         return established
 
@@ -77,7 +81,8 @@ class Links:
         peer = core.dial(node.address, Handler())
         dial = self._dials[node.nid] = _Dial(peer, established)
         request = RequestIdentification(
-            NodeType.STORAGE, core.nid, core.address, core.cluster, own.id_timestamp, {}
+            *(NodeType.STORAGE, core.nid, core.address, core.cluster, own.id_timestamp),
+            {FEATURES: [FEATURE_MAINTENANCE]},
         )
         peer.ask(request).then(lambda answer: self._answered(node, dial, answer))
         core.call_later(IDENTIFY_SECONDS, lambda: self._fail(node, dial, "it does not answer"))
@@ -104,13 +109,20 @@ class Links:
         assert node.nid is not None
         if self._dials.get(node.nid) is dial:
             del self._dials[node.nid]
+            self._users.pop(node.nid, None)
             dial.peer.close()
             dial.established.fail(ConnectionLost(f"{format_nid(node.nid)}: {reason}"))
 
-    def release(self) -> None:
-        """We have nothing more to ask of anybody."""
-        used, self._used = self._used, {}
-        for peer in used:
+    def release(self, user: str) -> None:
+        """The user has nothing more to ask of anybody."""
+        for nid, users in list(self._users.items()):
+            users.discard(user)
+            if users or nid in self._dials:
+                continue
+            del self._users[nid]
+            peer = self._peers.get(nid)
+            if peer is None:
+                continue
             if peer in self._unused:
                 self._close(peer)
             else:
@@ -139,14 +151,13 @@ class Links:
         peer.handler = self._core.storage_handler()
         dial = self._dials.pop(node.nid, None)
         if dial is not None:
-            self._used[peer] = None
             if dial.peer is not peer:
                 dial.peer.close()
             dial.established.resolve(peer)
 
     def close_client(self, peer: Peer) -> None:
         """The peer has nothing more to ask."""
-        if peer in self._used:
+        if peer.node is not None and peer.node.nid in self._users:
             self._unused.add(peer)
         else:
             self._close(peer)
@@ -168,16 +179,17 @@ class Links:
         peer.close()
 
     def lost(self, peer: Peer) -> None:
-        self._used.pop(peer, None)
         self._unused.discard(peer)
         if peer.node is not None and self._peers.get(peer.node.nid or 0) is peer:
             del self._peers[peer.node.nid or 0]
+            self._users.pop(peer.node.nid or 0, None)
 
     def clear(self) -> None:
         """The operation stops."""
         for peer in list(self._peers.values()):
             self._close(peer)
         dials, self._dials = self._dials, {}
+        self._users.clear()
         for dial in dials.values():
             dial.peer.close()
             dial.established.fail(ConnectionLost("the operation stops"))

@@ -14,10 +14,9 @@ wants it is *delayed*, unless that could close a circle of waiting transactions:
   always point from greater to smaller locking tids: no circle, on any number of nodes.
 * a transaction that would have to wait for a greater locking tid is in (possible) **deadlock**: it
   lets go all that it holds here, the master is told, and all its requests wait until the client
-  *rebases* it, i.e. brings a new, greater locking tid. Then it takes again what is free, and keeps a
-  place in the queues of the rest, for which the client asks one by one (``rebase_object``). Without
-  that, two transactions with many objects could take these from each other for ever: the one in
-  deadlock would come back, and take what is free, before the other's questions for it arrive.
+  *rebases* it, i.e. brings a new, greater locking tid. Then it takes again what is free, and keeps
+  its place in the queues of the rest (else two large ones could take objects from each other for
+  ever); the client asks one by one for these (``rebase_object``).
 * when objects become free, the delayed requests are executed in the order of locking tids,
   a transaction being rebased taking its turn among them. This order is what makes the nodes agree
   on the next holder, hence what ends cascades of deadlocks.
@@ -123,7 +122,6 @@ class Locks:
                 f" and cannot be rebased back to {locking_tid.hex()}"
             )
         self._writes.release(transaction)
-        self._writes.leave_places(transaction)
         transaction.rebasing = False
         transaction.locking_tid = locking_tid
         self._writes.freed.update(request.oid for request in transaction.delayed)
@@ -161,13 +159,13 @@ class Locks:
             )
         transaction = self._begin(ttid, client)
         missing = len(transaction.to_rebase())
-        waiting = sum(not request.keeps_place for request in transaction.delayed)
-        if waiting or transaction.rebasing or missing:
+        if not missing:
+            self._writes.leave_places(transaction)
+        if transaction.delayed or transaction.rebasing or missing:
             raise TransactionRefused(
-                f"transaction {ttid.hex()} cannot vote: {waiting} requests wait"
+                f"transaction {ttid.hex()} cannot vote: {len(transaction.delayed)} requests wait"
                 f" for an answer, {missing} objects must be rebased"
             )
-        self._writes.leave_places(transaction)
         transaction.voted = True
         transaction.metadata = metadata
         return list(transaction.stored())
@@ -308,13 +306,9 @@ class Locks:
                 if not transaction.rebasing:  # else it takes its turn when it is rebased
                     self._writes.share(oid, transaction)
 
-    def undone_blindly(self, concerned: Callable[[bytes], bool]) -> bool:
-        """Whether an undo was accepted in a cell that had not the revision to go back to yet."""
-        return any(
-            (stored := t.changes[oid].stored) and stored.data_id is None and stored.value_serial
-            for t in self._transactions.values()
-            for oid in filter(concerned, t.lockless)
-        )
+    def undoing(self, concerned: Callable[[bytes], bool], blindly: bool = False) -> bool:
+        """Whether changes of one are being undone; ``blindly``: without the revision to go back to."""
+        return any(t.undoes(concerned, blindly) for t in self._transactions.values())
 
     def __len__(self) -> int:
         return len(self._transactions)

@@ -30,12 +30,13 @@ from typing import TYPE_CHECKING
 from neo.node.task import Future
 from neo.protocol.enums import CellState, NodeState
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
-from neo.protocol.ids import ZERO_TID, add64, p64
+from neo.protocol.ids import ZERO_TID, add64, p64, u64
 from neo.protocol.packets import (
     AnswerUnfinishedTransactions,
     AskUnfinishedTransactions,
     NotifyReplicationDone,
 )
+from neo.storage import repair
 from neo.storage.fetch import Fetch, FetchFailed
 
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ logger = logging.getLogger("neo.storage")
 RETRY_SECONDS = 1.0
 #: How often it is looked whether the transactions in progress let a complete cell be announced.
 LOOK_SECONDS = 0.02
+#: In :class:`~neo.storage.links.Links`.
+USER = "replication"
 
 
 @dataclass(eq=False, slots=True)
@@ -59,6 +62,8 @@ class OutdatedCell:
     #: ``last`` of the last round.
     fetched: bytes | None = None
     finishing: bool = False
+    #: The pack of the source that was compared with.
+    pack_tid: int = 0
     #: (tid, oid) of undos whose data was packed away at the source before it came here.
     lacking: frozenset[tuple[bytes, bytes]] = frozenset()
 
@@ -112,7 +117,9 @@ class Replicator:
             cell.partition: cell.tid for cell in core.backend.cells() if cell.nid == core.nid
         }
         new = [
-            OutdatedCell(partition, p64(tid + 1 if tid else 0))
+            OutdatedCell(
+                partition, p64(tid + 1 if tid else 0), pack_tid=core.packer.packed(partition)
+            )
             for partition, tid in sorted(complete.items())
             if tid >= 0 and partition not in self._cells
         ]
@@ -170,8 +177,8 @@ class Replicator:
         while True:
             cell = next((cell for cell in self._cells.values() if cell.ready), None)
             if cell is None:
-                if all(cell.finishing for cell in self._cells.values()) and core.backup.idle:
-                    core.links.release()
+                if all(cell.finishing for cell in self._cells.values()):
+                    core.links.release(USER)
                 await self._wake
                 continue
             try:
@@ -187,15 +194,22 @@ class Replicator:
         if cell.lacking:
             await self._fetch_lacking(cell)
         if cell.first <= last:
-            source = await core.links.connect(self._source(cell.partition))
+            source = await core.links.connect(self._source(cell.partition), USER)
             await self._unlocked()
             await core.stored()  # what was written is executed, be it the end of an earlier cell
-            learn_pack = cell.fetched is None and cell.first > ZERO_TID
-            fetch = Fetch(
-                core, source, cell.partition, cell.first, last, learn_pack=learn_pack
-            )
+            if repair.marked(core, cell.partition):
+                await repair.erase(core, cell.partition, last)
+            fetch = Fetch(core, source, cell.partition, cell.first, last, cell.pack_tid)
             await fetch.run()
             await core.stored()
+            if not self._current(cell):
+                return
+            cell.pack_tid = fetch.pack_tid
+            if fetch.everything:
+                # What is later than ``last`` comes from clients: it is packed with the readable cell.
+                done = fetch.pack_tid <= u64(last)
+                core.packer.set_packed(cell.partition, fetch.pack_tid if done else 0)
+                core.packer.want(p64(fetch.pack_tid))
         if not self._current(cell):
             return
         cell.fetched = last
@@ -211,12 +225,13 @@ class Replicator:
         """The source has the data with the undos themselves, or has packed these as well: they were
         locked there before they were unlocked here."""
         core = self._core
-        source = await core.links.connect(self._source(cell.partition))
+        source = await core.links.connect(self._source(cell.partition), USER)
         for tid in sorted({tid for tid, _ in cell.lacking}):
-            await Fetch(core, source, cell.partition, tid, tid, cell.lacking).objects()
+            fetch = Fetch(core, source, cell.partition, tid, tid, cell.pack_tid, cell.lacking)
+            await fetch.objects()
         if self._current(cell):
             packed = cell.lacking.intersection(core.backend.link_undone(cell.partition))
-            core.backend.delete_objects(sorted(packed))
+            core.backend.delete_objects(sorted(packed), packed=True)
             cell.lacking = frozenset()
 
     def _source(self, partition: int) -> int:
@@ -244,7 +259,7 @@ class Replicator:
         def here(oid: bytes) -> bool:
             return core.partitions.partition(oid) == partition
 
-        while core.locks.undone_blindly(here):
+        while core.locks.undoing(here, blindly=True):
             # What such an undo goes back to is looked up when it is in the tables.
             await core.sleep(LOOK_SECONDS)
             if not self._current(cell):

@@ -7,15 +7,14 @@ import logging
 from neo.net.fault_sites import FaultSite
 from neo.node.handler import on
 from neo.node.peer import Peer
-from neo.protocol.enums import NodeState, NodeType
-from neo.protocol.errors import PeerError
+from neo.protocol.enums import ErrorCode, NodeState, NodeType
+from neo.protocol.errors import ErrorAnswer, PeerError
 from neo.protocol.packets import (
     AbortTransaction,
     AnswerFinalTID,
     AnswerInformationLocked,
     AnswerLastIDs,
     AnswerLockedTransactions,
-    AnswerPack,
     AnswerPartitionTable,
     AnswerRecovery,
     AskFinalTID,
@@ -25,6 +24,7 @@ from neo.protocol.packets import (
     AskPack,
     AskPartitionTable,
     AskRecovery,
+    CheckPartition,
     FlushLog,
     Message,
     NotifyClusterInformation,
@@ -42,7 +42,7 @@ from neo.protocol.packets import (
     Truncate,
     ValidateTransaction,
 )
-from neo.storage import maintenance
+from neo.storage import cells, maintenance
 from neo.storage.backend.api import BackendFailure
 from neo.storage.handler import StorageHandler
 from neo.topology.nodes import Node
@@ -53,8 +53,6 @@ logger = logging.getLogger("neo.storage")
 
 class ServeMaster(StorageHandler):
     """The handler of the primary master, from its acceptance on."""
-
-    packing = False
 
     def lost(self, peer: Peer, reason: str) -> None:
         self.core.master_lost(reason)
@@ -93,7 +91,7 @@ class ServeMaster(StorageHandler):
         if table.ptid is None:
             return
         try:
-            self.core.replace_partitions(table)
+            cells.replace(self.core, table)
         except ValueError as e:
             self.core.fail(e)
 
@@ -105,7 +103,7 @@ class ServeMaster(StorageHandler):
         for partition, _, _ in m.cell_list:
             if not 0 <= partition < len(partitions):
                 raise PeerError(f"the partition table has {len(partitions)} rows, not {partition}")
-        self.core.change_partitions(m.ptid, m.num_replicas, m.cell_list)
+        cells.change(self.core, m.ptid, m.num_replicas, m.cell_list)
 
     @on(NotifyClusterInformation)
     def cluster_state(self, peer: Peer, message_id: int, m: NotifyClusterInformation) -> None:
@@ -113,7 +111,7 @@ class ServeMaster(StorageHandler):
 
     @on(NotifyFeatures)
     def features(self, peer: Peer, message_id: int, m: NotifyFeatures) -> None:
-        """Nothing that a storage asks of a master depends on them."""
+        self.core.master_features = frozenset(m.features)
 
     @on(FlushLog)
     def flush_log(self, peer: Peer, message_id: int, m: FlushLog) -> None:
@@ -168,7 +166,8 @@ class ServeMaster(StorageHandler):
         truncate_tid = _tid(core.backend.get_config("truncate_tid"))
         if truncate_tid is not None and core.nid is not None:
             logger.warning("everything later than %s is deleted", truncate_tid.hex())
-            core.backend.truncate(truncate_tid, core.partitions.assigned(core.nid))
+            # Data of partitions that are not here any more, but not erased yet, might come back.
+            core.backend.truncate(truncate_tid, range(len(core.partitions)))
             core.backend.set_config("truncate_tid", None)
         loid, ltid = core.backend.last_ids(core.readable_partitions())
         core.answer_stored(peer, message_id, AnswerLastIDs(loid, ltid))
@@ -180,10 +179,24 @@ class ServeMaster(StorageHandler):
         was_operational = self.core.operational
         if self.core.partitions.ptid is None:
             raise PeerError("StartOperation before any partition table")
+        if not was_operational:
+            self._forget_truncation()
         self.core.start_operation(m.backup)
         if not was_operational:
             peer.send(NotifyReady())
             self.core.replicator.begin()
+
+    def _forget_truncation(self) -> None:
+        """A truncation from which this node was absent is over, and commits may have followed it: what
+        is not read here becomes as it was then, and is replicated."""
+        core = self.core
+        truncate_tid = _tid(core.backend.get_config("truncate_tid"))
+        if truncate_tid is not None:
+            logger.warning("a truncation after %s is over", truncate_tid.hex())
+            kept = core.readable_partitions()
+            others = [p for p in range(len(core.partitions)) if p not in kept]
+            core.backend.truncate(truncate_tid, others)
+            core.backend.set_config("truncate_tid", None)
 
     @on(StopOperation)
     def stop_operation(self, peer: Peer, message_id: int, m: StopOperation) -> None:
@@ -232,18 +245,18 @@ class ServeMaster(StorageHandler):
     # -- maintenance ---------------------------------------------------------------------------------
 
     @on(AskPack)
-    def pack(self, peer: Peer, message_id: int, m: AskPack) -> Message | None:
-        if self.packing:
-            return AnswerPack(False)
-        self.packing = True
-        self.core.run_job(self._pack(peer, message_id, m.tid))
-        return None
+    def pack(self, peer: Peer, message_id: int, m: AskPack) -> None:
+        self._check_operational()
+        self.core.packer.ask(peer, message_id, m.tid)
 
-    async def _pack(self, peer: Peer, message_id: int, tid: bytes) -> None:
-        try:
-            await maintenance.pack(self.core, peer, message_id, tid)
-        finally:
-            self.packing = False
+    @on(CheckPartition)
+    def check_partition(self, peer: Peer, message_id: int, m: CheckPartition) -> None:
+        if self.core.operational:
+            self.core.checker.add(m)
+
+    def _check_operational(self) -> None:
+        if not self.core.operational:
+            raise ErrorAnswer(ErrorCode.NOT_READY, "this node does not serve now")
 
     @on(NotifyRepair)
     def repair(self, peer: Peer, message_id: int, m: NotifyRepair) -> None:

@@ -16,19 +16,26 @@ from neo.node.handler import on
 from neo.node.peer import Peer
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer
-from neo.protocol.ids import ZERO_HASH
+from neo.protocol.ids import ZERO_HASH, p64
 from neo.protocol.packets import (
     AddObject,
     AddTransaction,
     AnswerFetchObjects,
     AnswerFetchTransactions,
+    AnswerPackState,
+    AskCheckSerialRange,
+    AskCheckTIDRange,
     AskFetchObjects,
     AskFetchTransactions,
+    AskPackState,
     CloseClient,
     Message,
+    NotifyFeatures,
 )
 from neo.storage.backend.api import Record, RecordDamaged
+from neo.storage.check import digest
 from neo.storage.destination import Destination
+from neo.storage.digests import check_comparable
 from neo.storage.maintenance import Job
 
 logger = logging.getLogger("neo.storage")
@@ -73,7 +80,40 @@ class ServeStorage(Destination):
     def close_client(self, peer: Peer, message_id: int, m: CloseClient) -> None:
         self.core.links.close_client(peer)
 
+    @on(NotifyFeatures)
+    def features(self, peer: Peer, message_id: int, m: NotifyFeatures) -> None:
+        if peer.node is not None:
+            peer.node.features = frozenset(m.features)
+
+    # -- comparison --------------------------------------------------------------------------------
+
+    @on(AskCheckTIDRange, AskCheckSerialRange)
+    def check(self, peer: Peer, message_id: int, m: AskCheckTIDRange | AskCheckSerialRange) -> None:
+        """Everything up to ``max_tid`` is committed; what is locked may be part of it."""
+        check_comparable(self.core, m.partition)
+        self.core.locks.when_unlocked(
+            lambda: self.core.run_job(
+                self._refusing(peer, message_id, self._digest(peer, message_id, m))
+            )
+        )
+
+    async def _digest(
+        self, peer: Peer, message_id: int, m: AskCheckTIDRange | AskCheckSerialRange
+    ) -> None:
+        peer.answer(message_id, await digest(self.core, m))
+
     # -- source ------------------------------------------------------------------------------------
+
+    @on(AskPackState)
+    def pack_state(self, peer: Peer, message_id: int, m: AskPackState) -> Message:
+        self._check(m.partition)
+        packer = self.core.packer
+        if packer.pending(m.partition):
+            packer.hurry(m.partition)
+            raise ErrorAnswer(
+                ErrorCode.REPLICATION_ERROR, f"partition {m.partition} is being packed"
+            )
+        return AnswerPackState(p64(packer.packed(m.partition)))
 
     @on(AskFetchTransactions)
     def fetch_transactions(self, peer: Peer, message_id: int, m: AskFetchTransactions) -> None:

@@ -80,6 +80,20 @@ class Transaction:
     def stored(self) -> Iterator[Stored]:
         return (change.stored for change in self.changes.values() if change.stored is not None)
 
+    def undoes(self, concerned: Callable[[bytes], bool], blindly: bool) -> bool:
+        """See :meth:`Locks.undoing`."""
+        if blindly:
+            changes = [self.changes[oid] for oid in self.lockless]
+        else:
+            changes = [*self.changes.values(), *(r.change for r in self.delayed if r.change)]
+        return any(
+            stored is not None
+            and stored.value_serial is not None
+            and concerned(stored.oid)
+            and not (blindly and stored.data_id is not None)
+            for stored in (change.stored for change in changes)
+        )
+
     def to_rebase(self) -> list[bytes]:
         """Objects it neither holds nor wrote blindly: it lost them in a deadlock."""
         return [oid for oid in self.changes if oid not in self.held and oid not in self.lockless]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from neo.protocol.ids import ZERO_TID
+from neo.protocol.ids import MAX_TID, ZERO_TID
 from neo.storage.backend.api import Stored
 from neo.storage.transactions import CellMode, Change, RebaseConflict, Request, Transaction
 
@@ -90,7 +90,7 @@ class WriteLocks:
                 self.attempt(Request(transaction, oid, number(), None))
 
     def leave_places(self, transaction: Transaction) -> None:
-        """The transaction is rebased again, or has everything."""
+        """The transaction is in deadlock or rebased again, has everything, or ends."""
         for request in [request for request in transaction.delayed if request.keeps_place]:
             self.undelay(request)
 
@@ -131,6 +131,8 @@ class WriteLocks:
     def _conflict(self, oid: bytes, change: Change) -> bytes | None:
         """The last serial, if it is not the one that the change is based on."""
         last = self._last_serial(oid)
+        if last is None and change.stored is None and change.serial != ZERO_TID:
+            return MAX_TID  # deleted and packed away: nobody knows when
         return None if last == change.serial else last
 
     # -- changes of a transaction -----------------------------------------------------------------
@@ -183,7 +185,8 @@ class WriteLocks:
             self.shared.add(oid)
 
     def release(self, transaction: Transaction) -> None:
-        """Let go all that a transaction holds."""
+        """Let go all that a transaction holds, or has a place for."""
+        self.leave_places(transaction)
         for oid in list(transaction.held):
             self._release(transaction, oid)
 

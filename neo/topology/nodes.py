@@ -29,6 +29,8 @@ class Node:
     identified: bool = False
     devpath: tuple[str, ...] = ()
     features: frozenset[str] = field(default=frozenset())
+    #: Of a storage node, as the master knows it: the last pack that it was asked for.
+    pack_tid: bytes = bytes(8)
     backups: frozenset[str] = field(default=frozenset())
 
     def row(self) -> NodeRow:

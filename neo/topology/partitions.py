@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from neo.protocol.enums import CellState, NodeState
 from neo.protocol.ids import partition_of
 from neo.protocol.packets import CellChange, CellRow
+from neo.topology.balance import Path, balance
 from neo.topology.nodes import NodeTable
+
+_NOWHERE: Mapping[int, Path] = {}
 
 
 class PartitionTable:
@@ -33,18 +36,23 @@ class PartitionTable:
         self.replicas = replicas
         self.rows = [dict(row) for row in rows]
 
-    def create(self, partitions: int, replicas: int, nids: list[int]) -> None:
-        """The first table of a database: every node gets its share, all cells UP_TO_DATE."""
+    def create(
+        self, partitions: int, replicas: int, nids: list[int], paths: Mapping[int, Path] = _NOWHERE
+    ) -> None:
+        """The first table of a database: every node gets its share, all cells UP_TO_DATE.
+
+        ``paths``: topology path by node id, so that replicas are far from each other; nodes
+        without one are equally far from all.
+        """
         nids = sorted(nids)
         copies = min(replicas + 1, len(nids))
-        self.load(
-            1,
-            replicas,
-            [
-                [(nids[(p * copies + i) % len(nids)], CellState.UP_TO_DATE) for i in range(copies)]
-                for p in range(partitions)
-            ],
-        )
+        rows = [
+            {nids[(p * copies + i) % len(nids)]: CellState.UP_TO_DATE for i in range(copies)}
+            for p in range(partitions)
+        ]
+        # Cells that are as good as others stay, so that the order is plain without topology.
+        chosen = balance(rows, {nid: paths.get(nid, ()) for nid in nids}, copies)
+        self.load(1, replicas, [[(n, CellState.UP_TO_DATE) for n in sorted(row)] for row in chosen])
 
     def change(self, ptid: int, replicas: int, changes: Iterable[CellChange]) -> None:
         """NotifyPartitionChanges. DISCARDED removes a cell."""

@@ -9,12 +9,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from neo.sim.canaries import backup, client, master, operation, replication, storage
+from neo.sim.canaries import (
+    backup,
+    client,
+    maintenance,
+    master,
+    operation,
+    replication,
+    storage,
+)
 from neo.sim.canaries.base import Canary, plant
 
 CANARIES: dict[str, Canary] = {
     canary.name: canary
-    for module in (master, storage, client, replication, operation, backup)
+    for module in (master, storage, client, replication, operation, backup, maintenance)
     for canary in module.CANARIES
 }
 

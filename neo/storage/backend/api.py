@@ -289,11 +289,15 @@ class Backend(Protocol):
 
     def delete_transactions(self, tids: Iterable[bytes]) -> None: ...
 
-    def delete_objects(self, objects: Iterable[tuple[bytes, bytes]]) -> None:
-        """Delete revisions (tid, oid) and their unreferenced data."""
+    def delete_objects(self, objects: Iterable[tuple[bytes, bytes]], packed: bool = False) -> None:
+        """Delete revisions (tid, oid) and their unreferenced data.
+
+        ``packed``: a pack of the source removed them, so undos that had their values are pointed to
+        others as that pack did.
+        """
 
     def packed_elsewhere(self, tid: bytes) -> None:
-        """A source has lost revisions by a pack at tid or later: as if it had been packed here."""
+        """Revisions up to tid may be gone, or are about to go: raises ``_pack_tid``."""
 
     def link_undone(self, partition: int) -> list[tuple[bytes, bytes]]:
         """Give each undo that was accepted before the revision it goes back to was here its data.

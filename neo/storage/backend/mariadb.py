@@ -22,6 +22,7 @@ from neo.storage.backend.mariadb_writer import Writer
 from neo.storage.backend.pages import Pages
 from neo.storage.backend.replication import Replication
 from neo.storage.backend.sql import VERSION_ROW, Row
+from neo.storage.backend.upgrade import Database, upgrade
 
 #: From this size a value is cut in pieces of the other.
 BIG_BYTES = 16 << 20
@@ -49,6 +50,13 @@ TABLES = (*schema.TABLES, "bigdata")
 LOCK_SECONDS = 1
 
 OnFailure = Callable[[BackendFailure], None]
+
+
+def _upgraded(link: Link) -> Database:
+    def execute(sql: str, *args: Any) -> Sequence[Row]:
+        return link.execute(sql, args)
+
+    return Database("mariadb", execute, ("START TRANSACTION",), ("COMMIT",))
 
 
 class MariaDB(Replication, Maintenance, Pages):
@@ -136,8 +144,8 @@ class MariaDB(Replication, Maintenance, Pages):
         if "config" in existing:
             rows = link.execute("SELECT name, value FROM config")
             if rows or existing != {"config"}:
-                version = next((value for name, value in rows if name == b"version"), None)
-                schema.check_version(version and version.decode(), self.name)
+                config = {n.decode(): v.decode() for n, v in rows if v is not None}
+                upgrade(self.name, config, _upgraded(link))
         elif existing:
             raise BackendFailure(
                 f"{self.name}: this database belongs to another program: it has the tables"

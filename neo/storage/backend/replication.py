@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from neo.storage.backend import revisions
 from neo.storage.backend.api import Record, Transaction
+from neo.storage.backend.revisions import Revision
 from neo.storage.backend.sql import bound, storable, to_bytes, to_int
 from neo.storage.backend.writes import Writes
 
@@ -69,8 +71,11 @@ class Replication(Writes):
             t = to_int(tid)
             self._write("DELETE FROM trans WHERE `partition`=? AND tid=?", t % self._modulo, t)
 
-    def delete_objects(self, objects: Iterable[tuple[bytes, bytes]]) -> None:
+    def delete_objects(self, objects: Iterable[tuple[bytes, bytes]], packed: bool = False) -> None:
         self.drain()
+        objects = list(objects)
+        if packed:
+            self._repoint(objects)
         ids = []
         for tid, oid in objects:
             o = to_int(oid)
@@ -79,6 +84,25 @@ class Replication(Writes):
             ids += [data_id for (data_id,) in self._read(f"SELECT data_id {where}", *key)]
             self._write(f"DELETE {where}", *key)
         self._collect(data_id for data_id in ids if data_id is not None)
+
+    def _repoint(self, objects: list[tuple[bytes, bytes]]) -> None:
+        gone: dict[int, set[int]] = {}
+        for tid, oid in objects:
+            gone.setdefault(to_int(oid), set()).add(to_int(tid))
+        for o, tids in gone.items():
+            rows = self._read(
+                "SELECT tid, data_id, value_tid FROM obj WHERE `partition`=? AND oid=? ORDER BY tid",
+                o % self._modulo,
+                o,
+            )
+            for t, value_tid in revisions.repoint([Revision(*row) for row in rows], tids):
+                self._write(
+                    "UPDATE obj SET value_tid=? WHERE `partition`=? AND oid=? AND tid=?",
+                    value_tid,
+                    o % self._modulo,
+                    o,
+                    t,
+                )
 
     def packed_elsewhere(self, tid: bytes) -> None:
         t = to_int(tid)

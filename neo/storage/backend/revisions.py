@@ -7,7 +7,7 @@ the object does not exist: its creation was undone, or it was deleted.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import NamedTuple
 
 
@@ -54,13 +54,24 @@ def pack(revisions: Sequence[Revision], tid: int) -> Packed:
         return Packed([], [])
     first = revisions.index(kept) + (kept.data_id is None)
     removed = list(revisions[:first])
-    gone = {revision.tid for revision in removed}
+    return Packed(removed, repoint(revisions, {revision.tid for revision in removed}))
+
+
+def repoint(revisions: Sequence[Revision], gone: Set[int]) -> list[tuple[int, int | None]]:
+    """(tid, new value_tid) of those left of the ascending revisions that pointed to ``gone`` ones.
+
+    Whether revisions go at once or one after the other, the result is the same.
+    """
     heirs: dict[int, int] = {}
     changed: list[tuple[int, int | None]] = []
-    for revision in revisions[first:]:
+    for revision in revisions:
         source = revision.value_tid
-        if source in gone and source is not None:
-            source = origin(revisions, source)
+        if revision.tid in gone or source is None or source not in gone:
+            continue
+        source = origin(revisions, source)
+        if source in gone:
             changed.append((revision.tid, heirs.get(source)))
             heirs.setdefault(source, revision.tid)
-    return Packed(removed, changed)
+        else:
+            changed.append((revision.tid, source))
+    return changed

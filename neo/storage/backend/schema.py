@@ -23,10 +23,11 @@ def statements(name: str) -> list[str]:
     return [s.strip() for s in text.split(";") if s.strip()]
 
 
-def check_version(found: str | None, database: str) -> None:
-    """Refuse a database that this program does not understand. Raises BackendFailure."""
-    if found == str(VERSION):
-        return
+def check_version(found: str | None, database: str, oldest: int = VERSION) -> None:
+    """Refuse a database that this program does not understand. Raises BackendFailure.
+
+    ``oldest``: the oldest format that it can bring to the present one.
+    """
     if found is None:
         raise BackendFailure(
             f"{database}: there is a 'config' table without version: this is not a database of a"
@@ -37,8 +38,9 @@ def check_version(found: str | None, database: str) -> None:
             f"{database}: the format of the database is {found}, newer than {VERSION}, the newest"
             " this program knows. Upgrade the program of this storage node."
         )
-    raise BackendFailure(
-        f"{database}: the format of the database is {found!r}, older than {VERSION}. Open it once"
-        " with the NEO release that wrote it and that upgrades to format 3, or start with an empty"
-        " database and let replicas fill it."
-    )
+    if not found.isdecimal() or int(found) < oldest:
+        raise BackendFailure(
+            f"{database}: the format of the database is {found!r}, older than {oldest}. Open it once"
+            f" with the NEO release that wrote it and that upgrades to format {oldest}, or start with"
+            " an empty database and let replicas fill it."
+        )

@@ -31,8 +31,9 @@ from neo.storage.backend.api import BackendFailure, Done, Schedule
 from neo.storage.backend.maintenance import Maintenance
 from neo.storage.backend.pages import Pages
 from neo.storage.backend.replication import Replication
-from neo.storage.backend.sql import VERSION_ROW, Row
+from neo.storage.backend.sql import Row
 from neo.storage.backend.sqlite_errors import explain
+from neo.storage.backend.upgrade import Database, upgrade
 from neo.storage.backend.walsync import Report, Syncer
 
 #: Changed rows, and bytes of values, after which the log is copied into the database. A changed row
@@ -186,8 +187,7 @@ class SQLite(Replication, Maintenance, Pages):
             row[0] for row in self._execute("SELECT name FROM sqlite_master WHERE type='table'")
         }
         if "config" in existing:
-            rows = self._execute("SELECT value FROM config WHERE name='version'")
-            schema.check_version(rows[0][0] if rows else None, self.name)
+            self._upgrade()
         elif existing:
             raise BackendFailure(
                 f"{self.name}: this SQLite database belongs to another program: it has the tables"
@@ -197,10 +197,17 @@ class SQLite(Replication, Maintenance, Pages):
         for statement in (s for file in files for s in schema.statements(file)):
             self._execute(statement)
         # Every time: SQLite opens a file that it may only read, and says so at the first write.
-        self._execute("REPLACE INTO config (name, value) VALUES (?, ?)", *VERSION_ROW)
+        version = str(schema.VERSION)
+        self._execute("REPLACE INTO config (name, value) VALUES (?, ?)", "version", version)
         self._execute("COMMIT")
         if reset:
             self._execute("VACUUM")
+
+    def _upgrade(self) -> None:
+        config = dict(self._execute("SELECT name, value FROM config WHERE value IS NOT NULL"))
+        # Inside the transaction that creates tables.
+        database = Database("sqlite", self._execute, (), ("COMMIT", "BEGIN IMMEDIATE"))
+        upgrade(self.name, config, database)
 
     def _sync_directory(self) -> None:
         """The database and its log exist by now: make their names durable."""

@@ -12,9 +12,11 @@ from neo.node.core import STRANGER_SECONDS
 from neo.protocol.enums import CellState, ClusterState, ErrorCode, NodeState, NodeType
 from neo.protocol.ids import ZERO_TID, nid_namespace
 from neo.protocol.packets import (
+    FEATURE_MAINTENANCE,
     AcceptIdentification,
     AddPendingNodes,
     Address,
+    AnswerCheckReport,
     AnswerClusterState,
     AnswerLastIDs,
     AnswerLastTransaction,
@@ -23,6 +25,7 @@ from neo.protocol.packets import (
     AnswerPrimary,
     AnswerRecovery,
     AnswerTweakPartitionTable,
+    AskCheckReport,
     AskClusterState,
     AskLastIDs,
     AskLastTransaction,
@@ -36,11 +39,13 @@ from neo.protocol.packets import (
     FlushLog,
     Message,
     NotifyClusterInformation,
+    NotifyFeatures,
     NotifyNodeInformation,
     NotifyPartitionChanges,
     NotPrimaryMaster,
     Ping,
     Repair,
+    RepairCells,
     RequestIdentification,
     SendPartitionTable,
     SetClusterState,
@@ -116,7 +121,8 @@ def world() -> Iterator[World]:
 def test_introduces_itself_with_its_address_and_the_backups_it_watches(world: World) -> None:
     assert world.master.peer.address == MASTER
     assert world.master.take(RequestIdentification) == RequestIdentification(
-        NodeType.ADMIN, None, ADMIN, "test", None, {"backup": []}
+        *(NodeType.ADMIN, None, ADMIN, "test", None),
+        {"backup": [], "features": ["maintenance"]},
     )
 
 
@@ -354,3 +360,24 @@ def test_health_names_this_cluster_nil_where_it_is_unwell(world: World) -> None:
     answer = health()
     assert answer[:2] == ([], [None])
     assert answer.summary.startswith("RUNNING; UP_TO_DATE=4, CORRUPTED=1; DOWN=1; ltid=0000")
+
+
+def test_commands_of_ours_need_a_master_that_knows_them(world: World) -> None:
+    master = world.accept()
+    error = error_of(world.ctl().ask(RepairCells([(0, 1)])))
+    assert error.code is ErrorCode.DENIED
+    assert error.message == "the primary master does not know this command"
+    assert not master.has(RepairCells)
+    master.send(NotifyFeatures([FEATURE_MAINTENANCE]))
+    answer = world.ctl().ask(RepairCells([(0, 1)]))
+    master.answer(master.take(RepairCells), Error(0, "1 cells are copied anew"))
+    assert answer.result().message == "1 cells are copied anew"
+
+
+def test_what_a_check_found_is_asked_of_the_master(world: World) -> None:
+    master = world.accept()
+    master.send(NotifyFeatures([FEATURE_MAINTENANCE]))
+    answer = world.ctl().ask(AskCheckReport())
+    report = AnswerCheckReport(ZERO_TID, ZERO_TID, [(0, 1, "equal", "")])
+    master.answer(master.take(AskCheckReport), report)
+    assert answer.result() == report

@@ -76,6 +76,10 @@ class MasterWorld:
         self.remember(remote, ptid, rows)
         return remote
 
+    def join_storage(self, nid: int) -> Remote:
+        """A storage with an id, which has not answered anything yet."""
+        return self.join(NodeType.STORAGE, nid, port=9100 + nid)
+
     def remember(self, storage: Remote, ptid: int | None = None, rows: Rows | None = None) -> None:
         storage.answer(storage.take(AskRecovery), AnswerRecovery(ptid, None, None))
         if rows is not None and storage.has(AskPartitionTable):

@@ -424,6 +424,7 @@ def test_tells_backups_of_packs_at_once_and_later() -> None:
         return remote
 
     first, client = backup(), world.client()
+    world.master.last_tid = tid(5)
     client.ask(AskPack(tid(5)))
     storage.answer(storage.take(AskPack), AnswerPack(True))
     assert first.take(NotifyPack).tid == tid(5) == backup().take(NotifyPack).tid

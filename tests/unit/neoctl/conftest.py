@@ -9,6 +9,7 @@ import pytest
 from neo.protocol.enums import CellState, ClusterState, NodeState, NodeType
 from neo.protocol.ids import ZERO_OID, ZERO_TID, nid_namespace
 from neo.protocol.packets import (
+    AnswerCheckReport,
     AnswerClusterState,
     AnswerLastIDs,
     AnswerLastTransaction,
@@ -17,6 +18,7 @@ from neo.protocol.packets import (
     AnswerPartitionList,
     AnswerPrimary,
     AnswerRecovery,
+    AskCheckReport,
     AskClusterState,
     AskLastIDs,
     AskLastTransaction,
@@ -51,6 +53,7 @@ def healthy() -> dict[type[Message], Any]:
     return {
         AskClusterState: AnswerClusterState(ClusterState.RUNNING),
         AskPrimary: AnswerPrimary(M1),
+        AskCheckReport: AnswerCheckReport(ZERO_TID, ZERO_TID, []),
         AskNodeList: lambda question: AnswerNodeList(
             [row for row in NODES if question.node_type in (None, row[0])]
         ),

@@ -14,8 +14,15 @@ import pytest
 from neo.net.connection import HANDSHAKE
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer
-from neo.protocol.packets import AskClusterState, SetNodeState, Truncate
+from neo.protocol.packets import (
+    AskClusterState,
+    AskNodeList,
+    AskPartitionList,
+    SetNodeState,
+    Truncate,
+)
 from neoctl.__main__ import main
+from neoctl.verbs import VERBS
 from tests.unit.neoctl.conftest import Console, healthy
 from tests.unit.neoctl.scripted import SECONDS, ScriptedAdmin
 
@@ -67,6 +74,13 @@ def raw_server(*answers: bytes) -> Iterator[str]:
         ("print node disk", "'disk' is none of master, storage, client, admin"),
         ("prune_orphan 2 all", "'2' is neither 0 (delete) nor 1 (only look)"),
         ("check 1 2 3", "at most two TIDs, the first and the last to check"),
+        (
+            "check S1",
+            "'S1' is not a TID: write an integer, 0x..., or a timestamp with a dot (seconds"
+            " since 1970, such as 1795171507.0)",
+        ),
+        ("check 1:X", "'X' is not a node: write S1, M1, C1 or A1"),
+        ("check one:", "'one' is not a number"),
         ("start -n", "option -n is of tweak alone"),
     ],
 )
@@ -222,3 +236,44 @@ def test_admin_away_is_data_with_json(capsys: Capture) -> None:
         port = listener.getsockname()[1]
     assert main(["--json", "-a", f"127.0.0.1:{port}", "print", "cluster"]) == 1
     assert json.loads(capsys.readouterr().out)["error"]["code"] == "AdminAway"
+
+
+#: For each command, what nobody may type.
+WRONG_FORMS: dict[str, list[str]] = {
+    "status": ["now"],
+    "print cluster": ["now"],
+    "print primary": ["M1"],
+    "print node": ["disk", "storage master"],
+    "print pt": ["one", "0 last", "-- -1", "0 3 4", "0 3 S1 S2"],
+    "print ids": ["S1"],
+    "print summary": ["now"],
+    "print check": ["0"],
+    "start": ["now", "-n"],
+    "set cluster": ["", "asleep", "running now"],
+    "set replicas": ["", "many", "-- -1", "1 2", "1.5"],
+    "add": ["", "1", "all S1", "S1 all", "S", "S1,S2"],
+    "tweak": ["all", "1", "S1,S2"],
+    "drop": ["", "all", "1", "S1 S2"],
+    "kill": ["", "all", "1", "S1 S2"],
+    "check": ["S1", "one:", "1:X", "-- -1:", "1:S1:S2", "1 2 3", "0: soon"],
+    "repair": ["1", "S1", "all", "one:", "1:X", "-- -1:"],
+    "prune_orphan": ["", "0", "1", "2 all", "yes S1", "0 1", "0 S1 all"],
+    "truncate": ["", "yesterday", "1 2", "-- -1"],
+    "flush_log": ["S1"],
+}
+#: What may be asked to find out that it is wrong.
+QUESTIONS = (AskPartitionList, AskNodeList)
+
+
+def test_wrong_forms_of_every_command_are_listed() -> None:
+    assert set(WRONG_FORMS) == set(VERBS)
+
+
+@pytest.mark.parametrize(
+    "words", [f"{verb} {form}" for verb, forms in WRONG_FORMS.items() for form in forms]
+)
+def test_wrong_forms_reach_nobody(console: Make, words: str) -> None:
+    ctl = console()
+    assert ctl(*words.split()) == 1
+    assert ctl.out.endswith("\n") and ctl.out.strip() and "Traceback" not in ctl.out + ctl.err
+    assert all(isinstance(message, QUESTIONS) for message in ctl.admin.asked)

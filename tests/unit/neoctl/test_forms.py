@@ -12,10 +12,12 @@ from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import ZERO_TID, p64
 from neo.protocol.packets import (
     AddPendingNodes,
+    AnswerCheckReport,
     AnswerMonitorInformation,
     AnswerNodeList,
     AnswerPartitionList,
     AnswerTweakPartitionTable,
+    AskCheckReport,
     AskMonitorInformation,
     AskNodeList,
     AskPartitionList,
@@ -23,6 +25,7 @@ from neo.protocol.packets import (
     FlushLog,
     Message,
     Repair,
+    RepairCells,
     SetClusterState,
     SetNodeState,
     SetNumReplicas,
@@ -226,3 +229,59 @@ def test_node_without_address_keeps_its_columns(console: Make) -> None:
     assert ctl.out == (
         "S2  | STORAGE | -        | DOWN    | None\nS10 | STORAGE | [::1]:21 | RUNNING | None\n"
     )
+
+
+CORRUPTED = [
+    [(1, CellState.UP_TO_DATE), (2, CellState.CORRUPTED)],
+    [(1, CellState.CORRUPTED), (3, CellState.UP_TO_DATE)],
+    [(2, CellState.CORRUPTED), (3, CellState.UP_TO_DATE)],
+]
+
+
+@pytest.mark.parametrize(
+    ("words", "cells"),
+    [
+        ("repair", [(0, 2), (1, 1), (2, 2)]),
+        ("repair 1:", [(1, 1)]),
+        ("repair :S2", [(0, 2), (2, 2)]),
+        ("repair :S2 1:S1", [(0, 2), (2, 2), (1, 1)]),
+        ("repair 2:S3", [(2, 3)]),  # it is not corrupted: the master says so
+    ],
+)
+def test_repair_names_the_corrupted_cells(
+    console: Make, words: str, cells: list[tuple[int, int]]
+) -> None:
+    ctl = console({AskPartitionList: AnswerPartitionList(7, 1, CORRUPTED), RepairCells: "done"})
+    assert ctl(*words.split()) == 0
+    assert ctl.out == "done\n"
+    assert ctl.admin.asked[-1] == RepairCells(cells)
+
+
+def test_repair_of_a_clean_table_asks_for_nothing(console: Make) -> None:
+    ctl = console()
+    assert ctl("repair") == 0
+    assert ctl.out == "No cell to repair\n"
+    assert ctl.admin.asked == [AskPartitionList(0, 0, None)]
+
+
+def test_what_a_check_found_is_shown_worst_first_and_equal_ones_as_a_count(console: Make) -> None:
+    rows = [
+        (4, 1, "undecided", "S1 and S2 differ"),
+        (2, 1, "running", ""),
+        (0, 1, "equal", ""),
+        (1, None, "alone", "one readable copy"),
+    ]
+    ctl = console({AskCheckReport: AnswerCheckReport(ZERO_TID, p64(16), rows)})
+    assert ctl("print", "check") == 0
+    assert ctl.out == (
+        "# transactions 0x0000000000000000 to 0x0000000000000010:"
+        " alone=1, equal=1, running=1, undecided=1\n"
+        "004 | undecided | S1 and S2 differ\n"
+        "002 | running\n"
+    )
+
+
+def test_before_any_check_it_is_said_how_to_make_one(console: Make) -> None:
+    ctl = console()
+    assert ctl("print", "check") == 0
+    assert ctl.out.endswith("neoctl check\n")

@@ -77,7 +77,7 @@ def test_corrupted_cells_are_counted_by_node() -> None:
     bad = CellState.CORRUPTED
     (warning,) = judge([storage(1), storage(2)], [[(1, UP), (2, bad)], [(1, UP), (2, bad)]])
     assert warning.text.startswith("2 partitions of S2 differ")
-    assert "tweak S2" in warning.advice
+    assert "neoctl repair" in warning.advice
 
 
 def test_replication_is_told_of_running_nodes_only() -> None:

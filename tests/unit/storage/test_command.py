@@ -51,7 +51,7 @@ def test_starts_on_sqlite_by_default(tmp_path: Path) -> None:
             "'wait'",
         ),
         (
-            ["-c", "test", "-m", "127.0.0.1:1", "-b", "127.0.0.1:2", "-d", "x", "--new-nid"],
+            ["-c", "test", "-m", "127.0.0.1:1", "-b", "127.0.0.1:2", "-d", "x", "--new-nid", "--reset"],
             "'new_nid'",
         ),
     ],

@@ -140,6 +140,40 @@ def test_truncates_when_asked_for_the_last_ids(world: World) -> None:
     assert master.ask(AskRecovery()).truncate_tid is None
 
 
+def test_a_truncation_without_this_node_is_made_up_for_before_it_is_replicated(
+    world: World,
+) -> None:
+    """It came back when the others had truncated, and had committed since."""
+    master = world.operate()
+    client = world.client(master)
+    commit(master, client, 10, 12, 0)
+    commit(master, client, 14, 16, 0, serial=12)
+    master.send(Truncate(p64(13)))
+    world.shell.advance(5)
+    world.settle()
+    master.disconnect()
+    master = world.join()
+    world.send_table(master, [[(1, OUT), (2, UP)], [(1, UP)]], 2)
+    master.send(StartOperation(False))
+    master.take(NotifyReady)
+    assert world.backend.get_config("truncate_tid") is None
+    assert [cell.tid for cell in world.backend.cells() if cell[:2] == (0, 1)] == [13]
+    assert world.backend.last_ids([0]) == (p64(0), p64(12))
+
+
+def test_truncation_reaches_data_that_is_still_to_be_erased(world: World) -> None:
+    master = world.operate()
+    client = world.client(master)
+    commit(master, client, 10, 12, 0)
+    commit(master, client, 14, 16, 0, serial=12)
+    world.core.drop_partitions = False
+    master.send(NotifyPartitionChanges(2, 0, [(0, 1, DISCARDED), (0, 2, UP)]))
+    master.send(Truncate(p64(13)))
+    master.send(StopOperation())
+    master.ask(AskLastIDs())
+    assert world.backend.last_ids([0]) == (p64(0), p64(12))
+
+
 def test_last_ids_of_an_empty_database(world: World) -> None:
     master = world.join()
     world.send_table(master)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from neo.protocol.ids import ZERO_TID
+from neo.protocol.ids import MAX_TID, ZERO_TID
 from neo.storage.backend.api import Stored
 from neo.storage.transactions import CellMode, Client, RebaseConflict, TransactionRefused
 from tests.unit.storage.lock_node import LockNode, oid, tid
@@ -88,6 +88,12 @@ def test_checks_conflict_with_stores_and_with_checks(node: LockNode) -> None:
     assert node.do("a1", "a2", "A3") == {"a1": None}
     assert node.abort(1) == {"a2": None}
     assert node.finish(2, 20) == {"A3": None}  # a check changes nothing
+
+
+def test_a_check_of_what_was_deleted_and_packed_away_is_a_conflict(node: LockNode) -> None:
+    """Else garbage that is collected could come back into use."""
+    assert node.do("a1", serial=tid(5)) == {"a1": MAX_TID}
+    assert node.do("b1") == {"b1": None}  # it never existed, as far as the client knows
 
 
 def test_storing_again_replaces_the_data(node: LockNode) -> None:

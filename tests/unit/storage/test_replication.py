@@ -11,6 +11,8 @@ import pytest
 from neo.protocol.enums import ErrorCode, NodeState, NodeType
 from neo.protocol.ids import ZERO_HASH, ZERO_OID, ZERO_TID, p64
 from neo.protocol.packets import (
+    FEATURE_MAINTENANCE,
+    FEATURES,
     AbortTransaction,
     AcceptIdentification,
     AddObject,
@@ -27,6 +29,7 @@ from neo.protocol.packets import (
     Error,
     Message,
     NodeRow,
+    NotifyFeatures,
     NotifyPartitionChanges,
     NotifyReady,
     NotifyReplicationDone,
@@ -203,13 +206,16 @@ class Destination:
             AnswerUnfinishedTransactions(p64(max_tid), [p64(ttid) for ttid in ttids]),
         )
 
-    def source(self) -> End:
+    def source(self, *features: str) -> End:
         """S2 is dialed and accepts."""
         self.world.wait(lambda: bool(self.world.shell.dialed), "the source is not dialed")
         source = self.world.take_dial()
         message_id, request = take_question(source, RequestIdentification)
-        assert request == RequestIdentification(NodeType.STORAGE, 1, STORAGE, "test", 1.5, {})
+        extra = {FEATURES: [FEATURE_MAINTENANCE]}
+        assert request == RequestIdentification(NodeType.STORAGE, 1, STORAGE, "test", 1.5, extra)
         answer(source, message_id, AcceptIdentification(NodeType.STORAGE, 2, 1))
+        if features:
+            source.send(NotifyFeatures(list(features)))
         return source
 
     def serve(
@@ -229,32 +235,6 @@ class Destination:
             row_ = AddObject(p64(oid), p64(tid), 0, checksum, data or b"", None)
             source.connection.send(row_, message_id)
         answer(source, message_id, AnswerFetchObjects(None, None, None, {}))
-
-
-def answer_probe(source: End, tid: int, packed: bool) -> None:
-    """Is this transaction packed?"""
-    message_id, m = take_question(source, AskFetchTransactions)
-    assert m == AskFetchTransactions(0, 1, p64(tid), p64(tid), [])
-    row = AddTransaction(p64(tid), b"", b"", b"", packed, p64(tid), [])
-    source.connection.send(row, message_id)
-    answer(source, message_id, AnswerFetchTransactions(None, None, []))
-
-
-def test_hears_of_a_pack_that_it_missed(world: World) -> None:
-    master = world.operate()
-    client = world.client(master)
-    for ttid, tid, serial in ((10, 12, 0), (14, 16, 12), (18, 20, 16)):
-        commit(master, client, ttid, tid, 0, serial)
-    world.shell.advance(5)
-    master.disconnect()
-    node = Destination(world, ptid=2)
-    node.unfinished(24)
-    source = node.source()
-    for tid, packed in ((12, True), (16, True), (20, False)):
-        answer_probe(source, tid, packed)
-    node.serve(source, 21, 24, {})
-    assert node.master.take(NotifyReplicationDone).max_tid == p64(24)
-    assert world.backend.get_config("_pack_tid") == "16"
 
 
 def test_a_cell_is_fetched_then_announced_then_read(world: World) -> None:
@@ -365,7 +345,6 @@ def test_goes_on_where_it_was_after_a_restart(make_world: MakeWorld) -> None:
     node = Destination(world, ptid=2)
     node.unfinished(16)
     source = node.source()
-    answer_probe(source, 12, packed=False)
     node.serve(source, 13, 16, {(16, 0): b"b"})
     assert node.master.take(NotifyReplicationDone).max_tid == p64(16)
     node.master.send(NotifyPartitionChanges(3, 0, [(0, 1, UP)]))
@@ -381,7 +360,6 @@ def test_a_node_that_was_complete_fetches_only_what_it_missed(world: World) -> N
     node = Destination(world, ptid=2)
     node.unfinished(16)
     source = node.source()
-    answer_probe(source, 12, packed=False)
     node.serve(source, 13, 16, {(16, 0): b"b"})
     assert node.master.take(NotifyReplicationDone).max_tid == p64(16)
 

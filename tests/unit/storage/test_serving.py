@@ -468,21 +468,11 @@ def test_pack_forgets_old_revisions_and_answers_when_done(
     commit(master, client, 10, 12, 1)
     commit(master, client, 14, 16, 1, serial=12)
     packing = master.ask_later(AskPack(p64(16)))
-    assert master.ask(AskPack(p64(16))) == AnswerPack(False)
     world.wait(lambda: bool(packing), "the pack does not end")
     assert packing == [AnswerPack(True)]
     assert isinstance(load(client, 1, at=12), Error)
     assert load(client, 1).data == data_of(14)
     assert master.ask(AskPack(p64(16))) == AnswerPack(True)
-
-
-def test_a_pack_that_is_interrupted_is_refused(world: World, master: End, client: End) -> None:
-    commit(master, client, 10, 12, 1)
-    packing = master.ask_later(AskPack(p64(12)))
-    from neo.protocol.packets import StopOperation
-
-    master.send(StopOperation())
-    assert packing and "interrupted" in refused(packing[0])[1]
 
 
 @pytest.mark.parametrize("dry_run", [True, False])

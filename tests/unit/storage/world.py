@@ -172,7 +172,7 @@ class End:
 class World:
     """One storage node S1 on a database, its master and its clients."""
 
-    def __init__(self, database: str, cluster: str = "test") -> None:
+    def __init__(self, database: str, cluster: str = "test", is_clone: bool = False) -> None:
         self.shell = FakeShell()
         self.backend = SQLite(database, self.shell.from_thread, self._failed)
         self.backend.open()
@@ -184,6 +184,7 @@ class World:
             STORAGE,
             self.backend,
             devpath=["host", "disk"],
+            is_clone=is_clone,
             remember=self.remembered.append,
         )
         self.core.start()

@@ -91,7 +91,9 @@ def test_cells_by_what_can_be_done_with_them(rows: list[list[CellRow]]) -> None:
 
 
 @given(st.integers(1, 40), st.integers(0, 4), st.sets(st.integers(1, 50), min_size=1, max_size=8))
-def test_a_first_table_is_whole_and_balanced(partitions: int, replicas: int, nids: set[int]) -> None:
+def test_a_first_table_is_whole_and_balanced(
+    partitions: int, replicas: int, nids: set[int]
+) -> None:
     table = PartitionTable()
     table.create(partitions, replicas, list(nids))
     assert (table.ptid, table.replicas, len(table)) == (1, replicas, partitions)
@@ -136,3 +138,20 @@ def test_only_running_storages_serve() -> None:
     nodes.add(Node(NodeType.STORAGE, 2, state=NodeState.PENDING))
     nodes.add(Node(NodeType.STORAGE, None, state=NodeState.RUNNING))
     assert running_storages(nodes) == {1}
+
+
+def test_the_first_table_keeps_replicas_apart() -> None:
+    """Not on the same disk, and not in the same machine if there is another."""
+    table = PartitionTable()
+    paths = {1: ("a", "1"), 2: ("a", "2"), 3: ("b", "1"), 4: ("b", "2")}
+    table.create(12, 1, [1, 2, 3, 4], paths)
+    for row in table.rows:
+        assert {paths[nid][0] for nid in row} == {"a", "b"}
+    loads = [len(table.assigned(nid)) for nid in paths]
+    assert loads == [6, 6, 6, 6]
+
+
+def test_without_topology_nodes_take_turns() -> None:
+    table = PartitionTable()
+    table.create(3, 1, [3, 1, 2])
+    assert [sorted(row) for row in table.rows] == [[1, 2], [1, 3], [2, 3]]

@@ -1,0 +1,204 @@
+"""Comparison and repair of replicas, as the master leads it (specification, messages 50 to 54).
+
+For each partition one storage node compares all readable cells and reports those that are wrong. The
+master makes these CORRUPTED, which takes them out of service. It never does so with the last cells
+that can be read: when nobody knows which of two copies is right, both go on serving, and the operator
+is told to name one (``neoctl print check``, then ``neoctl check PARTITION:NODE``).
+
+A CORRUPTED cell is repaired as OUT_OF_DATE: its node erases it and copies it anew.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from neo.protocol.enums import CellState, ErrorCode, NodeState
+from neo.protocol.errors import ErrorAnswer
+from neo.protocol.ids import ZERO_TID, format_nid
+from neo.protocol.packets import FEATURE_MAINTENANCE, AnswerCheckReport, CellChange, CheckPartition
+from neo.topology.nodes import Node
+
+if TYPE_CHECKING:
+    from neo.master.core import MasterCore
+
+logger = logging.getLogger("neo.master")
+
+
+class Finding(Enum):
+    RUNNING = "running"  # being compared
+    UNKNOWN = "unknown"  # by a node that only tells differences
+    ALONE = "alone"  # there is nothing to compare
+    EQUAL = "equal"
+    CORRUPTED = "corrupted"  # wrong cells were taken out of service
+    UNDECIDED = "undecided"  # cells differ, nobody knows which is right
+    FAILED = "failed"  # not compared to the end
+
+
+@dataclass(slots=True)
+class Row:
+    """What is known of a partition. ``by``: the node that compares."""
+
+    by: int | None
+    finding: Finding
+    text: str = ""
+
+
+def _denied(text: str) -> ErrorAnswer:
+    return ErrorAnswer(ErrorCode.DENIED, text)
+
+
+class Checks:
+    """The last check. Bound: one row per partition."""
+
+    def __init__(self, master: MasterCore) -> None:
+        self._master = master
+        self._rows: dict[int, Row] = {}
+        self._min_tid = self._max_tid = ZERO_TID
+
+    # -- commands ----------------------------------------------------------------------------------
+
+    def start(
+        self, references: Mapping[int, int | None], min_tid: bytes, max_tid: bytes | None
+    ) -> None:
+        """CheckReplicas. Raises ErrorAnswer, and then nothing was asked."""
+        master = self._master
+        last = master.last_tid if max_tid is None else min(max_tid, master.last_tid)
+        if not references:
+            raise _denied("no partition is named")
+        if min_tid > last:
+            raise _denied(
+                f"no transaction from {min_tid.hex()} to {last.hex()}: the last one of the cluster"
+                f" is {master.last_tid.hex()}"
+            )
+        if master.packs.running:
+            raise _denied("a pack is running: replicas differ until it ends")
+        checked = [self._valid(partition, nid) for partition, nid in references.items()]
+        self._rows = {}
+        self._min_tid, self._max_tid = min_tid, last
+        load: Counter[int] = Counter()
+        for (partition, reference), cells in zip(references.items(), checked, strict=True):
+            self._ask(partition, reference, cells, load)
+
+    def _valid(self, partition: int, reference: int | None) -> list[int]:
+        """The nodes that can be compared. Raises ErrorAnswer."""
+        master = self._master
+        table = master.partitions
+        if not 0 <= partition < len(table):
+            raise _denied(f"there is no partition {partition}: 0 to {len(table) - 1} exist")
+        running = master.ready
+        cells = [nid for nid in sorted(table.readable(partition)) if nid in running]
+        if reference is not None and reference not in cells:
+            raise _denied(
+                f"{format_nid(reference)} has no readable cell of partition {partition}, so that it"
+                " cannot be the reference"
+            )
+        return cells
+
+    def _ask(
+        self, partition: int, reference: int | None, cells: list[int], load: Counter[int]
+    ) -> None:
+        master = self._master
+        if len(cells) < 2:
+            self._rows[partition] = Row(None, Finding.ALONE, "one readable copy")
+            return
+        address = None if reference is None else self._node(reference).address
+        nid = min((nid for nid in cells if nid != reference), key=lambda nid: (load[nid], nid))
+        load[nid] += 1
+        tells = FEATURE_MAINTENANCE in self._node(nid).features
+        self._rows[partition] = Row(nid, Finding.RUNNING if tells else Finding.UNKNOWN)
+        master.connected[nid].send(
+            CheckPartition(partition, ("", address), self._min_tid, self._max_tid)
+        )
+
+    def _node(self, nid: int) -> Node:
+        node = self._master.nodes.get(nid)
+        assert node is not None
+        return node
+
+    def repair(self, cells: Iterable[tuple[int, int]]) -> int:
+        """RepairCells; returns how many. Raises ErrorAnswer, and then nothing is changed."""
+        changes: dict[tuple[int, int], CellChange] = {}
+        for partition, nid in cells:
+            self._repairable(partition, nid)
+            changes[partition, nid] = partition, nid, CellState.OUT_OF_DATE
+        self._master.change_partitions(list(changes.values()))
+        return len(changes)
+
+    def _repairable(self, partition: int, nid: int) -> None:
+        table = self._master.partitions
+        if not 0 <= partition < len(table):
+            raise _denied(f"there is no partition {partition}: 0 to {len(table) - 1} exist")
+        state = table.state(partition, nid)
+        if state is None:
+            raise _denied(f"{format_nid(nid)} has no cell of partition {partition}")
+        if state is not CellState.CORRUPTED:
+            raise _denied(
+                f"the cell of partition {partition} of {format_nid(nid)} is {state.name}: only"
+                " CORRUPTED ones are repaired"
+            )
+        node = self._master.nodes.get(nid)
+        if node is None or node.state is not NodeState.RUNNING:
+            raise _denied(f"{format_nid(nid)} does not run: start it first")
+
+    def report(self) -> AnswerCheckReport:
+        """Those that need attention first."""
+        order = list(Finding)[::-1]
+        rows = sorted(self._rows.items(), key=lambda item: (order.index(item[1].finding), item[0]))
+        return AnswerCheckReport(
+            self._min_tid,
+            self._max_tid,
+            [(partition, row.by, row.finding.value, row.text) for partition, row in rows],
+        )
+
+    # -- what storage nodes tell -------------------------------------------------------------------
+
+    def corrupted(self, nid: int, partition: int, nids: Iterable[int]) -> None:
+        """NotifyPartitionCorrupted."""
+        master, row = self._master, self._rows.get(partition)
+        if row is None or row.by != nid:
+            logger.warning("%s reports what it was not asked", format_nid(nid))
+            return
+        readable = set(master.partitions.readable(partition))
+        wrong = sorted(readable.intersection(nids))
+        names = ", ".join(map(format_nid, wrong))
+        if not wrong:
+            return
+        if not (readable - set(wrong)) & master.ready:
+            row.finding = Finding.UNDECIDED
+            row.text = f"{names} differ: name the one to believe: neoctl check {partition}:NODE"
+            logger.error(
+                "partition %s: %s differ, and it is not known which is right: name the one to"
+                " believe: neoctl check %s:NODE",
+                *(partition, names, partition),
+            )
+            return
+        logger.error("partition %s is corrupted on %s: neoctl repair", partition, names)
+        row.finding = Finding.CORRUPTED
+        row.text = f"wrong on {names}: neoctl repair {partition}:"
+        master.change_partitions([(partition, bad, CellState.CORRUPTED) for bad in wrong])
+
+    def checked(self, nid: int, partition: int, problem: str) -> None:
+        """NotifyPartitionChecked: it is over."""
+        row = self._rows.get(partition)
+        if row is None or row.by != nid or row.finding is not Finding.RUNNING:
+            return
+        if problem:
+            logger.error("partition %s could not be checked: %s", partition, problem)
+        row.finding, row.text = (Finding.FAILED, problem) if problem else (Finding.EQUAL, "")
+
+    def storage_lost(self, nid: int) -> None:
+        self._fail(f"{format_nid(nid)} was lost", nid)
+
+    def clear(self) -> None:
+        """The cluster stops operating."""
+        self._fail("the cluster stopped operating", None)
+
+    def _fail(self, reason: str, nid: int | None) -> None:
+        for row in self._rows.values():
+            if row.finding in (Finding.RUNNING, Finding.UNKNOWN) and nid in (None, row.by):
+                row.finding, row.text = Finding.FAILED, reason

@@ -1,0 +1,121 @@
+"""Bugs of checks, repairs, packs and truncations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from neo.protocol.enums import CellState
+from neo.protocol.ids import ZERO_OID, add64
+from neo.protocol.packets import AskCheckSerialRange
+from neo.sim.canaries.base import Canary, Patch
+from neo.sim.memory import MemoryBackend
+from neo.storage.check import Comparison
+from neo.storage.fetch import Fetch
+from neo.storage.pack import Packer
+
+REPLICAS: dict[str, Any] = {
+    "faults": ("none",),
+    "disk": "memory",
+    "storages": 2,
+    "replicas": 1,
+    "seconds": 3.0,
+    "workloads": ("bank",),
+}
+PACKS: dict[str, Any] = {
+    "faults": ("kill-server",),
+    "disk": "memory",
+    "seconds": 10.0,
+    "workloads": ("pack",),
+}
+
+
+def _objects_not_compared() -> list[Patch]:
+    original = Comparison._agreed
+
+    async def agreed(self: Comparison, request: Any) -> Any:
+        return None if type(request) is AskCheckSerialRange else await original(self, request)
+
+    return [(Comparison, "_agreed", agreed)]
+
+
+def _repair_from_the_last_tid() -> list[Patch]:
+    original = MemoryBackend._tid_when_outdated
+
+    def tid_when_outdated(self: MemoryBackend, partition: int, nid: int) -> int:
+        if self._cells.get((partition, nid)) == -CellState.CORRUPTED.value:
+            return max(self._greatest_tids(partition), default=0)
+        return original(self, partition, nid)
+
+    return [(MemoryBackend, "_tid_when_outdated", tid_when_outdated)]
+
+
+def _resumed_too_far() -> list[Patch]:
+    original = Packer._start_oid
+
+    def start_oid(self: Packer, partition: int) -> bytes:
+        oid = original(self, partition)
+        return oid if oid == ZERO_OID else add64(oid, 2 * len(self._core.partitions))
+
+    return [(Packer, "_start_oid", start_oid)]
+
+
+def _not_compared_again() -> list[Patch]:
+    async def pack_tid(self: Fetch) -> int:
+        return self.pack_tid
+
+    return [(Fetch, "_pack_tid", pack_tid)]
+
+
+def _truncated_on_one() -> list[Patch]:
+    original = MemoryBackend.truncate
+
+    def truncate(self: MemoryBackend, tid: bytes, partitions: Sequence[int]) -> None:
+        if not self.name.endswith("2"):
+            original(self, tid, partitions)
+
+    return [(MemoryBackend, "truncate", truncate)]
+
+
+CANARIES = (
+    Canary(
+        "objects-not-compared",
+        "a check ends with the transactions, and does not look at objects",
+        "drill: a lost object is not found",
+        _objects_not_compared,
+        20,
+        REPLICAS,
+    ),
+    Canary(
+        "repair-from-the-last-tid",
+        "a corrupted cell is taken for complete up to its last tid when it is repaired",
+        "cells: a readable one misses rows",
+        _repair_from_the_last_tid,
+        10,
+        REPLICAS,
+    ),
+    Canary(
+        "pack-resumed-too-far",
+        "a pack that was cut short goes on some objects behind the place where it was",
+        "packs: an old revision is left",
+        _resumed_too_far,
+        150,
+        PACKS | {"storages": 1, "replicas": 0},
+    ),
+    Canary(
+        "pack-missed",
+        "a node that was away during a pack replicates only what is new",
+        "cells: a readable one has rows that others have not",
+        _not_compared_again,
+        60,
+        PACKS | {"storages": 2, "replicas": 1},
+    ),
+    Canary(
+        "truncated-on-one",
+        "a node forgets to truncate",
+        "drill: later transactions are there",
+        _truncated_on_one,
+        10,
+        REPLICAS,
+    ),
+)

@@ -1,0 +1,215 @@
+"""At the end of a run, on a cluster that is quiet: damage is found and repaired; packs and truncations
+are complete.
+
+They would be noise while the workloads run: damaged data makes every oracle cry, and most workloads do
+not stand that commits vanish.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import cast
+
+from neo.master.check import Finding
+from neo.master.core import MasterCore
+from neo.node.peer import Peer
+from neo.protocol.enums import CellState, ErrorCode
+from neo.protocol.ids import ZERO_OID, ZERO_TID, add64, p64
+from neo.protocol.packets import CheckReplicas, Error, Message, RepairCells, Truncate
+from neo.sim.canaries.base import plant
+from neo.sim.cluster import Cluster
+from neo.sim.console import Command
+from neo.sim.disk_check import Rows
+from neo.sim.operator import Operator
+from neo.sim.process import Process
+from neo.sim.world import Violation
+from neo.storage import pack
+from neo.storage.backend.api import Transaction
+from neo.storage.core import StorageCore
+
+#: Virtual time for a check, a repair or a truncation.
+SECONDS = 120.0
+#: Nodes are killed so long after a truncation was asked, and stay away so long.
+KILL_CHANCE = 0.3
+KILL_SECONDS = 0.05
+AWAY_SECONDS = 2.0
+
+
+class _Nobody:
+    """Who asks for a pack: it is looked at what is done, not at what is said."""
+
+    def answer(self, message_id: int, message: Message) -> None: ...
+
+    def refuse(self, message_id: int, code: ErrorCode, text: str = "") -> None: ...
+
+
+class Drills:
+    def __init__(self, cluster: Cluster, operator: Operator, random: Random) -> None:
+        self._cluster = cluster
+        self._operator = operator
+        self._random = random
+
+    @property
+    def _master(self) -> MasterCore:
+        master = self._cluster.master_core
+        assert master is not None
+        return master
+
+    def _type(self, message: Message) -> None:
+        """A command that must be obeyed."""
+        answers: list[Message | None] = []
+        Command(self._cluster, message, answers.append)
+        self._wait(lambda: bool(answers), f"{type(message).__name__} is answered")
+        answer = answers[0]
+        self._cluster.world.log("drill", f"{message}: {answer}")
+        if not isinstance(answer, Error) or answer.code:
+            raise Violation(f"{message} is answered with {answer}")
+
+    def _wait(self, condition: Callable[[], bool], what: str) -> None:
+        self._cluster.world.run_until(condition, SECONDS, what)
+
+    def _storage(self, nid: int) -> StorageCore:
+        for process in self._cluster.storages:
+            core = process.core
+            if isinstance(core, StorageCore) and core.nid == nid:
+                return core
+        raise AssertionError(f"no storage node has the id {nid}")
+
+    # -- check and repair --------------------------------------------------------------------------
+
+    def check_and_repair(self) -> None:
+        """A row is lost on one replica, or is there that should not be. Raises Violation."""
+        table = self._master.partitions
+        cells = [(p, table.readable(p)) for p in range(len(table)) if len(table.readable(p)) > 1]
+        if not cells:
+            return
+        partition, nids = self._random.choice(cells)
+        victim = self._random.choice(nids)
+        if not self._damage(self._storage(victim), partition):
+            return
+        self._operator.rests = True
+        self._cluster.damaged.add(partition)
+        if self._check(partition, None) is Finding.UNDECIDED and len(nids) == 2:
+            (reference,) = set(nids) - {victim}
+            self._check(partition, reference)
+        states = self._master.partitions.rows[partition]
+        wrong = {nid for nid, state in states.items() if state is CellState.CORRUPTED}
+        if wrong != {victim}:
+            raise Violation(f"check: {victim} is damaged in partition {partition}, found: {wrong}")
+        self._type(RepairCells([(partition, victim)]))
+        self._operator.rests = False
+        self._wait(lambda: self._operator.settled, "the cell is repaired")
+        self._cluster.damaged.clear()
+
+    def _damage(self, core: StorageCore, partition: int) -> bool:
+        """False if there is nothing to be damaged."""
+        backend, last = core.backend, self._master.last_tid
+        objects = backend.objects_ascending(partition, ZERO_TID, ZERO_OID, last, 1000)
+        tids = backend.tids_ascending(ZERO_TID, last, 1000, partition)
+        choice = self._random.randrange(3)
+        if choice == 0 and objects:
+            what = self._random.choice(objects)
+            self._cluster.world.log("drill", f"{core.nid} loses object {what[1].hex()}")
+            backend.delete_objects([what])
+        elif choice == 1 and tids:
+            tid = self._random.choice(tids)
+            self._cluster.world.log("drill", f"{core.nid} loses transaction {tid.hex()}")
+            backend.delete_transactions([tid])
+        elif tids:
+            tid = add64(self._random.choice(tids), -len(core.partitions))
+            if tid in tids:
+                return False
+            self._cluster.world.log("drill", f"{core.nid} invents transaction {tid.hex()}")
+            backend.add_transaction(Transaction(tid, b"", b"", b"", False, [], tid))
+        else:
+            return False
+        done: list[bool] = []
+        backend.stored(lambda: done.append(True))
+        self._wait(lambda: bool(done), "the damage is done")
+        return True
+
+    def _check(self, partition: int, reference: int | None) -> Finding:
+        self._type(CheckReplicas({partition: reference}, ZERO_TID, None))
+
+        def finding() -> Finding:
+            ((_, _, text, _),) = self._master.checks.report().row_list
+            return Finding(text)
+
+        running = (Finding.RUNNING, Finding.UNKNOWN)
+        self._wait(lambda: finding() not in running, "the check ends")
+        if finding() not in (Finding.CORRUPTED, Finding.UNDECIDED):
+            raise Violation(f"check of partition {partition}: {self._master.checks.report()}")
+        # What was found may be followed by other differences.
+        self._cluster.world.run(1.0)
+        return finding()
+
+    # -- pack --------------------------------------------------------------------------------------
+
+    def pack(self) -> None:
+        """Object by object, while nodes die; oracles tell whether it is complete."""
+        tids = self._tids()
+        if not tids:
+            return
+        with plant([(pack, "STEP_LENGTH", 1)]):
+            self._wait(lambda: not self._master.packs.running, "no pack is running")
+            peer = cast(Peer, _Nobody())
+            self._master.packs.ask(peer, 0, p64(self._random.choice(tids)))
+            self._master.flush()
+            self._kill_some()
+            self._wait(
+                lambda: self._cluster.running and self._operator.settled and self._cluster.packed,
+                "the pack is done",
+            )
+        self._cluster.world.run(1.0)
+
+    # -- truncation --------------------------------------------------------------------------------
+
+    def truncate(self) -> None:
+        """Nodes die meanwhile; at the end it is done everywhere. Raises Violation."""
+        tids = self._tids()
+        if not tids:
+            return
+        tid = self._random.choice(tids)
+        self._type(Truncate(p64(tid)))
+        self._kill_some()
+        self._wait(
+            lambda: self._cluster.running and self._operator.settled, "the truncation is done"
+        )
+        self._cluster.world.run(1.0)
+        for name, disk in self._cluster.disks.items():
+            if later := _later(disk.tables(), tid):
+                raise Violation(f"{name} was to be truncated after {tid:016x} and has {later:016x}")
+
+    def _tids(self) -> list[int]:
+        """Of transactions since the last pack."""
+        tables = [disk.tables() for disk in self._cluster.disks.values()]
+        first, last = self._master.packs.tid, self._master.last_tid
+        tids = {row[1] for rows in tables for row in rows["trans"]}
+        return sorted(tid for tid in tids if first <= p64(tid) <= last)
+
+    def _kill_some(self) -> None:
+        for process in self._cluster.storages:
+            if self._random.random() < KILL_CHANCE:
+                self._kill(process)
+        self._cluster.world.run(2 * KILL_SECONDS)
+
+    def _kill(self, process: Process) -> None:
+        world = self._cluster.world
+
+        def kill() -> None:
+            if process.alive:
+                process.kill()
+                world.call_later(AWAY_SECONDS, start, f"start {process.name}")
+
+        def start() -> None:
+            if not process.alive:
+                process.start()
+
+        world.call_later(self._random.random() * KILL_SECONDS, kill, f"kill {process.name}")
+
+
+def _later(tables: Rows, tid: int) -> int:
+    """The greatest tid after another one, 0 if there is none."""
+    tids = [row[1] for row in tables["trans"]] + [row[2] for row in tables["obj"]]
+    return max((found for found in tids if found > tid), default=0)

@@ -1,0 +1,63 @@
+"""Changes of the partition table, and what follows from them for the own cells."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from neo.protocol.enums import CellState
+from neo.protocol.packets import CellChange
+from neo.storage import repair
+from neo.storage.transactions import CellMode
+from neo.topology.partitions import PartitionTable
+
+if TYPE_CHECKING:
+    from neo.storage.core import StorageCore
+
+CORRUPTED = CellState.CORRUPTED
+
+
+def replace(core: StorageCore, table: PartitionTable) -> None:
+    """SendPartitionTable. Raises ValueError if the database belongs to another cluster."""
+    assert table.ptid is not None and core.nid is not None
+    own = core.backend.partition_count()
+    if own not in (0, len(table)):
+        raise ValueError(
+            f"the database has {own} partitions and the cluster {len(table)}: it belongs to"
+            " another cluster of the same name; erase it with --reset if it is not needed"
+        )
+    core.backend.change_cells(table.ptid, table.replicas, table.changes(), core.nid, replace=True)
+    repair.mark(core, {p for p in _corrupted(core) if table.state(p, core.nid) is not CORRUPTED})
+    dropped = set(core.partitions.assigned(core.nid)) - set(table.assigned(core.nid))
+    core.partitions = table
+    core.store_table()
+    _changed(core, bool(dropped))
+
+
+def change(core: StorageCore, ptid: int, replicas: int, changes: list[CellChange]) -> None:
+    """NotifyPartitionChanges."""
+    assert core.nid is not None
+    own = {partition: state for partition, nid, state in changes if nid == core.nid}
+    core.backend.change_cells(ptid, replicas, changes, core.nid, replace=False)
+    repair.mark(core, {p for p in _corrupted(core) if own.get(p, CORRUPTED) is not CORRUPTED})
+    core.partitions.change(ptid, replicas, changes)
+    core.backup.cells_changed(changes)
+    core.store_table()
+    _changed(core, CellState.DISCARDED in own.values())
+
+
+def _corrupted(core: StorageCore) -> set[int]:
+    """Own cells that a check found to be wrong."""
+    return {p for p, row in enumerate(core.partitions.rows) if row.get(core.nid or 0) is CORRUPTED}
+
+
+def _changed(core: StorageCore, dropped: bool) -> None:
+    """Transactions in progress follow what the own cells have become."""
+    if not core.operational:
+        return  # StartOperation will look for what is to be dropped or replicated
+    core.replicator.update()
+    core.locks.replicated(lambda oid: core.cell_mode(oid) is CellMode.NORMAL)
+    core.locks.lose(lambda oid: core.cell_mode(oid) is CellMode.ABSENT)
+    core.replicator.begin()
+    core.packer.begin()
+    if dropped:
+        core.eraser.begin()

@@ -1,0 +1,167 @@
+"""Pack: forget revisions that are not current at a tid, on every replica, whatever happens meanwhile.
+
+Theory of operation
+-------------------
+A pack that was asked for is *wanted* until it is done: the greatest tid asked for is in the
+configuration row ``_pack_wanted``, durably, before the first row goes. A cell is *pending* while it is
+readable and was packed at an earlier tid; ``_packed.<partition>`` tells which. So a pack is cut
+short by nothing: after a crash the node goes on (``_packing`` tells with which object), and a node that
+did not hear of it is told again by the master when it comes back.
+
+What a pack leaves depends on nothing but the tid and the revisions up to it, so replicas that have
+the same revisions end with the same. Only complete cells are packed for that reason: one that is out of
+date is made equal to a source first (``AskPackState``):
+
+* a source whose cell is pending does not answer: what it has now will soon be gone;
+* if the source was packed at another tid than the own cell, all that is here is compared again, because
+  revisions may be gone that were replicated long ago;
+* if the source's pack changed while it was compared, the round begins again.
+
+A step is a few milliseconds of work, after which clients have their turn.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import TYPE_CHECKING
+
+from neo.net.fault_sites import LATE_SECONDS, FaultSite
+from neo.node.peer import Peer
+from neo.protocol.enums import ErrorCode
+from neo.protocol.ids import MAX_TID, ZERO_OID, p64, u64
+from neo.protocol.packets import AnswerPack
+from neo.storage.pace import give_way
+
+if TYPE_CHECKING:
+    from neo.storage.core import StorageCore
+
+logger = logging.getLogger("neo.storage")
+
+#: Objects of a step.
+STEP_LENGTH = 200
+#: How often it is looked whether undos in progress have ended.
+LOOK_SECONDS = 0.02
+
+
+class Packer:
+    """Bounds: one job; as many waiting questions as the master asks, which is one at a time."""
+
+    def __init__(self, core: StorageCore) -> None:
+        self._core = core
+        self._working = False
+        self._first: int | None = None
+        self._waiting: list[tuple[Peer, int]] = []
+
+    # -- state -------------------------------------------------------------------------------------
+
+    def wanted(self) -> int:
+        """The tid of the last pack that was asked for, 0 if there was none."""
+        return int(self._core.backend.get_config("_pack_wanted") or 0)
+
+    def want(self, tid: bytes) -> None:
+        """Pack all complete cells at ``tid``, if that is later than what was wanted until now."""
+        backend = self._core.backend
+        backend.packed_elsewhere(tid)
+        if self.wanted() < u64(tid) <= u64(MAX_TID):
+            backend.set_config("_pack_wanted", str(u64(tid)))
+
+    def packed(self, partition: int) -> int:
+        """The tid of the last pack that is done in a cell, 0 if there was none."""
+        return int(self._core.backend.get_config(f"_packed.{partition}") or 0)
+
+    def set_packed(self, partition: int, tid: int) -> None:
+        self._core.backend.set_config(f"_packed.{partition}", str(tid) if tid else None)
+
+    def pending(self, partition: int) -> bool:
+        """Whether an own cell can be read and is to be packed."""
+        state = self._core.partitions.state(partition, self._core.nid)
+        return state is not None and state.readable and self.packed(partition) < self.wanted()
+
+    def _next(self) -> int | None:
+        """The partition to pack: the one that was begun, then one that others wait for."""
+        begun = (self._core.backend.get_config("_packing") or "").partition(":")[0]
+        for partition in (int(begun) if begun else None, self._first):
+            if partition is not None and self._exists(partition) and self.pending(partition):
+                return partition
+        return next(filter(self.pending, self._core.readable_partitions()), None)
+
+    def _holds(self, partition: int, oid: bytes) -> bool:
+        return self._core.partitions.partition(oid) == partition
+
+    def _exists(self, partition: int) -> bool:
+        return partition < len(self._core.partitions)
+
+    def _start_oid(self, partition: int) -> bytes:
+        """Where a pack at the wanted tid was cut short."""
+        text = self._core.backend.get_config("_packing") or ""
+        if text.count(":") == 2:
+            begun, tid, oid = text.split(":")
+            if (int(begun), int(tid)) == (partition, self.wanted()):
+                return bytes.fromhex(oid)
+        return ZERO_OID
+
+    # -- events ------------------------------------------------------------------------------------
+
+    def ask(self, peer: Peer, message_id: int, tid: bytes) -> None:
+        """AskPack: answered when all own cells are packed."""
+        self.want(tid)
+        self._waiting.append((peer, message_id))
+        self.begin()
+
+    def begin(self) -> None:
+        """Look for work: the operation began, or own cells changed."""
+        if not self._working and (self._waiting or self._next() is not None):
+            self._working = True
+            self._core.run_job(self._work())
+
+    def hurry(self, partition: int) -> None:
+        """Somebody waits for this cell."""
+        self._first = partition
+
+    def clear(self) -> None:
+        """The operation stops; the job is cancelled."""
+        self._working = False
+        self._first = None
+        waiting, self._waiting = self._waiting, []
+        for peer, message_id in waiting:
+            peer.refuse(message_id, ErrorCode.NOT_READY, "the pack goes on when the node is back")
+
+    # -- work --------------------------------------------------------------------------------------
+
+    async def _work(self) -> None:
+        core = self._core
+        packed = 0
+        while (partition := self._next()) is not None:
+            packed += await self._pack(partition)
+        self._working = False
+        if packed:
+            logger.info("%s partitions are packed at %s", packed, p64(self.wanted()).hex())
+        await core.stored()
+        if not self._working:
+            waiting, self._waiting = self._waiting, []
+            for peer, message_id in waiting:
+                peer.answer(message_id, AnswerPack(True))
+
+    async def _pack(self, partition: int) -> bool:
+        """False if the cell, or what is wanted, changed meanwhile."""
+        core, tid = self._core, self.wanted()
+        oid: bytes | None = self._start_oid(partition)
+        while oid is not None:
+            while core.locks.undoing(partial(self._holds, partition)):
+                # It refers to a revision that might go.
+                await core.sleep(LOOK_SECONDS)
+            if not self.pending(partition) or self.wanted() != tid:
+                return False
+            began = core.shell.monotonic()
+            oid = core.backend.pack(p64(tid), partition, oid, STEP_LENGTH)
+            if oid is None:
+                self.set_packed(partition, tid)
+                core.backend.set_config("_packing", None)
+            else:
+                core.backend.set_config("_packing", f"{partition}:{tid}:{oid.hex()}")
+            await core.stored()
+            if core.shell.fault(FaultSite.JOB_STANDS_STILL):
+                await core.sleep(LATE_SECONDS)
+            await give_way(core, began)
+        return True

@@ -1,0 +1,241 @@
+"""Check and repair of replicas as the master leads them (neo.master.check)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from neo.protocol.enums import CellState, ClusterState, ErrorCode, NodeType
+from neo.protocol.ids import ZERO_TID
+from neo.protocol.packets import (
+    FEATURE_MAINTENANCE,
+    FEATURES,
+    AnswerRecovery,
+    AskCheckReport,
+    AskPack,
+    AskRecovery,
+    CheckPartition,
+    CheckReplicas,
+    NotifyFeatures,
+    NotifyPartitionChanges,
+    NotifyPartitionChecked,
+    NotifyPartitionCorrupted,
+    RepairCells,
+    RequestIdentification,
+    SetClusterState,
+)
+from tests.support.remote import Remote, error_of
+from tests.unit.master.cluster import MasterWorld, tid
+
+OUT, UP, BAD = CellState.OUT_OF_DATE, CellState.UP_TO_DATE, CellState.CORRUPTED
+ALL: dict[int, int | None] = dict.fromkeys(range(4))
+
+
+class Served(MasterWorld):
+    """Storages that tell when they have compared, and all partitions on all of them."""
+
+    def __init__(self, count: int = 2, **settings: Any) -> None:
+        super().__init__(replicas=count - 1, **settings)
+        self.storages = [self._join(number) for number in range(1, count + 1)]
+        self.admin().ask(SetClusterState(ClusterState.VERIFYING)).result()
+        self.verify(*self.storages)
+        self.master.last_tid = tid(100)
+        for storage in self.storages:
+            storage.received.clear()
+
+    def _join(self, number: int) -> Remote:
+        remote = Remote.connect(self.master)
+        remote.ask(
+            RequestIdentification(
+                *(NodeType.STORAGE, None, ("127.0.0.1", 9100 + number), "test", None),
+                {FEATURES: [FEATURE_MAINTENANCE]},
+            )
+        )
+        remote.answer(remote.take(AskRecovery), AnswerRecovery(None, None, None))
+        assert remote.take(NotifyFeatures).features == [FEATURE_MAINTENANCE]
+        return remote
+
+    def do(self, message: Any) -> str:
+        return str(self.admin().ask(message).result().message)
+
+    def refusal(self, message: Any) -> str:
+        error = error_of(self.admin().ask(message))
+        assert error.code is ErrorCode.DENIED
+        return error.message
+
+    def findings(self) -> dict[int, str]:
+        report = self.admin().ask(AskCheckReport()).result()
+        return {partition: finding for partition, _, finding, _ in report.row_list}
+
+    def asked(self) -> list[tuple[int, CheckPartition]]:
+        """(node, question) of all checks that were sent."""
+        return [
+            (nid, message)
+            for nid, storage in enumerate(self.storages, 1)
+            for message in storage.received
+            if isinstance(message, CheckPartition)
+        ]
+
+
+def test_each_partition_is_compared_by_one_node_in_turn() -> None:
+    world = Served()
+    assert world.do(CheckReplicas(ALL, ZERO_TID, None)) == ""
+    asked = world.asked()
+    assert sorted(m.partition for _, m in asked) == [0, 1, 2, 3]
+    assert [nid for nid, _ in asked] == [1, 1, 2, 2]
+    assert {m[1:] for _, m in asked} == {(("", None), ZERO_TID, tid(100))}
+    assert set(world.findings().values()) == {"running"}
+
+
+def test_the_reference_is_told_by_its_address_to_another_node() -> None:
+    world = Served()
+    world.do(CheckReplicas({1: 1}, tid(3), tid(50)))
+    assert world.asked() == [(2, CheckPartition(1, ("", ("127.0.0.1", 9101)), tid(3), tid(50)))]
+
+
+def test_later_transactions_than_the_last_are_not_compared() -> None:
+    """They may be committed on one node and not yet on another."""
+    world = Served()
+    world.do(CheckReplicas({1: None}, ZERO_TID, tid(1000)))
+    ((_, question),) = world.asked()
+    assert question.max_tid == tid(100)
+
+
+def test_single_copies_are_not_compared() -> None:
+    world = Served(1)
+    world.do(CheckReplicas(ALL, ZERO_TID, None))
+    assert not world.asked()
+    assert set(world.findings().values()) == {"alone"}
+
+
+def test_the_report_tells_how_it_went_worst_first() -> None:
+    world = Served()
+    world.do(CheckReplicas(ALL, ZERO_TID, None))
+    by = {m.partition: nid for nid, m in world.asked()}
+    reports = {
+        0: NotifyPartitionChecked(0, ""),
+        1: NotifyPartitionCorrupted(1, [1, 2]),
+        2: NotifyPartitionChecked(2, "S1: lost"),
+    }
+    for partition, message in reports.items():
+        world.storages[by[partition] - 1].send(message)
+    assert list(world.findings().items()) == [
+        (2, "failed"),
+        (1, "undecided"),
+        (0, "equal"),
+        (3, "running"),
+    ]
+
+
+def test_wrong_cells_are_taken_out_of_service() -> None:
+    world = Served(3)
+    world.do(CheckReplicas({0: None}, ZERO_TID, None))
+    ((nid, _),) = world.asked()
+    other = world.storages[nid % 3]
+    world.storages[nid - 1].send(NotifyPartitionCorrupted(0, [3]))
+    world.storages[nid - 1].send(NotifyPartitionChecked(0, ""))
+    assert world.master.partitions.rows[0] == {1: UP, 2: UP, 3: BAD}
+    assert other.take(NotifyPartitionChanges).cell_list == [(0, 3, BAD)]
+    assert world.findings() == {0: "corrupted"}
+
+
+def test_the_last_readable_cells_stay_in_service_when_nobody_knows_which_is_right() -> None:
+    """FACTS 6.8: the reference stops the cluster then."""
+    world = Served()
+    world.do(CheckReplicas({0: None}, ZERO_TID, None))
+    ((nid, _),) = world.asked()
+    world.storages[nid - 1].send(NotifyPartitionCorrupted(0, [1, 2]))
+    world.storages[nid - 1].send(NotifyPartitionChecked(0, ""))
+    assert world.master.partitions.rows[0] == {1: UP, 2: UP}
+    assert world.findings() == {0: "undecided"}
+    assert world.master.state is ClusterState.RUNNING
+
+
+def test_what_was_not_asked_is_not_believed() -> None:
+    world = Served()
+    world.do(CheckReplicas({0: None}, ZERO_TID, None))
+    ((nid, _),) = world.asked()
+    stranger = world.storages[nid % 2]
+    stranger.send(NotifyPartitionCorrupted(0, [nid]))
+    stranger.send(NotifyPartitionChecked(0, ""))
+    world.storages[nid - 1].send(NotifyPartitionCorrupted(1, [1]))
+    assert world.findings() == {0: "running"}
+    assert all(state is UP for row in world.master.partitions.rows for state in row.values())
+
+
+def test_a_node_that_is_lost_fails_its_checks() -> None:
+    world = Served(3)
+    world.do(CheckReplicas(ALL, ZERO_TID, None))
+    ((nid, question), *_) = world.asked()
+    world.storages[nid - 1].lose()
+    assert world.findings()[question.partition] == "failed"
+    assert "running" in world.findings().values()
+
+
+def test_checks_end_with_the_operation() -> None:
+    world = Served()
+    world.do(CheckReplicas(ALL, ZERO_TID, None))
+    for storage in world.storages:
+        storage.lose()
+    assert set(world.findings().values()) == {"failed"}
+
+
+@pytest.mark.parametrize(
+    ("message", "text"),
+    [
+        (CheckReplicas({}, ZERO_TID, None), "no partition is named"),
+        (CheckReplicas({4: None}, ZERO_TID, None), "there is no partition 4: 0 to 3 exist"),
+        (CheckReplicas({0: None, -1: None}, ZERO_TID, None), "there is no partition -1"),
+        (CheckReplicas({0: 9}, ZERO_TID, None), "unknown node"),
+        (CheckReplicas({0: None}, tid(101), None), "no transaction from"),
+        (CheckReplicas({0: None}, tid(9), tid(8)), "no transaction from"),
+        (RepairCells([(4, 1)]), "there is no partition 4"),
+        (RepairCells([(0, 9)]), "unknown node"),
+        (RepairCells([(0, 1)]), "S1 is UP_TO_DATE: only CORRUPTED ones are repaired"),
+    ],
+)
+def test_refused(message: Any, text: str) -> None:
+    world = Served()
+    ptid = world.master.partitions.ptid
+    assert text in world.refusal(message)
+    assert not world.asked() and world.findings() == {}
+    assert world.master.partitions.ptid == ptid
+
+
+def test_no_check_during_a_pack() -> None:
+    world = Served()
+    client = world.client()
+    client.ask(AskPack(tid(50)))
+    assert "a pack is running" in world.refusal(CheckReplicas({0: None}, ZERO_TID, None))
+
+
+def corrupted() -> Served:
+    world = Served()
+    world.master.change_partitions([(0, 2, BAD), (1, 2, BAD)])
+    return world
+
+
+def test_repair_makes_cells_outdated() -> None:
+    world = corrupted()
+    assert world.do(RepairCells([(0, 2)])) == "1 cells are copied anew"
+    assert world.master.partitions.rows[0] == {1: UP, 2: OUT}
+    assert world.master.partitions.rows[1] == {1: UP, 2: BAD}
+
+
+def test_repair_of_one_wrong_cell_repairs_none() -> None:
+    world = corrupted()
+    assert "only CORRUPTED" in world.refusal(RepairCells([(0, 2), (2, 2)]))
+    assert world.master.partitions.rows[0] == {1: UP, 2: BAD}
+
+
+def test_repair_needs_the_node() -> None:
+    world = corrupted()
+    world.storages[1].lose()
+    assert "S2 does not run" in world.refusal(RepairCells([(0, 2)]))
+
+
+def test_a_corrupted_cell_cannot_be_the_reference() -> None:
+    world = corrupted()
+    text = world.refusal(CheckReplicas({0: 2}, ZERO_TID, None))
+    assert text == ("S2 has no readable cell of partition 0, so that it cannot be the reference")

@@ -1,0 +1,93 @@
+"""The master gives a clone its id and cells (specification, *Cloning a Storage Node*)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from neo.node.task import Future
+from neo.protocol.enums import CellState, ClusterState, ErrorCode, NodeState, NodeType
+from neo.protocol.packets import (
+    AcceptIdentification,
+    NotifyNodeInformation,
+    NotifyPartitionChanges,
+    RequestIdentification,
+    SendPartitionTable,
+    SetClusterState,
+    SetNodeState,
+)
+from tests.support.remote import Remote, error_of
+from tests.unit.master.cluster import MasterWorld
+
+UP, OUT = CellState.UP_TO_DATE, CellState.OUT_OF_DATE
+
+
+def ask(world: MasterWorld, new_nid: Any, **changes: Any) -> tuple[Remote, Future[Any]]:
+    remote = Remote.connect(world.master)
+    request = RequestIdentification(
+        NodeType.STORAGE, None, None, "test", None, {"new_nid": new_nid}
+    )
+    return remote, remote.ask(request._replace(**changes))
+
+
+def test_a_clone_gets_a_free_id_and_outdated_cells(world: MasterWorld) -> None:
+    """As in the capture: the others hear of the node, which is DOWN, then of its cells."""
+    first, second = world.running(2)
+    for storage in (first, second):
+        storage.received.clear()
+    clone, answer = ask(world, [3, 0])
+    assert answer.result() == AcceptIdentification(NodeType.MASTER, world.master.node.nid, 3)
+    row = (NodeType.STORAGE, None, 3, NodeState.DOWN)
+    assert first.received[0].node_list[0][:4] == row
+    assert first.received[1] == NotifyPartitionChanges(2, 0, [(3, 3, OUT), (0, 3, OUT)])
+    assert clone.take(NotifyNodeInformation).node_list[0][:4] == row
+    table = clone.take(SendPartitionTable)
+    assert table.ptid == 2 and (3, OUT) in table.row_list[0]
+    clone.lose()
+    back = world.join_storage(3)
+    assert back.take(NotifyNodeInformation).node_list[0][2:4] == (3, NodeState.RUNNING)
+
+
+def test_a_clone_that_does_not_come_back_is_dropped(world: MasterWorld) -> None:
+    world.running(2)
+    ask(world, [0])
+    world.admin().ask(SetNodeState(3, NodeState.UNKNOWN)).result()
+    assert world.master.partitions.nodes() == {1, 2}
+
+
+def test_two_clones_get_different_ids(world: MasterWorld) -> None:
+    world.running(2)
+    assert [ask(world, [0])[1].result().your_nid for _ in range(2)] == [3, 4]
+
+
+@pytest.mark.parametrize(
+    ("new_nid", "changes", "text"),
+    [
+        ([4], {}, "partitions 0 to 3 exist"),
+        ([-1], {}, "partitions 0 to 3 exist"),
+        (["0"], {}, "partitions 0 to 3 exist"),
+        ([True], {}, "partitions 0 to 3 exist"),
+        ("all", {}, "partitions 0 to 3 exist"),
+        ([0], {"nid": 1}, "without id and address"),
+        ([0], {"address": ("127.0.0.1", 9)}, "without id and address"),
+        ([0], {"node_type": NodeType.CLIENT}, "without id and address"),
+    ],
+)
+def test_refused(world: MasterWorld, new_nid: Any, changes: dict[str, Any], text: str) -> None:
+    world.running(2)
+    remote, answer = ask(world, new_nid, **changes)
+    error = error_of(answer)
+    assert error.code is ErrorCode.PROTOCOL_ERROR and text in error.message
+    assert remote.closed
+    assert world.master.partitions.ptid == 1 and world.master.nodes.get(3) is None
+
+
+def test_not_ready_unless_the_cluster_runs(world: MasterWorld) -> None:
+    """FACTS 3.6."""
+    storage = world.storage(1)
+    assert error_of(ask(world, [0])[1]).code is ErrorCode.NOT_READY
+    world.admin().ask(SetClusterState(ClusterState.VERIFYING)).result()
+    assert world.master.state is ClusterState.VERIFYING
+    assert error_of(ask(world, [0])[1]).code is ErrorCode.NOT_READY
+    assert not storage.has(NotifyPartitionChanges)

@@ -1,0 +1,114 @@
+"""Packs as the master leads them: no replica is forgotten (neo.master.pack)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from neo.protocol.enums import ErrorCode, NodeType
+from neo.protocol.packets import (
+    FEATURE_MAINTENANCE,
+    FEATURES,
+    AnswerPack,
+    AskPack,
+    Error,
+    NotifyReady,
+    RequestIdentification,
+    StartOperation,
+)
+from tests.support.remote import Remote, error_of
+from tests.unit.master.cluster import MasterWorld, tid
+
+
+def served() -> tuple[MasterWorld, list[Remote]]:
+    world = MasterWorld(replicas=1)
+    storages = world.running(2)
+    world.master.last_tid = tid(50)
+    return world, storages
+
+
+def back(world: MasterWorld, nid: int, **extra: Any) -> Remote:
+    """A storage node with cells returns."""
+    remote = Remote.connect(world.master)
+    remote.ask(
+        RequestIdentification(
+            *(NodeType.STORAGE, nid, ("127.0.0.1", 9100 + nid), "test", None),
+            {FEATURES: [FEATURE_MAINTENANCE], **extra},
+        )
+    )
+    remote.take(StartOperation)
+    remote.send(NotifyReady())
+    return remote
+
+
+def test_all_storages_pack_and_then_it_is_answered() -> None:
+    world, storages = served()
+    answer = world.client().ask(AskPack(tid(7)))
+    for storage in storages:
+        assert not answer.done
+        question = storage.take(AskPack)
+        assert question.tid == tid(7)
+        storage.answer(question, AnswerPack(True))
+    assert answer.result() == AnswerPack(True)
+
+
+def test_one_at_a_time() -> None:
+    world, _ = served()
+    client = world.client()
+    client.ask(AskPack(tid(7)))
+    assert client.ask(AskPack(tid(8))).result() == AnswerPack(False)
+
+
+def test_what_is_not_committed_yet_is_not_packed() -> None:
+    """A transaction that unlocks on one node before its pack and on another after it would differ."""
+    world, (storage, _) = served()
+    world.client().ask(AskPack(tid(70)))
+    assert storage.take(AskPack).tid == tid(50)
+
+
+def test_a_refusal_is_passed_on() -> None:
+    world, (first, second) = served()
+    answer = world.client().ask(AskPack(tid(7)))
+    first.answer(first.take(AskPack), AnswerPack(True))
+    message_id = second.ids[id(second.take(AskPack))]
+    assert message_id is not None
+    second.connection.answer(message_id, Error(ErrorCode.NOT_READY.value, "it stops"))
+    second._flush()
+    assert error_of(answer).message == "pack is not complete: NOT_READY: it stops"
+
+
+def test_a_node_that_was_away_is_asked_when_it_is_back() -> None:
+    world, (first, second) = served()
+    second.lose()
+    world.client().ask(AskPack(tid(7)))
+    first.answer(first.take(AskPack), AnswerPack(True))
+    assert back(world, 2).take(AskPack).tid == tid(7)
+
+
+def test_a_node_that_knows_is_not_asked_again() -> None:
+    world, (first, second) = served()
+    second.lose()
+    world.client().ask(AskPack(tid(7)))
+    first.answer(first.take(AskPack), AnswerPack(True))
+    assert not back(world, 2, pack_tid=7).has(AskPack)
+
+
+def test_nodes_that_know_less_than_one_that_is_back_are_asked() -> None:
+    """The master that led the pack is gone."""
+    world = MasterWorld(replicas=2)
+    first, second, _ = world.running(3)
+    world.master.last_tid = tid(50)
+    first.lose()
+    first = back(world, 1)
+    second.lose()
+    second = back(world, 2, pack_tid=9)
+    assert first.take(AskPack).tid == tid(9)
+    assert not second.has(AskPack)
+
+
+def test_a_pack_of_another_database_is_not_believed() -> None:
+    world, _ = served()
+    spare = Remote.connect(world.master)
+    extra = {FEATURES: [FEATURE_MAINTENANCE], "pack_tid": 40}
+    address = ("127.0.0.1", 9109)
+    spare.ask(RequestIdentification(NodeType.STORAGE, 9, address, "test", None, extra))
+    assert world.master.packs.tid == tid(0)

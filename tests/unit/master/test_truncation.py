@@ -1,0 +1,167 @@
+"""Truncation is done on all nodes or on none, whatever is lost meanwhile (*RECOVERING*)."""
+
+from __future__ import annotations
+
+import pytest
+
+from neo.protocol.enums import CellState, ClusterState, ErrorCode, NodeState
+from neo.protocol.packets import (
+    AnswerLastIDs,
+    AnswerLockedTransactions,
+    AnswerPartitionTable,
+    AnswerRecovery,
+    AskLastIDs,
+    AskLockedTransactions,
+    AskPartitionTable,
+    AskRecovery,
+    SendPartitionTable,
+    SetClusterState,
+    SetNodeState,
+    StopOperation,
+    Truncate,
+)
+from tests.support.remote import Remote, error_of
+from tests.unit.master.cluster import MasterWorld, tid
+
+RECOVERING, VERIFYING, RUNNING = (
+    ClusterState.RECOVERING,
+    ClusterState.VERIFYING,
+    ClusterState.RUNNING,
+)
+UP, OUT = CellState.UP_TO_DATE, CellState.OUT_OF_DATE
+ROWS = [[(1, UP), (2, UP)]] * 4
+
+
+def served() -> tuple[MasterWorld, list[Remote]]:
+    world = MasterWorld(replicas=1)
+    storages = world.running(2)
+    world.master.last_tid = tid(90)
+    return world, storages
+
+
+def recovery(storage: Remote, truncate_tid: bytes | None, ptid: int = 1) -> None:
+    storage.answer(storage.take(AskRecovery), AnswerRecovery(ptid, None, truncate_tid))
+    if storage.has(AskPartitionTable):
+        storage.answer(storage.take(AskPartitionTable), AnswerPartitionTable(ptid, 1, ROWS))
+
+
+def remembering() -> tuple[MasterWorld, list[Remote]]:
+    """Both storages remember, and are being verified."""
+    world, storages = served()
+    world.admin().ask(Truncate(tid(50))).result()
+    for storage in storages:
+        assert storage.has(StopOperation)
+        recovery(storage, None)
+    for storage in storages:
+        assert storage.take(Truncate).tid == tid(50)
+        recovery(storage, tid(50))
+    assert world.master.state is VERIFYING
+    for storage in storages:
+        storage.answer(storage.take(AskLockedTransactions), AnswerLockedTransactions({}))
+    return world, storages
+
+
+def refusal(world: MasterWorld, message: object) -> str:
+    error = error_of(world.admin().ask(message))
+    assert error.code is ErrorCode.DENIED
+    return error.message
+
+
+def test_refused_while_a_node_with_cells_is_away() -> None:
+    world, (_, second) = served()
+    second.lose()
+    text = refusal(world, Truncate(tid(50)))
+    assert text == "S2 must run, or be dropped: what is deleted would come back with it"
+    assert world.master.state is RUNNING and world.master.truncate_tid is None
+    world.admin().ask(SetNodeState(2, NodeState.UNKNOWN)).result()
+    world.admin().ask(Truncate(tid(50))).result()
+    assert world.master.state is RECOVERING
+
+
+def test_refused_before_the_last_pack() -> None:
+    world, _ = served()
+    world.master.packs.tid = tid(60)
+    assert "packed at 000000000000003c" in refusal(world, Truncate(tid(59)))
+    world.admin().ask(Truncate(tid(60))).result()
+    assert world.master.state is RECOVERING
+
+
+def test_a_node_that_is_lost_before_it_truncated_is_waited_for() -> None:
+    world, (first, second) = remembering()
+    first.answer(first.take(AskLastIDs), AnswerLastIDs(None, tid(50)))
+    second.lose()
+    assert world.master.state is RECOVERING
+    recovery(first, None)  # it has truncated
+    assert world.master.state is RECOVERING and not first.has(Truncate)
+    second = world.storage(2, 1, ROWS, nid=2)
+    # All remember again before any truncates.
+    assert first.take(Truncate).tid == second.take(Truncate).tid == tid(50)
+    recovery(first, tid(50))
+    assert world.master.state is RECOVERING
+    recovery(second, tid(50))
+    assert world.master.state is VERIFYING
+    world.verify(first, second, ltid=tid(50))
+    assert world.master.state is RUNNING
+
+
+@pytest.mark.parametrize("first_done", [False, True])
+def test_another_master_goes_on_with_it(first_done: bool) -> None:
+    world = MasterWorld(replicas=1)
+    first = world.join_storage(1)
+    second = world.join_storage(2)
+    recovery(first, None if first_done else tid(50))
+    assert world.master.state is RECOVERING
+    recovery(second, tid(50))
+    if first_done:
+        assert first.take(Truncate).tid == tid(50)
+        recovery(first, tid(50))
+    assert world.master.state is VERIFYING
+    assert world.master.truncate_tid == tid(50)
+
+
+def test_another_master_waits_for_all_nodes_with_cells() -> None:
+    world = MasterWorld(replicas=1)
+    first = world.join_storage(1)
+    recovery(first, tid(50))
+    assert world.master.state is RECOVERING
+
+
+def test_what_a_node_with_an_older_history_remembers_is_of_no_concern() -> None:
+    """It was absent; the others went on without it, and have commits since."""
+    world = MasterWorld(replicas=1)
+    rows = [[(1, UP), (2, OUT)]] * 4
+    first = world.join_storage(1)
+    second = world.join_storage(2)
+    second.answer(second.take(AskRecovery), AnswerRecovery(1, None, tid(50)))
+    if second.has(AskPartitionTable):
+        second.answer(second.take(AskPartitionTable), AnswerPartitionTable(1, 1, ROWS))
+    assert world.master.state is RECOVERING
+    first.answer(first.take(AskRecovery), AnswerRecovery(5, None, None))
+    first.answer(first.take(AskPartitionTable), AnswerPartitionTable(5, 1, rows))
+    assert world.master.state is VERIFYING
+    assert world.master.truncate_tid is None
+    assert not first.has(Truncate)
+
+
+def test_a_forced_start_takes_the_cells_of_who_is_absent() -> None:
+    """It may have what the others delete, so that it may not come back with it."""
+    world = MasterWorld(replicas=1)
+    first = world.join_storage(1)
+    recovery(first, tid(50))
+    world.admin().ask(SetClusterState(VERIFYING)).result()
+    assert world.master.state is VERIFYING
+    table = first.take(SendPartitionTable)
+    assert [dict(row) for row in table.row_list] == [{1: UP}] * 4
+    world.verify(first, ltid=tid(50))
+    assert world.master.state is RUNNING
+    back = world.join_storage(2)
+    assert world.master.nodes.get(2).state is NodeState.PENDING  # type: ignore[union-attr]
+    assert back.has(SendPartitionTable)
+
+
+def test_without_truncation_absent_nodes_keep_their_cells() -> None:
+    world = MasterWorld(replicas=1)
+    first = world.join_storage(1)
+    recovery(first, None)
+    world.admin().ask(SetClusterState(VERIFYING)).result()
+    assert world.master.partitions.rows[0] == {1: UP, 2: OUT}

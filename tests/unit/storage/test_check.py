@@ -1,0 +1,320 @@
+"""Comparison of replicas by a storage node, and what it answers others (FACTS 6.8)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from hashlib import sha1
+
+import pytest
+
+from neo.protocol.enums import CellState, ErrorCode, NodeState, NodeType
+from neo.protocol.ids import ZERO_HASH, ZERO_OID, ZERO_TID, p64
+from neo.protocol.packets import (
+    FEATURE_MAINTENANCE,
+    AcceptIdentification,
+    AnswerCheckSerialRange,
+    AnswerCheckTIDRange,
+    AskCheckSerialRange,
+    AskCheckTIDRange,
+    AskPack,
+    CheckPartition,
+    CloseClient,
+    Message,
+    NotifyFeatures,
+    NotifyPartitionChanges,
+    NotifyPartitionChecked,
+    NotifyPartitionCorrupted,
+    NotifyReady,
+    RequestIdentification,
+    StartOperation,
+)
+from tests.unit.storage.test_replication import Destination, answer, storage, take_question
+from tests.unit.storage.test_serving import commit
+from tests.unit.storage.world import UP, End, World, refused
+
+MakeWorld = Callable[[], World]
+MAX = p64(2**62)
+
+
+def digest(*numbers: int) -> bytes:
+    return sha1(",".join(map(str, numbers)).encode()).digest() if numbers else ZERO_HASH
+
+
+def full(world: World, master: End) -> None:
+    client = world.client(master)
+    commit(master, client, 10, 12, 0)
+    commit(master, client, 14, 16, 2)
+    commit(master, client, 18, 20, 0, serial=12)
+
+
+# -- answers ------------------------------------------------------------------------------------
+
+
+def test_digests_of_transactions(world: World) -> None:
+    master = world.operate()
+    full(world, master)
+    peer = storage(world, master, 2)
+    ask = AskCheckTIDRange(0, 40000, ZERO_TID, MAX)
+    assert peer.ask(ask) == AnswerCheckTIDRange(3, digest(12, 16, 20), p64(20))
+    assert peer.ask(ask._replace(length=2)) == AnswerCheckTIDRange(2, digest(12, 16), p64(16))
+    assert peer.ask(ask._replace(max_tid=p64(17), min_tid=p64(13))) == AnswerCheckTIDRange(
+        1, digest(16), p64(16)
+    )
+    nothing = AnswerCheckTIDRange(0, ZERO_HASH, ZERO_TID)
+    assert peer.ask(ask._replace(partition=1)) == nothing
+
+
+def test_digests_of_revisions_by_tid_and_oid(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("neo.storage.digests.STEP_LENGTH", 1)
+    master = world.operate()
+    full(world, master)
+    peer = storage(world, master, 2)
+    ask = AskCheckSerialRange(0, 40000, ZERO_TID, MAX, ZERO_OID)
+    assert peer.ask(ask) == AnswerCheckSerialRange(
+        3, digest(12, 16, 20), p64(20), digest(0, 2, 0), p64(0)
+    )
+    later = ask._replace(min_tid=p64(16), min_oid=p64(3), length=1)
+    assert peer.ask(later) == AnswerCheckSerialRange(1, digest(20), p64(20), digest(0), p64(0))
+
+
+@pytest.mark.parametrize("partition", [1, 9])
+def test_what_cannot_be_read_is_not_compared(world: World, partition: int) -> None:
+    master = world.operate([[(1, UP)], [(2, UP)]])
+    peer = storage(world, master, 2)
+    code, _ = refused(peer.ask(AskCheckTIDRange(partition, 9, ZERO_TID, MAX)))
+    assert code == ErrorCode.CHECKING_ERROR.value
+
+
+def test_what_is_being_packed_is_not_compared(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("neo.storage.pack.STEP_LENGTH", 1)
+    master = world.operate()
+    full(world, master)
+    peer = storage(world, master, 2)
+    master.ask_later(AskPack(p64(20)))
+    code, text = refused(peer.ask(AskCheckTIDRange(0, 9, ZERO_TID, MAX)))
+    assert code == ErrorCode.CHECKING_ERROR.value and "packed" in text
+
+
+# -- questions ----------------------------------------------------------------------------------
+
+
+class Compared:
+    """S1 has 12, 16 and 20 in partition 0 and compares it with nodes played by the test."""
+
+    def __init__(self, world: World, *others: int) -> None:
+        self.world = world
+        self.master = world.join()
+        self.master.send(NotifyFeatures([FEATURE_MAINTENANCE]))
+        for nid in others:
+            row = (NodeType.STORAGE, address(nid), nid, NodeState.RUNNING, 20.0 + nid)
+            world.notify(self.master, row)
+        cells = [(nid, UP) for nid in (1, *others)]
+        world.send_table(self.master, [cells, [(1, UP)]])
+        self.master.send(StartOperation(False))
+        self.master.take(NotifyReady)
+        full(world, self.master)
+        self.others: dict[int, End] = {}
+
+    def check(self, reference: int | None = None) -> None:
+        source = "", None if reference is None else address(reference)
+        self.master.send(CheckPartition(0, source, ZERO_TID, p64(20)))
+
+    def connect(self, *nids: int) -> None:
+        for nid in nids:
+            end = self.world.take_dial()
+            message_id, _ = take_question(end, RequestIdentification)
+            answer(end, message_id, AcceptIdentification(NodeType.STORAGE, nid, 1))
+            self.others[nid] = end
+
+    def replies(self, nid: int, message: Message) -> None:
+        """To one question; then as often as it is asked again."""
+        kind = {AnswerCheckTIDRange: AskCheckTIDRange, AnswerCheckSerialRange: AskCheckSerialRange}
+        message_id, _ = take_question(self.others[nid], kind[type(message)])
+        answer(self.others[nid], message_id, message)
+
+    def insist(self, answers: dict[int, Message]) -> None:
+        """The same answers each time a difference is looked at again."""
+        for pause in (0, 1, 3):
+            self.world.settle()
+            self.world.shell.advance(pause)
+            for nid, message in answers.items():
+                self.replies(nid, message)
+
+    def result(self) -> list[Message]:
+        """What the master heard until the end."""
+        self.world.wait(
+            lambda: any(isinstance(m, NotifyPartitionChecked) for _, m in self.master.inbox),
+            "the check does not end",
+        )
+        return [message for _, message in self.master.inbox]
+
+
+def address(nid: int) -> tuple[str, int]:
+    return ("127.0.0.1", 2000 + nid)
+
+
+TIDS = AnswerCheckTIDRange(3, digest(12, 16, 20), p64(20))
+SERIALS = AnswerCheckSerialRange(3, digest(12, 16, 20), p64(20), digest(0, 2, 0), p64(0))
+LESS = AnswerCheckTIDRange(2, digest(12, 20), p64(20))
+OTHER_OID = AnswerCheckSerialRange(3, digest(12, 16, 20), p64(20), digest(0, 4, 0), p64(0))
+FINE = NotifyPartitionChecked(0, "")
+
+
+def test_equal_replicas(world: World) -> None:
+    checked = Compared(world, 2)
+    checked.check()
+    checked.connect(2)
+    checked.replies(2, TIDS)
+    checked.replies(2, SERIALS)
+    assert checked.result() == [FINE]
+    assert checked.others[2].take(CloseClient) == CloseClient()
+
+
+def test_chunks_go_on_behind_the_last_row(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("neo.storage.check.LENGTH", 2)
+    checked = Compared(world, 2)
+    checked.check()
+    checked.connect(2)
+    other = checked.others[2]
+    for expected, reply in (
+        (AskCheckTIDRange(0, 2, ZERO_TID, p64(20)), (2, digest(12, 16), p64(16))),
+        (AskCheckTIDRange(0, 2, p64(17), p64(20)), (1, digest(20), p64(20))),
+    ):
+        message_id, question = take_question(other, AskCheckTIDRange)
+        assert question == expected
+        answer(other, message_id, AnswerCheckTIDRange(*reply))
+    message_id, first = take_question(other, AskCheckSerialRange)
+    assert first == AskCheckSerialRange(0, 2, ZERO_TID, p64(20), ZERO_OID)
+    reply = AnswerCheckSerialRange(2, digest(12, 16), p64(16), digest(0, 2), p64(2))
+    answer(other, message_id, reply)
+    message_id, second = take_question(other, AskCheckSerialRange)
+    assert second == AskCheckSerialRange(0, 2, p64(16), p64(20), p64(3))
+    answer(other, message_id, AnswerCheckSerialRange(1, digest(20), p64(20), digest(0), p64(0)))
+    assert checked.result() == [FINE]
+
+
+@pytest.mark.parametrize("serials", [False, True])
+def test_of_two_that_differ_both_are_reported(world: World, serials: bool) -> None:
+    checked = Compared(world, 2)
+    checked.check()
+    checked.connect(2)
+    if serials:
+        checked.replies(2, TIDS)
+    checked.insist({2: OTHER_OID if serials else LESS})
+    assert checked.result() == [NotifyPartitionCorrupted(0, [1, 2]), FINE]
+
+
+@pytest.mark.parametrize(("reference", "wrong"), [(1, 2), (2, 1)])
+def test_with_a_reference_the_other_one_is_wrong(world: World, reference: int, wrong: int) -> None:
+    checked = Compared(world, 2)
+    world.notify(checked.master, (NodeType.STORAGE, address(1), 1, NodeState.RUNNING, 1.5))
+    checked.check(reference)
+    checked.connect(2)
+    checked.insist({2: LESS})
+    assert checked.result() == [NotifyPartitionCorrupted(0, [wrong]), FINE]
+
+
+def test_the_majority_is_right_and_is_compared_further(world: World) -> None:
+    checked = Compared(world, 2, 3)
+    checked.check()
+    checked.connect(2, 3)
+    checked.insist({2: TIDS, 3: LESS})
+    checked.replies(2, SERIALS)
+    assert checked.result() == [NotifyPartitionCorrupted(0, [3]), FINE]
+    assert not checked.others[3].inbox[1:]
+
+
+def test_a_node_that_is_in_the_minority_itself_says_so(world: World) -> None:
+    checked = Compared(world, 2, 3)
+    checked.check()
+    checked.connect(2, 3)
+    checked.insist({2: LESS, 3: LESS})
+    checked.replies(2, SERIALS)
+    checked.replies(3, SERIALS)
+    assert checked.result() == [NotifyPartitionCorrupted(0, [1]), FINE]
+
+
+def test_a_difference_that_goes_away_is_none(world: World) -> None:
+    """The other one had not heard of a pack yet."""
+    checked = Compared(world, 2)
+    checked.check()
+    checked.connect(2)
+    checked.replies(2, LESS)
+    world.settle()
+    world.shell.advance(1)
+    checked.replies(2, TIDS)
+    checked.replies(2, SERIALS)
+    assert checked.result() == [FINE]
+
+
+def test_a_node_that_is_lost_is_told(world: World) -> None:
+    checked = Compared(world, 2)
+    checked.check()
+    checked.connect(2)
+    checked.others[2].disconnect()
+    (end,) = checked.result()
+    assert isinstance(end, NotifyPartitionChecked)
+    assert end.problem.startswith("S2: connection with ")
+
+
+def test_a_reference_that_is_lost_ends_the_check(world: World) -> None:
+    checked = Compared(world, 2)
+    checked.check(2)
+    checked.connect(2)
+    checked.others[2].disconnect()
+    (end,) = checked.result()
+    assert isinstance(end, NotifyPartitionChecked)
+    assert "the reference does not answer" in end.problem
+
+
+def test_nothing_to_compare_is_a_problem(world: World) -> None:
+    checked = Compared(world)
+    checked.check()
+    assert checked.result() == [NotifyPartitionChecked(0, "no other node can be compared any more")]
+
+
+# -- repair -------------------------------------------------------------------------------------
+
+
+def test_a_corrupted_cell_is_erased_and_copied_anew(
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever its ids: what has the right ids may have the wrong bytes."""
+    monkeypatch.setattr("neo.storage.repair.STEP_LENGTH", 1)
+    world = make_world()
+    master = world.operate()
+    full(world, master)
+    master.send(NotifyPartitionChanges(2, 0, [(0, 2, UP), (0, 1, CellState.CORRUPTED)]))
+    world.settle()
+    assert world.backend.load(p64(0), p64(12), None) is not None
+    world.shell.advance(5)
+    master.disconnect()
+    node = Destination(world, ptid=3)
+    node.unfinished(20)
+    source = node.source()
+    node.serve(source, 0, 20, {(12, 0): b"a", (16, 2): b"b", (20, 0): b"c"})
+    world.wait(lambda: bool(node.master.inbox), "the cell is not complete")
+    record = world.backend.load(p64(0), p64(12), None)
+    assert record is not None and record.data == b"a"
+    assert world.backend.get_config("_erase") is None
+
+
+def test_a_repair_that_was_cut_short_begins_again(make_world: MakeWorld) -> None:
+    world = make_world()
+    master = world.operate()
+    full(world, master)
+    changes = [(0, 2, UP), (0, 1, CellState.CORRUPTED)]
+    master.send(NotifyPartitionChanges(2, 0, changes))
+    master.send(NotifyPartitionChanges(3, 0, [(0, 1, CellState.OUT_OF_DATE)]))
+    world.settle()
+    world.close()
+    world = make_world()
+    assert world.backend.get_config("_erase") == "0"
+    node = Destination(world, ptid=4)
+    node.unfinished(20)
+    node.serve(node.source(), 0, 20, {(12, 0): b"a", (16, 2): b"b", (20, 0): b"c"})
+    world.wait(lambda: bool(node.master.inbox), "the cell is not complete")
+    record = world.backend.load(p64(2), None, None)
+    assert record is not None and record.data == b"b"

@@ -1,0 +1,102 @@
+"""A copy of a database becomes a node of its own (specification, *Cloning a Storage Node*)."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from neo.protocol.enums import CellState, NodeState, NodeType
+from neo.protocol.ids import p64
+from neo.protocol.packets import (
+    AcceptIdentification,
+    NotifyNodeInformation,
+    RequestIdentification,
+    SendPartitionTable,
+    Truncate,
+)
+from neo.storage.backend.api import Cell, TransactionMeta
+from tests.unit.storage.test_serving import commit
+from tests.unit.storage.world import M1, OUT, STORAGE, UP, End, World
+
+CORRUPTED = CellState.CORRUPTED
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """Of S1, which has partitions 0 and 2, and a corrupted cell of 1."""
+    original = tmp_path / "original.sqlite"
+    world = World(str(original))
+    master = world.operate([[(1, UP)], [(1, CORRUPTED), (2, UP)], [(1, UP)], [(2, UP)]])
+    commit(master, world.client(master), 16, 20, 0)
+    master.send(Truncate(p64(7)))
+    world.backend.vote(p64(24), TransactionMeta(b"", b"", b"", []), [])
+    world.settle()
+    world.close()
+    return Path(shutil.copy(original, tmp_path / "copy.sqlite"))
+
+
+@pytest.fixture
+def clone(copy: Path) -> Iterator[World]:
+    world = World(str(copy), is_clone=True)
+    yield world
+    world.close()
+
+
+def ask(world: World) -> tuple[End, int, RequestIdentification]:
+    world.core.flush()
+    master = world.take_dial()
+    world.core.flush()
+    message_id, request = master.inbox.pop(0)
+    assert isinstance(request, RequestIdentification) and message_id is not None
+    return master, message_id, request
+
+
+def accept(master: End, message_id: int) -> None:
+    answer = AcceptIdentification(NodeType.MASTER, M1, 3)
+    master.connection.answer(message_id, answer)
+    row = (NodeType.STORAGE, None, 3, NodeState.DOWN, 2.0)
+    master.connection.send(NotifyNodeInformation(3.0, [row]))
+
+
+def test_asks_for_an_id_and_for_cells_of_what_it_has(clone: World) -> None:
+    _, _, request = ask(clone)
+    assert request[:5] == (NodeType.STORAGE, None, None, "test", None)
+    assert request.extra["new_nid"] == [0, 2]
+
+
+def test_remembers_its_id_and_its_cells_and_ends(clone: World, copy: Path) -> None:
+    master, message_id, _ = ask(clone)
+    accept(master, message_id)
+    rows = [[(1, UP), (3, OUT)], [(2, UP)], [(1, UP), (3, OUT)], [(2, UP)]]
+    master.connection.send(SendPartitionTable(2, 0, rows))
+    master._deliver()
+    clone.wait(lambda: clone.shell.exit_code is not None, "the clone does not end")
+    assert clone.shell.exit_code == 0
+    again = World(str(copy))
+    assert again.core.nid == 3
+    own = [cell for cell in again.backend.cells() if cell.nid == 3]
+    assert own == [Cell(0, 3, 0), Cell(2, 3, 0)]
+    # It has the data, but nothing of what was in progress.
+    assert again.backend.last_ids([0]) == (p64(0), p64(20))
+    assert again.backend.locked_transactions() == {}
+    assert again.backend.get_config("truncate_tid") is None
+    again.join(nid=3)
+    assert again.request.nid == 3 and again.request.address == STORAGE
+    again.close()
+
+
+def test_a_master_that_is_lost_in_between_is_an_error(clone: World) -> None:
+    master, message_id, _ = ask(clone)
+    accept(master, message_id)
+    master._deliver()
+    master.disconnect()
+    assert clone.shell.exit_code == 1
+
+
+def test_an_empty_database_is_no_copy(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    world = World(str(tmp_path / "empty.sqlite"), is_clone=True)
+    assert world.shell.exit_code == 1
+    assert "no partition is in it" in caplog.text

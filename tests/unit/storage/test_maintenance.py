@@ -1,0 +1,118 @@
+"""Data of partitions that a node has no more is erased in the background, in small steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from neo.protocol.ids import ZERO_OID, ZERO_TID, p64
+from neo.protocol.packets import NotifyPartitionChanges, NotifyReady, StartOperation, StopOperation
+from tests.unit.storage.test_serving import commit, load, store
+from tests.unit.storage.world import DISCARDED, OUT, UP, End, World
+
+MakeWorld = Callable[[], World]
+
+
+@pytest.fixture(autouse=True)
+def _small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("neo.storage.maintenance.STEP_LENGTH", 1)
+
+
+def full(world: World, master: End) -> None:
+    client = world.client(master)
+    for number, oid in enumerate((0, 2, 4, 1)):
+        commit(master, client, 10 + 4 * number, 12 + 4 * number, oid)
+
+
+def rows(world: World, partition: int) -> int:
+    backend = world.backend
+    objects = backend.objects_ascending(partition, ZERO_TID, ZERO_OID, p64(2**62), 100)
+    return len(objects) + len(backend.tids_ascending(ZERO_TID, p64(2**62), 100, partition))
+
+
+def discard(master: End, ptid: int = 2) -> None:
+    master.send(NotifyPartitionChanges(ptid, 0, [(0, 1, DISCARDED), (0, 2, UP)]))
+
+
+def erased(world: World) -> None:
+    world.wait(lambda: not world.core.eraser._working, "the partition is not erased")
+    world.settle()
+
+
+def test_a_dropped_partition_is_erased_in_steps(world: World) -> None:
+    master = world.operate()
+    full(world, master)
+    before = rows(world, 0)
+    discard(master)
+    assert rows(world, 0) == before - 1
+    erased(world)
+    assert rows(world, 0) == 0 and rows(world, 1) == 1
+    assert world.backend.prune_orphans(True, 0, 100)[0] == 0
+
+
+def test_others_are_served_meanwhile(world: World) -> None:
+    master = world.operate()
+    full(world, master)
+    client = world.client(master)
+    discard(master)
+    assert load(client, 1).serial == p64(24)
+    assert rows(world, 0)
+
+
+def test_the_erasure_gives_way_to_transactions(world: World) -> None:
+    master = world.operate()
+    full(world, master)
+    client = world.client(master)
+    store(client, 30, 1, 24)
+    discard(master)
+    world.settle()
+    left = rows(world, 0)
+    world.shell.advance(0)
+    world.settle()
+    assert rows(world, 0) <= left
+    erased(world)
+
+
+def test_what_is_left_is_erased_when_the_operation_begins_again(make_world: MakeWorld) -> None:
+    world = make_world()
+    master = world.operate()
+    full(world, master)
+    discard(master)
+    master.send(StopOperation())
+    assert rows(world, 0)
+    master.send(StartOperation(False))
+    master.take(NotifyReady)
+    erased(world)
+    assert rows(world, 0) == 0
+
+
+def test_a_partition_that_comes_back_is_not_erased_further(world: World) -> None:
+    master = world.operate()
+    full(world, master)
+    discard(master)
+    left = rows(world, 0)
+    master.send(NotifyPartitionChanges(3, 0, [(0, 1, OUT)]))
+    erased(world)
+    assert rows(world, 0) == left
+
+
+def test_one_job_for_any_number_of_changes(world: World) -> None:
+    master = world.operate([[(1, UP)], [(1, UP)]])
+    full(world, master)
+    discard(master)
+    jobs = len(world.core.jobs)
+    master.send(NotifyPartitionChanges(3, 0, [(1, 1, DISCARDED), (1, 2, UP)]))
+    assert len(world.core.jobs) == jobs
+    erased(world)
+    assert rows(world, 0) == rows(world, 1) == 0
+
+
+def test_nothing_is_erased_when_that_is_disabled(world: World) -> None:
+    master = world.operate()
+    full(world, master)
+    world.core.drop_partitions = False
+    before = rows(world, 0)
+    discard(master)
+    world.settle()
+    assert rows(world, 0) == before

@@ -1,0 +1,221 @@
+"""A pack is wanted until it is done, and replicas end the same (neo.storage.pack)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from neo.protocol.enums import ErrorCode
+from neo.protocol.ids import ZERO_OID, ZERO_TID, p64
+from neo.protocol.packets import (
+    FEATURE_MAINTENANCE,
+    AnswerFetchObjects,
+    AnswerFetchTransactions,
+    AnswerPack,
+    AnswerPackState,
+    AskFetchObjects,
+    AskFetchTransactions,
+    AskPack,
+    AskPackState,
+    NotifyPartitionChanges,
+    NotifyReady,
+    NotifyReplicationDone,
+    StartOperation,
+    StopOperation,
+)
+from tests.unit.storage.test_replication import Destination, answer, storage, take_question
+from tests.unit.storage.test_serving import commit
+from tests.unit.storage.world import OUT, UP, End, World, refused
+
+MakeWorld = Callable[[], World]
+
+
+@pytest.fixture(autouse=True)
+def _small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("neo.storage.pack.STEP_LENGTH", 1)
+
+
+def revisions(world: World, oid: int) -> list[int]:
+    world.settle()
+    history = world.backend.history(p64(oid), 0, 100)
+    return sorted(int.from_bytes(serial, "big") for serial, _ in history)
+
+
+def rows(world: World, partition: int) -> list[tuple[int, int]]:
+    found = world.backend.objects_ascending(partition, ZERO_TID, ZERO_OID, p64(2**62), 100)
+    return [(int.from_bytes(t, "big"), int.from_bytes(o, "big")) for t, o in found]
+
+
+def full(world: World, master: End, *oids: int) -> None:
+    """Two revisions of each object: 12 and 16 for the first, 22 and 26 for the second..."""
+    client = world.client(master)
+    for number, oid in enumerate(oids):
+        first = 10 + 10 * number
+        commit(master, client, first, first + 2, oid)
+        commit(master, client, first + 4, first + 6, oid, serial=first + 2)
+
+
+def stop(world: World, master: End) -> None:
+    """In the middle: what is durable stays."""
+    world.settle()
+    master.send(StopOperation())
+    world.settle()
+
+
+def again(master: End) -> None:
+    master.send(StartOperation(False))
+    master.take(NotifyReady)
+
+
+def test_a_pack_that_is_interrupted_is_refused_and_goes_on_with_the_operation(world: World) -> None:
+    master = world.operate()
+    full(world, master, 0, 2, 4)
+    packing = master.ask_later(AskPack(p64(36)))
+    master.send(StopOperation())
+    assert "goes on" in refused(packing[0])[1]
+    assert len(rows(world, 0)) == 5  # one step was done
+    again(master)
+    world.wait(lambda: not world.core.packer._working, "the pack does not go on")
+    assert rows(world, 0) == [(16, 0), (26, 2), (36, 4)]
+
+
+def test_a_pack_goes_on_after_a_restart_where_it_was(make_world: MakeWorld) -> None:
+    world = make_world()
+    master = world.operate()
+    full(world, master, 0, 2, 4)
+    master.ask_later(AskPack(p64(36)))
+    stop(world, master)
+    assert world.backend.get_config("_packing") == f"0:36:{p64(4).hex()}"
+    world.close()
+    world = make_world()
+    master = world.operate()
+    world.wait(lambda: not world.core.packer._working, "the pack does not go on")
+    world.settle()
+    assert rows(world, 0) == [(16, 0), (26, 2), (36, 4)]
+    assert world.core.packer.packed(0) == world.core.packer.packed(1) == 36
+    assert world.backend.get_config("_packing") is None
+
+
+def test_a_later_pack_begins_again_with_the_cell(world: World) -> None:
+    master = world.operate()
+    full(world, master, 0, 2)
+    first = master.ask_later(AskPack(p64(16)))
+    second = master.ask_later(AskPack(p64(26)))
+    world.wait(lambda: bool(second), "the pack does not end")
+    assert first == second == [AnswerPack(True)]
+    assert rows(world, 0) == [(16, 0), (26, 2)]
+    assert world.core.packer.packed(0) == 26
+
+
+def test_a_cell_that_becomes_readable_is_packed_then(world: World) -> None:
+    master = world.operate()
+    full(world, master, 0, 2)
+    master.send(NotifyPartitionChanges(2, 0, [(0, 1, OUT), (0, 2, UP)]))
+    assert master.ask(AskPack(p64(26))) == AnswerPack(True)
+    assert len(rows(world, 0)) == 4
+    assert world.core.packer.packed(1) == 26
+    master.send(NotifyPartitionChanges(3, 0, [(0, 1, UP)]))
+    world.wait(lambda: not world.core.packer._working, "the cell is not packed")
+    world.settle()
+    assert rows(world, 0) == [(16, 0), (26, 2)]
+
+
+def test_the_node_tells_the_master_of_the_last_pack(make_world: MakeWorld) -> None:
+    world = make_world()
+    master = world.operate()
+    full(world, master, 0)
+    master.ask(AskPack(p64(16)))
+    world.close()
+    world = make_world()
+    world.join()
+    assert world.request.extra["pack_tid"] == 16
+
+
+# -- source -------------------------------------------------------------------------------------
+
+
+def test_a_source_tells_up_to_where_it_is_packed_when_it_is(world: World) -> None:
+    master = world.operate()
+    full(world, master, 0, 2)
+    peer = storage(world, master, 2)
+    assert peer.ask(AskPackState(0)) == AnswerPackState(ZERO_TID)
+    packing = master.ask_later(AskPack(p64(26)))
+    assert refused(peer.ask(AskPackState(0)))[0] == ErrorCode.REPLICATION_ERROR.value
+    world.wait(lambda: bool(packing), "the pack does not end")
+    assert peer.ask(AskPackState(0)) == AnswerPackState(p64(26))
+
+
+def test_a_cell_that_others_wait_for_comes_next(world: World) -> None:
+    master = world.operate([[(1, UP)], [(1, UP)], [(1, UP)]])
+    full(world, master, 0, 3, 2)
+    order: list[int] = []
+    packer = world.core.packer
+    original = packer.set_packed
+    packer.set_packed = lambda p, tid: (order.append(p), original(p, tid))[1]  # type: ignore[method-assign]
+    peer = storage(world, master, 2)
+    packing = master.ask_later(AskPack(p64(36)))
+    assert refused(peer.ask(AskPackState(2)))[0] == ErrorCode.REPLICATION_ERROR.value
+    world.wait(lambda: bool(packing), "the pack does not end")
+    assert order == [0, 2, 1]
+
+
+# -- destination --------------------------------------------------------------------------------
+
+
+def returned(world: World) -> tuple[Destination, End]:
+    """A node that had 12 and 16, and was away until 24."""
+    master = world.operate()
+    full(world, master, 0)
+    world.shell.advance(5)
+    master.disconnect()
+    node = Destination(world, ptid=2)
+    node.unfinished(24)
+    return node, node.source(FEATURE_MAINTENANCE)
+
+
+def state(source: End, tid: int) -> None:
+    message_id, m = take_question(source, AskPackState)
+    assert m == AskPackState(0)
+    answer(source, message_id, AnswerPackState(p64(tid)))
+
+
+def fetched(source: End, first: int, deleted: dict[bytes, list[bytes]]) -> None:
+    message_id, m = take_question(source, AskFetchTransactions)
+    assert m.min_tid == p64(first)
+    answer(source, message_id, AnswerFetchTransactions(None, None, []))
+    message_id, o = take_question(source, AskFetchObjects)
+    assert o.min_tid == p64(first)
+    answer(source, message_id, AnswerFetchObjects(None, None, None, deleted))
+
+
+def test_after_a_pack_that_it_missed_everything_is_compared_again(world: World) -> None:
+    node, source = returned(world)
+    state(source, 20)
+    fetched(source, 0, {p64(12): [p64(0)]})
+    state(source, 20)
+    assert node.master.take(NotifyReplicationDone).max_tid == p64(24)
+    assert rows(world, 0) == [(16, 0)]
+    assert world.core.packer.packed(0) == world.core.packer.wanted() == 20
+
+
+def test_without_a_pack_only_what_was_missed_is_compared(world: World) -> None:
+    node, source = returned(world)
+    state(source, 0)
+    fetched(source, 17, {})
+    state(source, 0)
+    assert node.master.take(NotifyReplicationDone).max_tid == p64(24)
+
+
+def test_a_round_during_which_the_source_was_packed_is_repeated(world: World) -> None:
+    node, source = returned(world)
+    state(source, 0)
+    fetched(source, 17, {})
+    state(source, 20)
+    world.settle()
+    world.shell.advance(1.5)
+    state(source, 20)
+    fetched(source, 0, {p64(12): [p64(0)]})
+    state(source, 20)
+    assert node.master.take(NotifyReplicationDone).max_tid == p64(24)
+    assert rows(world, 0) == [(16, 0)]
