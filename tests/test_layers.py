@@ -21,6 +21,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "neo.topology": {"neo.protocol"},
     "neo.net": {"neo.protocol"},
     "neo.node": {"neo.protocol", "neo.topology", "neo.net"},
+    # The replicated log knows nothing of NEO.
+    "neo.transactor": set(),
     "neo.master": {"neo.protocol", "neo.topology", "neo.net", "neo.node"},
     "neo.storage": {"neo.protocol", "neo.topology", "neo.net", "neo.node", "neo.schema"},
     "neo.admin": {"neo.protocol", "neo.topology", "neo.net", "neo.node"},
@@ -55,6 +57,14 @@ SHELLS = (
     "neo.sim",
     "neo.simple",
     "neo.storage.backend",
+    "neo.transactor.client",
+    "neo.transactor.daemon",
+    "neo.transactor.disk",
+    "neo.transactor.example",
+    "neo.transactor.mlog",
+    "neo.transactor.sockets",
+    "neo.transactor.store",
+    "neo.transactor.tlog",
     "neoctl",
 )
 #: Single names that others may use: types and computations without effect on the world.

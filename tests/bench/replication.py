@@ -315,7 +315,12 @@ def _shown(value: float | None) -> str:
 
 
 def markdown(found: dict[str, list[Row]]) -> str:
-    lines = [environment(), "", "|  | " + " | ".join(found) + " |", "| --- " * (len(found) + 1) + "|"]
+    lines = [
+        environment(),
+        "",
+        "|  | " + " | ".join(found) + " |",
+        "| --- " * (len(found) + 1) + "|",
+    ]
     for title, values in merged(found):
         lines.append(f"| {title} | " + " | ".join(_shown(values.get(b)) for b in found) + " |")
     return "\n".join(lines) + "\n"

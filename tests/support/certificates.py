@@ -44,7 +44,9 @@ class Authority:
         self._name = name
         self._key = ec.generate_private_key(ec.SECP256R1())
         self.ca = folder / f"{name}.pem"
-        certificate = self._sign(name, self._key, authority=True, valid_until=datetime.now(UTC) + _DAY)
+        certificate = self._sign(
+            name, self._key, authority=True, valid_until=datetime.now(UTC) + _DAY
+        )
         self.ca.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
 
     def node(self, name: str = "node", expired: bool = False) -> NodeFiles:

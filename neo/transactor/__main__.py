@@ -1,0 +1,84 @@
+"""The command ``transactor``."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import logging.handlers
+import os
+import sys
+
+import uvloop
+
+from neo.transactor.config import Config, ConfigError, load, parser
+from neo.transactor.daemon import Daemon
+from neo.transactor.disk import StoreError
+
+FORMAT = "%(asctime)s %(levelname)-8s transactor: %(message)s"
+SYSLOG = "syslog:"
+
+
+def configure_logging(config: Config, foreground: bool) -> None:
+    """To syslog, with the facility after ``syslog:``; to a file; to stderr. Raises ConfigError."""
+    target = config.log or ("" if foreground else SYSLOG + "daemon")
+    handler: logging.Handler
+    try:
+        if target.startswith(SYSLOG):
+            handlers = logging.handlers
+            facility = target.removeprefix(SYSLOG)
+            number = handlers.SysLogHandler.facility_names.get(facility)
+            if number is None:
+                raise ConfigError(f"setting 'log': {facility!r} is not a facility of syslog")
+            handler = handlers.SysLogHandler("/dev/log", number)
+        elif target:
+            handler = logging.handlers.WatchedFileHandler(target)
+        else:
+            handler = logging.StreamHandler()
+    except OSError as e:
+        raise ConfigError(f"setting 'log': {target}: {e.strerror}") from None
+    short = target.startswith(SYSLOG)
+    handler.setFormatter(logging.Formatter("transactor: %(message)s" if short else FORMAT))
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(logging.INFO)
+
+
+def detach() -> None:
+    """Go on in a process without a terminal; the first one ends here."""
+    if os.fork():
+        os._exit(0)
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+    null = os.open(os.devnull, os.O_RDWR)
+    for fd in range(3):
+        os.dup2(null, fd)
+
+
+def main() -> int:
+    """Entry point; returns the exit code."""
+    options = parser().parse_args()
+    try:
+        config = load(options.config)
+        configure_logging(config, options.nodetach)
+    except ConfigError as e:
+        print(f"transactor: {e}", file=sys.stderr)
+        return 2
+    try:
+        daemon = Daemon(config, options)
+    except StoreError as e:
+        logging.getLogger("transactor").critical("%s", e)
+        print(f"transactor: {e}", file=sys.stderr)
+        return 1
+    if not options.nodetach:
+        detach()
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        try:
+            return runner.run(daemon.run())
+        except StoreError as e:
+            logging.getLogger("transactor").critical("%s", e)
+            return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,253 @@
+"""Commands for operators: what goes on, debugging, membership, the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from neo.transactor.debug import ALL, FLAGS, Debug, names_of
+from neo.transactor.members import Address, Members, MembershipError
+from neo.transactor.messages import Kind, Refusal, Sid
+from neo.transactor.node import Node
+from neo.transactor.text import Command, SyntaxFault, number
+
+if TYPE_CHECKING:
+    from neo.transactor.service import Session
+
+HELP = {
+    "subscribe": "subscribe TID|off: receive all transactions from TID on, and changes of status",
+    "post": 'post RQNUM TID "DATA", or post RQNUM TID SIZE and DATA on the next line: a transaction',
+    "repost": "repost TID SID: try again with what was posted before",
+    "gettid": "gettid: the last transaction in the local log",
+    "getstatus": "getstatus: peers, own index, majority, log, transactions",
+    "gettspec": "gettspec TID: a transaction of the log",
+    "authenticate": 'authenticate "SECRET": first command of an application server, if configured',
+    "quit": "quit: close this connection",
+    "exit": "exit: close this connection",
+    "terminate": "terminate: end the transactor",
+    "help": "help [COMMAND]: this text",
+    "start": "start: serve application servers again",
+    "stop": "stop: disconnect application servers, and serve none",
+    "reset_node": 'reset_node "NAME": forget which journal a peer had; it may come back with another',
+    "info": "info: the present state",
+    "dump": "dump [FILE]: all details, here or into a file",
+    "debugdump": "debugdump: all details, into the debug file",
+    "debugfile": "debugfile FILE: write debug messages there",
+    "debugmask": "debugmask [all|none|+FLAG|-FLAG]: which debug messages are written",
+    "debug": "debug [on|off]: debug messages at all",
+    "speedtest": "speedtest SIZE|off: random transactions of SIZE bytes, without end",
+    "peers": "peers: members, their addresses, and how they are reached",
+    "add_peer": 'add_peer "NAME" HOST PORT: a new member; start it with --join afterwards',
+    "remove_peer": 'remove_peer "NAME": it is not a member any more',
+    "move_peer": 'move_peer "NAME" HOST PORT: it has another address',
+}
+
+
+class Process(Protocol):
+    """What the commands need of the daemon."""
+
+    def terminate(self) -> None: ...
+
+    def debug_file(self, path: str | None) -> None:
+        """Write debug messages there, or to what was configured. Raises OSError."""
+
+    def debug_off(self) -> None: ...
+
+    def dump(self) -> str:
+        """All details, in lines."""
+
+    def write_dump(self, path: str) -> None:
+        """Raises OSError."""
+
+    def links(self) -> dict[int, str]:
+        """How each peer is reached."""
+
+    def random_bytes(self, size: int) -> bytes: ...
+
+
+class Admin:
+    def __init__(self, node: Node, process: Process, debug: Debug, speedtest: bool) -> None:
+        self._node = node
+        self._process = process
+        self._debug = debug
+        self._speedtest_allowed = speedtest
+        #: Bytes per transaction of the speed test.
+        self._speedtest: int | None = None
+        self._commands: dict[str, Callable[[Session, list[bytes]], None]] = {
+            "terminate": lambda session, words: self._process.terminate(),
+            "help": self._help,
+            "reset_node": self._reset_node,
+            "info": lambda session, words: session.say("\n".join(self.info())),
+            "dump": self._dump,
+            "debugdump": self._debugdump,
+            "debugfile": self._debugfile,
+            "debugmask": self._debugmask,
+            "debug": self._debug_switch,
+            "speedtest": self._set_speedtest,
+            "peers": self._peers,
+            "add_peer": lambda s, w: self._change(s, w, lambda m: m.added(_name(w), _address(w))),
+            "move_peer": lambda s, w: self._change(s, w, lambda m: m.moved(_name(w), _address(w))),
+            "remove_peer": lambda s, w: self._change(s, w, lambda m: m.removed(_name(w))),
+        }
+
+    def execute(self, session: Session, command: Command) -> bool:
+        """False if there is no such command. Raises SyntaxFault."""
+        handler = self._commands.get(command.word)
+        if handler is None:
+            return False
+        try:
+            handler(session, command.arguments)
+        except MembershipError as e:
+            raise SyntaxFault(str(e)) from None
+        except OSError as e:
+            raise SyntaxFault(f"{e.filename}: {e.strerror}") from None
+        return True
+
+    def tick(self) -> None:
+        engine = self._node.engine
+        if self._speedtest is not None and engine.mine is None and not engine.started:
+            data = self._process.random_bytes(self._speedtest)
+            self._node.post(engine.tid, data, lambda result: None)
+
+    def info(self) -> list[str]:
+        """The state in lines of ``name: value``."""
+        engine = self._node.engine
+        suspected = ", ".join(self._name(q) for q in sorted(engine.detector.suspected))
+        process = engine.process
+        role = (
+            "learns, does not vote" if engine.learns else "votes" if process else "is not a member"
+        )
+        return [
+            f"node: {engine.name}",
+            f"index: {engine.me}",
+            f"role: {role}",
+            f"members: {', '.join(member.name for member in engine.members.all)}",
+            f"suspected: {suspected or 'none'}",
+            f"strangers: {', '.join(self._name(q) for q in sorted(engine.peers.strangers)) or 'none'}",
+            f"majority alive: {'yes' if engine.majority_alive else 'no'}",
+            f"tlog tid: {self._node.tlog_tid}",
+            f"current tid: {engine.cluster_tid}",
+            f"last sid: {engine.last}",
+            f"started: {'yes' if engine.started else 'no'}",
+            f"round: {process.round if process else '-'}",
+            f"coordinator: {self._name(process.coordinator) if process else '-'}",
+            f"estimate: {process.estimate if process else '-'}",
+        ]
+
+    def _name(self, q: int) -> str:
+        member = self._node.engine.members.at(q)
+        return member.name if member else str(q)
+
+    # -- commands ----------------------------------------------------------------------------------
+
+    def _help(self, session: Session, words: list[bytes]) -> None:
+        if not words:
+            for text in HELP.values():
+                session.say(text)
+        elif (text := HELP.get(words[0].decode("latin1"), "")) and len(words) == 1:
+            session.say(text)
+        else:
+            raise SyntaxFault("there is no such command; see help")
+
+    def _reset_node(self, session: Session, words: list[bytes]) -> None:
+        member = self._node.engine.members.named(_name(words))
+        if member is None or member.node == self._node.engine.me:
+            raise SyntaxFault(f"{_name(words)} is not a peer of this node")
+        self._node.engine.reset(member.node)
+        self._node.flush()
+        session.say(f"reset_node {member.name}")
+
+    def _dump(self, session: Session, words: list[bytes]) -> None:
+        if words:
+            self._process.write_dump(_text(words[0]))
+            session.say(f"dump {_text(words[0])}")
+        else:
+            session.say(self._process.dump())
+
+    def _debugdump(self, session: Session, words: list[bytes]) -> None:
+        if self._debug.write is None:
+            raise SyntaxFault("debugging is off; see debug on")
+        self._debug.write(self._process.dump())
+        session.say("debugdump")
+
+    def _debugfile(self, session: Session, words: list[bytes]) -> None:
+        if len(words) != 1:
+            raise SyntaxFault("debugfile has one argument, the name of a file")
+        self._process.debug_file(_text(words[0]))
+        session.say(f"debugfile {_text(words[0])}")
+
+    def _debugmask(self, session: Session, words: list[bytes]) -> None:
+        for word in words:
+            text = _text(word)
+            if text in ("all", "none"):
+                self._debug.mask = ALL if text == "all" else 0
+            elif text[:1] in ("+", "-") and text[1:] in FLAGS:
+                flag = FLAGS[text[1:]]
+                self._debug.mask = self._debug.mask & ~flag | (flag if text[0] == "+" else 0)
+            else:
+                raise SyntaxFault(f"all, none, +flag or -flag; flags are {names_of(ALL)}")
+        session.say(f"debugmask 0{self._debug.mask:o} {names_of(self._debug.mask)}")
+
+    def _debug_switch(self, session: Session, words: list[bytes]) -> None:
+        if words == [b"on"]:
+            self._process.debug_file(None)
+        elif words == [b"off"]:
+            self._process.debug_off()
+        elif words:
+            raise SyntaxFault("debug on, or debug off")
+        session.say(f"debug {'off' if self._debug.write is None else 'on'}")
+
+    def _set_speedtest(self, session: Session, words: list[bytes]) -> None:
+        if not self._speedtest_allowed:
+            raise SyntaxFault(
+                "the speed test is not allowed: start the transactor with --speedtest"
+            )
+        if len(words) != 1:
+            raise SyntaxFault("speedtest SIZE, or speedtest off")
+        self._speedtest = None if words[0] == b"off" else number(words[0], 22)
+        session.say(f"speedtest {'off' if self._speedtest is None else self._speedtest}")
+
+    def _peers(self, session: Session, words: list[bytes]) -> None:
+        links = self._process.links()
+        for member in self._node.engine.members.all:
+            host, port = member.address
+            how = links.get(member.node, "this node")
+            session.say(f"peer {member.node} {member.name} {host} {port} {how}")
+
+    def _change(
+        self, session: Session, words: list[bytes], change: Callable[[Members], Members]
+    ) -> None:
+        """Post another list of members."""
+        engine = self._node.engine
+        data = change(engine.members).encode()
+
+        session.owed += 1
+
+        def told(result: Sid | Refusal) -> None:
+            if isinstance(result, Sid):
+                session.say(f"posted {result} {tid}: see peers for the outcome")
+            else:
+                session.say(f"error: {result}: another transaction is in the way, try again")
+            session.answered()
+
+        tid = engine.tid
+        self._node.post(tid, data, told, Kind.MEMBERS)
+
+
+def _text(word: bytes) -> str:
+    try:
+        return word.decode()
+    except UnicodeDecodeError:
+        raise SyntaxFault("not UTF-8") from None
+
+
+def _name(words: list[bytes]) -> str:
+    if not words:
+        raise SyntaxFault("the name of a peer is missing")
+    return _text(words[0])
+
+
+def _address(words: list[bytes]) -> Address:
+    if len(words) != 3:
+        raise SyntaxFault("name, host and port, please")
+    return _text(words[1]), number(words[2], 16)

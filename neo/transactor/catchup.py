@@ -1,0 +1,234 @@
+"""The part of an engine that learns what the others decided without it, and tells them the same.
+
+A node that lags asks one of those who know more; the answer has as many transactions as fit, and is asked
+for until nothing is missing. A node that lost its logs does the same, and does not vote until it may
+(:mod:`neo.transactor.learner`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from neo.transactor.consensus import Process
+from neo.transactor.detector import Detector
+from neo.transactor.durable import Begun, Durable
+from neo.transactor.learner import Learner
+from neo.transactor.members import Members
+from neo.transactor.messages import (
+    Ask,
+    Census,
+    Counted,
+    Data,
+    Entries,
+    Kind,
+    Known,
+    Sid,
+    Spec,
+    Status,
+    Vote,
+    Voter,
+    Wish,
+)
+from neo.transactor.outbox import Outbox
+from neo.transactor.peers import Peers
+
+#: Decided transactions in one message to a node that catches up, at most, and their bytes about.
+CATCH_UP_COUNT = 64
+CATCH_UP_BYTES = 128 * 1024
+
+
+class LogReader(Protocol):
+    def read(self, tid: int, count: int, size: int) -> list[Spec]:
+        """Decided transactions from ``tid`` on: at most ``count``, and the first few that have about
+        ``size`` bytes, but one at least. Records that were appended can be read."""
+
+
+class Log(Protocol):
+    """What the engine shows of itself."""
+
+    name: str
+    tid: int
+    genesis: Members
+    members: Members
+    former: tuple[int, ...]
+    process: Process | None
+    #: Promises of before for transactions that are not begun.
+    votes: dict[int, Vote]
+
+    @property
+    def me(self) -> int: ...
+
+    @property
+    def lags(self) -> bool: ...
+
+    def append(self, spec: Spec) -> None: ...
+
+    def begin(self) -> None:
+        """Members, or the right to vote, have changed within a transaction."""
+
+    def new_sid(self) -> Sid: ...
+
+    def hold(self, spec: Spec) -> None: ...
+
+    def journal(self, sid: Sid) -> None: ...
+
+
+class CatchUp:
+    def __init__(
+        self,
+        engine: Log,
+        outbox: Outbox,
+        peers: Peers,
+        detector: Detector,
+        reader: LogReader,
+        durable: Durable,
+        tell: Callable[[str], None],
+    ) -> None:
+        self.learner = Learner() if durable.learner else None
+        #: The first members are not known: those of the configuration may be newer.
+        new = durable.begun is Begun.JOINED or durable.learner
+        self.joins = new and engine.tid == 1 and len(engine.members.all) > 1
+        #: The round to which wishes of a learner go.
+        self.wish_round = 0
+        self._engine = engine
+        self._outbox = outbox
+        self._peers = peers
+        self._detector = detector
+        self._reader = reader
+        self._log_id = durable.log
+        self._tell = tell
+        self._empty: Spec | None = None
+
+        self.handlers: dict[type, Callable[..., None]] = {
+            Ask: self.on_ask,
+            Entries: self.on_entries,
+            Status: self.on_status,
+            Census: self.on_census,
+            Counted: self.on_counted,
+        }
+
+    @property
+    def needed(self) -> bool:
+        return self.joins or self.learner is not None or self._engine.lags
+
+    def tick(self) -> None:
+        """Once in a while."""
+        if self.joins:
+            others = [q for q in self._engine.members.nodes if q != self._engine.me]
+            self._outbox.aside_all(others, Ask(1))
+        elif self._engine.lags:
+            peer = self._peers.ahead(self._engine.tid, self._detector.suspected)
+            self._outbox.aside(peer, Ask(self._engine.tid))
+        if self.learner is not None:
+            self._learn(self.learner)
+
+    # -- whose journal is it? ----------------------------------------------------------------------
+
+    def on_status(self, q: int, m: Status) -> None:
+        stranger = q in self._peers.strangers
+        if self._peers.status(q, m):
+            self._outbox.record(Known(q, m.log))
+        elif q in self._peers.strangers and not stranger:
+            member = self._engine.members.at(q)
+            name = member.name if member else str(q)
+            self._tell(
+                f"{name} came back with another journal, and may have forgotten what it promised: its"
+                " votes do not count. Start it with --recover; or, if it never voted for what is not"
+                f" decided yet, give the command reset_node {name} here"
+            )
+
+    # -- asking and answering ----------------------------------------------------------------------
+
+    def on_ask(self, q: int, m: Ask) -> None:
+        engine = self._engine
+        specs: list[Spec] = []
+        if self.joins:
+            return
+        if 0 < m.tid < engine.tid:
+            specs = self._reader.read(m.tid, CATCH_UP_COUNT, CATCH_UP_BYTES)
+        genesis = engine.genesis.encode()
+        # Not before they are synced here: alone, this node is a majority.
+        self._outbox.send(q, Entries(m.tid, tuple(specs), genesis, engine.tid))
+
+    def on_entries(self, q: int, m: Entries) -> None:
+        engine = self._engine
+        self._peers.tids[q] = m.next_tid
+        if self.joins:
+            self._begin_with(Members.decode(m.genesis))
+        before = engine.tid
+        for tid, spec in enumerate(m.specs, m.tid):
+            if tid == engine.tid:
+                engine.append(spec)
+        if before < engine.tid < m.next_tid:
+            self._outbox.aside(q, Ask(engine.tid))
+
+    def _begin_with(self, genesis: Members) -> None:
+        """The first members, from one who knows."""
+        engine = self._engine
+        self.joins = False
+        if genesis != engine.genesis:
+            engine.genesis = engine.members = genesis
+            engine.former = genesis.nodes
+            self._peers.tids.clear()
+            if self.learner is not None:
+                self.learner = Learner()
+        self.consider_voting()
+        engine.begin()
+
+    # -- without its logs --------------------------------------------------------------------------
+
+    def on_census(self, q: int, m: Census) -> None:
+        if self.learner is None:
+            process = self._engine.process
+            self._outbox.aside(q, Counted(m.log, self._engine.tid, process.round if process else 0))
+
+    def on_counted(self, q: int, m: Counted) -> None:
+        if self.learner is not None and m.log == self._log_id:
+            self.learner.counted(q, m.tid, m.round)
+            self._peers.said(q, m.tid)
+            if self.consider_voting():
+                self._engine.begin()
+
+    def consider_voting(self) -> bool:
+        """Something was learned: whether it was enough, and this node votes from now on."""
+        engine = self._engine
+        member = engine.members.named(engine.name)
+        if self.learner is None or member is None or self.joins:
+            return False
+        nodes = engine.members.nodes
+        if not self.learner.may_vote(member.node, engine.former, nodes, engine.tid):
+            return False
+        promises = self.learner.promises(member.node, engine.former)
+        self.learner = None
+        self._outbox.record(Voter(engine.tid))
+        for vote in promises:
+            self._outbox.record(vote)
+            engine.votes[vote.tid] = vote
+        self._tell(f"the log is complete up to {engine.tid - 1}: {engine.name} votes from now on")
+        return True
+
+    def _learn(self, learner: Learner) -> None:
+        """Ask who did not answer; let the log grow if it is complete but too short to vote."""
+        engine = self._engine
+        if self.joins:
+            return
+        for q in engine.former:
+            if q not in learner.answers and q != engine.me:
+                self._outbox.aside(q, Census(self._log_id))
+        if engine.me < 0 or engine.lags or not learner.enough(engine.me, engine.former):
+            return
+        if self._empty is None:
+            self._empty = Spec(engine.new_sid(), Kind.NOTHING, b"")
+        engine.hold(self._empty)
+        engine.journal(self._empty.sid)
+        for q in engine.members.nodes:
+            if q != engine.me:
+                self._outbox.send(q, Data(self._empty))
+                self._outbox.send(q, Wish(engine.tid, self.wish_round, self._empty.sid))
+
+    def decided(self, sid: Sid) -> None:
+        """A transaction is over."""
+        self.wish_round = 0
+        if self._empty is not None and self._empty.sid == sid:
+            self._empty = None

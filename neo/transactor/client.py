@@ -1,0 +1,241 @@
+"""What an application server needs: all transactions in order, and its own among them.
+
+A :class:`Transactor` has one thread. It keeps a connection with the local transactor, subscribes, and
+calls ``apply`` for each transaction, in order, once. :meth:`Transactor.execute`, from any thread, posts a
+specification again and again until it is a transaction, and returns what ``apply`` returned for it.
+
+After a lost connection it may be unknown whether a post arrived. It was for one transaction number, so
+that transaction tells: it is ours if it has an id that we were given for it, or exactly our data.
+Therefore data should be unique (put a random number in), if the same operation twice differs from once.
+"""
+
+from __future__ import annotations
+
+import queue
+import re
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Generic, NamedTuple, TypeVar
+
+from neo.transactor.members import Address
+from neo.transactor.messages import Sid
+from neo.transactor.text import quote, sid
+
+Result = TypeVar("Result")
+
+#: Between attempts to connect, and to post what was refused while nothing else happens.
+RETRY_SECONDS = 0.1
+CONNECT_SECONDS = 5.0
+#: Requests that wait for those before them.
+WAITING_MAX = 1000
+
+TSPEC = re.compile(rb"tlog_tspec tid (\d+) sid (\d+:\d+) size (\d+)")
+POSTED = re.compile(rb"post_response (\d+) posted (\d+:\d+) (\d+)")
+REFUSED = re.compile(rb"post_response (\d+) (\w+)")
+STATUS = re.compile(rb"status (\d+) (\d+) (\w+) (\w+) (\d+) (\d+) (\w+)")
+
+
+class TransactorError(Exception):
+    """The transactor cannot be used; the message says why."""
+
+
+class Transaction(NamedTuple):
+    tid: int
+    sid: Sid
+    data: bytes
+
+
+class ResponseReader:
+    """Cuts what a transactor says into lines and transactions."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> None:
+        self._buffer += data
+
+    def next(self) -> bytes | Transaction | None:
+        """A line without its end, a transaction, or None if there is nothing whole."""
+        end = self._buffer.find(b"\n")
+        if end < 0:
+            return None
+        line = bytes(self._buffer[:end])
+        match = TSPEC.fullmatch(line)
+        if match is None:
+            del self._buffer[: end + 1]
+            return line
+        begin, size = end + 1, int(match[3])
+        if len(self._buffer) <= begin + size:
+            return None
+        data = bytes(self._buffer[begin : begin + size])
+        del self._buffer[: begin + size + 1]
+        return Transaction(int(match[1]), sid(match[2]), data)
+
+
+class Request(Generic[Result]):
+    """Data that shall become a transaction."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.future: Future[Result] = Future()
+        #: For which transaction it was posted last, and the ids it got there.
+        self.tid = 0
+        self.sids: set[Sid] = set()
+        #: A post was sent and not refused.
+        self.pending = False
+
+
+class Transactor(Generic[Result]):
+    def __init__(
+        self,
+        address: Address,
+        apply: Callable[[int, bytes], Result],
+        tid: int = 1,
+        secret: str = "",
+    ) -> None:
+        """``apply(tid, data)`` runs on the thread of this object, from transaction ``tid`` on. Empty data
+        is the transactor's own affair, and nothing to do."""
+        self._address = address
+        self._apply = apply
+        self._secret = secret
+        #: The next transaction to apply.
+        self.tid = tid
+        self._waiting: queue.Queue[Request[Result]] = queue.Queue(WAITING_MAX)
+        self._request: Request[Result] | None = None
+        self._posts = 0
+        self._retry_at = 0.0
+        self._closed = threading.Event()
+        #: A byte wakes the thread up.
+        self._waker, self._wake = socket.socketpair()
+        self._thread = threading.Thread(target=self._run, name="transactor", daemon=True)
+        self._thread.start()
+
+    def execute(self, data: bytes, timeout: float | None = None) -> Result:
+        """Make ``data`` a transaction; what ``apply`` returned for it. Raises TimeoutError (it may still
+        happen later), TransactorError, and what ``apply`` raises."""
+        if self._closed.is_set():
+            raise TransactorError("this client is closed")
+        request: Request[Result] = Request(data)
+        self._waiting.put(request, timeout=timeout)
+        self._wake.send(b"!")
+        return request.future.result(timeout)
+
+    def close(self) -> None:
+        """End the thread; what was not executed fails. May be called twice."""
+        if self._waker.fileno() < 0:
+            return
+        self._closed.set()
+        self._wake.send(b"!")
+        self._thread.join()
+        self._waker.close()
+        self._wake.close()
+        self._fail(TransactorError("this client is closed"))
+
+    # -- the thread --------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while not self._closed.is_set():
+            try:
+                with socket.create_connection(self._address, CONNECT_SECONDS) as sock:
+                    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                    self._talk(sock)
+            except OSError:
+                self._closed.wait(RETRY_SECONDS)
+            except TransactorError as e:
+                self._closed.set()
+                self._fail(e)
+
+    def _talk(self, sock: socket.socket) -> None:
+        """Until the connection is lost, or the end."""
+        reader = ResponseReader()
+        if self._secret:
+            sock.sendall(b"authenticate %s\n" % quote(self._secret.encode()))
+        sock.sendall(b"subscribe %d\n" % self.tid)
+        if self._request is not None:
+            self._request.pending = False  # it may have arrived nevertheless
+        self._retry_at = 0.0
+        while not self._closed.is_set():
+            self._post(sock)
+            ready, _, _ = select.select([sock, self._waker], [], [], RETRY_SECONDS)
+            if self._waker in ready:
+                self._waker.recv(WAITING_MAX)
+            if sock not in ready:
+                continue
+            data = sock.recv(1 << 16)
+            if not data:
+                self._closed.wait(RETRY_SECONDS)
+                return
+            reader.feed(data)
+            while (item := reader.next()) is not None:
+                if isinstance(item, Transaction):
+                    self._happened(item)
+                else:
+                    self._told(sock, item)
+
+    def _post(self, sock: socket.socket) -> None:
+        """Post the present request, or the next one."""
+        if self._request is None:
+            try:
+                self._request = self._waiting.get_nowait()
+            except queue.Empty:
+                return
+        request = self._request
+        if request.pending or time.monotonic() < self._retry_at:
+            return
+        if request.tid != self.tid:
+            request.tid, request.sids = self.tid, set()
+        request.pending = True
+        self._posts = (self._posts + 1) % (1 << 32)
+        size = len(request.data)
+        sock.sendall(b"post %d %d %d\n%s\n" % (self._posts, self.tid, size, request.data))
+
+    def _told(self, sock: socket.socket, line: bytes) -> None:
+        request = self._request
+        if line == b"ping":
+            sock.sendall(b"pong\n")
+        elif line.startswith(b"error: "):
+            raise TransactorError(line.decode("utf-8", "replace"))
+        elif line.startswith(b"tlog_tspec_not_available "):
+            raise TransactorError(f"transaction {self.tid} is not available in the log")
+        elif (posted := POSTED.fullmatch(line)) and request is not None:
+            if int(posted[1]) == self._posts:
+                request.sids.add(sid(posted[2]))
+        elif (refused := REFUSED.fullmatch(line)) and request is not None:
+            if int(refused[1]) == self._posts:
+                request.pending = False
+                self._retry_at = time.monotonic() + RETRY_SECONDS
+
+    def _happened(self, transaction: Transaction) -> None:
+        """The next transaction is known."""
+        tid, which, data = transaction
+        if tid != self.tid:
+            return  # of an earlier subscription
+        self.tid += 1
+        request = self._request
+        mine = request is not None and request.tid == tid
+        if request is not None and mine:
+            request.pending = False
+            self._retry_at = 0.0
+            mine = which in request.sids or data == request.data
+        try:
+            result = self._apply(tid, data)
+        except Exception as e:  # noqa: BLE001 - it is the application's, and the caller gets it
+            if request is not None and mine:
+                self._request = None
+                request.future.set_exception(e)
+            return
+        if request is not None and mine:
+            self._request = None
+            request.future.set_result(result)
+
+    def _fail(self, error: TransactorError) -> None:
+        requests = [self._request] if self._request is not None else []
+        self._request = None
+        while not self._waiting.empty():
+            requests.append(self._waiting.get_nowait())
+        for request in requests:
+            request.future.set_exception(error)

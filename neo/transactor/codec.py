@@ -1,0 +1,136 @@
+"""Messages and records as bytes: MessagePack lists of a code and the fields.
+
+The types are read from the annotations of the NamedTuples, and what comes from outside is checked against
+them, field by field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, get_type_hints
+
+import msgpack
+
+from neo.transactor.messages import (
+    Ack,
+    Ask,
+    Census,
+    Collect,
+    Counted,
+    Data,
+    Decide,
+    Entries,
+    Entry,
+    Estimate,
+    Held,
+    Known,
+    Message,
+    Nack,
+    Propose,
+    Record,
+    Sid,
+    Spec,
+    Status,
+    Vote,
+    Voter,
+    Want,
+    Wish,
+)
+
+#: Positions are part of the format: append only.
+MESSAGES: tuple[type[Message], ...] = (
+    *(Collect, Estimate, Propose, Ack, Nack, Decide, Wish),
+    *(Data, Want, Ask, Entries, Status, Census, Counted),
+)
+RECORDS: tuple[type[Record], ...] = (Vote, Held, Known, Voter, Entry)
+
+#: Numbers are those of the text protocol: 64 bits, unsigned; a stamp may be -1.
+LEAST, MOST = -1, (1 << 64) - 1
+
+
+class CodecError(ValueError):
+    """These bytes are not what they should be."""
+
+
+def _number(value: Any) -> int:
+    if type(value) is int and LEAST <= value <= MOST:
+        return value
+    raise CodecError(f"not a number: {value!r:.50}")
+
+
+def _flag(value: Any) -> bool:
+    if type(value) is bool:
+        return value
+    raise CodecError(f"not a flag: {value!r:.50}")
+
+
+def _bytes(value: Any) -> bytes:
+    if type(value) is bytes:
+        return value
+    raise CodecError(f"not bytes: {value!r:.50}")
+
+
+def _fields(value: Any, count: int) -> Any:
+    if type(value) is list and len(value) == count:
+        return value
+    raise CodecError(f"not {count} fields: {value!r:.50}")
+
+
+def _sid(value: Any) -> Sid:
+    node, number = _fields(value, 2)
+    return Sid(_number(node), _number(number))
+
+
+def _maybe_sid(value: Any) -> Sid | None:
+    return None if value is None else _sid(value)
+
+
+def _spec(value: Any) -> Spec:
+    sid, kind, data = _fields(value, 3)
+    return Spec(_sid(sid), _number(kind), _bytes(data))
+
+
+def _specs(value: Any) -> tuple[Spec, ...]:
+    if type(value) is not list:
+        raise CodecError(f"not a list: {value!r:.50}")
+    return tuple(_spec(each) for each in value)
+
+
+READERS: dict[Any, Callable[[Any], Any]] = {
+    int: _number,
+    bool: _flag,
+    bytes: _bytes,
+    Sid: _sid,
+    Sid | None: _maybe_sid,
+    Spec: _spec,
+    tuple[Spec, ...]: _specs,
+}
+
+
+class Codec:
+    """Bytes of a set of NamedTuples."""
+
+    def __init__(self, types: tuple[type[Any], ...]) -> None:
+        self._codes = {kind: code for code, kind in enumerate(types)}
+        self._readers = [
+            (kind, [READERS[hint] for hint in get_type_hints(kind).values()]) for kind in types
+        ]
+
+    def encode(self, value: Any) -> bytes:
+        packed: bytes = msgpack.packb((self._codes[type(value)], *value))
+        return packed
+
+    def decode(self, data: bytes) -> Any:
+        """Raises CodecError."""
+        try:
+            code, *fields = msgpack.unpackb(data)
+            kind, readers = self._readers[_number(code)]
+        except (ValueError, TypeError, LookupError, msgpack.UnpackException) as e:
+            raise CodecError(f"not a message: {e}") from None
+        if len(fields) != len(readers):
+            raise CodecError(f"{kind.__name__} has {len(fields)} fields, not {len(readers)}")
+        return kind(*(read(field) for read, field in zip(readers, fields, strict=True)))
+
+
+messages = Codec(MESSAGES)
+records = Codec(RECORDS)

@@ -1,0 +1,163 @@
+"""The configuration file and the command line of the daemon."""
+
+from __future__ import annotations
+
+import argparse
+import configparser
+from typing import NamedTuple
+
+from neo.transactor.debug import parse_mask
+from neo.transactor.link import MTU_SIZES
+from neo.transactor.members import Address, Members, first_members
+
+
+class ConfigError(Exception):
+    """A setting is wrong; the message says which."""
+
+
+class Config(NamedTuple):
+    """Section ``[transactor]``, and the peers of section ``[peers]``."""
+
+    name: str
+    peers: dict[str, Address]
+    #: Where peers are listened to; the node's own entry among the peers if empty.
+    bind: Address
+    service: Address
+    admin: Address
+    tlog: str
+    mlog: str
+    pidfile: str
+    #: Peers need the same; packets are sealed with it.
+    key: str
+    #: Application servers must know it, if it is not empty.
+    service_secret: str
+    #: Seconds of silence before an application server is pinged; 0 for never.
+    keepalive: float
+    #: Seconds of silence before a peer is suspected.
+    silence: float
+    log: str
+    signal_dumpfile: str
+    udp: bool
+    mtu: int
+
+    @property
+    def members(self) -> Members:
+        return first_members(self.peers.items())
+
+
+REQUIRED = ("name", "service", "admin", "tlog", "mlog")
+DEFAULTS = {
+    "bind": "",
+    "pidfile": "",
+    "key": "",
+    "service_secret": "",
+    "keepalive": "0",
+    "silence": "1.5",
+    "log": "",
+    "signal_dumpfile": "",
+    "udp": "yes",
+    "mtu": str(MTU_SIZES[-1]),
+}
+
+
+def parse_address(text: str, setting: str) -> Address:
+    """``host:port`` or ``[ipv6]:port``. Raises ConfigError."""
+    host, colon, port = text.strip().rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not host or not port.isdigit() or int(port) > 65535:
+        raise ConfigError(f"setting {setting!r}: {text!r} is not an address: write host:port")
+    return host, int(port)
+
+
+def load(path: str) -> Config:
+    """Raises ConfigError."""
+    parser = configparser.ConfigParser(interpolation=None)
+    parser.optionxform = str  # type: ignore[assignment, method-assign]
+    try:
+        with open(path, encoding="utf-8") as f:
+            parser.read_file(f)
+        given = dict(parser["transactor"])
+        peers = {name: parse_address(text, name) for name, text in parser["peers"].items()}
+    except OSError as e:
+        raise ConfigError(f"configuration file {path} cannot be read: {e.strerror}") from None
+    except KeyError as e:
+        raise ConfigError(f"configuration file {path} has no section [{e.args[0]}]") from None
+    except (configparser.Error, UnicodeDecodeError) as e:
+        raise ConfigError(f"configuration file {path}: {e}") from None
+    unknown = sorted(given.keys() - {*REQUIRED, *DEFAULTS})
+    if unknown:
+        raise ConfigError(f"unknown setting {unknown[0]!r} in section [transactor] of {path}")
+    missing = [name for name in REQUIRED if not given.get(name)]
+    if missing:
+        raise ConfigError(f"setting {missing[0]!r} is missing in section [transactor] of {path}")
+    settings = DEFAULTS | given
+    name = settings["name"]
+    if name not in peers:
+        raise ConfigError(f"setting 'name': {name} is not in section [peers] of {path}")
+    return Config(
+        name=name,
+        peers=peers,
+        bind=parse_address(settings["bind"], "bind") if settings["bind"] else peers[name],
+        service=parse_address(settings["service"], "service"),
+        admin=parse_address(settings["admin"], "admin"),
+        **{key: settings[key] for key in ("tlog", "mlog", "pidfile", "key", "service_secret")},
+        keepalive=_seconds(settings, "keepalive"),
+        silence=_seconds(settings, "silence"),
+        log=settings["log"],
+        signal_dumpfile=settings["signal_dumpfile"],
+        udp=_flag(settings, "udp"),
+        mtu=_mtu(settings["mtu"]),
+    )
+
+
+def _seconds(settings: dict[str, str], name: str) -> float:
+    try:
+        value = float(settings[name])
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1e6:
+        raise ConfigError(f"setting {name!r}: {settings[name]!r} is not a number of seconds")
+    return value
+
+
+def _flag(settings: dict[str, str], name: str) -> bool:
+    value = settings[name].lower()
+    if value not in ("yes", "no"):
+        raise ConfigError(f"setting {name!r}: {settings[name]!r} is neither yes nor no")
+    return value == "yes"
+
+
+def _mtu(text: str) -> int:
+    if not text.isdigit() or not MTU_SIZES[0] <= int(text) <= 65507:
+        raise ConfigError(f"setting 'mtu': {text!r} is not a size from {MTU_SIZES[0]} to 65507")
+    return int(text)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    result = argparse.ArgumentParser(
+        "transactor", description="A coordinator of distributed transactions.", allow_abbrev=False
+    )
+    add = result.add_argument
+    add("-c", "--config", metavar="FILE", required=True, help="use this configuration file")
+    add("-nd", "--nodetach", action="store_true", help="remain in the foreground")
+    add("-d", "--debug", metavar="FILE", help="write debug information to this file")
+    add("-dm", "--debugmask", metavar="VALUE", type=_mask, help="debug flags: 0x… or 0…, 32 bits")
+    add("--speedtest", action="store_true", help="allow the command speedtest")
+    start = result.add_mutually_exclusive_group()
+    start.add_argument(
+        "--recover",
+        action="store_true",
+        help="the node lost its logs: keep what is whole, learn the rest",
+    )
+    start.add_argument(
+        "--join", action="store_true", help="the node is new in a running cluster, after add_peer"
+    )
+    return result
+
+
+def _mask(text: str) -> int:
+    try:
+        return parse_mask(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of 32 bits") from None

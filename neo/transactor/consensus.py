@@ -1,0 +1,324 @@
+"""Consensus on one transaction: the rotating coordinator of Chandra and Toueg, for nodes that come back.
+
+The algorithm is that of figure 6 in *Unreliable failure detectors for reliable distributed systems*
+(Journal of the ACM 43, 1996), which needs a majority and a failure detector that may err. Names are the
+paper's: a process has a round ``r``, an ``estimate`` and its ``stamp`` (``ts``). Rounds count from 0, and
+the coordinator rotates through the members. In each round
+
+    phase 1   every process sends its estimate and stamp to the coordinator,
+    phase 2   which proposes, of a majority of estimates, one of the newest;
+    phase 3   every process adopts the proposal and acknowledges, or suspects the coordinator and goes on;
+    phase 4   acknowledgements of a majority lock the proposal: the coordinator tells everybody to decide.
+
+What differs from the paper, and why it may:
+
+* **Crash and recovery.** ``(round, estimate, stamp)`` is on disk before PROPOSE, ACK or ESTIMATE leaves;
+  the port holds them back. All else may be forgotten: a coordinator that comes back collects again.
+* **Lossy links.** ``resend()`` repeats what the present phase waits for. All messages may come twice.
+* **Rounds are skipped.** A process that hears of a later round goes there at once, as if it had suspected
+  the coordinators between; it never acknowledges an earlier one. NACK tells the later round. A
+  coordinator whom estimates reach asks the others for theirs (COLLECT).
+* **Round 0 has no phase 1.** No estimate can be older, so its coordinator proposes what it likes.
+* **Not everybody has a value.** An estimate may be None until something is posted; WISH brings values
+  to the coordinator. As long as there is none, nothing happens.
+* **The data travels apart.** What is agreed on is its id; nobody adopts or proposes an id whose data it
+  does not hold.
+
+Rules for this file: no IO, clock or chance; whatever leaves goes through the port.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from neo.transactor.messages import (
+    NEVER,
+    Ack,
+    Collect,
+    Estimate,
+    Message,
+    Nack,
+    Propose,
+    Sid,
+    Vote,
+    Wish,
+)
+
+
+class Port(Protocol):
+    """What a process has of the world."""
+
+    def persist(self, vote: Vote) -> None:
+        """Write it to disk: messages sent afterwards leave when it is there."""
+
+    def send(self, to: int, message: Message) -> None: ...
+
+    def holds(self, sid: Sid) -> bool: ...
+
+    def fetch(self, sid: Sid, holder: int) -> None:
+        """Ask for data that is not held; :meth:`Process.arrived` follows, or nothing."""
+
+    def decide(self, sid: Sid) -> None:
+        """A majority has it: tell everybody. The process is not used any more."""
+
+
+class Process:
+    """One process p in the consensus on one transaction."""
+
+    __slots__ = (
+        "tid", "me", "members", "first", "port", "majority", "round", "estimate", "stamp", "wanted",
+        "coordinator", "proposed", "estimates", "acks", "wishes", "offer",
+    )  # fmt: skip
+
+    def __init__(
+        self, tid: int, me: int, members: Sequence[int], first: int, port: Port, vote: Vote | None
+    ) -> None:
+        """``members`` are the same, in the same order, everywhere; ``first`` is the one who coordinates
+        round 0. ``vote`` is what was persisted before a crash."""
+        self.tid = tid
+        self.me = me
+        self.members = members
+        self.first = members.index(first)
+        self.port = port
+        self.majority = len(members) // 2 + 1
+        self.round = vote.round if vote else 0
+        self.estimate = vote.sid if vote else None
+        self.stamp = vote.stamp if vote else NEVER
+        #: Posted here for this transaction.
+        self.wanted: Sid | None = None
+        #: A proposal of this round that waits for its data.
+        self.offer: Sid | None = None
+        self._enter(self.round)
+        if self.stamp == self.round and self.coordinator == me:
+            self.proposed = True  # before the crash; it may have left
+            self.acks.add(me)
+        elif self.coordinator == me:
+            self.estimates[me] = (self.estimate, self.stamp)
+
+    def _enter(self, r: int) -> None:
+        """Forget the coordinator's part in an earlier round."""
+        self.round = r
+        self.coordinator = self.coordinator_of(r)
+        self.offer = None
+        #: What only the coordinator of this round knows.
+        self.proposed = False
+        self.estimates: dict[int, tuple[Sid | None, int]] = {}
+        self.acks: set[int] = set()
+        self.wishes: dict[int, Sid] = {}
+
+    def coordinator_of(self, r: int) -> int:
+        return self.members[(self.first + r) % len(self.members)]
+
+    @property
+    def started(self) -> bool:
+        """This process knows something that may be, or may have been, decided: it must go on until
+        something is. Who knows nothing only answers."""
+        return (
+            self.wanted is not None or self.estimate is not None or self.offer is not None
+            or bool(self.wishes) or any(sid is not None for sid, _ in self.estimates.values())
+        )  # fmt: skip
+
+    # -- a value, and its data ---------------------------------------------------------------------
+
+    def want(self, sid: Sid) -> None:
+        """``propose(v)`` of the paper: something was posted here, and its data is held."""
+        self.wanted = sid
+        if self.coordinator == self.me:
+            self._propose()
+        elif self.stamp == NEVER:
+            self.port.send(self.coordinator, Wish(self.tid, self.round, sid))
+
+    def arrived(self, sid: Sid) -> None:
+        """The data of ``sid`` is held now."""
+        if self.offer == sid:
+            self._adopt(sid)
+        elif self.coordinator == self.me:
+            self._propose()
+
+    def on_wish(self, q: int, m: Wish) -> None:
+        if not self._current(q, m.round):
+            return
+        if self.coordinator == self.me:
+            if not self.proposed:
+                self.wishes[q] = m.sid
+                self._propose()
+        elif self.wanted is None and self.port.holds(m.sid):
+            self.want(m.sid)  # of a node that does not vote and does not follow the rounds
+
+    # -- phase 1: every process sends its estimate to the coordinator ------------------------------
+
+    def _join(self, r: int) -> None:
+        """Enter round r and take part in it."""
+        self._enter(r)
+        self.port.persist(Vote(self.tid, r, self.estimate, self.stamp))
+        sid = self.wanted if self.stamp == NEVER else self.estimate
+        if self.coordinator != self.me:
+            self.port.send(self.coordinator, Estimate(self.tid, r, sid, self.stamp))
+            return
+        self.estimates[self.me] = (sid, self.stamp)
+        for q in self.members:
+            if q != self.me:
+                self.port.send(q, Collect(self.tid, r))
+        self._propose()
+
+    def on_collect(self, q: int, m: Collect) -> None:
+        if m.round > self.round and q == self.coordinator_of(m.round):
+            self._join(m.round)
+        elif self._current(q, m.round) and q == self.coordinator and self.stamp < self.round:
+            sid = self.wanted if self.stamp == NEVER else self.estimate
+            self.port.send(q, Estimate(self.tid, self.round, sid, self.stamp))
+
+    def on_estimate(self, q: int, m: Estimate) -> None:
+        if self.coordinator_of(m.round) != self.me or m.stamp >= m.round:
+            return
+        if m.round > self.round:
+            self._join(m.round)
+        elif not self._current(q, m.round):
+            return
+        self.estimates[q] = (m.sid, m.stamp)
+        if self.proposed and self.estimate is not None:
+            self.port.send(q, Propose(self.tid, self.round, self.estimate))
+        else:
+            self._propose()
+
+    # -- phase 2: the coordinator proposes, of a majority of estimates, one of the newest ----------
+
+    def _propose(self) -> None:
+        if self.proposed or (self.round > 0 and len(self.estimates) < self.majority):
+            return
+        q, sid = self._choose()
+        if sid is None:
+            return
+        if not self.port.holds(sid):
+            self.port.fetch(sid, q)
+            return
+        self.estimate, self.stamp, self.proposed = sid, self.round, True
+        self.port.persist(Vote(self.tid, self.round, sid, self.stamp))
+        for q in self.members:
+            if q != self.me:
+                self.port.send(q, Propose(self.tid, self.round, sid))
+        self._acknowledged(self.me)
+
+    def _choose(self) -> tuple[int, Sid | None]:
+        """A process that holds it, and the estimate to propose."""
+        newest, q, sid = max(
+            ((stamp, q, sid) for q, (sid, stamp) in self.estimates.items()),
+            default=(NEVER, self.me, None),
+            key=_stamp,
+        )
+        if newest != NEVER:
+            return q, sid
+        # Nothing can be decided yet: any value is right. Who was served longest ago comes first.
+        wishes = {q: sid for q, (sid, _) in self.estimates.items() if sid is not None} | self.wishes
+        if self.wanted is not None:
+            wishes[self.me] = self.wanted
+        if not wishes:
+            return self.me, None
+        q = min(wishes, key=lambda q: (not self.port.holds(wishes[q]), self._turn(q)))
+        return q, wishes[q]
+
+    def _turn(self, q: int) -> int:
+        """Members in a ring that ends with the one whose specification was decided last."""
+        if q not in self.members:
+            return len(self.members)
+        return (self.members.index(q) - self.first - 1) % len(self.members)
+
+    # -- phase 3: adopt and acknowledge, or suspect and go on --------------------------------------
+
+    def on_propose(self, q: int, m: Propose) -> None:
+        if self.coordinator_of(m.round) != q or q == self.me:
+            return
+        if m.round > self.round:
+            self._enter(m.round)  # too late for an estimate
+        elif not self._current(q, m.round):
+            return
+        if self.stamp == m.round:
+            if self.estimate == m.sid:  # nothing else is proposed in one round, by who remembers it
+                self.port.send(q, Ack(self.tid, m.round))
+        elif self.port.holds(m.sid):
+            self._adopt(m.sid)
+        else:
+            self.offer = m.sid
+            self.port.persist(Vote(self.tid, self.round, self.estimate, self.stamp))
+            self.port.fetch(m.sid, q)
+
+    def _adopt(self, sid: Sid) -> None:
+        self.estimate, self.stamp, self.offer = sid, self.round, None
+        self.port.persist(Vote(self.tid, self.round, sid, self.stamp))
+        self.port.send(self.coordinator, Ack(self.tid, self.round))
+
+    def suspect(self, suspected: Callable[[int], bool]) -> None:
+        """The failure detector suspects the coordinator: on to the next that it does not suspect, or
+        to one's own round."""
+        r = self.round + 1
+        while suspected(self.coordinator_of(r)) and self.coordinator_of(r) != self.me:
+            r += 1
+        self._join(r)
+
+    def on_nack(self, q: int, m: Nack) -> None:
+        if m.round > self.round:
+            self._join(m.round)
+
+    # -- phase 4: a majority has acknowledged ------------------------------------------------------
+
+    def on_ack(self, q: int, m: Ack) -> None:
+        if self.proposed and m.round == self.round and q in self.members:
+            self._acknowledged(q)
+
+    def _acknowledged(self, q: int) -> None:
+        self.acks.add(q)
+        if len(self.acks) >= self.majority:
+            assert self.estimate is not None
+            self.port.decide(self.estimate)
+
+    # -- lossy links -------------------------------------------------------------------------------
+
+    def _current(self, q: int, r: int) -> bool:
+        """Whether a message of round r is of this one; tell q if it is of an earlier one."""
+        if r < self.round:
+            self.port.send(q, Nack(self.tid, self.round))
+        elif r > self.round:
+            self._join(r)
+        return r == self.round
+
+    def resend(self) -> None:
+        """Repeat what this phase waits for."""
+        if self.coordinator == self.me:
+            if self.proposed and self.estimate is not None:
+                message: Message = Propose(self.tid, self.round, self.estimate)
+                silent = [q for q in self.members if q not in self.acks]
+            else:
+                message = Collect(self.tid, self.round)
+                silent = [q for q in self.members if q not in self.estimates and self.round]
+            for q in silent:
+                if q != self.me:
+                    self.port.send(q, message)
+            if self.proposed:
+                self._acknowledged(self.me)  # alone, and back from a crash
+            else:
+                self._propose()
+        elif self.stamp == self.round:
+            self.port.send(self.coordinator, Ack(self.tid, self.round))
+        elif self.offer is not None:
+            self.port.fetch(self.offer, self.coordinator)
+        elif self.round > 0:
+            sid = self.wanted if self.stamp == NEVER else self.estimate
+            self.port.send(self.coordinator, Estimate(self.tid, self.round, sid, self.stamp))
+        if self.wanted is not None and self.stamp == NEVER and self.coordinator != self.me:
+            self.port.send(self.coordinator, Wish(self.tid, self.round, self.wanted))
+
+
+def _stamp(estimate: tuple[int, int, Sid | None]) -> int:
+    return estimate[0]
+
+
+#: What each message of others is to a process.
+STEPS: dict[type, Callable[..., None]] = {
+    Collect: Process.on_collect,
+    Estimate: Process.on_estimate,
+    Propose: Process.on_propose,
+    Ack: Process.on_ack,
+    Nack: Process.on_nack,
+    Wish: Process.on_wish,
+}

@@ -1,0 +1,340 @@
+"""The daemon: a node with its logs, links and ports, on one event loop, and a thread that syncs.
+
+Exit codes: 0 ended on request, 1 the logs or sockets cannot be used, 2 a setting is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import hashlib
+import logging
+import os
+import signal
+import socket
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import IO
+
+from neo.transactor.admin import Admin
+from neo.transactor.codec import messages as codec
+from neo.transactor.config import Config
+from neo.transactor.debug import ALL, FOREGROUND, Debug
+from neo.transactor.disk import StoreError
+from neo.transactor.durable import Begun
+from neo.transactor.engine import Engine
+from neo.transactor.links import Links
+from neo.transactor.messages import (
+    Ack,
+    Collect,
+    Decide,
+    Entry,
+    Estimate,
+    Message,
+    Nack,
+    Propose,
+    Record,
+    Wish,
+)
+from neo.transactor.node import Node
+from neo.transactor.service import Service
+from neo.transactor.sockets import ClientConnection, PeerSockets, Stream, listener
+from neo.transactor.store import Store, recover
+from neo.transactor.timing import Timing
+
+logger = logging.getLogger("transactor")
+
+TICK_SECONDS = 0.025
+#: What debugging calls the parts of the algorithm.
+FLAG_OF: dict[type, str] = {
+    **dict.fromkeys((Ack, Nack), "ta_acks"),
+    **dict.fromkeys((Collect, Propose, Decide), "ta_coord"),
+    **dict.fromkeys((Estimate, Wish), "ta_part"),
+}
+#: Answers that are on their way when the daemon ends.
+DRAIN_SECONDS = 0.2
+
+
+def random_number() -> int:
+    return int.from_bytes(os.urandom(4), "big")
+
+
+class Daemon:
+    """Implements the World of a node and the Process of the admin commands."""
+
+    def __init__(self, config: Config, options: argparse.Namespace) -> None:
+        """Open logs and sockets, before the process detaches. Raises StoreError."""
+        self.config = config
+        self._options = options
+        self.debug = Debug()
+        self._debug_path: str | None = options.debug
+        self._debug_file: IO[str] | None = None
+        begun = Begun.JOINED if options.join else Begun.FRESH
+        genesis = config.members
+        logs = (config.tlog, config.mlog, config.name, genesis, random_number(), logger.warning)
+        if options.recover:
+            recover(*logs)
+        self.store = Store(*logs, begun)
+        self._sockets = (
+            listener(config.bind, socket.SOCK_STREAM),
+            listener(config.service, socket.SOCK_STREAM),
+            listener(config.admin, socket.SOCK_STREAM),
+            listener(config.bind, socket.SOCK_DGRAM) if config.udp else None,
+        )
+        timing = Timing(silence=max(2, round(config.silence / TICK_SECONDS)))
+        self.engine = Engine(config.name, self.store.durable, self.store, timing, logger.warning)
+        self.node = Node(self.engine, self)
+        self.admin = Admin(self.node, self, self.debug, options.speedtest)
+        keepalive = round(config.keepalive / TICK_SECONDS)
+        self.service = Service(
+            self.node, self.store, self.admin, self.debug, config.service_secret, keepalive
+        )
+        self._syncer = ThreadPoolExecutor(1, "sync")
+        self._loop: asyncio.AbstractEventLoop
+        self._ended: asyncio.Future[int]
+        self._links: Links
+        self._known_members = object()
+        #: What was shown last, and when the present transaction was begun.
+        self._state = self._paths = ""
+        self._started = (0, 0.0)
+        self._set_debug()
+
+    # -- life --------------------------------------------------------------------------------------
+
+    async def run(self) -> int:
+        """Serve until told to end; the exit code."""
+        self._loop = asyncio.get_running_loop()
+        self._ended = self._loop.create_future()
+        peers, service, admin, datagrams = self._sockets
+        network = PeerSockets()
+        self._links = network.links = Links(
+            self.config.name, self.config.key, network, os.urandom, self._receive, self._greeting,
+            self.debug, self.config.udp, self.config.mtu,
+        )  # fmt: skip
+        if datagrams is not None:
+            await self._loop.create_datagram_endpoint(lambda: network, sock=datagrams)
+        servers = [
+            await self._loop.create_server(lambda: Stream(network, None), sock=peers),
+            await self._loop.create_server(
+                lambda: ClientConnection(lambda: self.service, admin=False), sock=service
+            ),
+            await self._loop.create_server(
+                lambda: ClientConnection(lambda: self.service, admin=True), sock=admin
+            ),
+        ]
+        self._loop.set_exception_handler(self._unexpected)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._loop.add_signal_handler(number, self.terminate)
+        for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP):
+            self._loop.add_signal_handler(number, self._signal_dump)
+        self._write_pid()
+        self.debug("pl_listeninfo", "peers at {}:{}".format(*self.config.bind))
+        logger.info("%s is ready, transaction %d is next", self.config.name, self.engine.tid)
+        self._tick()
+        code = await self._ended
+        await asyncio.sleep(DRAIN_SECONDS)
+        for server in servers:
+            server.close()
+        network.close()
+        self._syncer.shutdown()
+        self.store.close()
+        if self.config.pidfile:
+            os.unlink(self.config.pidfile)
+        return code
+
+    def _unexpected(self, loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
+        error = context.get("exception")
+        if isinstance(error, StoreError):
+            self._fail(error)
+            return
+        logger.critical("a bug: %s", context.get("message"), exc_info=error)  # type: ignore[arg-type]
+        if not self._ended.done():
+            self._ended.set_result(1)
+
+    def _fail(self, error: StoreError) -> None:
+        logger.critical("%s", error)
+        if not self._ended.done():
+            self._ended.set_result(1)
+
+    def _tick(self) -> None:
+        if self._ended.done():
+            return
+        self._loop.call_later(TICK_SECONDS, self._tick)
+        self._links.tick(time.monotonic())
+        self.node.tick()
+        self._trace_state()
+        self.service.tick()
+        self.admin.tick()
+        self._meet()
+
+    def _meet(self) -> None:
+        """Links to the members of the log, and to the configured peers, who may know of more."""
+        members = self.engine.members
+        if members is self._known_members:
+            return
+        self._known_members = members
+        first = {member.name: member.address for member in self.engine.genesis.all}
+        peers = dict(self.config.peers)
+        for member in members.all:
+            # The configuration may be newer than the first list, not than a change.
+            if member.name not in peers or first.get(member.name) != member.address:
+                peers[member.name] = member.address
+        peers.pop(self.config.name, None)
+        self._links.set_peers(peers)
+
+    # -- links -------------------------------------------------------------------------------------
+
+    def _greeting(self) -> tuple[bytes, bytes]:
+        names = repr([(m.node, m.name) for m in self.engine.genesis.all]).encode()
+        cluster = b"" if self.engine.catch_up.joins else hashlib.sha256(names).digest()[:8]
+        return cluster, codec.encode(self.engine.status())
+
+    def _receive(self, name: str, messages: list[Message]) -> None:
+        member = self.engine.members.named(name)
+        if member is None or self._ended.done():
+            return
+        if self.debug.write is not None:
+            self._trace("ta_arrivals", f"from {name}", messages)
+        self.node.receive(member.node, messages)
+        self._trace_state()
+
+    # -- World -------------------------------------------------------------------------------------
+
+    def append(self, records: list[Record]) -> None:
+        self.store.append(records)
+
+    def sync(self) -> None:
+        future = self._loop.run_in_executor(self._syncer, self.store.sync)
+        future.add_done_callback(self._synced)
+
+    def _synced(self, future: asyncio.Future[None]) -> None:
+        error = future.exception()
+        if isinstance(error, StoreError):
+            self._fail(error)
+        else:
+            future.result()
+            self.node.synced()
+
+    def transmit(self, messages: list[tuple[int, Message]]) -> None:
+        bundles: dict[int, list[Message]] = {}
+        for to, message in messages:
+            bundles.setdefault(to, []).append(message)
+        for to, bundle in bundles.items():
+            member = self.engine.members.at(to)
+            if member is not None:
+                if self.debug.write is not None:
+                    self._trace("ta_posts", f"to {member.name}", bundle)
+                    self.debug("queueing", f"{len(bundle)} messages for {member.name}")
+                self._links.send(member.name, bundle)
+
+    def decided(self, entries: list[Entry]) -> None:
+        for tid, spec in entries:
+            self.debug("ta_trns", f"transaction {tid} is {spec.sid}, {len(spec.data)} bytes")
+            if tid == self._started[0]:
+                took = time.monotonic() - self._started[1]
+                self.debug("ta_trntime", f"transaction {tid} took {took * 1000:.1f} ms")
+        self.service.decided(entries)
+
+    # -- what is shown while debugging ---------------------------------------------------------------
+
+    def _trace(self, flag: str, way: str, bundle: list[Message]) -> None:
+        self.debug(flag, f"{way}: {' '.join(type(message).__name__ for message in bundle)}")
+        for message in bundle:
+            self.debug("ta_moreposts", f"{way}: {message!r:.300}")
+            if type(message) in FLAG_OF:
+                self.debug(FLAG_OF[type(message)], f"{way}: {message!r:.300}")
+
+    def _trace_state(self) -> None:
+        engine = self.engine
+        if engine.started and self._started[0] != engine.tid:
+            self._started = (engine.tid, time.monotonic())
+        if self.debug.shows("ta_state"):
+            p = engine.process
+            state = f"{engine.tid} round {p.round} {p.estimate} stamp {p.stamp}" if p else "no part"
+            if state != self._state:
+                self._state = state
+                self.debug("ta_state", f"transaction {state}")
+        if self.debug.shows("pl_status") and (paths := str(self._links.paths())) != self._paths:
+            self._paths = paths
+            self.debug("pl_status", paths)
+
+    # -- Process -----------------------------------------------------------------------------------
+
+    def terminate(self) -> None:
+        if not self._ended.done():
+            logger.info("%s ends", self.config.name)
+            self._ended.set_result(0)
+
+    def links(self) -> dict[int, str]:
+        paths = self._links.paths()
+        members = self.engine.members.all
+        return {m.node: paths[m.name] for m in members if m.name in paths}
+
+    def random_bytes(self, size: int) -> bytes:
+        return os.urandom(size)
+
+    def dump(self) -> str:
+        paths = [f"link {name}: {path}" for name, path in self._links.paths().items()]
+        detector = self.engine.detector
+        silent = [
+            f"silent {m.name}: {detector.silent_for(m.node, self.engine.now) * TICK_SECONDS:.3f} s"
+            for m in self.engine.members.all
+        ]
+        counts = [
+            f"packets sent: {self._links.sent}",
+            f"packets refused: {self._links.refused}",
+            f"sessions: {len(self.service.sessions)}",
+        ]
+        return "\n".join([*self.admin.info(), *paths, *silent, *counts])
+
+    def write_dump(self, path: str) -> None:
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(self.dump() + "\n")
+
+    def _signal_dump(self) -> None:
+        if not self.config.signal_dumpfile:
+            logger.warning("setting 'signal_dumpfile' is missing: nothing is dumped")
+            return
+        try:
+            self.write_dump(self.config.signal_dumpfile)
+        except OSError as e:
+            logger.error("cannot write to %s: %s", self.config.signal_dumpfile, e.strerror)
+
+    # -- debugging ---------------------------------------------------------------------------------
+
+    def _set_debug(self) -> None:
+        options = self._options
+        if options.debugmask is not None:
+            self.debug.mask = options.debugmask
+        elif options.debug:
+            self.debug.mask = ALL
+        elif options.nodetach:
+            self.debug.mask = FOREGROUND
+        if options.debug or options.nodetach:
+            try:
+                self.debug_file(None)
+            except OSError as e:
+                raise StoreError(f"cannot write to {options.debug}: {e.strerror}") from None
+
+    def debug_file(self, path: str | None) -> None:
+        path = path or self._debug_path
+        stream: IO[str] = open(path, "a", encoding="utf-8", buffering=1) if path else sys.stderr
+        self.debug_off()
+        self._debug_path = path
+        self._debug_file = stream
+        self.debug.write = lambda line: print(line, file=stream)
+
+    def debug_off(self) -> None:
+        if self._debug_file is not None and self._debug_file is not sys.stderr:
+            self._debug_file.close()
+        self._debug_file = None
+        self.debug.write = None
+
+    def _write_pid(self) -> None:
+        if self.config.pidfile:
+            try:
+                with open(self.config.pidfile, "w", encoding="ascii") as f:
+                    f.write(f"{os.getpid()}\n")
+            except OSError as e:
+                raise StoreError(f"cannot write to {self.config.pidfile}: {e.strerror}") from None

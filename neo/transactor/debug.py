@@ -1,0 +1,51 @@
+"""Debug flags: names and bits of the manual page, and where their output goes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+#: In the order of their bits, from 01 on.
+NAMES = (
+    *("se_tasks", "se_requests", "se_connections"),
+    *("ta_state", "ta_arrivals", "ta_posts", "ta_moreposts", "ta_acks", "ta_trns"),
+    *("ta_part", "ta_coord", "ta_trntime"),
+    *("select", "peerdi", "msg_arrived", "queueing", "msg_ackobs", "msg_payload", "slot"),
+    *("connectivity", "peer_index"),
+    *("pl_connection", "pl_queueing", "pl_sendreceive", "pl_readwrite", "pl_status"),
+    *("pl_listeninfo", "pl_nosupperrors", "pl_packets"),
+)
+#: Of parts that are not built like this here; they may be set, and show nothing.
+WITHOUT_OUTPUT = ("select", "msg_ackobs", "slot", "peer_index", "pl_nosupperrors")
+FLAGS = {name: 1 << bit for bit, name in enumerate(NAMES)}
+ALL = (1 << len(NAMES)) - 1
+#: What --nodetach shows if no mask is given.
+FOREGROUND = FLAGS["se_connections"] | FLAGS["ta_trns"] | FLAGS["connectivity"]
+
+
+def parse_mask(text: str) -> int:
+    """Hexadecimal after 0x, octal after 0, else decimal. Raises ValueError."""
+    text = text.strip().lower()
+    base = 16 if text.startswith("0x") else 8 if text.startswith("0") and text != "0" else 10
+    value = int(text, base)
+    if not 0 <= value < 1 << 32:
+        raise ValueError(f"{text} is not a number of 32 bits")
+    return value
+
+
+def names_of(mask: int) -> str:
+    return " ".join(name for name, bit in FLAGS.items() if mask & bit) or "none"
+
+
+class Debug:
+    """``write`` gets lines; it is given by the shell, or None when debugging is off."""
+
+    def __init__(self, mask: int = 0) -> None:
+        self.mask = mask
+        self.write: Callable[[str], None] | None = None
+
+    def shows(self, flag: str) -> bool:
+        return self.write is not None and bool(self.mask & FLAGS[flag])
+
+    def __call__(self, flag: str, text: str) -> None:
+        if self.write is not None and self.mask & FLAGS[flag]:
+            self.write(f"{flag}: {text}")

@@ -1,0 +1,398 @@
+"""The replicated log of one node: a consensus per transaction number, one after the other.
+
+This is the core that a process embeds: the daemon of this package, or a NEO master. It has no IO. Whoever
+owns it calls :meth:`Engine.receive`, :meth:`~Engine.post`, :meth:`~Engine.repost` and
+:meth:`~Engine.tick`, and after each call takes the :class:`~neo.transactor.outbox.Batch`, with three
+obligations:
+
+1. ``records`` are appended to the disk in their order, at once;
+2. ``sends`` leave when these and all earlier records are synced: they are promises;
+3. ``asides`` may leave at once: they are facts, or questions.
+
+An :class:`~neo.transactor.messages.Entry` among the records is a decided transaction; it may be told to
+others when it is synced. Messages may be lost, doubled and reordered. All of it runs on one thread.
+
+Transaction ``t + 1`` begins on a node when it knows ``t``. So the members of a transaction, and the
+coordinator of its round 0 (the origin of the last decided specification), follow from the log before it,
+and are the same on every node that takes part in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from neo.transactor.catchup import CatchUp, LogReader
+from neo.transactor.consensus import STEPS, Process
+from neo.transactor.detector import Detector
+from neo.transactor.durable import Begun, Durable
+from neo.transactor.members import Members
+from neo.transactor.messages import (
+    NEVER,
+    Ack,
+    Ask,
+    Data,
+    Decide,
+    Entry,
+    Held,
+    Kind,
+    Known,
+    Message,
+    Nack,
+    Refusal,
+    Sid,
+    Spec,
+    Status,
+    Step,
+    Vote,
+    Want,
+    Wish,
+)
+from neo.transactor.outbox import Batch, Outbox
+from neo.transactor.peers import Peers
+from neo.transactor.specs import Specs
+from neo.transactor.timing import Timing
+
+
+class Engine:
+    def __init__(
+        self,
+        name: str,
+        durable: Durable,
+        reader: LogReader,
+        timing: Timing,
+        tell: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        """``tell`` gets what an operator should know, in sentences."""
+        self.name = name
+        self.log_id = durable.log
+        self.tid, self.last, self.genesis, self.members, self.former = durable.end
+        self._recovered = durable.begun is Begun.RECOVERED
+        self.me = NEVER
+        self.now = 0
+        self.detector = Detector(timing.silence)
+        self.peers = Peers(dict(durable.known))
+        self.process: Process | None = None
+        #: Posted here last, and not decided yet.
+        self.mine: Spec | None = None
+        self._timing = timing
+        self.votes = dict(durable.votes)
+        self._specs = Specs(durable.held)
+        self._number = durable.number
+        self._outbox = Outbox()
+        self.catch_up = CatchUp(
+            self,
+            self._outbox,
+            self.peers,
+            self.detector,
+            reader,
+            durable,
+            tell,
+        )
+        #: The last of its own specifications that was decided.
+        self._done: Sid | None = None
+        #: One message of each peer for the next transaction, which overtook the decision of this one.
+        self._early: dict[int, Step | Decide] = {}
+        #: Members whose ACK may still come, although the transaction was decided without it.
+        self._owing: set[int] = set()
+        #: Who wants this transaction, and who wanted the last one in vain.
+        self._wishing: set[int] = set()
+        self._passed_over: set[int] = set()
+        self._courtesy_until = 0
+        self._handlers: dict[type, Callable[..., None]] = {
+            Decide: self._on_decide,
+            Data: self._on_data,
+            Want: self._on_want,
+            **self.catch_up.handlers,
+        }
+        self.catch_up.consider_voting()  # alone, there is nobody to ask
+        self.begin()
+
+    # -- for the owner -----------------------------------------------------------------------------
+
+    def take(self) -> Batch:
+        """What to do now; see the obligations above."""
+        return self._outbox.take()
+
+    def status(self) -> Status:
+        """What a peer should hear first of this node, before anything else in a session."""
+        return Status(self.tid, self.log_id, self._recovered, self.learns)
+
+    @property
+    def learns(self) -> bool:
+        """This node lost its logs and may not vote yet."""
+        return self.catch_up.learner is not None
+
+    @property
+    def cluster_tid(self) -> int:
+        """The transaction in progress, as far as is known here."""
+        return max(self.tid, *self.peers.tids.values(), 0)
+
+    @property
+    def lags(self) -> bool:
+        """Some peer knows more."""
+        return self.cluster_tid > self.tid
+
+    @property
+    def started(self) -> bool:
+        """Something is going on about the next transaction."""
+        return self.process is not None and self.process.started
+
+    @property
+    def majority_alive(self) -> bool:
+        alive = len(self.members.all) - len(self.detector.suspected)
+        return alive > len(self.members.all) // 2
+
+    def post(self, tid: int, data: bytes, kind: int = Kind.DATA) -> Sid | Refusal:
+        """Try to make ``data`` transaction ``tid``; if it works, all will see it with this id."""
+        refusal = self._refuse(tid)
+        if refusal is not None:
+            return refusal
+        spec = Spec(self.new_sid(), kind, data)
+        self._want(spec, known=False)
+        return spec.sid
+
+    def repost(self, tid: int, sid: Sid) -> Sid | Refusal:
+        """The same, for data that was posted before for a transaction which became another."""
+        if sid == self._done:
+            return Refusal.DONE
+        refusal = self._refuse(tid)
+        if refusal is not None:
+            return refusal
+        # A list of members is right for one transaction only: the next may begin with another list.
+        if self.mine is None or self.mine.sid != sid or self.mine.kind == Kind.MEMBERS:
+            return Refusal.OTHER
+        self._want(self.mine, known=True)
+        return sid
+
+    def reset(self, node: int) -> None:
+        """Forget all about a peer: its journal may be another one when it comes back."""
+        self.peers.forget(node)
+        self._early.pop(node, None)
+        self._outbox.record(Known(node, 0))
+
+    def tick(self) -> None:
+        """Time goes on by one tick."""
+        self.now += 1
+        self.detector.tick(self.now)
+        if self.now % self._timing.heartbeat == 0:
+            self._outbox.aside_all(self._others(), self.status())
+        if self.now % self._timing.resend == 0 and self.catch_up.needed:
+            self.catch_up.tick()
+        process = self.process
+        if process is None:
+            return
+        if self._courtesy_until and self.now >= self._courtesy_until:
+            self._courtesy_until = 0
+            if self.mine is not None:
+                process.want(self.mine.sid)
+        elif process.started:
+            self._drive(process)
+        else:
+            self._round_began = (process.round, self.now)  # idle time is not patience
+
+    def receive(self, q: int, m: Message) -> None:
+        """A message of peer ``q``, whose name was verified."""
+        self.detector.heard(q, self.now)
+        handler = self._handlers.get(type(m))
+        if handler is not None:
+            handler(q, m)
+            return
+        assert isinstance(m, Step)
+        if m.tid == self.tid:
+            self._step(q, m)
+        elif m.tid < self.tid:
+            self._late(q, m)
+        else:
+            self.peers.said(q, m.tid)
+            self._early[q] = m
+
+    def validate(self) -> None:
+        """Assert what must hold between two calls."""
+        process = self.process
+        if process is not None:
+            assert process.tid == self.tid and not self.learns
+            assert process.stamp <= process.round
+            assert process.estimate is None or process.estimate in self._specs
+            assert process.offer is None or process.offer not in self._specs
+
+    # -- Port: what the consensus on one transaction needs -----------------------------------------
+
+    def persist(self, vote: Vote) -> None:
+        if vote.sid is not None:
+            self.journal(vote.sid)
+        self._outbox.record(vote)
+
+    def send(self, to: int, message: Message) -> None:
+        self._outbox.send(to, message)
+
+    def holds(self, sid: Sid) -> bool:
+        return sid in self._specs
+
+    def fetch(self, sid: Sid, holder: int) -> None:
+        """Its origin sent it to all, and it may be large and on its way: ask for it later, and seldom."""
+        timing = self._timing
+        if self._specs.missing(sid, self.now, timing.resend, timing.fetch) and holder != self.me:
+            self._outbox.aside(holder, Want(sid))
+
+    def decide(self, sid: Sid) -> None:
+        process = self.process
+        assert process is not None
+        owing = {q for q in process.members if q not in process.acks}
+        self._outbox.aside_all(self._others(), Decide(self.tid, sid))
+        self.append(self._specs[sid])
+        self._owing = owing
+
+    # -- one transaction after the other -----------------------------------------------------------
+
+    def begin(self) -> None:
+        """Take part in the consensus on the next transaction, if this node may."""
+        member, nodes = self.members.named(self.name), self.members.nodes
+        self.me = member.node if member else NEVER
+        if self.detector.watched != nodes:
+            self.detector.watch(nodes, self.me, self.now)
+        self.process = None
+        if member and not self.learns and not self.catch_up.joins:
+            first = self.last.node if self.last.node in nodes else nodes[0]
+            vote = self.votes.pop(self.tid, None)
+            self.process = Process(self.tid, self.me, nodes, first, self, vote)
+        self._round_began = (0, self.now)
+
+    def append(self, spec: Spec) -> None:
+        """``spec`` is transaction ``tid``."""
+        members = Members.decode(spec.data) if spec.kind == Kind.MEMBERS else self.members
+        self._outbox.record(Entry(self.tid, spec))
+        self.former, self.members = self.members.nodes, members
+        self.last = spec.sid
+        self.tid += 1
+        if self.mine is not None and self.mine.sid == spec.sid:
+            self.mine, self._done = None, spec.sid
+        self._passed_over = self._wishing - {spec.sid.node}
+        self._wishing = set()
+        self._owing = set()
+        self._courtesy_until = 0
+        self._specs.decided(spec.sid, self._needed())
+        self.catch_up.decided(spec.sid)
+        self.catch_up.consider_voting()
+        self.begin()
+        early, self._early = self._early, {}
+        for q, m in early.items():
+            self.receive(q, m)
+
+    def _step(self, q: int, m: Step) -> None:
+        process = self.process
+        if process is None:
+            if type(m) is Nack:
+                self.catch_up.wish_round = max(self.catch_up.wish_round, m.round)
+        elif type(m) is Wish:
+            self._wishing.add(q)
+            process.on_wish(q, m)
+        elif q in process.members and q not in self.peers.strangers:
+            STEPS[type(m)](process, q, m)
+
+    def _late(self, q: int, m: Step) -> None:
+        """A message for a transaction that is decided."""
+        if m.tid < self.tid - 1:
+            self._outbox.aside(q, self.status())
+            return
+        if type(m) is Ack and q in self._owing:
+            self._owing.discard(q)  # it was on its way when the others decided
+            return
+        if type(m) is Wish and m.sid != self.last:
+            self._passed_over.add(q)
+        self._outbox.aside(q, Decide(m.tid, self.last))
+
+    def _on_decide(self, q: int, m: Decide) -> None:
+        if m.tid > self.tid:
+            self.peers.said(q, m.tid + 1)
+            self._early[q] = m
+        elif m.tid == self.tid:
+            spec = self._specs.get(m.sid)
+            if spec is not None:
+                self.append(spec)
+            else:
+                self._outbox.aside(q, Ask(self.tid))
+
+    def _drive(self, process: Process) -> None:
+        """Retransmit, or lose patience with the coordinator."""
+        if process.round != self._round_began[0]:
+            self._round_began = (process.round, self.now)
+        waited = self.now - self._round_began[1]
+        coordinator = process.coordinator
+        impatient = waited > self._timing.patience_with(process.round)
+        if coordinator != self.me and (impatient or self._unusable(coordinator)):
+            process.suspect(self._unusable)
+        elif waited and waited % self._timing.resend == 0:
+            process.resend()
+
+    def _unusable(self, q: int) -> bool:
+        """Whether there is no point in waiting for this coordinator."""
+        peers = self.peers
+        return q in self.detector.suspected or q in peers.strangers or q in peers.learners
+
+    def _others(self) -> list[int]:
+        return [q for q in self.members.nodes if q != self.me]
+
+    # -- specifications ----------------------------------------------------------------------------
+
+    def _refuse(self, tid: int) -> Refusal | None:
+        if tid < self.cluster_tid or tid > self.tid:
+            return Refusal.OLD if tid < self.cluster_tid else Refusal.NEW
+        process = self.process
+        if process is None:
+            return Refusal.PROPOSE_ERROR
+        if process.wanted is not None or self._courtesy_until:
+            return Refusal.OTHER
+        if process.stamp != NEVER or process.offer is not None:
+            return Refusal.STARTED
+        return None
+
+    def new_sid(self) -> Sid:
+        self._number += 1
+        return Sid(self.me, self._number)
+
+    def _want(self, spec: Spec, known: bool) -> None:
+        """Make a specification of this node the next transaction, if possible."""
+        process = self.process
+        assert process is not None
+        self.mine = spec
+        self.hold(spec)
+        self.journal(spec.sid)
+        if not known:
+            for q in self._others():
+                self.send(q, Data(spec))
+        if process.coordinator == self.me and self._passed_over and not self._wishing:
+            self._courtesy_until = self.now + self._timing.courtesy
+        else:
+            process.want(spec.sid)
+
+    def hold(self, spec: Spec) -> None:
+        self._specs.add(spec, self._needed())
+
+    def journal(self, sid: Sid) -> None:
+        spec = self._specs.write(sid)
+        if spec is not None:
+            self._outbox.record(Held(spec))
+
+    def _needed(self) -> list[Sid | None]:
+        """What must be held until a decision, besides what is new."""
+        needed = [vote.sid for vote in self.votes.values()]
+        if self.mine is not None:
+            needed.append(self.mine.sid)
+        if self.process is not None and self.process.tid == self.tid:
+            needed += [self.process.estimate, self.process.offer]
+        return needed
+
+    def _on_data(self, q: int, m: Data) -> None:
+        spec = m.spec
+        if spec.sid in self._specs or spec.sid == self.last:
+            return
+        self.hold(spec)
+        if self.process is not None:
+            self.process.arrived(spec.sid)
+
+    def _on_want(self, q: int, m: Want) -> None:
+        spec = self._specs.get(m.sid)
+        if spec is not None:
+            self._outbox.aside(q, Data(spec))
+        elif m.sid == self.last:
+            self._outbox.aside(q, Decide(self.tid - 1, m.sid))

@@ -1,0 +1,126 @@
+"""The way to one peer: the session with it, and over which paths it is reached.
+
+A session needs a number of each side. A greeting offers one, and echoes that of the other side; who
+finds its own offer echoed knows that the greeting is not a replay, and the session is there. Offers are
+used once.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgpack
+
+from neo.transactor.members import Address
+from neo.transactor.sealing import NUMBER_SIZE, OVERHEAD, Keys, Packet, SealError, Session, tag
+
+#: The sizes of UDP's payload that are probed: what every host must take, IPv6's least, tunnels,
+#: Ethernet, and jumbo frames.
+MTU_SIZES = (508, 1232, 1400, 1472, 8972)
+#: A size counts for so long after its probe was answered, in seconds.
+PROBE_LIFE = 6.0
+#: A peer was heard directly, or is said to be reachable by another: it is still after so many seconds.
+REACH_LIFE = 3.0
+
+
+class Greeting(NamedTuple):
+    offer: bytes
+    echo: bytes
+    #: The sender has this session already.
+    done: bool
+    #: Who the first members were, if it is known; the status of the engine.
+    cluster: bytes
+    status: bytes
+
+    def encode(self) -> bytes:
+        packed: bytes = msgpack.packb(list(self))
+        return packed
+
+    @classmethod
+    def decode(cls, data: bytes) -> Greeting:
+        """Raises SealError."""
+        try:
+            greeting = cls(*msgpack.unpackb(data))
+        except (ValueError, TypeError, msgpack.UnpackException):
+            raise SealError("not a greeting") from None
+        if len(greeting.offer) != NUMBER_SIZE:
+            raise SealError("not a greeting")
+        return greeting
+
+
+class Answer(NamedTuple):
+    """The first fields of a greeting that answers another."""
+
+    offer: bytes
+    echo: bytes
+    done: bool
+
+
+class Link:
+    """State of one peer. Times are seconds of the owner's clock."""
+
+    def __init__(self, name: str, address: Address, me: str, keys: Keys) -> None:
+        self.name = name
+        self.tag = tag(name)
+        #: As configured or in the list of members; and from where its datagrams come (port mapping).
+        self.address = address
+        self.udp_address = address
+        self.session: Session | None = None
+        self.conn: int | None = None
+        self.heard = self.heard_direct = -1e9
+        self.greeted = self.dialled = self.conn_heard = -1e9
+        #: It hears this node without a relay, as far as it said.
+        self.hears = True
+        #: When the peer answered a probe of this size.
+        self.probed: dict[int, float] = {}
+        #: Peers that reach this one directly, and when they said so.
+        self.relays: dict[str, float] = {}
+        self._me = tag(me)
+        self._keys = keys
+        self._offer = b""
+        self._pair = (b"", b"")
+
+    def mtu(self, now: float) -> int:
+        """The largest payload that UDP carries to this peer now; 0 if none."""
+        return max((size for size, at in self.probed.items() if now - at < PROBE_LIFE), default=0)
+
+    def direct(self, now: float) -> bool:
+        """Whether the peer is reached without a relay."""
+        way = self.conn is not None or self.mtu(now) > 0
+        return way and self.hears and self.heard_directly(now)
+
+    def heard_directly(self, now: float) -> bool:
+        return now - self.heard_direct < REACH_LIFE
+
+    def relay(self, now: float, usable: set[str]) -> str | None:
+        """Somebody who reaches it."""
+        names = [n for n, at in self.relays.items() if now - at < REACH_LIFE and n in usable]
+        return min(names) if names else None
+
+    def offer(self, fresh: bytes, cluster: bytes, status: bytes) -> Greeting:
+        """A greeting that begins a session."""
+        self._offer = self._offer or fresh
+        return Greeting(self._offer, b"", False, cluster, status)
+
+    def answer(self, greeting: Greeting, fresh: bytes) -> tuple[bool, Answer | None]:
+        """Whether this greeting begins another session, and what to answer, if anything."""
+        if self.session is not None and (greeting.offer, greeting.echo) == self._pair:
+            return False, None if greeting.done else Answer(greeting.echo, greeting.offer, True)
+        self._offer = self._offer or fresh
+        if greeting.echo != self._offer:
+            return False, Answer(self._offer, greeting.offer, False)
+        self._pair = (greeting.offer, greeting.echo)
+        self.session = self._keys.session(self._me, self.tag, self._offer, greeting.offer)
+        mine, self._offer = self._offer, b""
+        return True, Answer(mine, greeting.offer, True)
+
+    def open(self, packet: Packet) -> bytes:
+        """Raises SealError."""
+        if self.session is None:
+            raise SealError("there is no session yet")
+        return self.session.open(packet)
+
+
+def room(mtu: int) -> int:
+    """For messages, in a datagram of this size."""
+    return mtu - OVERHEAD - 8

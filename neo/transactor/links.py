@@ -1,0 +1,384 @@
+"""The network of a node, without sockets: datagrams and streams, and messages for peers.
+
+Each packet takes the best path there is: UDP, if the peer answered a probe of that size lately; TCP; or
+a third peer that reaches it. What cannot be sent is dropped: the engine says it again. Peers are known by
+name in sealed packets, not by their addresses, so several may share one, and ports may be mapped. A
+greeting proves nothing (it may be an old one): only what was sealed for the present session does.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Protocol
+
+import msgpack
+
+from neo.transactor.codec import CodecError
+from neo.transactor.codec import messages as codec
+from neo.transactor.debug import Debug
+from neo.transactor.link import MTU_SIZES, Greeting, Link, room
+from neo.transactor.members import Address
+from neo.transactor.messages import Message
+from neo.transactor.sealing import (
+    GREETING,
+    NUMBER_SIZE,
+    OVERHEAD,
+    Keys,
+    Packet,
+    SealError,
+    parse,
+    relayed,
+    tag,
+)
+
+#: Seconds between greetings to a peer without a session, or silent; between dials.
+GREET_SECONDS = 0.4
+DIAL_SECONDS = 1.0
+#: A session without a packet for so long is offered anew.
+SILENT_SECONDS = 1.5
+#: Between probes of all sizes; between notes about who is reached.
+PROBE_SECONDS = 2.0
+REACH_SECONDS = 1.0
+#: A packet passes one relay at most: who reaches a peer directly is known.
+HOPS_MAX = 1
+#: A stream on which nothing came for so long is broken: something comes every second.
+BROKEN_SECONDS = 10.0
+LENGTH = struct.Struct(">I")
+#: Of a packet on a stream: the largest specification, and some.
+STREAM_MAX = 72 * 1024 * 1024
+#: Before a stream has shown whose it is, it may send a greeting and no more.
+STRANGER_MAX = 4096
+STRANGER_SECONDS = 10.0
+
+MESSAGES, PROBE, PROBED, REACH = range(4)
+
+
+class Network(Protocol):
+    """Sockets, as a shell gives them. Nothing raises: what fails is reported, or lost."""
+
+    def send_datagram(self, address: Address, data: bytes) -> None: ...
+
+    def send_stream(self, conn: int, data: bytes) -> None: ...
+
+    def dial(self, name: str, address: Address) -> None:
+        """:meth:`Links.connected` follows, or not."""
+
+    def close_stream(self, conn: int) -> None: ...
+
+
+class Links:
+    def __init__(
+        self,
+        name: str,
+        secret: str,
+        network: Network,
+        random_bytes: Callable[[int], bytes],
+        receive: Callable[[str, list[Message]], None],
+        greeting: Callable[[], tuple[bytes, bytes]],
+        debug: Debug,
+        udp: bool = True,
+        mtu_limit: int = MTU_SIZES[-1],
+    ) -> None:
+        """``receive`` gets messages with the name of their sender, the status from a greeting first;
+        ``greeting`` gives who the first members were, and the encoded status of the engine."""
+        self.name = name
+        self.links: dict[str, Link] = {}
+        self.now = 0.0
+        self._me = tag(name)
+        self._keys = Keys(secret, random_bytes)
+        self._network = network
+        self._random = random_bytes
+        self._receive = receive
+        self._greeting = greeting
+        self._debug = debug
+        self._sizes = [size for size in MTU_SIZES if udp and size <= mtu_limit]
+        self._by_tag: dict[bytes, Link] = {}
+        self._streams: dict[int, bytearray] = {}
+        self._owners: dict[int, Link] = {}
+        self._opened: dict[int, float] = {}
+        self._probed = self._reached = -1e9
+        #: Messages of the packet that is being read.
+        self._arrived: list[Message] = []
+        #: For the operator: packets from elsewhere, and packets of messages that left.
+        self.refused = self.sent = 0
+
+    def set_peers(self, peers: dict[str, Address]) -> None:
+        """These, and no others."""
+        for name in self.links.keys() - peers.keys():
+            link = self.links.pop(name)
+            if link.conn is not None:
+                self._drop_stream(link.conn)
+        for name, address in peers.items():
+            if name not in self.links:
+                self.links[name] = Link(name, address, self.name, self._keys)
+            elif self.links[name].address != address:
+                link = self.links[name]
+                link.address = link.udp_address = address
+                link.probed.clear()
+                if link.conn is not None:
+                    self._drop_stream(link.conn)
+        self._by_tag = {link.tag: link for link in self.links.values()}
+
+    def paths(self) -> dict[str, str]:
+        """How each peer is reached, for people."""
+        return {name: self._path(link) for name, link in self.links.items()}
+
+    def _path(self, link: Link) -> str:
+        if link.session is None:
+            return "not reached"
+        if link.direct(self.now):
+            mtu = link.mtu(self.now)
+            ways = [f"udp {mtu}"] if mtu else []
+            return " ".join([*ways, "tcp"] if link.conn is not None else ways)
+        relay = link.relay(self.now, self._direct())
+        return f"through {relay}" if relay else "not reached"
+
+    # -- out ---------------------------------------------------------------------------------------
+
+    def send(self, name: str, messages: list[Message]) -> None:
+        """Messages in as few packets as possible."""
+        link = self.links.get(name)
+        if link is None or link.session is None:
+            return
+        space = room(link.mtu(self.now) or MTU_SIZES[-1])
+        bundle: list[bytes] = []
+        size = 0
+        for message in messages:
+            if self._debug.shows("msg_payload"):
+                self._debug("msg_payload", f"to {name}: {message!r:.200}")
+            data = codec.encode(message)
+            if bundle and size + len(data) > space:
+                self._send_body(link, MESSAGES, bundle)
+                bundle, size = [], 0
+            bundle.append(data)
+            size += len(data) + 5
+        if bundle:
+            self._send_body(link, MESSAGES, bundle)
+
+    def _send_body(self, link: Link, kind: int, value: object) -> None:
+        assert link.session is not None
+        self.sent += kind == MESSAGES
+        self._send_packet(link, link.session.seal(bytes([kind]) + msgpack.packb(value)))
+
+    def _send_packet(self, link: Link, data: bytes) -> None:
+        """Over the best path."""
+        if self._debug.shows("pl_packets"):
+            self._debug("pl_packets", f"{len(data)} bytes to {link.name}")
+        if len(data) <= link.mtu(self.now):
+            self._network.send_datagram(link.udp_address, data)
+            return
+        relay = None if link.direct(self.now) or data[3] >= HOPS_MAX else self._relay_to(link)
+        if relay is not None:
+            self._debug("peerdi", f"to {link.name} through {relay.name}")
+            self._send_direct(relay, data)
+        elif link.conn is not None:
+            self._write(link.conn, data)
+
+    def _send_direct(self, link: Link, data: bytes) -> None:
+        if len(data) <= link.mtu(self.now):
+            self._network.send_datagram(link.udp_address, data)
+        elif link.conn is not None:
+            self._write(link.conn, data)
+
+    def _write(self, conn: int, data: bytes) -> None:
+        if self._debug.shows("pl_queueing"):
+            self._debug("pl_queueing", f"{len(data)} bytes for stream {conn}")
+        self._network.send_stream(conn, LENGTH.pack(len(data)) + data)
+
+    def _relay_to(self, link: Link) -> Link | None:
+        return self.links.get(link.relay(self.now, self._direct()) or "")
+
+    def _heard(self) -> list[str]:
+        """Who is heard without a relay: they should know it."""
+        return sorted(n for n, link in self.links.items() if link.heard_directly(self.now))
+
+    def _direct(self) -> set[str]:
+        return {name for name, link in self.links.items() if link.direct(self.now)}
+
+    # -- time --------------------------------------------------------------------------------------
+
+    def tick(self, now: float) -> None:
+        """``now`` in seconds, monotonic."""
+        self.now = now
+        for conn, opened in list(self._opened.items()):
+            if conn not in self._owners and now - opened > STRANGER_SECONDS:
+                self._drop_stream(conn)
+        for link in self.links.values():
+            if link.conn is not None and now - link.conn_heard > BROKEN_SECONDS:
+                self._drop_stream(link.conn)
+            silent = link.session is None or now - link.heard > SILENT_SECONDS
+            if silent and now - link.greeted >= GREET_SECONDS:
+                link.greeted = now
+                self._greet(link, link.offer(self._random(NUMBER_SIZE), *self._greeting()))
+            if link.conn is None and self.name < link.name and now - link.dialled >= DIAL_SECONDS:
+                link.dialled = now
+                self._network.dial(link.name, link.address)
+        if now - self._probed >= PROBE_SECONDS:
+            self._probed = now
+            for link in self.links.values():
+                self._probe(link)
+        if now - self._reached >= REACH_SECONDS:
+            self._reached = now
+            direct = self._heard()
+            for link in self.links.values():
+                if link.session is not None:
+                    self._send_body(link, REACH, direct)
+                    if link.conn is not None:
+                        # The other side knows whose stream it is when it has opened a packet of it.
+                        body = bytes([REACH]) + msgpack.packb(direct)
+                        self._write(link.conn, link.session.seal(body))
+
+    def _probe(self, link: Link) -> None:
+        for size in self._sizes if link.session is not None else []:
+            assert link.session is not None
+            padding = bytes([PROBE]) + size.to_bytes(2, "big")
+            self._network.send_datagram(
+                link.udp_address, link.session.seal(padding.ljust(size - OVERHEAD, b"\0"))
+            )
+
+    def _greet(self, link: Link, greeting: Greeting) -> None:
+        """By all ways: it is not known yet which of them work."""
+        data = self._keys.seal_greeting(link.tag, self._me, greeting.encode())
+        if self._sizes:
+            self._network.send_datagram(link.udp_address, data)
+            if link.udp_address != link.address:
+                self._network.send_datagram(link.address, data)
+        if link.conn is not None:
+            self._write(link.conn, data)
+        relay = self._relay_to(link)
+        if relay is not None:
+            self._send_direct(relay, data)
+
+    # -- in ----------------------------------------------------------------------------------------
+
+    def datagram(self, address: Address, data: bytes) -> None:
+        link = self._packet(data, lambda reply: self._network.send_datagram(address, reply))
+        if link is not None:
+            link.udp_address = address
+
+    def connected(self, conn: int, name: str | None) -> None:
+        """A stream: to ``name``, or from somebody."""
+        self._streams[conn] = bytearray()
+        self._opened[conn] = self.now
+        link = self.links.get(name) if name is not None else None
+        if link is not None:
+            self._own(conn, link)
+            if link.session is None:
+                self._greet(link, link.offer(self._random(NUMBER_SIZE), *self._greeting()))
+            else:
+                self._write(conn, link.session.seal(bytes([REACH]) + msgpack.packb(self._heard())))
+
+    def disconnected(self, conn: int) -> None:
+        self._streams.pop(conn, None)
+        self._opened.pop(conn, None)
+        link = self._owners.pop(conn, None)
+        if link is not None and link.conn == conn:
+            link.conn = None
+            self._debug("pl_connection", f"lost the connection with {link.name}")
+
+    def stream(self, conn: int, data: bytes) -> None:
+        buffer = self._streams.get(conn)
+        if buffer is None:
+            return
+        if self._debug.shows("pl_readwrite"):
+            self._debug("pl_readwrite", f"{len(data)} bytes from stream {conn}")
+        buffer += data
+        while len(buffer) >= LENGTH.size:
+            (length,) = LENGTH.unpack_from(buffer)
+            if length > (STREAM_MAX if conn in self._owners else STRANGER_MAX):
+                self._drop_stream(conn)
+                return
+            if len(buffer) < LENGTH.size + length:
+                return
+            packet = bytes(buffer[LENGTH.size : LENGTH.size + length])
+            del buffer[: LENGTH.size + length]
+            link = self._packet(packet, lambda reply: self._write(conn, reply))
+            if link is not None:
+                if self._owners.get(conn) is not link:
+                    self._own(conn, link)
+                link.conn_heard = self.now
+
+    def _own(self, conn: int, link: Link) -> None:
+        """The stream is that of this peer; a newer one is better."""
+        if link.conn is not None and link.conn != conn:
+            self._drop_stream(link.conn)
+        link.conn = conn
+        link.conn_heard = self.now
+        self._owners[conn] = link
+        self._debug("pl_connection", f"connected with {link.name}")
+
+    def _drop_stream(self, conn: int) -> None:
+        self.disconnected(conn)
+        self._network.close_stream(conn)
+
+    def _packet(self, data: bytes, reply: Callable[[bytes], None]) -> Link | None:
+        """The peer who certainly sent it just now, and not through a relay."""
+        self._arrived = []
+        try:
+            packet = parse(data)
+            link = self._by_tag.get(packet.sender)
+            if link is None:
+                raise SealError("it is from somebody who is not a member")
+            if packet.to != self._me:
+                self._relay(packet, data)
+                return None
+            if packet.kind == GREETING:
+                if not self._on_greeting(link, packet, reply):
+                    return None
+            else:
+                self._on_body(link, link.open(packet), reply)
+        except (SealError, CodecError, ValueError, TypeError, msgpack.UnpackException) as e:
+            self.refused += 1
+            self._debug("pl_sendreceive", f"a packet was refused: {e}")
+            return None
+        link.heard = self.now
+        if packet.hops == 0:
+            link.heard_direct = self.now
+        if self._arrived:
+            self._receive(link.name, self._arrived)
+        return link if packet.hops == 0 else None
+
+    def _relay(self, packet: Packet, data: bytes) -> None:
+        target = self._by_tag.get(packet.to)
+        if target is not None and packet.hops < HOPS_MAX:
+            self._send_direct(target, relayed(data))
+
+    def _on_greeting(self, link: Link, packet: Packet, reply: Callable[[bytes], None]) -> bool:
+        """Whether it began a session."""
+        greeting = Greeting.decode(self._keys.open_greeting(packet))
+        cluster, status = self._greeting()
+        if cluster and greeting.cluster and greeting.cluster != cluster:
+            raise SealError(f"{link.name} began with other members: its configuration differs")
+        begun, answer = link.answer(greeting, self._random(NUMBER_SIZE))
+        if begun:
+            self._debug("connectivity", f"a session with {link.name}")
+            self._arrived = [codec.decode(greeting.status)]
+        if answer is not None and packet.hops == 0:
+            body = Greeting(*answer, cluster, status).encode()
+            reply(self._keys.seal_greeting(link.tag, self._me, body))
+        elif answer is not None:
+            self._greet(link, Greeting(*answer, cluster, status))
+        if begun:
+            self._probe(link)
+        return begun
+
+    def _on_body(self, link: Link, body: bytes, reply: Callable[[bytes], None]) -> None:
+        kind = body[0]
+        if kind == PROBE and link.session is not None:
+            size = int.from_bytes(body[1:3], "big")
+            reply(link.session.seal(bytes([PROBED]) + msgpack.packb(size)))
+            return
+        value = msgpack.unpackb(body[1:])
+        if kind == MESSAGES:
+            self._arrived = [codec.decode(each) for each in value]
+            if self._debug.shows("msg_arrived"):
+                for message in self._arrived:
+                    self._debug("msg_arrived", f"from {link.name}: {message!r:.200}")
+        elif kind == PROBED and value in self._sizes:
+            link.probed[value] = self.now
+        elif kind == REACH:
+            link.hears = self.name in value
+            for name in value:
+                if name in self.links and name != link.name:
+                    self.links[name].relays[link.name] = self.now

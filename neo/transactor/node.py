@@ -1,0 +1,115 @@
+"""An engine together with its disk and network: promises leave when they are durable.
+
+Whoever embeds the log (the daemon, a NEO master) gives the ports, calls the engine through this object,
+and gets the decided transactions. No IO here: one thread, callbacks only.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from neo.transactor.engine import Engine
+from neo.transactor.messages import Entry, Kind, Message, Record, Refusal, Sid
+
+
+class World(Protocol):
+    """What a node needs of its process."""
+
+    def append(self, records: list[Record]) -> None:
+        """Write them behind the others, not synced."""
+
+    def sync(self) -> None:
+        """Begin to sync what was appended; :meth:`Node.synced` is called when it is done."""
+
+    def transmit(self, messages: list[tuple[int, Message]]) -> None:
+        """Send, if possible. Messages to the same peer may share a packet."""
+
+    def decided(self, entries: list[Entry]) -> None:
+        """These transactions are in the log, on this node's disk."""
+
+
+class Waiting(NamedTuple):
+    """What may happen once some records are durable."""
+
+    sends: list[tuple[int, Message]]
+    entries: list[Entry]
+    callbacks: list[Callable[[], None]]
+
+
+class Node:
+    def __init__(self, engine: Engine, world: World) -> None:
+        self.engine = engine
+        self._world = world
+        self._waiting: deque[Waiting] = deque()
+        self._callbacks: list[Callable[[], None]] = []
+        #: Of what waits, so many are covered by the sync that is under way.
+        self._syncing = 0
+        #: The last transaction that is durable here.
+        self.tlog_tid = engine.tid - 1
+
+    def receive(self, peer: int, messages: list[Message]) -> None:
+        for message in messages:
+            self.engine.receive(peer, message)
+        self.flush()
+
+    def tick(self) -> None:
+        self.engine.tick()
+        self.flush()
+
+    def post(
+        self, tid: int, data: bytes, then: Callable[[Sid | Refusal], None], kind: int = Kind.DATA
+    ) -> None:
+        """``then`` is called with the refusal at once, or with the sid when it is durable."""
+        self._answer(self.engine.post(tid, data, kind), then)
+
+    def repost(self, tid: int, sid: Sid, then: Callable[[Sid | Refusal], None]) -> None:
+        self._answer(self.engine.repost(tid, sid), then)
+
+    def _answer(self, result: Sid | Refusal, then: Callable[[Sid | Refusal], None]) -> None:
+        if isinstance(result, Refusal):
+            then(result)
+        else:
+            self._callbacks.append(lambda: then(result))
+        self.flush()
+
+    def flush(self) -> None:
+        """Do what the engine wants. To be called after each call to the engine."""
+        records, sends, asides = self.engine.take()
+        if asides:
+            self._world.transmit(asides)
+        entries: list[Entry] = []
+        if records:
+            entries = [record for record in records if isinstance(record, Entry)]
+            self._world.append(records)
+        callbacks, self._callbacks = self._callbacks, []
+        if records or ((sends or callbacks) and self._waiting):
+            self._waiting.append(Waiting(sends, entries, callbacks))
+            self._sync()
+        else:
+            if sends:
+                self._world.transmit(sends)
+            for callback in callbacks:
+                callback()
+
+    def _sync(self) -> None:
+        if not self._syncing and self._waiting:
+            self._syncing = len(self._waiting)
+            self._world.sync()
+
+    def synced(self) -> None:
+        """The sync that was begun is done."""
+        done = [self._waiting.popleft() for _ in range(self._syncing)]
+        self._syncing = 0
+        sends = [send for each in done for send in each.sends]
+        if sends:
+            self._world.transmit(sends)
+        entries = [entry for each in done for entry in each.entries]
+        if entries:
+            self.tlog_tid = entries[-1].tid
+            self._world.decided(entries)
+        for each in done:
+            for callback in each.callbacks:
+                callback()
+        self._sync()

@@ -1,0 +1,350 @@
+"""Service and admin port: what application servers and operators ask of a node.
+
+A session is a connection; it is given bytes and gives bytes. Several application servers share the node
+fairly: who was turned away from a transaction has the first turn in the next one, for a short while.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable
+from typing import Protocol
+
+from neo.transactor.admin import Admin
+from neo.transactor.debug import Debug
+from neo.transactor.messages import Entry, Kind, Refusal, Sid, Spec
+from neo.transactor.node import Node
+from neo.transactor.text import Command, CommandReader, SyntaxFault, number, sid
+
+#: Subscribers that do not read are fed no further than this.
+FEED_BYTES = 256 * 1024
+#: Transactions read from the log at once for a subscriber.
+FEED_COUNT = 100
+#: Application servers of one node; the page thinks of one.
+SESSIONS_MAX = 1000
+#: For so many ticks the next transaction is kept for those who were turned away from the last.
+TURN_TICKS = 4
+
+
+#: Tries to post, and passes the outcome on.
+Post = Callable[[Callable[[Sid | Refusal], None]], None]
+
+
+class Client(Protocol):
+    """A connection, as its shell shows it."""
+
+    def write(self, data: bytes) -> None: ...
+
+    def backlog(self) -> int:
+        """Bytes written that were not sent yet."""
+
+    def close(self) -> None:
+        """When everything written is sent."""
+
+
+class Log(Protocol):
+    def read(self, tid: int, count: int, size: int) -> list[Spec]: ...
+
+
+class Session:
+    def __init__(self, service: Service, client: Client, admin: bool, peer: str) -> None:
+        self.client = client
+        self.admin = admin
+        self.peer = peer
+        #: The next transaction to send, if subscribed.
+        self.subscribed: int | None = None
+        self.flags: tuple[bool, bool] | None = None
+        self.closed = False
+        #: Answers to posts that are still to come; no command after quit counts.
+        self.owed = 0
+        self.quits = False
+        self.trusted = admin or not service.secret
+        #: Ticks since the client said something; since it was asked to.
+        self.idle = 0
+        self.pinged = False
+        self._service = service
+        self._reader = CommandReader()
+
+    def receive(self, data: bytes) -> None:
+        self.idle, self.pinged = 0, False
+        self._reader.feed(data)
+        while not (self.closed or self.quits or self._run()):
+            pass
+
+    def _run(self) -> bool:
+        """Execute what is there; False after an error, when there may be more."""
+        try:
+            for command in self._reader.commands():
+                self._service.debug("se_requests", f"{self.peer}: {command.word}")
+                self._service.execute(self, command)
+                if self.closed or self.quits:
+                    break
+        except SyntaxFault as e:
+            self.say(f"error: {e}")
+            if not self.admin:
+                self.close()
+            return False
+        return True
+
+    def say(self, line: str) -> None:
+        if not self.closed:
+            self.client.write(line.encode() + b"\n")
+
+    def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            self.client.close()
+
+    def answered(self) -> None:
+        self.owed -= 1
+        if self.quits:
+            self.quit()
+
+    def quit(self) -> None:
+        """Close when all posts are answered."""
+        self.quits = True
+        if self.owed == 0:
+            self.close()
+
+    def lost(self) -> None:
+        """The connection is gone."""
+        self.closed = True
+        self._service.forget(self)
+
+
+class Service:
+    """All sessions of a node. ``keepalive`` is in ticks, 0 for never."""
+
+    def __init__(
+        self, node: Node, log: Log, admin: Admin, debug: Debug, secret: str = "", keepalive: int = 0
+    ) -> None:
+        self.node = node
+        self.debug = debug
+        self.secret = secret
+        self.serving = True
+        self.sessions: list[Session] = []
+        self._log = log
+        self._admin = admin
+        self._keepalive = keepalive
+        self._turns: list[Session] = []
+        self._turn_ends = 0
+        #: Posts that wait whether those whose turn it is will post.
+        self._patient: list[tuple[Session, Post, str, int]] = []
+        self._commands: dict[str, Callable[[Session, Command], None]] = {
+            "subscribe": self._subscribe,
+            "post": self._post,
+            "repost": self._repost,
+            "gettid": self._gettid,
+            "getstatus": lambda session, command: self._status(session),
+            "gettspec": self._gettspec,
+            "authenticate": self._authenticate,
+            "pong": lambda session, command: None,
+            "quit": lambda session, command: session.quit(),
+            "exit": lambda session, command: session.quit(),
+            "start": lambda session, command: self._serve(session, True),
+            "stop": lambda session, command: self._serve(session, False),
+        }
+
+    # -- for the shell -----------------------------------------------------------------------------
+
+    def open(self, client: Client, admin: bool, peer: str) -> Session | None:
+        """A client has connected; None if it is not served now."""
+        if not admin and (not self.serving or len(self.sessions) >= SESSIONS_MAX):
+            client.close()
+            return None
+        self.debug("se_connections", f"{peer} connected")
+        session = Session(self, client, admin, peer)
+        self.sessions.append(session)
+        return session
+
+    def forget(self, session: Session) -> None:
+        self.debug("se_connections", f"{session.peer} disconnected")
+        if session in self.sessions:
+            self.sessions.remove(session)
+        self._turns = [each for each in self._turns if each is not session]
+        self._patient = [each for each in self._patient if each[0] is not session]
+
+    def decided(self, entries: list[Entry]) -> None:
+        """Transactions are durable: subscribers get them, and it is the turn of who was turned away."""
+        self._turn_ends = self.node.engine.now + TURN_TICKS
+        for session in list(self.sessions):
+            self.feed(session)
+        self._let_patient_post()
+
+    def feed(self, session: Session) -> None:
+        """Send a subscriber what it lacks, as far as it reads."""
+        while session.subscribed is not None and not session.closed:
+            if session.subscribed > self.node.tlog_tid or session.client.backlog() > FEED_BYTES:
+                return
+            count = min(FEED_COUNT, self.node.tlog_tid + 1 - session.subscribed)
+            specs = self._log.read(session.subscribed, count, FEED_BYTES)
+            if not specs:
+                session.say(f"tlog_tspec_not_available {session.subscribed}")
+                session.subscribed += 1
+            for spec in specs:
+                if self.debug.shows("se_tasks"):
+                    self.debug("se_tasks", f"transaction {session.subscribed} to {session.peer}")
+                session.client.write(tspec(session.subscribed, spec))
+                session.subscribed += 1
+
+    def tick(self) -> None:
+        flags = self._flags()
+        for session in list(self.sessions):
+            if session.subscribed is not None and session.flags != flags:
+                self._status(session)
+            self._keep_alive(session)
+        if self.node.engine.now >= self._turn_ends:
+            self._turns.clear()
+            self._let_patient_post()
+
+    def _keep_alive(self, session: Session) -> None:
+        session.idle += 1
+        if session.admin or not self._keepalive or session.idle < self._keepalive:
+            return
+        if session.pinged:
+            session.close()
+            self.forget(session)
+        else:
+            session.idle, session.pinged = 0, True
+            session.say("ping")
+
+    # -- commands ----------------------------------------------------------------------------------
+
+    def execute(self, session: Session, command: Command) -> None:
+        """Raises SyntaxFault."""
+        if not session.trusted and command.word not in ("authenticate", "quit", "exit"):
+            raise SyntaxFault('authenticate "secret" must be the first command')
+        handler = self._commands.get(command.word)
+        if handler is not None:
+            handler(session, command)
+        elif not self._admin.execute(session, command):
+            raise SyntaxFault(f"unknown command {command.word[:40]!r}; see help")
+
+    def _authenticate(self, session: Session, command: Command) -> None:
+        (secret,) = arguments(command, 1)
+        if not hmac.compare_digest(secret, self.secret.encode()):
+            raise SyntaxFault("the secret is wrong")
+        session.trusted = True
+        session.say("authenticated")
+
+    def _serve(self, session: Session, serving: bool) -> None:
+        self.serving = serving
+        if not serving:
+            for other in list(self.sessions):
+                if not other.admin:
+                    other.close()
+                    self.forget(other)
+        session.say("started" if serving else "stopped")
+
+    def _subscribe(self, session: Session, command: Command) -> None:
+        (word,) = arguments(command, 1)
+        if word == b"off":
+            session.subscribed = None
+            return
+        session.subscribed = max(1, number(word))
+        self._status(session)
+        self.feed(session)
+
+    def _flags(self) -> tuple[bool, bool]:
+        engine = self.node.engine
+        uptodate = engine.cluster_tid == self.node.tlog_tid + 1 and not engine.learns
+        return engine.majority_alive, uptodate
+
+    def _status(self, session: Session) -> None:
+        engine = self.node.engine
+        session.flags = self._flags()
+        alive, uptodate = session.flags
+        nodes = engine.members.nodes
+        session.say(
+            f"status {len(nodes)} {engine.me} {'majalive' if alive else 'majnotalive'}"
+            f" {'uptodate' if uptodate else 'backlag'} {self.node.tlog_tid} {engine.cluster_tid}"
+            f" {'started' if engine.started else 'not_started'}"
+        )
+
+    def _gettid(self, session: Session, command: Command) -> None:
+        arguments(command, 0)
+        session.say(f"tlog_tid {self.node.tlog_tid}")
+
+    def _gettspec(self, session: Session, command: Command) -> None:
+        (word,) = arguments(command, 1)
+        tid = number(word)
+        if tid > self.node.tlog_tid:
+            session.say(f"tlog_tid {self.node.tlog_tid}")
+            return
+        specs = self._log.read(tid, 1, 1)
+        if specs:
+            session.client.write(tspec(tid, specs[0]))
+        else:
+            session.say(f"tlog_tspec_not_available {tid}")
+
+    def _post(self, session: Session, command: Command) -> None:
+        data = command.data
+        if data is None:
+            *words, data = arguments(command, 3)
+        else:
+            words = arguments(command, 2)
+        request, tid = number(words[0], 32), number(words[1])
+        head = f"post_response {request}"
+        self._take_turn(session, lambda then: self.node.post(tid, data, then), head, tid)
+
+    def _repost(self, session: Session, command: Command) -> None:
+        first, second = arguments(command, 2)
+        tid, which = number(first), sid(second)
+        head = f"repost_response {tid} {which}"
+        self._take_turn(session, lambda then: self.node.repost(tid, which, then), head, tid)
+
+    # -- turns of application servers --------------------------------------------------------------
+
+    def _take_turn(self, session: Session, post: Post, head: str, tid: int) -> None:
+        """Post now; or, when it is somebody else's turn, when that one has posted or let it pass."""
+        if session in self._turns or tid != self.node.engine.tid or not self._reserved():
+            self._act(session, post, head, tid)
+        elif any(each is session for each, *_ in self._patient):
+            session.say(f"{head} {Refusal.OTHER}")  # it has a post that waits already
+        else:
+            self._patient.append((session, post, head, tid))
+
+    def _reserved(self) -> bool:
+        """Whether the next transaction is kept for those who were turned away."""
+        engine = self.node.engine
+        return bool(self._turns) and engine.now < self._turn_ends and not engine.started
+
+    def _act(self, session: Session, post: Post, head: str, tid: int) -> None:
+        def answer(result: Sid | Refusal) -> None:
+            if isinstance(result, Sid):
+                session.say(f"{head} posted {result} {tid}")
+            else:
+                if result in (Refusal.OTHER, Refusal.STARTED) and session not in self._turns:
+                    self._turns.append(session)
+                session.say(f"{head} {result}")
+            session.answered()
+
+        session.owed += 1
+        if session in self._turns:
+            self._turns.remove(session)
+        post(answer)
+        self._let_patient_post()
+
+    def _let_patient_post(self) -> None:
+        if not self._reserved():
+            patient, self._patient = self._patient, []
+            for each in patient:
+                self._act(*each)
+
+
+def arguments(command: Command, count: int) -> list[bytes]:
+    """Raises SyntaxFault."""
+    if len(command.arguments) != count:
+        raise SyntaxFault(f"{command.word} has {count} arguments; see help {command.word}")
+    return command.arguments
+
+
+def tspec(tid: int, spec: Spec) -> bytes:
+    """What the transactor logs for itself has no data for application servers."""
+    data = spec.data if spec.kind == Kind.DATA else b""
+    return b"tlog_tspec tid %d sid %s size %d\n%s\n" % (
+        tid,
+        str(spec.sid).encode(),
+        len(data),
+        data,
+    )

@@ -1,0 +1,210 @@
+"""Sockets of the daemon: datagrams and streams of peers, connections of application servers.
+
+All of it runs on the event loop's thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable, Coroutine
+from typing import cast
+
+from neo.transactor.disk import StoreError
+from neo.transactor.links import Links
+from neo.transactor.members import Address
+from neo.transactor.service import Service, Session
+
+logger = logging.getLogger("transactor")
+
+#: A peer that does not read is sent no more than this; what is missing is said again later.
+STREAM_BACKLOG = 64 * 1024 * 1024
+#: Names are resolved again after so many seconds.
+RESOLVE_SECONDS = 60.0
+DIAL_SECONDS = 5.0
+#: The Linux value: datagrams are not cut to pieces, so that probes measure the path.
+IP_MTU_DISCOVER, IP_PMTUDISC_PROBE = 10, 3
+
+
+def listener(address: Address, kind: socket.SocketKind) -> socket.socket:
+    """A bound socket. Raises StoreError, for one way to report what prevents a start."""
+    family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+    sock = socket.socket(family, kind)
+    try:
+        if kind is socket.SOCK_STREAM:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        elif family == socket.AF_INET:
+            sock.setsockopt(socket.IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_PROBE)
+        sock.bind(address)
+        if kind is socket.SOCK_STREAM:
+            sock.listen(128)
+    except OSError as e:
+        sock.close()
+        raise StoreError(f"cannot listen on {address[0]}:{address[1]}: {e.strerror}") from None
+    sock.setblocking(False)
+    return sock
+
+
+class PeerSockets(asyncio.DatagramProtocol):
+    """Implements :class:`neo.transactor.links.Network`."""
+
+    def __init__(self) -> None:
+        self.links: Links
+        self._loop = asyncio.get_running_loop()
+        self._datagrams: asyncio.DatagramTransport | None = None
+        self._streams: dict[int, asyncio.Transport] = {}
+        self._numbers = 0
+        self._resolved: dict[Address, Address] = {}
+        self._resolving: dict[Address, float] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # -- asyncio -----------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._datagrams = cast(asyncio.DatagramTransport, transport)
+
+    def datagram_received(self, data: bytes, address: tuple[str, int]) -> None:
+        self.links.datagram((address[0], address[1]), data)
+
+    def error_received(self, exc: Exception) -> None:
+        """A peer is not there, or a probe was too large: its answer is missing, which is enough."""
+
+    # -- Network -----------------------------------------------------------------------------------
+
+    def send_datagram(self, address: Address, data: bytes) -> None:
+        target = self._resolve(address)
+        if target is not None and self._datagrams is not None:
+            self._datagrams.sendto(data, target)
+
+    def send_stream(self, conn: int, data: bytes) -> None:
+        transport = self._streams.get(conn)
+        if transport is not None and transport.get_write_buffer_size() < STREAM_BACKLOG:
+            transport.write(data)
+
+    def dial(self, name: str, address: Address) -> None:
+        self._spawn(self._dial(name, address))
+
+    def close_stream(self, conn: int) -> None:
+        transport = self._streams.pop(conn, None)
+        if transport is not None:
+            transport.close()
+
+    def close(self) -> None:
+        if self._datagrams is not None:
+            self._datagrams.close()
+        for conn in list(self._streams):
+            self.close_stream(conn)
+
+    # -- inside ------------------------------------------------------------------------------------
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _dial(self, name: str, address: Address) -> None:
+        try:
+            async with asyncio.timeout(DIAL_SECONDS):
+                await self._loop.create_connection(lambda: Stream(self, name), *address)
+        except (OSError, TimeoutError):
+            return  # links dial again
+
+    def _resolve(self, address: Address) -> Address | None:
+        """The numeric address, when it is known."""
+        now = self._loop.time()
+        if now - self._resolving.get(address, -1e9) > RESOLVE_SECONDS:
+            self._resolving[address] = now
+            self._spawn(self._look_up(address))
+        return self._resolved.get(address)
+
+    async def _look_up(self, address: Address) -> None:
+        try:
+            found = await self._loop.getaddrinfo(*address, type=socket.SOCK_DGRAM)
+        except OSError as e:
+            logger.warning("host %s cannot be resolved: %s", address[0], e.strerror or e)
+            return
+        self._resolved[address] = cast(Address, found[0][4][:2])
+
+    def opened(self, transport: asyncio.Transport, name: str | None) -> int:
+        self._numbers += 1
+        self._streams[self._numbers] = transport
+        self.links.connected(self._numbers, name)
+        return self._numbers
+
+    def lost(self, conn: int) -> None:
+        if self._streams.pop(conn, None) is not None:
+            self.links.disconnected(conn)
+
+
+class Stream(asyncio.Protocol):
+    """A TCP connection with a peer."""
+
+    def __init__(self, sockets: PeerSockets, name: str | None) -> None:
+        self._sockets = sockets
+        self._name = name
+        self._conn = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        no_delay(transport)
+        self._conn = self._sockets.opened(cast(asyncio.Transport, transport), self._name)
+
+    def data_received(self, data: bytes) -> None:
+        self._sockets.links.stream(self._conn, data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._sockets.lost(self._conn)
+
+
+class ClientConnection(asyncio.Protocol):
+    """An application server or an operator. Implements :class:`neo.transactor.service.Client`."""
+
+    def __init__(self, service: Callable[[], Service], admin: bool) -> None:
+        self._service = service
+        self._admin = admin
+        self._transport: asyncio.Transport
+        self._session: Session | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        no_delay(transport)
+        self._transport = cast(asyncio.Transport, transport)
+        peer = transport.get_extra_info("peername")
+        self._session = self._service().open(self, self._admin, f"{peer[0]}:{peer[1]}")
+
+    def data_received(self, data: bytes) -> None:
+        if self._session is not None and not self._session.closed:
+            self._session.receive(data)
+
+    def pause_writing(self) -> None:
+        """Who does not read its answers is not read from either."""
+        self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        if not self._transport.is_closing():
+            self._transport.resume_reading()
+        if self._session is not None:
+            self._service().feed(self._session)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._session is not None:
+            self._session.lost()
+
+    # -- Client ------------------------------------------------------------------------------------
+
+    def write(self, data: bytes) -> None:
+        if not self._transport.is_closing():
+            self._transport.write(data)
+
+    def backlog(self) -> int:
+        return self._transport.get_write_buffer_size()
+
+    def close(self) -> None:
+        if self.backlog() > STREAM_BACKLOG:
+            self._transport.abort()
+        else:
+            self._transport.close()
+
+
+def no_delay(transport: asyncio.BaseTransport) -> None:
+    """Small messages leave at once."""
+    transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -1,0 +1,58 @@
+"""The specifications that a node holds and that are not decided yet; which of them are on its disk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from neo.transactor.messages import Sid, Spec
+
+
+class Specs:
+    """At most one per origin, besides those that are needed."""
+
+    def __init__(self, held: dict[Sid, Spec]) -> None:
+        self._held = dict(held)
+        self._written = set(held)
+        self._latest: dict[int, Sid] = {sid.node: sid for sid in held}
+        #: When to ask for what is missing.
+        self._due: dict[Sid, int] = {}
+
+    def __contains__(self, sid: Sid) -> bool:
+        return sid in self._held
+
+    def __getitem__(self, sid: Sid) -> Spec:
+        return self._held[sid]
+
+    def get(self, sid: Sid) -> Spec | None:
+        return self._held.get(sid)
+
+    def add(self, spec: Spec, needed: Iterable[Sid | None]) -> None:
+        """Hold it instead of the origin's last, unless that is among those ``needed``."""
+        before = self._latest.get(spec.sid.node)
+        if before is not None and before != spec.sid and before not in needed:
+            self._held.pop(before, None)
+            self._written.discard(before)
+        self._held[spec.sid] = spec
+        self._latest[spec.sid.node] = spec.sid
+
+    def missing(self, sid: Sid, now: int, first: int, again: int) -> bool:
+        """Whether to ask for it now: ``first`` ticks after it was missed, and every ``again`` ticks."""
+        if now < self._due.setdefault(sid, now + first):
+            return False
+        self._due[sid] = now + again
+        return True
+
+    def write(self, sid: Sid) -> Spec | None:
+        """The specification if it is not on disk yet; it is from now on."""
+        if sid in self._written:
+            return None
+        self._written.add(sid)
+        return self._held[sid]
+
+    def decided(self, last: Sid, needed: Iterable[Sid | None]) -> None:
+        """A transaction is over: keep each origin's newest and those needed for the next."""
+        self._due.clear()
+        keep = ({*self._latest.values()} - {last}).union(sid for sid in needed if sid)
+        if len(keep) != len(self._held) or last in self._held:
+            self._held = {sid: spec for sid, spec in self._held.items() if sid in keep}
+            self._written &= keep

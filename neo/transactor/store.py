@@ -1,0 +1,131 @@
+"""Both logs of a node: opened together, written together, recovered by one command."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+
+from neo.transactor.disk import StoreError, lock_folder, set_aside
+from neo.transactor.durable import Begun, Durable, restore
+from neo.transactor.members import Members
+from neo.transactor.messages import Entry, Record, Spec
+from neo.transactor.mlog import Head, Journal, write_journal
+from neo.transactor.tlog import RECOVER, TransactionLog, keep_whole
+
+
+def begin_journal(mlog: str, name: str, begun: Begun, new_name: int) -> None:
+    """Write an empty journal; ``new_name`` is a random number of 32 bits. Raises StoreError."""
+    log = new_name or 1
+    write_journal(mlog, Head(name, log, begun, log << 32, 1), [])
+
+
+def recover(
+    tlog: str, mlog: str, name: str, genesis: Members, new_name: int, tell: Callable[[str], None]
+) -> None:
+    """Make a node usable that lost its logs, or a part of them: what is whole of the transaction log is
+    kept, everything else is set aside, and the node learns before it votes. Raises StoreError."""
+    try:
+        os.makedirs(tlog, exist_ok=True)
+    except OSError as e:
+        raise StoreError(f"cannot create {tlog}: {e.strerror}") from None
+    lock = lock_folder(tlog)
+    try:
+        keep_whole(tlog, genesis, tell)
+        if os.path.exists(mlog):
+            tell(f"{mlog} is set aside as {set_aside(mlog)}")
+        begin_journal(mlog, name, Begun.RECOVERED, new_name)
+    finally:
+        os.close(lock)
+
+
+class Store:
+    """One thread appends and reads; another one may :meth:`sync` meanwhile."""
+
+    def __init__(
+        self,
+        tlog: str,
+        mlog: str,
+        name: str,
+        genesis: Members,
+        new_name: int,
+        tell: Callable[[str], None],
+        begun: Begun = Begun.FRESH,
+    ) -> None:
+        """Open the logs. An empty journal is begun; ``new_name``, a random number of 32 bits, becomes
+        its name. Raises StoreError."""
+        # Held while files are synced, or replaced by others.
+        self._files = threading.Lock()
+        if not os.path.isdir(tlog):
+            raise StoreError(
+                f"transaction log {tlog} is not a folder: create an empty one if the node is new; if it"
+                f" lost its logs, {RECOVER}"
+            )
+        if not os.path.isfile(mlog):
+            raise StoreError(
+                f"journal {mlog} does not exist: create an empty file if the node is new; if it lost its"
+                f" logs, {RECOVER}"
+            )
+        with ExitStack() as opened:
+            self._lock = lock_folder(tlog)
+            opened.callback(os.close, self._lock)
+            self.tlog = TransactionLog(tlog, genesis, tell)
+            opened.callback(self.tlog.close)
+            if os.path.getsize(mlog) == 0:
+                begin_journal(mlog, name, begun, new_name)
+            self.mlog = Journal(mlog, name, tell)
+            opened.callback(self.mlog.close)
+            self._check()
+            opened.pop_all()
+
+    def _check(self) -> None:
+        head, end = self.mlog.head, self.tlog.end
+        if end.tid < head.tid:
+            raise StoreError(
+                f"transaction log {self.tlog.folder} ends at {end.tid - 1}, but was on disk up to"
+                f" {head.tid - 1}: transactions are missing; {RECOVER}"
+            )
+        self.mlog.decided(end.tid - 1)
+        self.durable: Durable = restore(head.log, head.begun, head.number, end, self.mlog.records)
+        self.mlog.records = []
+
+    @property
+    def end(self) -> int:
+        """The next transaction after those appended."""
+        return self.tlog.end.tid
+
+    def append(self, added: list[Record]) -> None:
+        """Raises StoreError: the store cannot be used any more."""
+        promises: list[Record] = []
+        for record in added:
+            if isinstance(record, Entry):
+                if self.tlog.segment_ends:
+                    with self._files:
+                        self.tlog.append(record)
+                else:
+                    self.tlog.append(record)
+                self.mlog.decided(record.tid)
+            else:
+                promises.append(record)
+        if promises:
+            self.mlog.append(promises)
+        if self.mlog.should_shrink:
+            with self._files:
+                self.tlog.sync()
+                self.mlog.shrink(self.tlog.end.tid)
+
+    def sync(self) -> None:
+        """What was appended before is on disk. From any thread. Raises StoreError."""
+        with self._files:
+            self.tlog.sync()  # first: a vote for the next transaction implies the last one
+            self.mlog.sync()
+
+    def read(self, tid: int, count: int, size: int) -> list[Spec]:
+        """See :class:`neo.transactor.catchup.LogReader`."""
+        return self.tlog.read(tid, count, size)
+
+    def close(self) -> None:
+        self.tlog.close()
+        self.mlog.close()
+        os.close(self._lock)

@@ -1,0 +1,139 @@
+"""The text protocol, as bytes: lines of words, C-style strings, and run-length encoded data."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from neo.transactor.messages import Sid
+
+#: A line, C-style string included. Bigger data is sent run-length encoded.
+LINE_MAX = 1024 * 1024
+#: Of a specification: the page thinks of 4 MB as the practical limit.
+DATA_MAX = 64 * 1024 * 1024
+
+ESCAPES = {
+    **{b"\\": b"\\", b'"': b'"', b"'": b"'", b"a": b"\a", b"b": b"\b"},
+    **{b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v": b"\v"},
+}
+ESCAPE = re.compile(rb"\\([0-3][0-7]{2}|.|$)", re.DOTALL)
+WORDS = re.compile(rb'\s*(?:"((?:[^"\\]|\\.)*)"(?=\s|$)|([^\s"]+)(?=\s|$))')
+
+
+class SyntaxFault(Exception):
+    """Not a command; the message goes to the client."""
+
+
+class Command(NamedTuple):
+    """A word, its arguments, and the run-length encoded data if there is any."""
+
+    word: str
+    arguments: list[bytes]
+    data: bytes | None
+
+
+def quote(data: bytes) -> bytes:
+    """As a C-style string."""
+    return b'"' + b"".join(_quoted(byte) for byte in data) + b'"'
+
+
+def _quoted(byte: int) -> bytes:
+    if byte in b"\"'\\":
+        return b"\\%c" % byte
+    return b"%c" % byte if 32 <= byte < 127 else b"\\%03o" % byte
+
+
+def unquote(text: bytes) -> bytes:
+    """The content of a C-style string, without the quotes. Raises SyntaxFault."""
+
+    def value(match: re.Match[bytes]) -> bytes:
+        escape = match[1]
+        if len(escape) == 3:
+            return bytes([int(escape, 8)])
+        if escape not in ESCAPES:
+            raise SyntaxFault("a backslash in a string begins \\ooo, \\\", \\' or \\\\")
+        return ESCAPES[escape]
+
+    return ESCAPE.sub(value, text)
+
+
+def words(line: bytes) -> list[bytes]:
+    """Words and unquoted strings of a line. Raises SyntaxFault."""
+    found: list[bytes] = []
+    at = 0
+    line = line.strip()
+    while at < len(line):
+        match = WORDS.match(line, at)
+        if match is None:
+            raise SyntaxFault("a string is not closed, or stands inside a word")
+        found.append(unquote(match[1]) if match[1] is not None else match[2])
+        at = match.end()
+    return found
+
+
+def number(word: bytes, bits: int = 64) -> int:
+    """An unsigned number. Raises SyntaxFault."""
+    if not re.fullmatch(rb"[0-9]{1,20}", word) or int(word) >> bits:
+        raise SyntaxFault(f"not a number of {bits} bits: {word[:40].decode('latin1')}")
+    return int(word)
+
+
+def sid(word: bytes) -> Sid:
+    """``node:number``. Raises SyntaxFault."""
+    node, colon, rest = word.partition(b":")
+    if not colon:
+        raise SyntaxFault(f"not a specification id: {word[:40].decode('latin1')}")
+    return Sid(number(node, 16), number(rest))
+
+
+class CommandReader:
+    """Cuts the bytes of a client into commands."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+        #: A post whose data is on its way: its line is read.
+        self._pending: tuple[list[bytes], int] | None = None
+
+    def feed(self, data: bytes) -> None:
+        self._buffer += data
+
+    def commands(self) -> Iterator[Command]:
+        """Those that are complete. Raises SyntaxFault; the faulty line is gone then."""
+        while (command := self._next()) is not None:
+            yield command
+
+    def _next(self) -> Command | None:
+        while True:
+            if self._pending is not None:
+                return self._with_data(*self._pending)
+            end = self._buffer.find(b"\n")
+            if end < 0:
+                if len(self._buffer) > LINE_MAX:
+                    self._buffer.clear()
+                    raise SyntaxFault(f"a line of more than {LINE_MAX} bytes")
+                return None
+            line = bytes(self._buffer[:end])
+            del self._buffer[: end + 1]
+            quoted = line.rstrip().endswith(b'"')
+            found = words(line)
+            if not found:
+                continue
+            word = found[0].decode("latin1")
+            if word == "post" and len(found) == 4 and not quoted:
+                size = number(found[3])
+                if size > DATA_MAX:
+                    raise SyntaxFault(f"data of {size} bytes: at most {DATA_MAX} are possible")
+                self._pending = (found, size)
+                continue
+            return Command(word, found[1:], None)
+
+    def _with_data(self, found: list[bytes], size: int) -> Command | None:
+        if len(self._buffer) <= size:
+            return None
+        data, end = bytes(self._buffer[:size]), self._buffer[size]
+        del self._buffer[: size + 1]
+        self._pending = None
+        if end != 0x0A:
+            raise SyntaxFault(f"{size} bytes of data are not followed by a newline")
+        return Command("post", found[1:3], data)

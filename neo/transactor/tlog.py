@@ -1,0 +1,253 @@
+"""The transaction log: all that was decided, from transaction 1 on, in segments of 100 transactions.
+
+``tlog/00000000/000000000001.seg`` has transactions 1 to 100; a thousand segments share a folder. The
+first frame of a segment says what the log before it amounts to, so that the last segment is enough to go
+on; each other frame is one transaction. Segments are only appended to, and contiguous.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import OrderedDict
+from collections.abc import Callable
+
+import msgpack
+
+from neo.transactor.codec import CodecError, records
+from neo.transactor.disk import LogFile, StoreError, read_file, set_aside, sync_folder
+from neo.transactor.durable import LogEnd, empty_log
+from neo.transactor.frames import Damage, frame, scan
+from neo.transactor.members import Members
+from neo.transactor.messages import Entry, Kind, Sid, Spec
+
+SEGMENT = 100
+FOLDER = 1000 * SEGMENT
+#: Segments in memory, for those who lag a little.
+CACHED = 5
+VERSION = 1
+NAME = re.compile(r"(\d{12})\.seg")
+
+RECOVER = "start the node with --recover: it keeps what is whole and learns the rest from its peers"
+
+
+def segment_path(folder: str, first: int) -> str:
+    return os.path.join(folder, f"{(first - 1) // FOLDER:08d}", f"{first:012d}.seg")
+
+
+def after(end: LogEnd, spec: Spec) -> LogEnd:
+    """The end of a log that grew by one transaction."""
+    former = end.members.nodes
+    members = Members.decode(spec.data) if spec.kind == Kind.MEMBERS else end.members
+    return LogEnd(end.tid + 1, spec.sid, end.genesis, members, former)
+
+
+def _pack_head(end: LogEnd) -> bytes:
+    packed: bytes = msgpack.packb(
+        [VERSION, end.tid, end.last, end.genesis.encode(), end.members.encode(), end.former]
+    )
+    return packed
+
+
+def _unpack_head(data: bytes) -> LogEnd:
+    version, tid, last, genesis, members, former = msgpack.unpackb(data)
+    if version != VERSION:
+        raise ValueError(f"version {version}")
+    return LogEnd(tid, Sid(*last), Members.decode(genesis), Members.decode(members), tuple(former))
+
+
+class TransactionLog:
+    """Reading from and appending to a folder of segments. On one thread, except :meth:`sync`, which must
+    not run while a segment begins."""
+
+    def __init__(self, folder: str, genesis: Members, tell: Callable[[str], None]) -> None:
+        """Open, and cut off what a crash left at the end. Raises StoreError."""
+        self.folder = folder
+        self._tell = tell
+        self._file: LogFile | None = None
+        self._cache: OrderedDict[int, list[Spec]] = OrderedDict()
+        firsts = segments(folder)
+        for expected, first in zip(range(1, 1 << 62, SEGMENT), firsts, strict=False):
+            if first != expected:
+                path = segment_path(folder, expected)
+                raise StoreError(
+                    f"segment {path} of the log is missing, later ones exist; {RECOVER}"
+                )
+        self.end = empty_log(genesis)
+        if firsts:
+            self._open_last(firsts)
+
+    def _open_last(self, firsts: list[int]) -> None:
+        path = segment_path(self.folder, firsts[-1])
+        head, specs, end, size = self._load(firsts[-1])
+        if head is None:
+            # Its first write did not survive the crash.
+            if len(firsts) > 1:
+                head, specs, _, _ = self._load(firsts[-2])
+                assert head is not None
+                for spec in specs:
+                    head = after(head, spec)
+            else:
+                head = self.end
+            if head.tid != firsts[-1]:
+                raise StoreError(
+                    f"the log {self.folder} has {head.tid - 1} transactions before segment {path},"
+                    f" not {firsts[-1] - 1}; {RECOVER}"
+                )
+            self._tell(f"{path} was cut off by a crash before its first transaction: begun again")
+            self.end = head
+            os.unlink(path)
+            return
+        if end < size:
+            self._tell(
+                f"{path} was cut off by a crash in transaction {head.tid + len(specs)}: {size - end}"
+                " bytes that nobody relied on are removed"
+            )
+        for spec in specs:
+            head = after(head, spec)
+        self.end = head
+        self._file = LogFile(path, end)
+        self._remember(firsts[-1], specs)
+
+    def _load(self, first: int) -> tuple[LogEnd | None, list[Spec], int, int]:
+        """A segment: its head, transactions, where they end, and its size. Raises StoreError."""
+        path = segment_path(self.folder, first)
+        data = read_file(path)
+        try:
+            frames, end = scan(data)
+            if not frames:
+                return None, [], 0, len(data)
+            head = _unpack_head(frames[0])
+            entries = [records.decode(each) for each in frames[1:]]
+            if head.tid != first or [e.tid for e in entries] != list(
+                range(first, first + len(entries))
+            ):
+                raise ValueError("other transactions")
+        except (Damage, CodecError, ValueError, TypeError, msgpack.UnpackException) as e:
+            raise StoreError(f"segment {path} of the log is damaged ({e}); {RECOVER}") from None
+        return head, [entry.spec for entry in entries], end, len(data)
+
+    def append(self, entry: Entry) -> None:
+        """Raises StoreError."""
+        assert entry.tid == self.end.tid
+        first = (entry.tid - 1) // SEGMENT * SEGMENT + 1
+        if entry.tid == first or self._file is None:
+            self._begin(first)
+        assert self._file is not None
+        cached = self._segment(first)
+        self._file.append(frame(records.encode(entry)))
+        self.end = after(self.end, entry.spec)
+        cached.append(entry.spec)
+
+    @property
+    def segment_ends(self) -> bool:
+        """The next transaction begins another segment."""
+        return (self.end.tid - 1) % SEGMENT == 0 or self._file is None
+
+    def _begin(self, first: int) -> None:
+        if self._file is not None:
+            self._file.sync()
+            self._file.close()
+        path = segment_path(self.folder, first)
+        try:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+        except OSError as e:
+            raise StoreError(f"cannot create {os.path.dirname(path)}: {e.strerror}") from None
+        self._file = LogFile(path, 0)
+        self._file.append(frame(_pack_head(self.end)))
+        self._file.sync()
+        sync_folder(os.path.dirname(path))
+        sync_folder(self.folder)
+        self._remember(first, [])
+
+    def sync(self) -> None:
+        """Raises StoreError."""
+        if self._file is not None:
+            self._file.sync()
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    # -- LogReader ---------------------------------------------------------------------------------
+
+    def read(self, tid: int, count: int, size: int) -> list[Spec]:
+        """See :class:`neo.transactor.catchup.LogReader`; nothing if that segment is damaged."""
+        found: list[Spec] = []
+        while 0 < tid < self.end.tid and len(found) < count and size > 0:
+            first = (tid - 1) // SEGMENT * SEGMENT + 1
+            for spec in self._segment(first)[tid - first :]:
+                if len(found) == count or size <= 0:
+                    break
+                found.append(spec)
+                size -= len(spec.data) + 32
+                tid += 1
+            if tid - first < SEGMENT:
+                break
+        return found
+
+    def _segment(self, first: int) -> list[Spec]:
+        if first not in self._cache:
+            try:
+                self._remember(first, self._load(first)[1])
+            except StoreError as e:
+                self._tell(str(e))
+                self._remember(first, [])
+        self._cache.move_to_end(first)
+        return self._cache[first]
+
+    def _remember(self, first: int, specs: list[Spec]) -> None:
+        self._cache[first] = specs
+        while len(self._cache) > CACHED:
+            self._cache.popitem(last=False)
+
+
+def segments(folder: str) -> list[int]:
+    """The first transactions of all segments, in order. Raises StoreError."""
+    firsts: list[int] = []
+    try:
+        for name in os.listdir(folder):
+            path = os.path.join(folder, name)
+            if not (len(name) == 8 and name.isdigit() and os.path.isdir(path)):
+                raise StoreError(f"{path} is not part of a transaction log: move it elsewhere")
+            for file in os.listdir(path):
+                match = NAME.fullmatch(file)
+                if not match:
+                    raise StoreError(
+                        f"{os.path.join(path, file)} is not part of a transaction log: move it elsewhere"
+                    )
+                firsts.append(int(match[1]))
+    except OSError as e:
+        raise StoreError(f"cannot read the transaction log {folder}: {e.strerror}") from None
+    return sorted(firsts)
+
+
+def keep_whole(folder: str, genesis: Members, tell: Callable[[str], None]) -> None:
+    """Set aside all from the first segment on that is missing or damaged. Raises StoreError."""
+    expected = 1
+    whole = True
+    for first in segments(folder):
+        path = segment_path(folder, first)
+        if whole and first == expected:
+            try:
+                data = read_file(path)
+                scan(data)
+            except Damage:
+                whole = False
+            expected += SEGMENT
+        else:
+            whole = False
+        if not whole:
+            tell(f"{path} is set aside as {set_aside_segment(folder, path)}")
+    sync_folder(folder)
+
+
+def set_aside_segment(folder: str, path: str) -> str:
+    """Out of the log's folder: everything inside must be part of the log."""
+    other = f"{folder.rstrip('/')}.{os.path.basename(path)}"
+    try:
+        os.rename(path, other)
+    except OSError as e:
+        raise StoreError(f"cannot rename {path} to {other}: {e.strerror}") from None
+    return set_aside(other)

@@ -1,0 +1,304 @@
+"""Real transactors: the table of the example over three of them, killed at random; the daemon's life."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from neo.transactor.client import Transactor
+from neo.transactor.example import Table
+from tests.support.transactors import Transactors, wait_for
+
+SEED = int(os.environ.get("NEO_KILL_SEED", random.randrange(1 << 32)))
+ROUNDS = int(os.environ.get("NEO_KILL_ROUNDS", 6))
+TIMEOUT = 60.0
+
+
+@pytest.fixture
+def three(tmp_path: Path) -> Iterator[Transactors]:
+    with Transactors(tmp_path, 3) as cluster:
+        yield cluster
+
+
+def wait_same(cluster: Transactors, tid: int) -> None:
+    for daemon in cluster.daemons.values():
+        wait_for(lambda d=daemon: int(d.info("tlog tid") or -1) >= tid, daemon.told)  # type: ignore[misc]
+
+
+class Writer(threading.Thread):
+    """Counts up in its row, one confirmed change after the other."""
+
+    def __init__(self, table: Table, row: str) -> None:
+        super().__init__()
+        self.table = table
+        self.row = row
+        self.count = 0
+        self.ended = threading.Event()
+        self.error: Exception | None = None
+
+    def run(self) -> None:
+        try:
+            while not self.ended.is_set():
+                old = str(self.count) if self.count else None
+                assert self.table.replace(self.row, old, str(self.count + 1), TIMEOUT), (
+                    "changed twice"
+                )
+                self.count += 1
+        except Exception as e:  # noqa: BLE001 - the test fails with it
+            self.error = e
+
+
+def test_three_tables_stay_equal_while_transactors_are_killed_at_random(three: Transactors) -> None:
+    print(f"NEO_KILL_SEED={SEED} NEO_KILL_ROUNDS={ROUNDS}")
+    chance = random.Random(SEED)
+    tables = {name: Table(daemon.service) for name, daemon in three.daemons.items()}
+    writers = [Writer(table, name) for name, table in tables.items()]
+    for writer in writers:
+        writer.start()
+    for _ in range(ROUNDS):
+        name = chance.choice("abc")
+        before = sum(writer.count for writer in writers)
+        time.sleep(chance.random() * 0.3)  # the moment of the kill
+        three[name].kill()
+        wait_for(lambda before=before: sum(w.count for w in writers) > before + 2, str)  # type: ignore[misc]
+        three[name].start()
+    for writer in writers:
+        writer.ended.set()
+        writer.join(TIMEOUT)
+        assert writer.error is None, writer.error
+    newest = max(table.tid for table in tables.values())
+    for name, table in tables.items():
+        wait_for(lambda table=table: table.tid >= newest, three[name].told)  # type: ignore[misc]
+    assert len({table.digest() for table in tables.values()}) == 1
+    assert {writer.row: writer.count for writer in writers} == {
+        row: int(tables["a"].get(row) or 0) for row in tables
+    }
+    for table in tables.values():
+        table.close()
+
+
+def test_a_stopped_node_is_gone_around_and_catches_up(three: Transactors) -> None:
+    table = Table(three["a"].service)
+    table.set("k", "1", TIMEOUT)
+    assert three["b"].process is not None
+    os.kill(three["b"].process.pid, signal.SIGSTOP)
+    for n in range(5):
+        table.set("k", str(n), TIMEOUT)
+    wait_for(lambda: three["a"].info("suspected") == "b", three["a"].told)
+    os.kill(three["b"].process.pid, signal.SIGCONT)
+    wait_same(three, table.tid - 1)
+    wait_for(lambda: three["a"].info("suspected") == "none", three["a"].told)
+    table.close()
+
+
+def test_failure_is_detected_while_nothing_is_posted(three: Transactors) -> None:
+    three["c"].kill()
+    wait_for(lambda: three["a"].info("suspected") == "c", three["a"].told, seconds=5)
+    three["b"].kill()
+    wait_for(lambda: three["a"].info("majority alive") == "no", three["a"].told, seconds=5)
+
+
+def test_a_node_without_its_logs_is_recovered_by_one_command(three: Transactors) -> None:
+    table = Table(three["a"].service)
+    for n in range(3):
+        table.set("k", str(n), TIMEOUT)
+    three["b"].kill()
+    table.set("k", "without b", TIMEOUT)
+    (three["b"].folder / "mlog").unlink()
+    (three["b"].folder / "tlog").rename(three["b"].folder / "gone")
+    refused = subprocess.run(three["b"].command("-nd"), capture_output=True, text=True, timeout=30)
+    assert refused.returncode == 1 and "--recover" in refused.stderr
+    three["b"].start("--recover")
+    wait_for(lambda: three["b"].info("role") == "votes", three["b"].told)
+    # It counts again: now another may be away.
+    three["c"].kill()
+    table.set("k", "without c", TIMEOUT)
+    wait_for(lambda: int(three["b"].info("tlog tid") or 0) >= table.tid - 1, three["b"].told)
+    table.close()
+
+
+def test_a_node_whose_logs_were_emptied_is_not_believed(three: Transactors) -> None:
+    table = Table(three["a"].service)
+    table.set("k", "1", TIMEOUT)
+    three["b"].kill()
+    (three["b"].folder / "mlog").write_bytes(b"")
+    three["b"].start()
+    wait_for(lambda: three["a"].info("strangers") == "b", three["a"].told)
+    assert "b came back with another journal" in three["a"].log.read_text()
+    assert three["a"].say('reset_node "b"') == "reset_node b\n"
+    wait_for(lambda: three["a"].info("strangers") == "none", three["a"].told)
+    table.close()
+
+
+def test_members_are_added_moved_and_removed_while_the_cluster_runs(three: Transactors) -> None:
+    table = Table(three["a"].service)
+    table.set("k", "1", TIMEOUT)
+    new = three.add("d")
+    assert three["a"].say(f'add_peer "d" 127.0.0.1 {new.ports["peer"]}').startswith("posted")
+    wait_for(lambda: three["b"].info("members") == "a, b, c, d", three["b"].told)
+    new.start("--join")
+    wait_for(lambda: new.info("role") == "votes", new.told)
+    assert three["a"].say('remove_peer "c"').startswith("posted")
+    wait_for(lambda: new.info("members") == "a, b, d", new.told)
+    three["c"].kill()
+    three["b"].kill()
+    table.set("k", "with a and d only", TIMEOUT)
+    wait_for(lambda: new.info("tlog tid") == str(table.tid - 1), new.told)
+    three["b"].ports["peer"] += 1  # it moves
+    assert (
+        three["a"].say(f'move_peer "b" 127.0.0.1 {three["b"].ports["peer"]}').startswith("posted")
+    )
+    three["b"].start()
+    wait_for(lambda: "not reached" not in three["a"].say("peers"), three["a"].told)
+    wait_for(lambda: three["b"].info("tlog tid") == three["a"].info("tlog tid"), three["b"].told)
+    table.close()
+
+
+def test_two_nodes_that_cannot_see_each_other_use_the_third(tmp_path: Path) -> None:
+    cluster = Transactors(tmp_path, 3)
+    cluster["a"].unreachable, cluster["b"].unreachable = {"b"}, {"a"}
+    for daemon in cluster.daemons.values():
+        daemon.start(ready=False)
+    with cluster.running():
+        wait_for(lambda: "through c" in cluster["a"].say("peers"), cluster["a"].told)
+        wait_for(lambda: "through c" in cluster["b"].say("peers"), cluster["b"].told)
+        table = Table(cluster["a"].service)
+        table.set("k", "v", TIMEOUT)
+        wait_same(cluster, 1)
+        wait_for(lambda: cluster["a"].info("suspected") == "none", cluster["a"].told)
+        table.close()
+
+
+def test_without_udp_tcp_is_enough(tmp_path: Path) -> None:
+    with Transactors(tmp_path, 3, udp="no") as cluster:
+        table = Table(cluster["c"].service)
+        table.set("k", "v", TIMEOUT)
+        wait_same(cluster, 1)
+        assert "udp" not in cluster["a"].say("peers")
+        table.close()
+
+
+def test_large_specifications_arrive(three: Transactors) -> None:
+    seen: list[bytes] = []
+    client = Transactor(three["b"].service, lambda tid, data: seen.append(data))
+    data = random.Random(1).randbytes(3_000_000)
+    client.execute(data, TIMEOUT)
+    assert seen == [data]
+    wait_same(three, 1)
+    client.close()
+
+
+def test_several_application_servers_of_one_transactor_all_get_on(three: Transactors) -> None:
+    tables = [Table(three["a"].service) for _ in range(4)]
+    writers = [Writer(table, f"row{n}") for n, table in enumerate(tables)]
+    for writer in writers:
+        writer.start()
+    wait_for(
+        lambda: min(writer.count for writer in writers) >= 5,
+        lambda: str([w.count for w in writers]),
+    )
+    for writer in writers:
+        writer.ended.set()
+        writer.join(TIMEOUT)
+        assert writer.error is None, writer.error
+    for table in tables:
+        table.close()
+
+
+def test_the_daemon_detaches_writes_its_pid_dumps_on_signals_and_ends(tmp_path: Path) -> None:
+    cluster = Transactors(tmp_path, 1)
+    daemon = cluster["a"]
+    debug = tmp_path / "debug"
+    started = subprocess.run(
+        daemon.command("-d", str(debug), "-dm", "0407"), timeout=30, check=False
+    )
+    assert started.returncode == 0
+    pid_file = daemon.folder / "pid"
+    wait_for(lambda: pid_file.exists() and pid_file.read_text().endswith("\n"), daemon.told)
+    pid = int(pid_file.read_text())
+    wait_for(lambda: bool(daemon.say("gettid")), daemon.told)
+    assert daemon.say("debugmask").startswith(
+        "debugmask 0407 se_tasks se_requests se_connections ta_trns"
+    )
+    for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP):
+        dump = daemon.folder / "dump"
+        os.kill(pid, number)
+        wait_for(lambda dump=dump: dump.exists() and "node: a" in dump.read_text(), daemon.told)  # type: ignore[misc]
+        dump.unlink()
+    daemon.say('post 1 1 "x"')
+    assert daemon.say("terminate") == ""
+    wait_for(lambda: not pid_file.exists(), daemon.told)
+    wait_for(lambda: not Path(f"/proc/{pid}").exists(), daemon.told)
+    assert "ta_trns: transaction 1 is 0:" in debug.read_text()
+
+
+def test_a_second_process_with_the_same_logs_is_refused(three: Transactors) -> None:
+    second = subprocess.run(three["a"].command("-nd"), capture_output=True, text=True, timeout=30)
+    assert (
+        second.returncode == 1
+        and "is in use: another process runs with these logs" in second.stderr
+    )
+
+
+def test_a_full_disk_ends_the_node_with_a_reason_and_the_others_go_on(tmp_path: Path) -> None:
+    cluster = Transactors(tmp_path, 3)
+    with cluster:
+        table = Table(cluster["a"].service)
+        table.set("k", "1", TIMEOUT)
+        cluster["b"].kill()
+        # A limit on the size of files is as good as a full disk: EFBIG instead of ENOSPC.
+        limited = ["prlimit", "--fsize=4096", *cluster["b"].command("-nd")]
+        cluster["b"].process = subprocess.Popen(limited, stderr=subprocess.DEVNULL)
+        wait_for(lambda: bool(cluster["b"].say("gettid")), cluster["b"].told)
+        for n in range(6):
+            table.set("k", "x" * 1000 + str(n), TIMEOUT)
+        wait_for(lambda: "cannot write to" in cluster["b"].told(), cluster["b"].told)
+        assert cluster["b"].process.wait(30) == 1
+        cluster["b"].start()
+        wait_same(cluster, table.tid - 1)
+        table.close()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("name = a", "name = z"), "setting 'name': z is not in section [peers]"),
+        (("key = ", "kee = "), "unknown setting 'kee' in section [transactor]"),
+        (("name = a", ""), "setting 'name' is missing"),
+        (("[peers]", "[piers]"), "has no section [peers]"),
+        (("service = 127.0.0.1:", "service = "), "is not an address: write host:port"),
+        (("key = ", "udp = maybe\nkey = "), "setting 'udp': 'maybe' is neither yes nor no"),
+        (("key = ", "mtu = 100\nkey = "), "setting 'mtu': '100' is not a size"),
+        (
+            ("key = ", "keepalive = x\nkey = "),
+            "setting 'keepalive': 'x' is not a number of seconds",
+        ),
+    ],
+)
+def test_a_wrong_setting_is_named(tmp_path: Path, change: tuple[str, str], message: str) -> None:
+    daemon = Transactors(tmp_path, 1)["a"]
+    command = daemon.command("-nd")
+    conf = daemon.folder / "conf"
+    conf.write_text(conf.read_text().replace(*change))
+    run = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    assert run.returncode == 2 and message in run.stderr
+
+
+def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
+    daemon = Transactors(tmp_path, 1)["a"]
+    with socket.create_server(("127.0.0.1", daemon.ports["service"])):
+        run = subprocess.run(daemon.command("-nd"), capture_output=True, text=True, timeout=30)
+    assert run.returncode == 1
+    assert (
+        f"cannot listen on 127.0.0.1:{daemon.ports['service']}: Address already in use"
+        in run.stderr
+    )

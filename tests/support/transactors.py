@@ -1,0 +1,172 @@
+"""Real transactor daemons on loopback, each in its own process and folder."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+SECRET = "test secret"
+
+
+def wait_for(condition: Callable[[], bool], what: Callable[[], str], seconds: float = 30.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not in {seconds} s: {what()}")
+        time.sleep(0.01)
+
+
+def free_ports(count: int) -> list[int]:
+    """Free for both kinds of sockets a moment ago."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for sock in sockets:
+            sock.bind(("127.0.0.1", 0))
+        return [sock.getsockname()[1] for sock in sockets]
+    finally:
+        for sock in sockets:
+            sock.close()
+
+
+def connected(daemon: Daemon) -> bool:
+    """By all ways that the settings allow; the slow network of the benchmark has datagrams only."""
+    ways = ["tcp", "udp"] if daemon.settings.get("udp") != "no" else ["tcp"]
+    if daemon.settings.get("bind"):
+        ways = ["udp"]
+    lines = daemon.say("peers").splitlines()
+    others = [line for line in lines if not line.endswith("this node")]
+    return bool(lines) and all(way in line.split(" ", 5)[5] for line in others for way in ways)
+
+
+class Daemon:
+    def __init__(self, cluster: Transactors, name: str, settings: dict[str, str]) -> None:
+        self.name = name
+        self.folder = cluster.folder / name
+        self.log = self.folder / "log"
+        self.ports = dict(zip(("peer", "service", "admin"), free_ports(3), strict=True))
+        self.process: subprocess.Popen[bytes] | None = None
+        #: Peers that it does not reach: its configuration has another port.
+        self.unreachable: set[str] = set()
+        self._cluster = cluster
+        self.settings = dict(settings)
+        (self.folder / "tlog").mkdir(parents=True)
+        (self.folder / "mlog").touch()
+
+    @property
+    def service(self) -> tuple[str, int]:
+        return ("127.0.0.1", self.ports["service"])
+
+    def configure(self) -> Path:
+        settings = {
+            "name": self.name,
+            "service": f"127.0.0.1:{self.ports['service']}",
+            "admin": f"127.0.0.1:{self.ports['admin']}",
+            "tlog": str(self.folder / "tlog"),
+            "mlog": str(self.folder / "mlog"),
+            "pidfile": str(self.folder / "pid"),
+            "signal_dumpfile": str(self.folder / "dump"),
+            "log": str(self.log),
+            "key": SECRET,
+            **self.settings,
+        }
+        peers = {daemon.name: daemon.ports["peer"] for daemon in self._cluster.daemons.values()}
+        peers |= dict.fromkeys(self.unreachable, 9)
+        lines = [
+            "[transactor]",
+            *(f"{name} = {value}" for name, value in settings.items() if value),
+        ]
+        lines += ["[peers]", *(f"{name} = 127.0.0.1:{port}" for name, port in peers.items())]
+        path = self.folder / "conf"
+        path.write_text("\n".join(lines) + "\n")
+        return path
+
+    def command(self, *options: str) -> list[str]:
+        return [sys.executable, "-m", "neo.transactor", "-c", str(self.configure()), *options]
+
+    def start(self, *options: str, ready: bool = True) -> None:
+        self.process = subprocess.Popen(
+            self.command("--nodetach", *options),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        if ready:
+            wait_for(lambda: bool(self.say("gettid")), self.told)
+
+    def told(self) -> str:
+        return f"{self.name}: {self.log.read_text() if self.log.exists() else 'no log'}"
+
+    def say(self, command: str) -> str:
+        """An answer of the admin port; nothing if there is none."""
+        try:
+            with socket.create_connection(("127.0.0.1", self.ports["admin"]), 5) as sock:
+                sock.sendall(command.encode() + b"\nquit\n")
+                answer = b""
+                while data := sock.recv(1 << 16):
+                    answer += data
+                return answer.decode()
+        except OSError:
+            return ""
+
+    def info(self, name: str) -> str:
+        """One value of the command info."""
+        lines = dict(line.split(": ", 1) for line in self.say("info").splitlines())
+        return lines.get(name, "")
+
+    def kill(self, number: int = signal.SIGKILL) -> int:
+        assert self.process is not None
+        self.process.send_signal(number)
+        code = self.process.wait(30)
+        self.process = None
+        return code
+
+
+class Transactors:
+    """A cluster of daemons, named a, b, c, …"""
+
+    def __init__(self, folder: Path, count: int, **settings: str) -> None:
+        self.folder = folder
+        self.settings = settings
+        self.daemons: dict[str, Daemon] = {}
+        for name in "abcdefg"[:count]:
+            self.add(name)
+
+    def add(self, name: str) -> Daemon:
+        self.daemons[name] = Daemon(self, name, self.settings)
+        return self.daemons[name]
+
+    def __getitem__(self, name: str) -> Daemon:
+        return self.daemons[name]
+
+    def __enter__(self) -> Transactors:
+        for daemon in self.daemons.values():
+            daemon.start(ready=False)
+        for daemon in self.daemons.values():
+            wait_for(lambda daemon=daemon: daemon.info("majority alive") == "yes", daemon.told)  # type: ignore[misc]
+        self.wait_connected()
+        return self
+
+    @contextmanager
+    def running(self) -> Iterator[Transactors]:
+        """Those that were started are stopped in the end."""
+        try:
+            yield self
+        finally:
+            self.__exit__()
+
+    def wait_connected(self) -> None:
+        for daemon in self.daemons.values():
+            if daemon.process is not None:
+                wait_for(lambda d=daemon: connected(d), daemon.told)  # type: ignore[misc]
+
+    def __exit__(self, *error: object) -> None:
+        for daemon in self.daemons.values():
+            if daemon.process is not None:
+                os.kill(daemon.process.pid, signal.SIGCONT)
+                daemon.kill()

@@ -1,0 +1,208 @@
+"""The client library against a transactor played by the test."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from neo.transactor.client import ResponseReader, Transaction, Transactor, TransactorError
+from neo.transactor.messages import Sid
+
+TIMEOUT = 20.0
+
+
+class Played:
+    """The other side: reads lines, says what the test wants."""
+
+    def __init__(self) -> None:
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.address = self._server.getsockname()[:2]
+        self._sock: socket.socket | None = None
+        self._file = None
+
+    def accept(self) -> None:
+        self._server.settimeout(TIMEOUT)
+        self._sock, _ = self._server.accept()
+        self._sock.settimeout(TIMEOUT)
+        self._file = self._sock.makefile("rb")
+
+    def line(self) -> bytes:
+        assert self._file is not None
+        found: bytes = self._file.readline()
+        return found.rstrip(b"\n")
+
+    def post(self) -> tuple[int, int, bytes]:
+        """Its number, transaction and data."""
+        word, request, tid, size = self.line().split()
+        assert word == b"post" and self._file is not None
+        data = self._file.read(int(size) + 1)
+        return int(request), int(tid), data[:-1]
+
+    def say(self, data: bytes) -> None:
+        assert self._sock is not None
+        self._sock.sendall(data)
+
+    def hang_up(self) -> None:
+        assert self._sock is not None and self._file is not None
+        self._file.close()
+        self._sock.close()
+
+    def close(self) -> None:
+        if self._sock is not None:
+            self.hang_up()
+        self._server.close()
+
+
+def tspec(tid: int, sid: str, data: bytes) -> bytes:
+    return b"tlog_tspec tid %d sid %s size %d\n%s\n" % (tid, sid.encode(), len(data), data)
+
+
+class Calling(threading.Thread):
+    def __init__(self, client: Transactor[bytes], data: bytes) -> None:
+        super().__init__()
+        self.client = client
+        self.data = data
+        self.result: object = None
+        self.start()
+
+    def run(self) -> None:
+        try:
+            self.result = self.client.execute(self.data, TIMEOUT)
+        except Exception as e:  # noqa: BLE001 - it is the result
+            self.result = e
+
+    def outcome(self) -> object:
+        self.join(TIMEOUT)
+        return self.result
+
+
+@pytest.fixture
+def played() -> Iterator[Played]:
+    played = Played()
+    yield played
+    played.close()
+
+
+@pytest.fixture
+def applied() -> list[tuple[int, bytes]]:
+    return []
+
+
+@pytest.fixture
+def client(played: Played, applied: list[tuple[int, bytes]]) -> Iterator[Transactor[bytes]]:
+    def apply(tid: int, data: bytes) -> bytes:
+        if data == b"bad":
+            raise ValueError("refused by the application")
+        applied.append((tid, data))
+        return b"result of " + data
+
+    client = Transactor(played.address, apply, tid=5)
+    played.accept()
+    assert played.line() == b"subscribe 5"
+    yield client
+    client.close()
+
+
+def test_the_result_is_that_of_ones_own_transaction(
+    played: Played, client: Transactor[bytes], applied: list[tuple[int, bytes]]
+) -> None:
+    call = Calling(client, b"mine")
+    request, tid, data = played.post()
+    assert (tid, data) == (5, b"mine")
+    played.say(b"post_response %d posted 0:7 5\n" % request + tspec(5, "0:7", b"mine"))
+    assert call.outcome() == b"result of mine"
+    assert applied == [(5, b"mine")]
+
+
+def test_what_another_won_is_posted_again_for_the_next(
+    played: Played, client: Transactor[bytes], applied: list[tuple[int, bytes]]
+) -> None:
+    call = Calling(client, b"mine")
+    request, _, _ = played.post()
+    played.say(b"post_response %d posted 0:7 5\n" % request + tspec(5, "1:1", b"theirs"))
+    request, tid, data = played.post()
+    assert (tid, data) == (6, b"mine")
+    played.say(b"post_response %d posted 0:8 6\n" % request + tspec(6, "0:8", b"mine"))
+    assert call.outcome() == b"result of mine"
+    assert applied == [(5, b"theirs"), (6, b"mine")]
+
+
+@pytest.mark.parametrize(
+    "word", [b"tid_new", b"other_sid", b"tid_started", b"tid_old", b"post_error"]
+)
+def test_what_was_refused_is_posted_again(
+    played: Played, client: Transactor[bytes], word: bytes
+) -> None:
+    call = Calling(client, b"mine")
+    request, _, _ = played.post()
+    played.say(b"status 3 0 majalive uptodate 4 5 not_started\nping\n")
+    assert played.line() == b"pong"
+    played.say(b"post_response %d %s\n" % (request, word))
+    request, tid, _ = played.post()
+    played.say(tspec(tid, "0:9", b"mine"))  # before the answer
+    assert call.outcome() == b"result of mine"
+
+
+def test_after_a_lost_connection_the_transaction_tells_whether_the_post_arrived(
+    played: Played, client: Transactor[bytes], applied: list[tuple[int, bytes]]
+) -> None:
+    call = Calling(client, b"mine")
+    played.post()
+    played.hang_up()
+    played.accept()
+    assert played.line() == b"subscribe 5"
+    request, tid, _ = played.post()
+    assert tid == 5
+    played.say(b"post_response %d tid_old\n" % request + tspec(5, "0:7", b"mine"))
+    assert call.outcome() == b"result of mine"
+    assert applied == [(5, b"mine")]
+
+
+def test_an_error_of_the_application_is_the_callers(
+    played: Played, client: Transactor[bytes]
+) -> None:
+    call = Calling(client, b"bad")
+    request, tid, _ = played.post()
+    played.say(tspec(tid, "0:7", b"bad"))
+    assert isinstance(call.outcome(), ValueError)
+
+
+def test_an_error_of_the_transactor_ends_the_client(
+    played: Played, client: Transactor[bytes]
+) -> None:
+    call = Calling(client, b"mine")
+    played.post()
+    played.say(b"error: you cannot do that\n")
+    assert isinstance(call.outcome(), TransactorError)
+    with pytest.raises(TransactorError, match="closed"):
+        client.execute(b"more")
+
+
+def test_closing_fails_what_waits(played: Played, client: Transactor[bytes]) -> None:
+    call = Calling(client, b"mine")
+    played.post()
+    client.close()
+    assert isinstance(call.outcome(), TransactorError)
+
+
+def test_a_timeout_is_the_callers(played: Played, client: Transactor[bytes]) -> None:
+    with pytest.raises(TimeoutError):
+        client.execute(b"mine", 0.05)
+
+
+def test_responses_may_come_in_pieces() -> None:
+    stream = b"status 1 0 majalive uptodate 1 2 started\n" + tspec(1, "0:1", b"a\nb") + b"ping\n"
+    reader = ResponseReader()
+    found = []
+    for byte in stream:
+        reader.feed(bytes([byte]))
+        while (item := reader.next()) is not None:
+            found.append(item)
+    assert found == [
+        b"status 1 0 majalive uptodate 1 2 started",
+        Transaction(1, Sid(0, 1), b"a\nb"),
+        b"ping",
+    ]

@@ -1,0 +1,476 @@
+"""The text protocol: what goes in, what comes out, on both ports."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from neo.transactor.admin import Admin
+from neo.transactor.debug import ALL, FLAGS, Debug, parse_mask
+from neo.transactor.durable import Begun, empty_log, restore
+from neo.transactor.engine import Engine
+from neo.transactor.members import first_members
+from neo.transactor.messages import Data, Decide, Entry, Message, Propose, Record, Sid, Spec, Status
+from neo.transactor.node import Node
+from neo.transactor.service import TURN_TICKS, Service, Session
+from neo.transactor.text import CommandReader, SyntaxFault, quote, sid, unquote, words
+from neo.transactor.timing import Timing
+
+
+class Host:
+    """A node alone, or with two silent peers; its disk is synced when the test says so."""
+
+    def __init__(self, count: int = 1, secret: str = "", keepalive: int = 0) -> None:
+        self.specs: list[Spec] = []
+        self.sent: list[tuple[int, Message]] = []
+        self.auto = True
+        self.asked = False
+        self.ended = False
+        self.debug = Debug()
+        self.lines: list[str] = []
+        genesis = first_members((f"n{i}", ("host", i)) for i in range(count))
+        durable = restore(1, Begun.FRESH, 1 << 32, empty_log(genesis), [])
+        self.engine = Engine("n0", durable, self, Timing())
+        self.node = Node(self.engine, self)
+        self.admin = Admin(self.node, self, self.debug, speedtest=True)
+        self.service = Service(self.node, self, self.admin, self.debug, secret, keepalive)
+
+    # World, LogReader, Process
+
+    def append(self, records: list[Record]) -> None:
+        self.specs += [record.spec for record in records if isinstance(record, Entry)]
+
+    def sync(self) -> None:
+        self.asked = True
+
+    def run(self) -> None:
+        while self.asked:
+            self.asked = False
+            self.node.synced()
+
+    def transmit(self, messages: list[tuple[int, Message]]) -> None:
+        self.sent += messages
+
+    def decided(self, entries: list[Entry]) -> None:
+        self.service.decided(entries)
+
+    def read(self, tid: int, count: int, size: int) -> list[Spec]:
+        return self.specs[tid - 1 : tid - 1 + count] if tid > 0 else []
+
+    def terminate(self) -> None:
+        self.ended = True
+
+    def debug_file(self, path: str | None) -> None:
+        if path == "/no/such":
+            raise FileNotFoundError(2, "No such file or directory", path)
+        self.debug.write = self.lines.append
+
+    def debug_off(self) -> None:
+        self.debug.write = None
+
+    def dump(self) -> str:
+        return "\n".join(self.admin.info())
+
+    def write_dump(self, path: str) -> None:
+        self.lines.append(path)
+
+    def links(self) -> dict[int, str]:
+        return {1: "udp"}
+
+    def random_bytes(self, size: int) -> bytes:
+        return bytes(size)
+
+    def tick(self, count: int = 1) -> None:
+        for _ in range(count):
+            self.node.tick()
+            self.service.tick()
+            self.admin.tick()
+            self.run()
+
+    def client(self, admin: bool = False) -> Client:
+        return Client(self, admin)
+
+
+class Client:
+    def __init__(self, host: Host, admin: bool) -> None:
+        self.host = host
+        self.output = b""
+        self.closed = False
+        self.stuck = 0
+        session = host.service.open(self, admin, "client")
+        assert session is not None
+        self.session: Session = session
+
+    def write(self, data: bytes) -> None:
+        self.output += data
+
+    def backlog(self) -> int:
+        return self.stuck
+
+    def close(self) -> None:
+        self.closed = True
+
+    def say(self, data: bytes) -> bytes:
+        """Send; what came back."""
+        self.session.receive(data)
+        if self.host.auto:
+            self.host.run()
+        return self.got()
+
+    def got(self) -> bytes:
+        output, self.output = self.output, b""
+        return output
+
+
+NUMBER = 1 << 32
+
+
+def test_a_post_in_both_encodings_is_answered_and_logged() -> None:
+    host = Host()
+    client = host.client()
+    assert client.say(b"gettid\n") == b"tlog_tid 0\n"
+    assert client.say(b"getstatus\n") == b"status 1 0 majalive uptodate 0 1 not_started\n"
+    assert client.say(
+        b'  post 7 1 "a\\"b\\\\ \\000\\377"  \r\n'
+    ) == b"post_response 7 posted 0:%d 1\n" % (NUMBER + 1)
+    assert client.say(b"post 8 2 5\na\nb\n\xff\n") == b"post_response 8 posted 0:%d 2\n" % (
+        NUMBER + 2
+    )
+    assert (
+        client.say(b"gettspec 1\n") == b'tlog_tspec tid 1 sid 0:4294967297 size 7\na"b\\ \x00\xff\n'
+    )
+    assert client.say(b"gettspec 2\n") == b"tlog_tspec tid 2 sid 0:4294967298 size 5\na\nb\n\xff\n"
+    assert client.say(b"gettspec 3\n") == b"tlog_tid 2\n"
+    assert client.say(b"gettspec 0\n") == b"tlog_tspec_not_available 0\n"
+    assert client.say(b"quit\n") == b""
+    assert client.closed
+
+
+def test_commands_may_come_byte_by_byte() -> None:
+    client = Host().client()
+    for byte in b"post 1 1 3\nabc\ngettid\n":
+        client.session.receive(bytes([byte]))
+        client.host.run()
+    assert client.got() == b"post_response 1 posted 0:4294967297 1\ntlog_tid 1\n"
+
+
+def test_posted_is_told_when_it_is_on_disk() -> None:
+    host = Host()
+    host.auto = False
+    client = host.client()
+    assert client.say(b'post 1 1 "x"\n') == b""
+    host.run()
+    assert client.got() == b"post_response 1 posted 0:4294967297 1\n"
+
+
+def test_refusals_use_the_words_of_the_page() -> None:
+    host = Host(3)
+    host.auto = True
+    client, other = host.client(), host.client()
+    assert client.say(b'post 1 2 "x"\n') == b"post_response 1 tid_new\n"
+    assert client.say(b'post 2 0 "x"\n') == b"post_response 2 tid_old\n"
+    assert b"posted" in client.say(b'post 3 1 "x"\n')
+    assert other.say(b'post 4 1 "y"\n') == b"post_response 4 other_sid\n"
+    assert other.say(b"repost 1 0:99\n") == b"repost_response 1 0:99 other_sid\n"
+    assert client.say(b"getstatus\n") == b"status 3 0 majalive uptodate 0 1 started\n"
+    mine = Sid(0, NUMBER + 1)
+    host.node.receive(1, [Decide(1, mine)])
+    host.run()
+    assert client.say(b"repost 2 %s\n" % str(mine).encode()) == b""  # it is the turn of the other
+    host.tick(TURN_TICKS)
+    assert client.got() == b"repost_response 2 0:4294967297 sid_done\n"
+
+
+def test_the_transaction_of_another_node_refuses_posts_and_allows_reposts() -> None:
+    host = Host(3)
+    client = host.client()
+    theirs = Spec(Sid(1, 5), 0, b"theirs")
+    assert b"posted 0:4294967297 1" in client.say(b'post 1 1 "mine"\n')
+    host.node.receive(1, [Data(theirs), Decide(1, theirs.sid)])
+    host.run()
+    assert client.say(b"repost 1 0:4294967297\n") == b"repost_response 1 0:4294967297 tid_old\n"
+    assert client.say(b"repost 3 0:4294967297\n") == b"repost_response 3 0:4294967297 tid_new\n"
+    again = b"repost_response 2 0:4294967297 posted 0:4294967297 2\n"
+    assert client.say(b"repost 2 0:4294967297\n") == again
+    host.node.receive(1, [Data(Spec(Sid(1, 6), 0, b"2")), Decide(2, Sid(1, 6))])
+    host.node.receive(1, [Data(Spec(Sid(1, 7), 0, b"3")), Propose(3, 0, Sid(1, 7))])
+    assert client.say(b'post 9 3 "late"\n') == b"post_response 9 tid_started\n"
+
+
+def test_subscribers_get_everything_from_where_they_ask() -> None:
+    host = Host()
+    client = host.client()
+    for tid in range(1, 4):
+        client.say(b'post 1 %d "%d"\n' % (tid, tid))
+    reader = host.client()
+    first = b"tlog_tspec tid 2 sid 0:4294967298 size 1\n2\n"
+    assert reader.say(b"subscribe 2\n").startswith(
+        b"status 1 0 majalive uptodate 3 4 not_started\n" + first
+    )
+    client.say(b'post 1 4 ""\n')
+    assert reader.got() == b"tlog_tspec tid 4 sid 0:4294967300 size 0\n\n"
+    reader.say(b"subscribe off\n")
+    client.say(b'post 1 5 "5"\n')
+    assert reader.got() == b""
+    reader.stuck = 1 << 20
+    reader.say(b"subscribe 5\n")
+    assert b"tlog_tspec" not in reader.got()
+    reader.stuck = 0
+    host.service.feed(reader.session)
+    assert reader.got().startswith(b"tlog_tspec tid 5")
+
+
+def test_changes_of_status_are_told_to_subscribers_only() -> None:
+    host = Host(3)
+    reader, other = host.client(), host.client()
+    reader.say(b"subscribe 1\n")
+    host.tick(100)
+    assert reader.got() == b"status 3 0 majnotalive uptodate 0 1 not_started\n"
+    host.node.receive(1, [Status(9, 4, False, False)])
+    host.tick()
+    assert reader.got() == b"status 3 0 majalive backlag 0 9 not_started\n"
+    assert other.got() == b""
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *(
+            b"nonsense",
+            b"post 1 1",
+            b'post 1 1 "open',
+            b'post x 1 "1"',
+            b'post 4294967296 1 "1"',
+            b"gettspec",
+        ),
+        *(b"subscribe -1", b"repost 1 12", b'post 1 1 "\\8"', b"post 1 1 99999999999", b"\xff\xfe"),
+        *(
+            b"subscribe 18446744073709551616",
+            b'post 1 1 "a"b',
+            b"reset_node nobody",
+            b"debugmask +x",
+        ),
+    ],
+)
+def test_an_error_disconnects_application_servers_but_not_operators(line: bytes) -> None:
+    host = Host()
+    client, operator = host.client(), host.client(admin=True)
+    answer = client.say(line + b"\ngettid\n")
+    assert answer.startswith(b"error: ") and answer.count(b"\n") == 1
+    assert client.closed
+    answer = operator.say(line + b"\ngettid\n")
+    assert answer.startswith(b"error: ") and answer.endswith(b"\ntlog_tid 0\n")
+    assert not operator.closed
+
+
+def test_data_without_its_newline_is_an_error() -> None:
+    client = Host().client()
+    assert (
+        client.say(b"post 1 1 3\nabcd") == b"error: 3 bytes of data are not followed by a newline\n"
+    )
+
+
+def test_a_line_without_end_is_an_error() -> None:
+    client = Host().client()
+    assert client.say(b"x" * 1_100_000).startswith(b"error: a line of more than")
+    assert client.closed
+
+
+def test_a_silent_application_server_is_pinged_and_then_disconnected() -> None:
+    host = Host(keepalive=5)
+    client, silent = host.client(), host.client()
+    host.tick(5)
+    assert client.got() == silent.got() == b"ping\n"
+    client.say(b"pong\n")
+    host.tick(5)
+    assert silent.closed and not client.closed
+    assert client.got() == b"ping\n"
+
+
+def test_stop_and_start_are_for_application_servers() -> None:
+    host = Host()
+    client, operator = host.client(), host.client(admin=True)
+    assert operator.say(b"stop\n") == b"stopped\n"
+    assert client.closed and not operator.closed
+    assert host.service.open(client, False, "client") is None
+    assert operator.say(b"start\n") == b"started\n"
+    assert host.client().say(b"gettid\n") == b"tlog_tid 0\n"
+
+
+def test_a_secret_is_asked_of_application_servers() -> None:
+    host = Host(secret="pass word")
+    assert host.client().say(b"gettid\n").startswith(b"error: authenticate")
+    assert host.client().say(b'authenticate "wrong"\n') == b"error: the secret is wrong\n"
+    assert (
+        host.client().say(b'authenticate "pass word"\ngettid\n') == b"authenticated\ntlog_tid 0\n"
+    )
+    assert host.client(admin=True).say(b"gettid\n") == b"tlog_tid 0\n"
+
+
+def test_application_servers_take_turns() -> None:
+    """The first one posts as soon as it can; the second gets every other transaction nevertheless."""
+    host = Host(3)
+    fast, slow = host.client(), host.client()
+    winners = []
+    fast.say(b'post 0 1 "fast"\n')
+    slow.say(b'post 0 1 "slow"\n')
+    for tid in range(1, 9):
+        assert host.engine.mine is not None
+        winners.append(host.engine.mine.data)
+        host.node.receive(1, [Decide(tid, host.engine.mine.sid)])
+        host.run()
+        fast.say(b'post 0 %d "fast"\n' % (tid + 1))
+        host.tick()
+        slow.say(b'post 0 %d "slow"\n' % (tid + 1))
+        host.tick()
+    assert winners[1:] == [b"slow", b"fast"] * 3 + [b"slow"]
+
+
+def test_a_turn_that_is_not_taken_passes() -> None:
+    host = Host(3)
+    one, other = host.client(), host.client()
+    one.say(b'post 0 1 "one"\n')
+    assert b"other_sid" in other.say(b'post 0 1 "other"\n')
+    assert host.engine.mine is not None
+    host.node.receive(1, [Decide(1, host.engine.mine.sid)])
+    host.run()
+    assert one.say(b'post 1 2 "one again"\n') == b""
+    host.tick(TURN_TICKS)
+    assert b"post_response 1 posted" in one.got()
+
+
+def test_operators_see_the_state_and_set_debug_flags() -> None:
+    host = Host(3)
+    operator = host.client(admin=True)
+    assert b"tlog tid: 0\n" in operator.say(b"info\n")
+    assert operator.say(b"debugmask\n") == b"debugmask 00 none\n"
+    assert operator.say(b"debugmask +se_tasks\n") == b"debugmask 01 se_tasks\n"
+    assert operator.say(b"debugmask +pl_packets\n").startswith(
+        b"debugmask 02000000001 se_tasks pl_packets"
+    )
+    assert operator.say(b"debugmask all\n").startswith(b"debugmask 03777777777 ")
+    assert operator.say(b"debugmask -se_tasks\n").startswith(b"debugmask 03777777776 ")
+    assert operator.say(b"debugmask none\n") == b"debugmask 00 none\n"
+    assert operator.say(b"debug\n") == b"debug off\n"
+    assert operator.say(b"debugdump\n").startswith(b"error: debugging is off")
+    assert operator.say(b"debug on\n") == b"debug on\n"
+    assert operator.say(b"debugfile /no/such\n") == b"error: /no/such: No such file or directory\n"
+    assert operator.say(b"debugdump\n") == b"debugdump\n" and host.lines
+    assert operator.say(b"debug off\n") == b"debug off\n"
+    assert operator.say(b"dump\n").startswith(b"node: n0\n")
+    assert operator.say(b'dump "a file"\n') == b"dump a file\n" and host.lines[-1] == "a file"
+    assert operator.say(b"help\n").count(b"\n") == 25
+    assert operator.say(b"help gettid\n").startswith(b"gettid: ")
+    assert operator.say(b"peers\n").splitlines()[1] == b"peer 1 n1 host 1 udp"
+    operator.say(b"terminate\n")
+    assert host.ended
+
+
+def test_reset_node_forgets_the_journal_of_a_peer() -> None:
+    host = Host(3)
+    operator = host.client(admin=True)
+    host.node.receive(1, [Status(1, 50, False, False)])
+    host.node.receive(1, [Status(1, 51, False, False)])
+    assert b"strangers: n1\n" in operator.say(b"info\n")
+    assert operator.say(b'reset_node "n1"\n') == b"reset_node n1\n"
+    assert b"strangers: none\n" in operator.say(b"info\n")
+
+
+def test_members_are_changed_through_the_log() -> None:
+    host = Host()
+    operator = host.client(admin=True)
+    assert operator.say(b'move_peer "n0" elsewhere 9\n') == (
+        b"posted 0:4294967297 1: see peers for the outcome\n"
+    )
+    assert operator.say(b"peers\n") == b"peer 0 n0 elsewhere 9 this node\n"
+    assert operator.say(b"gettspec 1\n") == b"tlog_tspec tid 1 sid 0:4294967297 size 0\n\n"
+    assert operator.say(b"remove_peer n0\n") == b"error: n0 is the only member left\n"
+    assert operator.say(b"add_peer n0 h 1\n") == b"error: n0 is a member already\n"
+    operator.say(b"add_peer n1 h 1\n")
+    assert host.engine.members.nodes == (0, 1)
+    operator.say(b"remove_peer n1\n")
+    assert operator.say(b"add_peer n2 h 1\n").startswith(b"error: other_sid")
+
+
+def test_the_speed_test_posts_until_it_is_switched_off() -> None:
+    host = Host()
+    operator = host.client(admin=True)
+    assert operator.say(b"speedtest 100\n") == b"speedtest 100\n"
+    host.tick(5)
+    assert host.node.tlog_tid == 5 and len(host.specs[0].data) == 100
+    assert operator.say(b"speedtest off\n") == b"speedtest off\n"
+    host.tick(5)
+    assert host.node.tlog_tid == 5
+
+
+def test_garbage_is_answered_with_errors_and_nothing_else() -> None:
+    chance = random.Random(1)
+    pieces = [
+        *(
+            b"post 1 1 3\nabc\n",
+            b'post 1 2 "x"\n',
+            b"subscribe 1\n",
+            b"getstatus\n",
+            b"debugmask +\n",
+        ),
+        *(b"repost 1 0:1\n", b"gettspec 1\n", b"info\n", b"\\", b'"', b"\n", b" ", b"\xff\0"),
+    ]
+    host = Host()
+    operator = host.client(admin=True)
+    for _ in range(3000):
+        piece = bytearray(chance.choice(pieces))
+        if chance.random() < 0.5:
+            piece[chance.randrange(len(piece))] = chance.randrange(256)
+        operator.say(bytes(piece))
+        if chance.random() < 0.1:
+            host.tick()
+    assert b"error: " in operator.say(b"\n" + b"x" * 100 + b"\n") and not operator.closed
+
+
+def test_promises_wait_for_the_records_of_before() -> None:
+    host = Host(3)
+    host.auto = False
+    host.client().say(b'post 1 1 "x"\n')
+    assert host.asked and host.sent == []
+    host.node.engine.send(1, Propose(1, 0, Sid(0, 1)))  # without a record of its own
+    host.node.flush()
+    assert host.sent == []
+    host.run()
+    assert [type(message) for _, message in host.sent] == [Data, Data, Propose, Propose, Propose]
+
+
+def test_strings_are_those_of_c() -> None:
+    every = bytes(range(256))
+    assert words(quote(every)) == [every]
+    assert quote(b"a\n'\xff") == b'"a\\012\\\'\\377"'
+    assert unquote(b"\\101\\n") == b"A\n"
+    assert words(b' a  "b c" "" d ') == [b"a", b"b c", b"", b"d"]
+    assert sid(b"3:18446744073709551615") == Sid(3, (1 << 64) - 1)
+    for wrong in (b"\\400", b"\\x", b"abc\\"):
+        with pytest.raises(SyntaxFault):
+            unquote(wrong)
+
+
+def test_after_an_error_the_reader_goes_on_with_the_next_line() -> None:
+    reader = CommandReader()
+    reader.feed(b'bad "\nexit\n')
+    with pytest.raises(SyntaxFault):
+        list(reader.commands())
+    assert [command.word for command in reader.commands()] == ["exit"]
+
+
+def test_debug_flags_have_the_bits_of_the_page() -> None:
+    assert FLAGS["se_tasks"] == 0o1 and FLAGS["ta_state"] == 0o10 and FLAGS["select"] == 0o10000
+    assert FLAGS["pl_connection"] == 0o10000000 and FLAGS["pl_packets"] == 0o2000000000
+    assert FLAGS["peer_index"] == 0o4000000 and FLAGS["ta_trntime"] == 0o4000
+    assert (parse_mask("0x10"), parse_mask("017"), parse_mask("12"), parse_mask("0")) == (
+        16,
+        15,
+        12,
+        0,
+    )
+    assert ALL == 0o3777777777
+    for wrong in ("0x100000000", "-1", "x", "08"):
+        with pytest.raises(ValueError):
+            parse_mask(wrong)

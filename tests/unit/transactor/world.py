@@ -1,0 +1,350 @@
+"""A cluster of engines in a hostile world: one random schedule, and what must hold in every one.
+
+Messages are lost, doubled, delayed and reordered; nodes crash, with and without the part of the disk
+that was not synced; clocks (ticks) run at any speed; a node may lose its whole disk, if a majority of the
+others is left. :class:`World` checks agreement, validity and integrity at each decision.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from neo.transactor.durable import Begun, LogEnd, empty_log, restore
+from neo.transactor.engine import Engine
+from neo.transactor.members import Members, first_members
+from neo.transactor.messages import Entry, Held, Kind, Message, Record, Refusal, Sid, Spec, Voter
+from neo.transactor.timing import Timing
+
+#: Faster than life: many rounds in few steps. The impatient are often wrong.
+TIMINGS = (
+    Timing(resend=3, fetch=6, heartbeat=6, silence=18, patience=24, courtesy=2),
+    Timing(resend=2, fetch=4, heartbeat=9, silence=6, patience=5, courtesy=1),
+)
+#: Of messages in flight; more are lost.
+NETWORK = 120
+
+
+class Disk:
+    """What is synced, and what is not yet."""
+
+    def __init__(self, log: int, begun: Begun) -> None:
+        self.log = log
+        self.begun = begun
+        self.entries: list[Spec] = []
+        self.journal: list[Record] = []
+        self.tail: list[Record] = []
+
+    def sync(self) -> None:
+        for record in self.tail:
+            if isinstance(record, Entry):
+                assert record.tid == len(self.entries) + 1, "the log is contiguous"
+                self.entries.append(record.spec)
+            else:
+                self.journal.append(record)
+        self.tail.clear()
+
+    def read(self, tid: int, count: int, size: int) -> list[Spec]:
+        appended = [record.spec for record in self.tail if isinstance(record, Entry)]
+        if tid > len(self.entries):
+            return appended[tid - len(self.entries) - 1 :][:count]
+        return (self.entries[tid - 1 : tid - 1 + count] + appended)[:count]
+
+
+class Node:
+    def __init__(self, world: World, name: str, disk: Disk, genesis: Members) -> None:
+        self.world = world
+        #: As in its configuration: those of a node that joins are not the first ones.
+        self.genesis = genesis
+        self.name = name
+        #: Peers know it by its name, even before it knows its own index.
+        self.index = int(name[1:])
+        self.disk = disk
+        self.engine: Engine | None = None
+        #: Promises that wait for a sync.
+        self.held_back: list[tuple[int, Message]] = []
+
+    def start(self) -> None:
+        genesis = self.genesis
+        end = empty_log(genesis)
+        members, former = genesis, genesis.nodes
+        for tid, spec in enumerate(self.disk.entries, 1):
+            former = members.nodes
+            if spec.kind == Kind.MEMBERS:
+                members = Members.decode(spec.data)
+            end = LogEnd(tid + 1, spec.sid, genesis, members, former)
+        log = self.disk.log
+        durable = restore(log, self.disk.begun, log << 32, end, self.disk.journal)
+        self.engine = Engine(self.name, durable, self.disk, self.world.timing)
+        self.flush()
+
+    def flush(self) -> None:
+        assert self.engine is not None
+        batch = self.engine.take()
+        world = self.world
+        for record in batch.records:
+            self.disk.tail.append(record)
+            if type(record) is Entry and len(world.nodes) > 1:
+                world.decided(self.name, record)  # even if this node forgets it
+        me = self.index
+        for to, message in batch.asides:
+            world.put(to, me, message)
+        if batch.sends:
+            if self.disk.tail:
+                self.held_back += batch.sends
+            else:
+                for to, message in batch.sends:
+                    world.put(to, me, message)
+
+    def sync(self) -> None:
+        self._write()
+        assert self.engine is not None
+        for to, message in self.held_back:
+            self.world.put(to, self.index, message)
+        self.held_back.clear()
+
+    def _write(self) -> None:
+        for record in self.disk.tail:
+            if type(record) is Entry:
+                self.world.decided(self.name, record)
+        self.disk.sync()
+
+    def crash(self, keep: int) -> None:
+        """``keep`` records of the tail are on disk by luck."""
+        lost = {r.spec.sid for r in self.disk.tail[keep:] if isinstance(r, Held)}
+        known = (*self.disk.journal, *self.disk.tail[:keep])
+        for sid in lost - {r.spec.sid for r in known if isinstance(r, Held)}:
+            if self.engine and sid.node == self.engine.me and sid.number >> 32 == self.disk.log:
+                self.world.posted.pop(sid, None)  # nobody was told
+        del self.disk.tail[keep:]
+        self._write()
+        self.held_back.clear()
+        self.engine = None
+
+
+class World:
+    def __init__(self, seed: int, count: int, changes: bool = False) -> None:
+        """``changes``: members come and go instead of losing their disks."""
+        self.random = random.Random(seed)
+        self.seed = seed
+        self.changes = changes
+        self.genesis = first_members((f"n{i}", ("host", i)) for i in range(count))
+        self.nodes = [
+            Node(self, f"n{i}", Disk(i + 1, Begun.FRESH), self.genesis) for i in range(count)
+        ]
+        self.network: list[tuple[int, int, Message]] = []
+        self.steps = 0
+        self.loss = self.random.choice([0, 0.05, 0.4])
+        self.timing = self.random.choice(TIMINGS)
+        #: What was decided, by whom it was asked for, and where each id ended.
+        self.log: dict[int, Spec] = {}
+        self.wanted: set[tuple[int, Sid]] = set()
+        self.posted: dict[Sid, bytes] = {}
+        self.place: dict[Sid, int] = {}
+        self.logs = count
+        self.lossless = False
+        #: Cut off from the others.
+        self.away: set[int] = set()
+        self.members = self.genesis
+        self.last_change = 0
+        for node in self.nodes:
+            node.start()
+        impatience = self.random.choice([0.05, 0.2, 0.6])
+        eagerness = self.random.choice([0.02, 0.1])
+        trouble = self.random.choice([0.003, 0.01, 0.02])
+        rates: list[tuple[float, Callable[[], None]]] = [
+            (0.6, self.deliver), (impatience, self.tick), (0.12, self.sync), (eagerness, self.post),
+            (trouble, self.crash), (trouble, self.recover), (trouble, self.cut),
+        ]  # fmt: skip
+        self._actions = [action for _, action in rates]
+        self._weights = [rate for rate, _ in rates]
+
+    def __repr__(self) -> str:
+        return f"World({self.seed}, {len(self.genesis.all)}, {self.changes})"
+
+    # -- the properties --------------------------------------------------------------------------
+
+    def decided(self, name: str, entry: Entry) -> None:
+        tid, spec = entry
+        before = self.log.setdefault(tid, spec)
+        assert before == spec, (
+            f"{self}: agreement: {name} decides {spec.sid} for {tid}, not {before.sid}"
+        )
+        assert self.place.setdefault(spec.sid, tid) == tid, f"{self}: integrity: {spec.sid} twice"
+        if spec.kind == Kind.DATA:
+            assert (tid, spec.sid) in self.wanted, f"{self}: validity: {spec.sid} not for {tid}"
+            assert spec.data == self.posted.get(spec.sid), f"{self}: validity: data of {spec.sid}"
+        elif spec.kind == Kind.MEMBERS and before is spec and self.last_change < tid:
+            self.last_change = tid
+            self.members = Members.decode(spec.data)
+            if len(self.nodes) < self.members.next_index:
+                self.logs += 1
+                name = self.members.all[-1].name
+                self.nodes.append(Node(self, name, Disk(self.logs, Begun.JOINED), self.members))
+
+    # -- what may happen -------------------------------------------------------------------------
+
+    def run(self, steps: int) -> None:
+        actions = self.random.choices(self._actions, self._weights, k=steps)
+        for action in actions:
+            action()
+        self.steps += steps
+
+    def put(self, to: int, sender: int, message: Message) -> None:
+        network = self.network
+        if len(network) >= NETWORK:
+            network[int(self.random.random() * NETWORK)] = (to, sender, message)
+        else:
+            network.append((to, sender, message))
+
+    def alive(self) -> Node | None:
+        node = self.nodes[int(self.random.random() * len(self.nodes))]
+        return node if node.engine else None
+
+    def deliver(self) -> None:
+        network = self.network
+        if not network:
+            self.tick()
+            return
+        at = int(self.random.random() * len(network))
+        chance = 1.0 if self.lossless else self.random.random()
+        to, sender, message = network[at]
+        if (to in self.away) != (sender in self.away):
+            return  # later
+        if chance >= 0.05:  # else it will come again
+            network[at] = network[-1]
+            network.pop()
+        if chance > 1 - self.loss or to >= len(self.nodes):
+            return
+        node = self.nodes[to]
+        if node.engine is not None:
+            node.engine.receive(sender, message)
+            node.flush()
+
+    def tick(self) -> None:
+        node = self.alive()
+        if node is not None and node.engine is not None:
+            node.engine.tick()
+            node.flush()
+
+    def sync(self) -> None:
+        node = self.alive()
+        if node is not None:
+            node.sync()
+
+    def post(self) -> None:
+        node = self.alive()
+        if node is None or node.engine is None:
+            return
+        engine, tid = node.engine, node.engine.tid
+        if engine.mine is not None and self.random.random() < 0.5:
+            result = engine.repost(tid, engine.mine.sid)
+        else:
+            kind, data = Kind.DATA, b"%d" % len(self.posted)
+            if self.changes and self.random.random() < 0.1:
+                kind, data = Kind.MEMBERS, self._change(engine.members).encode()
+            result = engine.post(tid, data, kind)
+            if isinstance(result, Sid):
+                assert result not in self.posted, f"{self}: {result} is used twice"
+                self.posted[result] = data
+        if not isinstance(result, Refusal):
+            self.wanted.add((tid, result))
+            engine.validate()
+        node.flush()
+
+    def _change(self, members: Members) -> Members:
+        count = len(members.all)
+        name = members.all[int(self.random.random() * count)].name
+        if count < 7 and members.next_index < 20 and self.random.random() < 0.5:
+            return members.added(f"n{members.next_index}", ("host", members.next_index))
+        if count > 2:
+            return members.removed(name)
+        return members.moved(name, ("elsewhere", 1))
+
+    def crash(self) -> None:
+        node = self.alive()
+        if node is None:
+            return
+        tail = len(node.disk.tail)
+        node.crash(self.random.choice([0, tail, int(self.random.random() * (tail + 1))]))
+        if not self.changes and self.random.random() < 0.15 and self._may_wipe(node):
+            self.logs += 1
+            node.disk = Disk(self.logs, Begun.RECOVERED)
+
+    def _may_wipe(self, node: Node) -> bool:
+        """The others must be a majority that remembers."""
+        whole = [n for n in self.nodes if n is not node and self._remembers(n)]
+        return len(whole) > len(self.nodes) // 2 or len(whole) == len(self.nodes) - 1 > 0
+
+    @staticmethod
+    def _remembers(node: Node) -> bool:
+        """It holds all that it ever promised for; of two, one who votes again may not do so yet."""
+        disk = node.disk
+        voter = [record.tid for record in disk.journal if isinstance(record, Voter)]
+        return disk.begun is Begun.FRESH or bool(voter and len(disk.entries) > voter[0])
+
+    def cut(self) -> None:
+        """Heal a cut, or cut some nodes off."""
+        if self.away:
+            self.away = set()
+        else:
+            count = len(self.nodes)
+            self.away = set(self.random.sample(range(count), self.random.randint(0, count // 2)))
+
+    def recover(self) -> None:
+        for node in self.nodes:
+            if node.engine is None:
+                node.start()
+                return
+
+    # -- and then the network heals -----------------------------------------------------------------
+
+    def heal(self) -> None:
+        self.lossless = True
+        self.away = set()
+        for node in self.nodes:
+            if node.engine is None:
+                node.start()
+
+    def settle(self, decisions: int = 3, limit: int = 4000) -> None:
+        """Termination: after healing, whatever was posted before, posts are decided everywhere."""
+        self.heal()
+        goal = max(self.log, default=0) + decisions
+        for _ in range(limit):
+            members = [self.nodes[i] for i in self.members.nodes]
+            for node in self.nodes:
+                if node.engine is None:
+                    node.start()
+                assert node.engine is not None
+                node.engine.tick()
+                node.flush()
+                node.sync()
+            self._deliver_all()
+            node = members[int(self.random.random() * len(members))]
+            assert node.engine is not None
+            if max(self.log, default=0) < goal and node.engine.mine is None:
+                self.post()
+            elif node.engine.mine is not None:
+                tid = node.engine.tid
+                result = node.engine.repost(tid, node.engine.mine.sid)
+                if isinstance(result, Sid):
+                    self.wanted.add((tid, result))
+                node.flush()
+            tids = {n.engine.tid for n in members if n.engine}
+            if len(tids) == 1 and min(tids) > goal:
+                for n in self.nodes:
+                    assert n.engine is not None
+                    n.engine.validate()
+                return
+        where = [(n.engine.tid, n.engine.learns, n.engine.process and n.engine.process.round)
+                 for n in self.nodes if n.engine]  # fmt: skip
+        raise AssertionError(f"{self}: termination: {where} after healing, not {goal}")
+
+    def _deliver_all(self) -> None:
+        messages, self.network = self.network, []
+        self.random.shuffle(messages)
+        for to, sender, message in messages:
+            engine = self.nodes[to].engine if to < len(self.nodes) else None
+            if engine is not None:
+                engine.receive(sender, message)
+                self.nodes[to].flush()
