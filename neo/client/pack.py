@@ -140,8 +140,8 @@ class _Collection:
                 if data:
                     waiting += (r for r in self._references(data) if self._kept.insert(u64(r)))
 
-    def _mark_later(self, last_tid: bytes) -> set[bytes]:
-        """Keep what transactions up to ``last_tid`` wrote or refer to. Returns these oids."""
+    def _mark_later(self, last_tid: bytes) -> None:
+        """Keep what transactions up to ``last_tid`` wrote or refer to, and what hangs on it."""
         mentioned: set[bytes] = set()
         found = tids_ascending(self._session, add64(self._seen_tid, 1), last_tid)
         for tids in batches(found, 50):
@@ -157,7 +157,6 @@ class _Collection:
                             mentioned.update(self._references(data))
         self._seen_tid = max(self._seen_tid, last_tid)
         self._mark(mentioned)
-        return mentioned
 
     # -- what is not -----------------------------------------------------------------------------
 
@@ -200,11 +199,16 @@ class _Collection:
             raise
 
     def _in_use(self, garbage: list[tuple[bytes, bytes]]) -> bool:
-        """Whether there is a reference to one of these objects by now, which are locked: whoever
-        makes one with readCurrent() either was faster, and is seen here, or gets a conflict."""
+        """Whether one of these objects, which are locked, can be reached by now: whoever takes it
+        back with readCurrent() either was faster, and is seen here, or gets a conflict."""
         self._session.barrier()
-        mentioned = self._mark_later(self._session.invalidations.last_tid)
-        return not mentioned.isdisjoint(oid for oid, _ in garbage)
+        self._mark_later(self._session.invalidations.last_tid)
+        return self._keeps(garbage)
+
+    def _keeps(self, garbage: list[tuple[bytes, bytes]]) -> bool:
+        """Whether one of these is no garbage. A reference to the head of a chain is enough: its other
+        objects are kept, too, though only other transactions may delete the head."""
+        return any(u64(oid) in self._kept for oid, _ in garbage)
 
     def _finish(self, transaction: Any, garbage: list[tuple[bytes, bytes]]) -> bytes:
         oids = [oid for oid, _ in garbage]
@@ -212,10 +216,10 @@ class _Collection:
         return self._storage.tpc_finish(transaction, lambda tid: distribute(tid, oids))
 
     def _regret(self, tid: bytes, garbage: list[tuple[bytes, bytes]]) -> bool:
-        """Undo a deletion if a transaction before it, not known yet, refers to one of the objects."""
-        mentioned = self._mark_later(add64(tid, -1))
+        """Undo a deletion if by a transaction before it, not known yet, an object can be reached."""
+        self._mark_later(add64(tid, -1))
         self._seen_tid = tid
-        if mentioned.isdisjoint(oid for oid, _ in garbage):
+        if not self._keeps(garbage):
             return False
         transaction = TransactionMetaData(description="garbage collection: back in use")
         self._storage.tpc_begin(transaction)
