@@ -327,8 +327,12 @@ class ControlHandler(Handler):
         """The admin of a backup cluster; neoctl does not identify."""
         watched = accept(self._core, peer, message_id, message)
         if watched is None:
-            text = f"this admin node does not watch over a backup cluster {message.name!r}"
-            logger.warning("%r: %s; see setting 'monitor_backup'", peer, text)
+            if message.node_type is NodeType.ADMIN:
+                text = f"this admin node does not watch over a backup cluster {message.name!r}"
+                logger.warning("%r: %s; see setting 'monitor_backup'", peer, text)
+            else:
+                text = f"an admin node is no place for a {message.node_type.name.lower()}"
+                logger.warning("%r: %s", peer, text)
             peer.refuse(message_id, ErrorCode.PROTOCOL_ERROR, text)
             peer.close()
         else:

@@ -133,13 +133,21 @@ def test_another_cluster(patient: Patient, role: str) -> None:
     patient.logged(role, text)
 
 
-def test_an_admin_identifies_nobody(patient: Patient) -> None:
+@pytest.mark.parametrize(
+    ("node_type", "reason"),
+    [
+        (NodeType.CLIENT, "an admin node is no place for a client"),
+        (NodeType.STORAGE, "an admin node is no place for a storage"),
+        (NodeType.ADMIN, "this admin node does not watch over a backup cluster 'lab'"),
+    ],
+)
+def test_an_admin_identifies_only_admins_of_backups(
+    patient: Patient, node_type: NodeType, reason: str
+) -> None:
     with patient.connect("admin") as peer:
-        peer.say(RequestIdentification(NodeType.CLIENT, None, None, NAME, None, {}))
-        (error,) = peer.rest()
-        assert isinstance(error, Error)
-        assert "RequestIdentification" in error.message
-    patient.logged("admin", error.message)
+        peer.say(RequestIdentification(node_type, None, None, NAME, None, {}))
+        assert peer.rest() == [Error(ErrorCode.PROTOCOL_ERROR.value, reason)]
+    patient.logged("admin", reason)
 
 
 def test_a_client_that_the_master_does_not_know(patient: Patient) -> None:
