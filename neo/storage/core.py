@@ -29,7 +29,7 @@ from neo.protocol.packets import (
     NotifyDeadlock,
     RequestIdentification,
 )
-from neo.storage import maintenance
+from neo.storage import dropped, maintenance
 from neo.storage.backend.api import Backend, BackendFailure, Stored
 from neo.storage.backup import BackupReplicator
 from neo.storage.check import Checker
@@ -169,6 +169,7 @@ class StorageCore(Durability):
         """StartOperation: from now on clients may come."""
         was_operational, self.operational = self.operational, True
         if not was_operational:
+            dropped.remember(self.backend, self.backend.locked_transactions())
             self.backend.drop_unfinished()
         self.backup.start(backup)
         if was_operational:
@@ -209,7 +210,9 @@ class StorageCore(Durability):
         for peer in [p for p in self.clients if p.node is not None and p.node.nid == nid]:
             del self.clients[peer]
             peer.close()
-        for ttid in self.locks.client_down(nid):
+        ttids = self.locks.client_down(nid)
+        dropped.remember(self.backend, ttids)
+        for ttid in ttids:
             self.backend.abort(ttid)
 
     # -- partition table -------------------------------------------------------------------------
@@ -276,6 +279,7 @@ class StorageCore(Durability):
         """AbortTransaction from the master."""
         self.replicator.aborted(ttid)
         if self.locks.abort(ttid, None):
+            dropped.remember(self.backend, [ttid])
             self.backend.abort(ttid)
 
     def run_job(self, coroutine: maintenance.Job) -> None:

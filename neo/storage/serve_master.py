@@ -42,7 +42,7 @@ from neo.protocol.packets import (
     Truncate,
     ValidateTransaction,
 )
-from neo.storage import cells, maintenance
+from neo.storage import cells, dropped, maintenance
 from neo.storage.backend.api import BackendFailure
 from neo.storage.handler import StorageHandler
 from neo.topology.nodes import Node
@@ -149,7 +149,7 @@ class ServeMaster(StorageHandler):
 
     @on(AskLockedTransactions)
     def locked_transactions(self, peer: Peer, message_id: int, m: AskLockedTransactions) -> Message:
-        return AnswerLockedTransactions(self.core.backend.locked_transactions())
+        return AnswerLockedTransactions(dropped.voted(self.core.backend))
 
     @on(AskFinalTID)
     def final_tid(self, peer: Peer, message_id: int, m: AskFinalTID) -> Message:
