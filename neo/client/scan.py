@@ -33,7 +33,7 @@ from neo.protocol.packets import (
     RevisionRow,
 )
 
-#: What one request brings: a megabyte travels while the one before is worked on.
+#: What one request brings: many round trips less, and few milliseconds of a storage node's time.
 PAGE_BYTES = 1 << 20
 #: Values that are larger when they are uncompressed are left out, and said to be.
 VALUE_BYTES = 32 << 20
@@ -152,9 +152,17 @@ class Scanner:
         return known
 
     def objects(self, partition: int, oids: Iterable[int], what: Range) -> Iterator[list[Revision]]:
-        """Of some objects of a partition, the last revision up to a tid; by oid."""
+        """Of some objects of a partition, the last revision up to a tid; by oid.
+
+        Raises as revisions() does.
+        """
         asked = [AskObject(p64(oid), None, add64(what.last, 1)) for oid in sorted(oids)]
-        yield from self._in_windows(partition, asked, what)
+        for page in self._in_windows(partition, asked, what):
+            # A pack says what it will remove before it does: asked afterwards, it is not missed.
+            if self._knows_pages(partition):
+                last = Order.SNAPSHOT.value, ZERO_TID, what.last, (MAX_TID, MAX_TID), 1, False
+                self._session.read(partition, AskRevisions(partition, *last))
+            yield page
 
     # -- without pages -----------------------------------------------------------------------------
 

@@ -106,6 +106,10 @@ def test_a_snapshot_older_than_a_pack_is_refused(sample: Sample) -> None:
     sample.storage.pack(time.time(), referencesf, gc=False)
     with pytest.raises(ErrorAnswer, match="packed up to"):
         read(scanner, Range(Order.SNAPSHOT, p64(sample.tids[2])))
+    with pytest.raises(ErrorAnswer, match="packed up to"):
+        list(scanner.objects(0, [0], Range(Order.SNAPSHOT, p64(sample.tids[2]))))
+    now = Range(Order.SNAPSHOT, scanner.last_tid())
+    assert [r.oid for page in scanner.objects(0, [0], now) for r in page] == [0]
     sample.read_back()
     found = read(scanner, Range(Order.HISTORY, scanner.last_tid()))
     assert {(r.oid, r.tid): r.data for r in found} == sample.revisions
