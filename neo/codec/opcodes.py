@@ -135,6 +135,7 @@ def _harmful(data: bytes) -> Iterator[tuple[int, int, int]]:
     """
     position, size = 0, len(data)
     while True:
+        # A run of none matches, too: there is always a match.
         position = _HARMLESS.match(data, position).end()  # type: ignore[union-attr]
         if position >= size:
             return
