@@ -144,8 +144,12 @@ class Commits:
         storage.ask(AskLockInformation(ttid, tid)).then(locked)
 
     def finish(self) -> None:
-        """Complete all transactions whose turn it is (FACTS 7.2)."""
-        while (transaction := self.transactions.pop_finished()) is not None:
+        """Complete all transactions whose turn it is (FACTS 7.2), unless a master that knows an older
+        partition table could begin without them."""
+        while self.master.told.complete:
+            transaction = self.transactions.pop_finished()
+            if transaction is None:
+                break
             self._finish(transaction)
         self.failed_votes.look()
         self.master.check_stopped()

@@ -308,6 +308,7 @@ def replicated(world: BackupWorld) -> tuple[Remote, Remote, Remote]:
     storages[1].lose()
     upstream.send(InvalidateObjects(tid(21), [tid(1)]))
     storages[0].send(NotifyReplicationDone(1, tid(21)))
+    durable(storages[0], 0)  # the partition table without the lost node
     durable(storages[0], 0)
     durable(storages[0], 21)
     back = world.join(NodeType.STORAGE, 2, port=9102)
