@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import logging
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from neo.master.backup import Backup
 from neo.master.check import Checks
@@ -282,38 +282,46 @@ class MasterCore(Core):
         self.ask_confirmations()
 
     def ask_confirmations(self) -> None:
-        """Storage nodes were told the table: when is it on their disks?
+        """Storage nodes were told the table: when is it on their disks?"""
+        for nid in sorted(self.told.awaited()):
+            peer = self.connected.get(nid)
+            if peer is not None:
+                self._ask_confirmation(peer, nid, self.told.ptid)
+
+    def _ask_confirmation(self, peer: Peer, nid: int, ptid: int) -> None:
+        def heard(durable: bool) -> None:
+            if durable:
+                self.told.confirmed(nid, ptid)
+                self.commits.finish()
+                if self.backup is not None:
+                    self.backup.advance()
+
+        self.when_heard(peer, heard)
+
+    def when_heard(self, peer: Peer, callback: Callable[[bool], None]) -> None:
+        """Call back with True when a storage node has done all that it was told until now, and has it
+        on its disk; with False when it is lost.
 
         What AskRecovery is answered is durable. Nodes of other implementations might not expect it now;
         they are believed.
         """
-        ptid = self.partitions.ptid
-        assert ptid is not None
-        for nid in sorted(self.told.awaited()):
-            peer = self.connected.get(nid)
-            if peer is None or peer.node is None:
-                continue
-            if peer.node.features:
-                self._ask_confirmation(peer, nid, ptid)
-            else:
-                self.told.confirmed(nid, ptid)
 
-    def _ask_confirmation(self, peer: Peer, nid: int, ptid: int) -> None:
         def answered(future: Future[Message]) -> None:
             try:
                 future.result()
             except ConnectionLost:
-                return
+                callback(False)
             except ErrorAnswer as e:
-                logger.error("%r does not confirm partition table %s: %s", peer, ptid, e)
+                logger.error("%r does not confirm what it was told: %s", peer, e)
                 self.disconnect(peer)
-                return
-            self.told.confirmed(nid, ptid)
-            self.commits.finish()
-            if self.backup is not None:
-                self.backup.advance()
+                callback(False)
+            else:
+                callback(True)
 
-        peer.ask(AskRecovery()).then(answered)
+        if peer.node is not None and peer.node.features:
+            peer.ask(AskRecovery()).then(answered)
+        else:
+            callback(True)
 
     def served(self, ptid: int) -> None:
         """What was acknowledged depends on this table."""
