@@ -16,7 +16,15 @@ from neo.node.task import Future
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ConnectionLost, ErrorAnswer, PeerError
 from neo.protocol.ids import format_nid
-from neo.protocol.packets import CODES, RESPONSE, Address, Error, Message, Ping
+from neo.protocol.packets import (
+    CODES,
+    RESPONSE,
+    Address,
+    Error,
+    Message,
+    Ping,
+    RequestIdentification,
+)
 from neo.topology.nodes import Node
 
 if TYPE_CHECKING:
@@ -91,6 +99,17 @@ class Peer:
 
     def refuse(self, message_id: int, code: ErrorCode, text: str = "") -> None:
         self.answer(message_id, Error(code.value, text))
+
+    def turn_away(self, message_id: int, request: RequestIdentification, why: ErrorAnswer) -> None:
+        """Refuse an identification and disconnect. Who may not join yet asks again each second, each
+        time from another port."""
+        who = request.node_type.name.lower() if request.nid is None else format_nid(request.nid)
+        host = self.address[0] if self.address else None
+        if (more := self.core.noise.admit(f"{who} {host} may not join: {why}")) is not None:
+            address = format_address(self.address)
+            logger.warning("%s (%s) may not join: %s%s", who, address, why, more)
+        self.refuse(message_id, why.code, why.message)
+        self.close()
 
     def write_outgoing(self) -> None:
         if self.link is not None:
