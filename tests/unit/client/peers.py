@@ -113,12 +113,15 @@ class Server:
         except (OSError, PeerError) as e:
             peer.failed(str(e))
 
+    def close_listener(self) -> None:
+        """Nobody connects any more. May be called twice."""
+        if self._listener.fileno() >= 0:
+            self._listener.shutdown(socket.SHUT_RDWR)
+            self._listener.close()
+
     def close(self) -> None:
         """May be called twice."""
-        if self._listener.fileno() < 0:
-            return
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
+        self.close_listener()
         for peer in self.peers:
             try:
                 peer.close()

@@ -16,7 +16,12 @@ from ZODB.POSException import (
 )
 
 from neo.client import NEOStorage
-from neo.client.errors import NEOStorageError, TransactionLostError, UnavailableError
+from neo.client.errors import (
+    NEOStorageError,
+    OutcomeUnknownError,
+    TransactionLostError,
+    UnavailableError,
+)
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import MAX_TID, ZERO_HASH, ZERO_TID, p64
@@ -519,6 +524,32 @@ def test_the_outcome_is_asked_for_when_the_master_is_lost_in_tpc_finish(known_by
             assert storage.tpc_finish(t, called.append) == tid
             assert called == [tid]
             assert storage.lastTransaction() == tid
+
+
+@pytest.mark.parametrize("who", ["master", "storage", "nobody"])
+def test_an_outcome_that_nobody_tells_is_not_to_be_tried_again(who: str) -> None:
+    """A transient error would be repeated by frameworks: twice is as bad as not at all."""
+    with scripted([1], wait_timeout=0.2) as (cluster, storage):
+        refuse = refusing(ErrorCode.PROTOCOL_ERROR)
+        cluster.master.answers[AskFinalTID] = lambda m: AnswerFinalTID(MAX_TID)
+        cluster.storages[1].answers[AskFinalTID] = refuse
+        if who == "master":
+            cluster.master.answers[AskFinalTID] = refuse
+
+        def lose(m: Message) -> None:
+            if who == "nobody":
+                cluster.master.server.close_listener()
+            cluster.master.peer.close()
+
+        cluster.master.answers[AskFinishTransaction] = lose
+        t = begin(storage)
+        storage.store(OID, None, b"one", "", t)
+        storage.tpc_vote(t)
+        reason = "did not answer for" if who == "nobody" else "PROTOCOL_ERROR"
+        with pytest.raises(OutcomeUnknownError, match=reason) as raised:
+            storage.tpc_finish(t)
+        assert not isinstance(raised.value, TransientError)
+        assert TTID.hex() in str(raised.value)
 
 
 def test_what_the_master_sends_after_the_end_of_a_transaction_takes_effect_after_it() -> None:
