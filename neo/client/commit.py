@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable
 
 from ZODB.POSException import ReadOnlyError
 
-from neo.client.changes import Asked, Changes, Kind
+from neo.client.change import Asked, Kind
+from neo.client.changes import Changes
 from neo.client.errors import (
     NEOStorageError,
     OutcomeUnknownError,
@@ -79,7 +80,9 @@ class Commit(Changes):
         """What remains if nodes failed, or took stores without locks."""
         alive = frozenset(nid for nid, channel in self._nodes.items() if channel is not None)
         if alive.isdisjoint(keepers):
-            raise TransactionLostError("no storage node has the transaction's metadata")
+            raise TransactionLostError(
+                f"no storage node has the transaction's metadata: {'; '.join(self._reasons())}"
+            )
         failed = [nid for nid in self._nodes if nid not in alive]
         if not failed and not self._lockless:
             return
@@ -91,7 +94,7 @@ class Commit(Changes):
         if not all(complete.values()):
             raise TransactionLostError(
                 f"storage nodes {', '.join(map(format_nid, failed))} were lost, and no other one "
-                "has locked all objects of a partition"
+                f"has locked all objects of a partition: {'; '.join(self._reasons())}"
             )
         running = [nid for nid in failed if nid in view.addresses]
         if running:
@@ -149,7 +152,9 @@ class Commit(Changes):
                 f"{self.ttid.hex()} is committed. Look at the data before it is repeated. {e}"
             ) from e
         if tid is None:
-            raise TransactionLostError("the master was lost, and the transaction was not committed")
+            raise TransactionLostError(
+                f"the master was lost, and the transaction was not committed: {self._master.lost}"
+            )
         self._session.invalidations.recovered(tid, dict.fromkeys(stored), callback)
         return tid
 

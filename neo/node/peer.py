@@ -14,7 +14,7 @@ from neo.net.sockets import format_address
 from neo.node.handler import Handler
 from neo.node.task import Future
 from neo.protocol.enums import ErrorCode
-from neo.protocol.errors import ConnectionLost, ErrorAnswer, PeerError
+from neo.protocol.errors import ConnectionLost, ErrorAnswer, LastWords, PeerError
 from neo.protocol.ids import format_nid
 from neo.protocol.packets import (
     CODES,
@@ -130,6 +130,8 @@ class Peer:
                     _complete(question, message)
                 else:
                     self._dispatch(message_id, message)
+        except LastWords as e:
+            self._end(str(e))
         except PeerError as e:
             if (more := self._admit(str(e))) is not None:
                 logger.error("%r broke the protocol: %s%s", self, e, more)
@@ -202,6 +204,11 @@ class Peer:
         if self.link is not None:
             self.link.close()
         return questions
+
+    def farewell(self, code: ErrorCode, text: str) -> None:
+        """Tell the peer why, then disconnect: an Error that answers nothing."""
+        self.connection.answer(None, Error(code.value, text))
+        self.close()
 
     def close(self) -> None:
         """Send what is queued, then disconnect (the specification's *abort*).

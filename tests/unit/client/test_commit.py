@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Callable
 from hashlib import sha1
 from typing import Any
 
@@ -22,6 +24,7 @@ from neo.client.errors import (
     TransactionLostError,
     UnavailableError,
 )
+from neo.net.connection import Received
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import MAX_TID, ZERO_HASH, ZERO_TID, p64
@@ -52,8 +55,11 @@ from neo.protocol.packets import (
     InvalidateObjects,
     Message,
     NotifyDeadlock,
+    NotifyNodeInformation,
     RequestIdentification,
+    StopOperation,
 )
+from tests.unit.client.peers import Peer, wait_until
 from tests.unit.client.scripted import Scripted, scripted
 
 OID, OTHER = p64(1), p64(2)
@@ -467,6 +473,51 @@ def test_stores_without_locks_count_only_beside_a_node_that_locked(replica_lost:
         else:
             storage.tpc_vote(t)
             storage.tpc_finish(t)
+
+
+def last_words(cluster: Scripted, nid: int) -> Callable[[Message], None]:
+    """To be an answer: as a storage node that cannot write."""
+
+    def fail(m: Message) -> None:
+        peer = cluster.storages[nid].peer
+        peer.answer(None, Error(ErrorCode.NOT_READY.value, "the database failed: disk full"))
+        peer.close()
+
+    return fail
+
+
+@pytest.mark.parametrize("request_type", [AskStoreObject, AskStoreTransaction])
+def test_the_error_says_what_the_storage_node_said_when_it_left(request_type: type) -> None:
+    with scripted([1]) as (cluster, storage):
+        cluster.storages[1].answers[request_type] = last_words(cluster, 1)
+        t = begin(storage)
+        storage.store(OID, None, b"one", "", t)
+        words = r"S1 127.0.0.1:\d+: the peer says: the database failed: disk full"
+        with pytest.raises(TransactionLostError, match=words):
+            storage.tpc_vote(t)
+        storage.tpc_abort(t)
+
+
+def test_the_error_says_which_node_the_cluster_cannot_serve_without() -> None:
+    with scripted([1], [2], wait_timeout=0.2) as (cluster, storage):
+        t = begin(storage)
+        storage.store(OTHER, None, b"two", "", t)
+        storage._commit(t).settle()
+        cluster.master._identify = refuse_late
+        cluster.tell(NotifyNodeInformation(time.time(), cluster.rows(down=[1])), StopOperation())
+        wait_until(lambda: storage._session._master.lost is not None)
+        stopped = "the cluster stopped serving; S1 is not running"
+        with pytest.raises(TransactionLostError, match=f"during the transaction: {stopped}$"):
+            storage.tpc_vote(t)
+        storage.tpc_abort(t)
+        with pytest.raises(UnavailableError, match=f"NOT_READY: Retry Later, since {stopped}$"):
+            storage.sync()
+
+
+def refuse_late(peer: Peer, received: Received) -> None:
+    """As a master whose cluster is not RUNNING."""
+    peer.answer(received.message_id, Error(ErrorCode.NOT_READY.value, "Retry Later"))
+    peer.close()
 
 
 def test_a_partition_without_writable_cell_is_a_transient_error() -> None:
