@@ -365,8 +365,7 @@ class Channel:
         self._end(reason)
 
     def abandon(self) -> None:
-        """In the child of a fork: the connection is the parent's, and threads that held locks are
-        not here. No other thread may run."""
+        """In the child of a fork: the connection is the parent's, no other thread is here or runs."""
         self.lost = "the process forked"
         self._sending, self._mutex = self._host.lock(), self._host.lock()
         self._connection.close()

@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -16,9 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 import transaction
 from ZODB import DB
-from ZODB.Connection import TransactionMetaData
 from ZODB.FileStorage import FileStorage
-from ZODB.serialize import referencesf
 from ZODB.utils import p64, u64
 
 from neo.client.scan import Scanner
