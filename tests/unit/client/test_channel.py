@@ -25,7 +25,7 @@ from neo.protocol.packets import (
     Ping,
     Pong,
 )
-from tests.unit.client.peers import DEADLINE, Peer, channel_to, in_threads
+from tests.unit.client.peers import DEADLINE, Peer, channel_to, in_threads, wait_until
 
 
 def echo(peer: Peer, received: Received) -> None:
@@ -228,18 +228,15 @@ def test_a_thread_that_gets_the_lead_and_the_end_before_it_runs_is_woken_once() 
         def end() -> None:
             # The leader gets its answer, hands the lead to the follower, and the connection ends.
             assert asleep.wait(DEADLINE)
-            while not (first := [r for r in waiting if r.message == AskNewOIDs(1)]):
-                assert time.monotonic() < deadline
-            echo(peer, first[0])
+            wait_until(lambda: any(r.message == AskNewOIDs(1) for r in waiting))
+            echo(peer, next(r for r in waiting if r.message == AskNewOIDs(1)))
             leading.join(DEADLINE)
             channel.close()
             may_run.set()
 
         leading = threading.Thread(target=lead)
         leading.start()
-        deadline = time.monotonic() + DEADLINE
-        while channel._leader in (None, _WATCHER):
-            assert time.monotonic() < deadline
+        wait_until(lambda: channel._leader not in (None, _WATCHER))
         assert in_threads(follow, end) == [None, None]
         assert recorder.reasons == ["closed"]
 
@@ -313,9 +310,7 @@ def test_the_descriptor_is_given_back_at_the_end() -> None:
         assert os.path.exists(f"/proc/self/fd/{descriptor}")
         channel.close()
         # If the watcher is just reading, it closes the wire when it leaves.
-        deadline = time.monotonic() + DEADLINE
-        while channel._wire.fileno() != -1:  # type: ignore[attr-defined]
-            assert time.monotonic() < deadline
+        wait_until(lambda: channel._wire.fileno() == -1)  # type: ignore[attr-defined]
 
 
 def test_a_message_that_breaks_the_protocol_ends_the_connection_and_the_peer_is_told() -> None:
@@ -323,19 +318,15 @@ def test_a_message_that_breaks_the_protocol_ends_the_connection_and_the_peer_is_
         peer.answer(99, Pong())
         recorder.wait_for(lambda: bool(recorder.reasons))
         assert channel.lost == "answer to no question: Pong"
-        deadline = time.monotonic() + DEADLINE
-        while peer.error is None:
-            assert time.monotonic() < deadline
-        assert "answer to no question: Pong" in peer.error
+        peer.wait_for(lambda: peer.error is not None)
+        assert "answer to no question: Pong" in str(peer.error)
 
 
 def test_ping_is_answered() -> None:
     with channel_to(nothing) as (channel, _, _, peer):
         message_id = peer.connection.ask(Ping(), None)
         peer.flush()
-        deadline = time.monotonic() + DEADLINE
-        while Pong() not in peer.received:
-            assert time.monotonic() < deadline
+        peer.wait_for(lambda: Pong() in peer.received)
         assert message_id == 0
 
 
