@@ -11,12 +11,14 @@ from neo.client import NEOStorage
 from neo.protocol.ids import ZERO_OID, p64, time_from_tid
 from neo.protocol.packets import (
     AnswerObject,
+    AnswerObjectUndoSerial,
     AnswerPack,
     AnswerStoreTransaction,
     AnswerTIDsFrom,
     AnswerTransactionInformation,
     AskFinishTransaction,
     AskObject,
+    AskObjectUndoSerial,
     AskPack,
     AskStoreObject,
     AskStoreTransaction,
@@ -73,10 +75,10 @@ TAKEN_BACK = p64(1 << 41)
 class Database:
     """One storage node. ``references``: of objects that were created at CREATED and are garbage, the end
     of a chain before its head. When a transaction has voted, another one makes the root refer to HEAD,
-    if ``taken_back``."""
+    if ``taken_back``; if ``taken_back_late``, nobody hears of that before the first one is finished."""
 
     def __init__(self, cluster: Scripted, references: dict[bytes, list[bytes]]) -> None:
-        self.taken_back = False
+        self.taken_back = self.taken_back_late = False
         self.committed = {CREATED: [ZERO_OID, *sorted(references)]}
         self._references = references
         self._cluster = cluster
@@ -89,8 +91,15 @@ class Database:
                 m.tid, b"", b"", b"", False, self.committed[m.tid]
             ),
             AskStoreTransaction: self._vote,
+            AskObjectUndoSerial: lambda m: AnswerObjectUndoSerial(
+                dict.fromkeys(m.oid_list, (m.undone_tid, CREATED, True))
+            ),
         }
-        cluster.master.answers[AskPack] = lambda m: AnswerPack(True)
+        self._finished = cluster.master.answers[AskFinishTransaction]
+        cluster.master.answers |= {
+            AskPack: lambda m: AnswerPack(True),
+            AskFinishTransaction: self._finish,
+        }
         cluster.next_tid = 1 << 42
         cluster.last_tid = CREATED
         cluster.master.peer.close()
@@ -100,8 +109,8 @@ class Database:
         storage.pack(time_from_tid(CREATED) + 1, self._referred)
 
     def deleted(self) -> list[list[bytes]]:
-        """What transactions that were finished deleted."""
-        return [m.stored_list for m in self._cluster.master.asked(AskFinishTransaction)]
+        """The objects of transactions that were finished."""
+        return [sorted(m.stored_list) for m in self._cluster.master.asked(AskFinishTransaction)]
 
     def _record(self, m: AskObject) -> Message:
         serials = [tid for tid, oids in self.committed.items() if m.oid in oids]
@@ -119,6 +128,13 @@ class Database:
             self.committed[TAKEN_BACK] = [ZERO_OID]
             self._cluster.tell(InvalidateObjects(TAKEN_BACK, [ZERO_OID]))
         return AnswerStoreTransaction()
+
+    def _finish(self, m: AskFinishTransaction) -> Message | None:
+        answer = self._finished(m)
+        if self.taken_back_late:
+            self.committed[TAKEN_BACK] = [ZERO_OID]
+        self.committed[self._cluster.last_tid] = m.stored_list
+        return answer
 
 
 def test_nothing_is_deleted_before_what_refers_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,6 +157,16 @@ def test_garbage_is_kept_when_the_head_that_it_hangs_on_comes_back_into_use(
         assert database.deleted() == [[OTHER]]
 
 
+def test_what_hangs_on_garbage_that_was_brought_back_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """OTHER is deleted together with HEAD, and brought back together with it."""
+    monkeypatch.setattr(neo.client.pack, "DELETED_TOGETHER", 2)
+    with scripted([1], cache_size=0) as (cluster, storage):
+        database = Database(cluster, {END: [], HEAD: [], OTHER: [END]})
+        database.taken_back_late = True
+        database.pack(storage)
+        assert database.deleted() == [[HEAD, OTHER], [HEAD, OTHER]]
+
+
 def test_objects_that_refer_to_each_other_in_a_circle_are_deleted_by_one_transaction(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -149,7 +175,7 @@ def test_objects_that_refer_to_each_other_in_a_circle_are_deleted_by_one_transac
         database = Database(cluster, {END: [], HEAD: [OTHER, END], OTHER: [HEAD]})
         database.pack(storage)
         circle, end = database.deleted()
-        assert set(circle) == {HEAD, OTHER} and end == [END]
+        assert circle == [HEAD, OTHER] and end == [END]
 
 
 def test_a_circle_that_is_too_large_for_one_transaction_is_kept_with_what_hangs_on_it(
