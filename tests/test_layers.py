@@ -58,6 +58,7 @@ SHELLS = (
     "neo.node.process",
     "neo.sim",
     "neo.simple",
+    "neo.spark.report",
     "neo.storage.backend",
     "neo.transactor.client",
     "neo.transactor.daemon",
