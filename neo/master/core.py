@@ -20,9 +20,10 @@ from neo.master.pack import Packs
 from neo.master.recovery import Recovery
 from neo.master.replication import Replication
 from neo.master.states import ADMITTED, TRANSITIONS, Event, hears_of
+from neo.master.tenure import Tenure
 from neo.node.core import Core, Shell
 from neo.node.handler import Handler
-from neo.node.peer import Peer
+from neo.node.peer import Link, Peer
 from neo.node.task import Task
 from neo.protocol.enums import CellState, ClusterState, NodeState, NodeType
 from neo.protocol.ids import format_nid, nid_namespace
@@ -47,12 +48,22 @@ logger = logging.getLogger("neo.master")
 class MasterCore(Core):
     """``bind``: the address that this master listens on and that others know it by."""
 
-    def __init__(self, shell: Shell, settings: argparse.Namespace, bind: Address) -> None:
+    def __init__(
+        self,
+        shell: Shell,
+        settings: argparse.Namespace,
+        bind: Address,
+        tenure: Tenure | None = None,
+    ) -> None:
+        """``tenure``: of one among several masters."""
         super().__init__(shell)
+        self.tenure = tenure
         self.settings = settings
         self.cluster: str = settings.cluster
         self.state = ClusterState.RECOVERING
         nid = settings.nid if settings.nid is not None else nid_namespace(NodeType.MASTER) + 1
+        if tenure is not None:
+            nid = tenure.nid
         self.node = self.nodes.add(
             Node(NodeType.MASTER, nid, bind, NodeState.RUNNING, identified=True)
         )
@@ -76,6 +87,11 @@ class MasterCore(Core):
         self.told_ptid = 0
         #: Those that could be read with the one served with.
         self.served_nodes: set[int] = set()
+        if tenure is not None and tenure.ptid is not None:
+            # What any primary before told of.
+            self.served_ptid = self.told_ptid = tenure.ptid
+            self.served_nodes = set(tenure.nodes)
+        self._held: list[tuple[Link, bytes, bool]] = []
         self.packs = Packs(self)
         #: The last pack of this master's time.
         self.packed_tid: bytes | None = None
@@ -100,6 +116,8 @@ class MasterCore(Core):
         old, self.state = self.state, TRANSITIONS[self.state, event]
         logger.info("cluster state: %s -> %s", old.name, self.state.name)
         self.broadcast(NotifyClusterInformation(self.state))
+        if self.tenure is not None:
+            self.tenure.state_changed(self.state)
 
     def stop_phase(self) -> None:
         """The workflow that leads to service is not wanted any more."""
@@ -262,8 +280,9 @@ class MasterCore(Core):
         assert self.partitions.ptid is not None
         if replicas is None:
             replicas = self.partitions.replicas
-        ptid = self.told_ptid = self.partitions.ptid + 1
+        ptid = self.partitions.ptid + 1
         self.partitions.change(ptid, replicas, changes)
+        self.told(ptid)
         self.replication.cells_changed(ptid, changes)
         self.broadcast(
             NotifyPartitionChanges(ptid, replicas, changes),
@@ -273,6 +292,12 @@ class MasterCore(Core):
         )
         if self.backup is not None:
             self.backup.cells_changed(changes)
+
+    def told(self, ptid: int) -> None:
+        """Somebody is about to be told of the partition table as it is."""
+        self.told_ptid = ptid
+        if self.tenure is not None:
+            self.tenure.log_table(ptid, self.partitions.nodes(readable_only=True))
 
     def served(self, ptid: int) -> None:
         """What was acknowledged depends on this table."""

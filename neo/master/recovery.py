@@ -285,7 +285,7 @@ class Recovery:
             ptid = master.partitions.ptid + 1
             master.partitions.change(ptid, master.partitions.replicas, changes)
         assert master.partitions.ptid is not None
-        master.told_ptid = master.partitions.ptid
+        master.told(master.partitions.ptid)
         for peer in master.of_type(NodeType.ADMIN):
             peer.send(master.table())
 
