@@ -247,6 +247,9 @@ class Links:
     def get(self, name: str) -> Link | None:
         return self._links.get(name)
 
+    def of(self, address: Address) -> Link | None:
+        return self._links.get(format_address(address))
+
     def want(self, addresses: Iterable[Address]) -> None:
         """There are links to these."""
         for address in addresses:
