@@ -206,6 +206,7 @@ class Link:
         if peer is not self._peer or self._ready:
             return
         self._ready = True
+        peer.node = self._node.node_of(self)
         self._unconfirmed = 0
         self._confirming = False
         # Another node lost contact at this time: it has a while to be heard.
