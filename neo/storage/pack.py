@@ -31,7 +31,6 @@ from neo.node.peer import Peer
 from neo.protocol.enums import ErrorCode
 from neo.protocol.ids import MAX_TID, ZERO_OID, p64, u64
 from neo.protocol.packets import AnswerPack
-from neo.storage.pace import give_way
 
 if TYPE_CHECKING:
     from neo.storage.core import StorageCore
@@ -167,5 +166,5 @@ class Packer:
             await core.stored()
             if core.shell.fault(FaultSite.JOB_STANDS_STILL):
                 await core.sleep(LATE_SECONDS)
-            await give_way(core, began)
+            await core.pace.give_way(began)
         return True
