@@ -29,7 +29,7 @@ RETRY_SECONDS = 10.0
 class Packer:
     def __init__(self, master: MasterCore) -> None:
         self._master = master
-        #: Tids: of the last pack upstream, of the last for which everything is here, of the last done.
+        #: The tids of the last pack upstream, of that for which everything is here, of that done.
         self._wanted = self._possible = self._done = ZERO_TID
         self._task: Task[None] | None = None
 
