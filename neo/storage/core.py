@@ -40,6 +40,7 @@ from neo.storage.identification import Identification
 from neo.storage.identity import check_database, load_partitions
 from neo.storage.links import Links
 from neo.storage.locks import Locks
+from neo.storage.pace import Pace
 from neo.storage.pack import Packer
 from neo.storage.replicator import Replicator
 from neo.storage.serve_master import ServeMaster
@@ -92,6 +93,7 @@ class StorageCore(Durability):
         self.locks = Locks(self.cell_mode, backend.last_serial, self._deadlock, self._discard)
         self.clients: dict[Peer, None] = {}
         self.links = Links(self)
+        self.pace = Pace(self)
         self.replicator = Replicator(self)
         self.packer = Packer(self)
         self.eraser = maintenance.Eraser(self)
