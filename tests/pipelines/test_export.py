@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -19,9 +20,10 @@ from ZODB import DB
 from ZODB.Connection import TransactionMetaData
 from ZODB.FileStorage import FileStorage
 from ZODB.serialize import referencesf
-from ZODB.utils import p64, u64
+from ZODB.utils import get_pickle_metadata, p64, u64
 
 from neo.client.scan import Scanner
+from neo.demo.stdlib import find_modules, load_library, standard_library
 from neo.export import main, plan, reader, spill, tables
 from neo.export.plan import DEFAULT_COLUMNS
 from neo.migrate import copy_from
@@ -228,6 +230,32 @@ def _store(storage: Any, oid: int, data: bytes, text: bytes = b"", extension: by
     storage.store(p64(oid), p64(0), data, "", meta)
     storage.tpc_vote(meta)
     storage.tpc_finish(meta)
+
+
+def test_the_demo_database_is_what_zodb_walks(tmp_path: Path) -> None:
+    path = tmp_path / "demo.fs"
+    files = dict(list(find_modules(standard_library()).items())[:60])
+    with closing(DB(FileStorage(str(path)))) as db:
+        load_library(db, files)
+    export(path, tmp_path / "out")
+    walked = {}
+    with closing(FileStorage(str(path), read_only=True)) as storage:
+        waiting = [bytes(8)]
+        while waiting:
+            oid = waiting.pop()
+            if u64(oid) not in walked:
+                data, serial = storage.load(oid)
+                references = sorted(u64(r) for r in referencesf(data))
+                name = ".".join(get_pickle_metadata(data))
+                walked[u64(oid)] = (u64(serial), name, len(data), references)
+                waiting += map(p64, references)
+    objects = exported(tmp_path / "out", "objects")
+    assert len(objects) > 1000
+    assert walked == {
+        r["oid"]: (r["tid"], r["class"], r["size"], sorted(r["refs"])) for r in objects
+    }
+    edges = Counter((r["src"], r["dst"]) for r in exported(tmp_path / "out", "references"))
+    assert edges == Counter((oid, dst) for oid, row in walked.items() for dst in row[3])
 
 
 # -- increments ----------------------------------------------------------------------------------

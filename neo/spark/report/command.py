@@ -91,7 +91,7 @@ def show(report: Report, console: Console) -> None:
             continue
         shown = RichTable(box=None, pad_edge=False)
         for name, value in zip(table.names, table.rows[0], strict=True):
-            shown.add_column(name, justify="right" if is_number(value) else "left")
+            shown.add_column(name, justify="right" if is_number(value) else "left", overflow="fold")
         for row in table.rows:
             cells = zip(table.names, row, strict=True)
             shown.add_row(*(escape(text(value, name)) for name, value in cells))

@@ -1,8 +1,8 @@
 """Which objects cannot be reached from the root.
 
-Two ways. On the driver, with arrays: 16 bytes for an edge and 8 for an object, a few times over; the depth
-of the graph costs little. Or with joins in Spark, which need no memory on the driver, but some jobs for
-each level of the graph. Measured on 370,000 edges, the driver is six times faster; a linked list of a
+Two ways. On the driver, with arrays: 16 bytes for an edge and 8 for an object, a few times over; the
+depth of the graph costs little. Or with joins in Spark, which need no memory on the driver, but some jobs
+for each level of the graph. Measured on 370,000 edges, the driver is six times faster; a linked list of a
 million objects ends only there. So joins are for graphs that the driver cannot hold.
 """
 
