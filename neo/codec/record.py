@@ -158,7 +158,9 @@ class _Newer(pickle.Unpickler):
         return find_class(module, name, self._allowance)
 
     def persistent_load(self, pid: object) -> Reference:
-        return _note(pid, self._found)
+        reference = _reference(pid)
+        self._found.append(reference)
+        return reference
 
 
 class _Older(zodbpickle.fastpickle.Unpickler):
@@ -171,7 +173,9 @@ class _Older(zodbpickle.fastpickle.Unpickler):
         return find_class(module, name, self._allowance)
 
     def persistent_load(self, pid: object) -> Reference:
-        return _note(pid, self._found)
+        reference = _reference(pid)
+        self._found.append(reference)
+        return reference
 
 
 def _load(unpickler: Any) -> object:
@@ -187,17 +191,13 @@ def _load(unpickler: Any) -> object:
     return loaded
 
 
-def _note(pid: object, found: list[Reference]) -> Reference:
-    reference = _reference(pid)
-    found.append(reference)
-    return reference
-
-
 def _reference(pid: object) -> Reference:
     """Return the reference that a persistent id means (``ZODB.serialize``, *Persistent references*)."""
+    # Nearly all are pairs: they do not wait for the other forms.
+    if type(pid) is tuple and len(pid) == 2:
+        oid, target = pid
+        return Reference("s", _oid(oid), _target_class(target), None)
     match pid:
-        case (oid, target) if isinstance(pid, tuple):
-            return Reference("s", _oid(oid), _target_class(target), None)
         case ["w", (oid,)]:
             return Reference("w", _oid(oid), None, None)
         case ["w", (oid, database)] if isinstance(database, str):
@@ -213,13 +213,15 @@ def _reference(pid: object) -> Reference:
 
 def _oid(oid: object) -> int:
     """Python 2 wrote oids as strings, which were read as UTF-8 where that was possible."""
-    packed = oid.encode() if isinstance(oid, str) else oid
+    packed = oid if type(oid) is bytes else oid.encode() if isinstance(oid, str) else oid
     if not isinstance(packed, bytes) or len(packed) != 8 or packed > MAX_OID:
         raise MalformedPickle(f"a reference to what is no oid: {str(oid)[:40]!r}")
     return int.from_bytes(packed, "big")
 
 
 def _target_class(target: object) -> str | None:
+    if isinstance(target, type) and issubclass(target, Stub):
+        return _storable(target.stands_for)
     return None if target is None else class_name_of((target, None))
 
 
@@ -231,4 +233,4 @@ def _explain(error: Exception) -> str:
 
 def _storable(text: str) -> str:
     """Pickles hold lone surrogates, which no column of text and no file can."""
-    return text.encode("utf-8", "backslashreplace").decode()
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()

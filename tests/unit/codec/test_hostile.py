@@ -153,6 +153,25 @@ def test_one_long_text_many_times_exceeds_the_budget() -> None:
         state_json(decode(META + pickle.dumps([text] * 10_000, 3)))
 
 
+@pytest.mark.parametrize("item", [b"h\1h\0\x86Q", b"h\0", b"h\0)\x81"])
+def test_one_long_name_many_times_exceeds_the_budget(item: bytes) -> None:
+    name = b"c" + b"a" * 100_000 + b"\nC\nq\0"
+    state = b"\x80\x03](" + name + b"C\x08" + bytes(8) + b"q\1" + item * 1_000 + b"e."
+    with pytest.raises(BudgetExceeded, match="more text"):
+        state_json(decode(META + state))
+
+
+@pytest.mark.parametrize("size", [0, 1, 254, 255, 256, 257, 70_000])
+def test_a_memo_bomb_behind_text_of_any_length_is_refused_and_in_text_it_is_text(size: int) -> None:
+    bomb = b"r" + struct.pack("<I", 1 << 30)
+    text = (b"x" * size + bomb)[:size].replace(b"\0", b"@")
+    assert "memo" in error_of(b"X" + struct.pack("<I", size) + text + bomb + b".")
+    if size < 256:
+        assert "memo" in error_of(b"\x80\x03C" + bytes([size]) + text + bomb + b".")
+    read = decode(META + b"\x80\x03B" + struct.pack("<I", size + 5) + text + bomb + b"q\0.")
+    assert (read.error, read.state) == (None, text + bomb)
+
+
 def test_a_circle_exceeds_the_budget() -> None:
     circle: list[object] = []
     circle.append(circle)
