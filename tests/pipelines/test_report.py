@@ -38,7 +38,7 @@ DAY = 86_400
 
 @pytest.fixture
 def aged(tmp_path: Path) -> Path:
-    """The sample, its transactions 20 days from each other, and two objects without references."""
+    """The sample as if its transactions were 20 days from each other."""
     young, old = tmp_path / "young.fs", tmp_path / "old.fs"
     with closing(FileStorage(str(young))) as source, closing(FileStorage(str(old))) as storage:
         fill(source)
@@ -172,12 +172,13 @@ def test_a_cluster_and_its_export_are_reported_as_zodb_sees_them(
 
 def test_the_joins_and_the_driver_reach_the_same(spark: SparkSession) -> None:
     chance = random.Random(5)
-    objects = [0, *chance.sample(range(1, 1 << 40), 40)]
-    pairs = [(chance.choice(objects), chance.choice([*objects, 77])) for _ in range(45)]
+    objects = [0, *chance.sample(range(1, 1 << 40), 15)]
+    pairs = [(chance.choice(objects), chance.choice([*objects, 77])) for _ in range(12)]
+    pairs += [(0, objects[n]) for n in range(5, 8)]
     oids = spark.createDataFrame([(oid,) for oid in objects], "oid bigint")
     edges = spark.createDataFrame(pairs, "src bigint, dst bigint")
     expected = sorted(set(objects) - search(objects, pairs))
-    assert 0 < len(expected) < 40
+    assert 0 < len(expected) < 13
     for most in (0, 1000):
         found = unreachable(spark, oids, edges, most)
         assert sorted(row.oid for row in found.collect()) == expected
@@ -229,7 +230,7 @@ class Parser(HTMLParser):
 
 
 def report_of(name: str) -> Report:
-    table = Table(("class", "objects", "bytes"), [(name, 3, 4), (None, 1, 2)])
+    table = Table(("class", "objects", "bytes"), [(name, 3, 4), ("m.C", None, 2)])
     series = {name: [1, 2], OTHERS: [0, 5]}
     return Report(
         name,
@@ -277,9 +278,7 @@ def test_numbers_for_people() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    "arguments", [[], ["--masters", "x"], ["--parquet", "a", "--masters", "b", "--cluster", "c"]]
-)
-def test_where_to_read_must_be_said(arguments: list[str]) -> None:
+@pytest.mark.parametrize("arguments", ["", "--masters x", "--parquet a --masters b --cluster c"])
+def test_where_to_read_must_be_said(arguments: str) -> None:
     with pytest.raises(SystemExit):
-        main(arguments)
+        main(arguments.split())
