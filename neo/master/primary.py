@@ -25,6 +25,7 @@ class PrimaryMaster(MasterCore):
         self.change_state(Event.RECOVERED)
         for peer in self.storages():
             peer.send(self.table())
+        self.ask_confirmations()
         await verify(self)
         # What storages answered last made the table durable, too.
         assert self.partitions.ptid is not None

@@ -266,3 +266,35 @@ def test_walk_refuses_what_is_cut_or_unknown() -> None:
 def test_a_record_without_anything_suspicious_is_passed_on_as_it_is() -> None:
     data = META + pickle.dumps({"n": 1}, 3)
     assert vet(data) is data
+
+
+LONE = b"X\x03\0\0\0\xed\xa0\x80"
+CLASS = b"\x80\x03cm\nC\n."
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x80\x03" + LONE + b"X\x01\0\0\0C\x86N\x86.\x80\x03N.",
+        CLASS + b"\x80\x03](X\x01\0\0\0m(" + LONE + b"C\x08" + bytes(8) + b"NteQ.",
+        CLASS + b"\x80\x03](X\x01\0\0\0n(" + LONE + b"C\x08" + bytes(8) + b"teQ.",
+        CLASS + b"\x80\x03](X\x01\0\0\0w(C\x08" + bytes(8) + LONE + b"teQ.",
+        CLASS + b"\x80\x03](" + LONE + b"eQ.",
+    ],
+    ids=["class", "database", "database without class", "database of a weak one", "error"],
+)
+def test_all_text_can_be_stored(data: bytes) -> None:
+    record = decode(data)
+    texts = [record.class_name, record.error, class_of(data)]
+    for reference in record.references:
+        texts += [reference.class_name, reference.database]
+    assert any("\\ud800" in (text or "") for text in texts)
+    for text in texts:
+        (text or "").encode()
+
+
+@pytest.mark.parametrize("oid", [1 << 63, (1 << 64) - 1])
+def test_a_reference_beyond_all_oids_is_an_error_of_the_record(oid: int) -> None:
+    record = decode(CLASS + b"\x80\x03C\x08" + oid.to_bytes(8, "big") + b"Q.")
+    assert "no oid" in (record.error or "")
+    assert record.references == []

@@ -30,9 +30,10 @@ from neo.protocol.packets import (
     Truncate,
     ValidateTransaction,
 )
+from neo.storage.backend.api import BackendFailure
 from neo.storage.core import StorageCore
 from tests.unit.storage.test_serving import commit, load, store, vote
-from tests.unit.storage.world import C1, DISCARDED, MASTER, OUT, STORAGE, UP, World
+from tests.unit.storage.world import C1, DISCARDED, MASTER, OUT, STORAGE, UP, End, World
 
 MakeWorld = Callable[[], World]
 
@@ -341,6 +342,16 @@ def test_a_failing_database_ends_the_core_and_asks_for_another(world: World) -> 
     assert world.shell.restarts == 1
     assert master.closed and client.closed
     assert world.shell.exit_code is None
+
+
+def test_everybody_who_is_identified_hears_why_a_node_leaves(
+    world: World, master: End, client: End
+) -> None:
+    stranger = world.stranger()
+    world.core.backend_failed(BackendFailure("/data/x.sqlite: no space is left"))
+    why = "the peer says: the database failed: /data/x.sqlite: no space is left"
+    assert (master.complaint, client.complaint, stranger.complaint) == (why, why, "")
+    assert master.closed and client.closed and stranger.closed
 
 
 def test_unvoted_data_is_deleted_at_a_clean_stop(make_world: MakeWorld) -> None:
