@@ -156,7 +156,10 @@ def _write(
             bar.add(rows, size)
             bar.to(done)
 
-        workers.run(job, options.jobs, wrote, list(range(plan.groups)))
+        if options.jobs == 1:
+            workers.run_here(job, source if cluster else None, wrote)
+        else:
+            workers.run(job, options.jobs, wrote)
     return bar.rows
 
 

@@ -25,7 +25,7 @@ from neo.export.plan import APPENDED, DERIVED, Plan
 MANIFEST = "manifest.json"
 #: The current snapshot and the one before it, for jobs that read that one.
 KEPT = 2
-#: Within the unfinished snapshot: what its readers do not need.
+#: Within the unfinished snapshot: what only its makers need.
 LINKS = "_links"
 RUNS = "_runs"
 
@@ -53,7 +53,7 @@ class Folder:
         """Finish a publication that was interrupted, and remove what was left behind."""
         self.snapshots.mkdir(exist_ok=True)
         names = sorted(path.name for path in self.snapshots.iterdir())
-        if names and self.current() != names[-1]:
+        if names:
             self._switch(names[-1])
         for leftover in self.path.glob(".*.removed"):
             shutil.rmtree(leftover)
@@ -95,8 +95,6 @@ class Folder:
                 link = self.unfinished / table / file.name
                 if not link.exists():
                     os.link(file, link)
-        for name in (LINKS, RUNS):
-            shutil.rmtree(self.unfinished / name, ignore_errors=True)
         for table in plan.tables:
             sync(self.unfinished / table)
         sync(self.unfinished)
@@ -107,6 +105,8 @@ class Folder:
     def _switch(self, name: str) -> None:
         tables = self.plan_of(name).tables
         _link(self.path / "current", f"snapshots/{name}")
+        for aid in (LINKS, RUNS):
+            shutil.rmtree(self.snapshots / name / aid, ignore_errors=True)
         for table in (*APPENDED, *DERIVED):
             if table in tables:
                 _link(self.path / table, f"current/{table}")
@@ -153,15 +153,18 @@ def sync(path: Path) -> None:
 
 @contextmanager
 def finished(path: Path) -> Iterator[Path]:
-    """A temporary name to write to; afterwards the file is on disk, and has its own name."""
+    """A temporary name to write to; afterwards the bytes are on disk, and then the file has its name.
+
+    The name is on disk when the folder is: until then a loss of power may take it away again.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     yield temporary
     sync(temporary)
     temporary.rename(path)
-    sync(path.parent)
 
 
 def write(path: Path, data: bytes) -> None:
     """Replace a small file, whole or not at all."""
     with finished(path) as temporary:
         temporary.write_bytes(data)
+    sync(path.parent)

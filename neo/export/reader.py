@@ -11,7 +11,7 @@ from typing import Any
 
 from neo.client.scan import Revision
 from neo.export.errors import ExportError
-from neo.export.folder import RUNS, write
+from neo.export.folder import RUNS, sync, write
 from neo.export.plan import LIMIT, Boundary, Plan, check_boundary, is_packed, packed
 from neo.export.segment import write_transactions
 from neo.export.spill import ROW_BYTES, RUNS_MAX, Buffer, Run, merge_runs, pages, read_runs
@@ -135,6 +135,8 @@ class Reader:
         merged = runs if len(runs) > RUNS_MAX else []
         if merged:
             runs = [merge_runs(self._runs, merged, self._new_run())]
+        sync(self._runs)
+        sync(self._folder / "transactions")
         self._progress = Progress(boundary, tuple(runs), parts, self._written, complete)
         write(self._runs / PROGRESS, json.dumps(asdict(self._progress)).encode())
         for run in merged:

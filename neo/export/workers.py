@@ -44,18 +44,26 @@ class Job:
     config: Path | None
 
 
-def run(
-    job: Job, processes: int, report: Callable[[int, int, int], None], groups: list[int]
-) -> None:
-    """Write the files of these groups. ``report``: called with groups done, rows and bytes.
+def run_here(job: Job, source: NEOStorage | None, report: Callable[[int, int, int], None]) -> None:
+    """As run(), without other processes."""
+    try:
+        for group in range(job.plan.groups):
+            write_group(job, source, group, lambda rows, size: report(0, rows, size))
+            report(1, 0, 0)
+    except (ErrorAnswer, ConnectionLost) as e:
+        raise ExportError(str(e)) from e
+
+
+def run(job: Job, processes: int, report: Callable[[int, int, int], None]) -> None:
+    """Write the files of all groups. ``report``: called with groups done, rows and bytes.
 
     Raises ExportError.
     """
-    todo = list(reversed(groups))
+    todo = list(reversed(range(job.plan.groups)))
     context = multiprocessing.get_context("spawn")
     with ExitStack() as stack:
         workers: dict[Any, BaseProcess] = {}
-        for _ in range(min(processes, len(groups))):
+        for _ in range(min(processes, len(todo))):
             ours, theirs = context.Pipe()
             process = context.Process(target=_work, args=(job, theirs), daemon=True)
             process.start()

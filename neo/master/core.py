@@ -20,10 +20,11 @@ from neo.master.pack import Packs
 from neo.master.recovery import Recovery
 from neo.master.replication import Replication
 from neo.master.states import ADMITTED, TRANSITIONS, Event, hears_of
+from neo.master.tenure import Tenure
 from neo.master.told import ToldTables
 from neo.node.core import Core, Shell
 from neo.node.handler import Handler
-from neo.node.peer import Peer
+from neo.node.peer import Link, Peer
 from neo.node.task import Future, Task
 from neo.protocol.enums import CellState, ClusterState, NodeState, NodeType
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
@@ -50,12 +51,22 @@ logger = logging.getLogger("neo.master")
 class MasterCore(Core):
     """``bind``: the address that this master listens on and that others know it by."""
 
-    def __init__(self, shell: Shell, settings: argparse.Namespace, bind: Address) -> None:
+    def __init__(
+        self,
+        shell: Shell,
+        settings: argparse.Namespace,
+        bind: Address,
+        tenure: Tenure | None = None,
+    ) -> None:
+        """``tenure``: of one among several masters."""
         super().__init__(shell)
+        self.tenure = tenure
         self.settings = settings
         self.cluster: str = settings.cluster
         self.state = ClusterState.RECOVERING
         nid = settings.nid if settings.nid is not None else nid_namespace(NodeType.MASTER) + 1
+        if tenure is not None:
+            nid = tenure.nid
         self.node = self.nodes.add(
             Node(NodeType.MASTER, nid, bind, NodeState.RUNNING, identified=True)
         )
@@ -78,6 +89,13 @@ class MasterCore(Core):
         #: Those that could be read with the one served with.
         self.served_nodes: set[int] = set()
         self.told = ToldTables()
+        if tenure is not None and tenure.ptid is not None:
+            # What any primary before told of.
+            self.served_ptid = self.told.ptid = tenure.ptid
+            self.served_nodes = set(tenure.nodes)
+        #: This master has verified the database: its storages are connected, or away.
+        self.was_operational = False
+        self._held: list[tuple[Link, bytes, bool]] = []
         self.packs = Packs(self)
         #: The last pack of this master's time.
         self.packed_tid: bytes | None = None
@@ -102,6 +120,8 @@ class MasterCore(Core):
         old, self.state = self.state, TRANSITIONS[self.state, event]
         logger.info("cluster state: %s -> %s", old.name, self.state.name)
         self.broadcast(NotifyClusterInformation(self.state))
+        if self.tenure is not None:
+            self.tenure.state_changed(self.state)
 
     def stop_phase(self) -> None:
         """The workflow that leads to service is not wanted any more."""
@@ -269,7 +289,7 @@ class MasterCore(Core):
             replicas = self.partitions.replicas
         ptid = self.partitions.ptid + 1
         self.partitions.change(ptid, replicas, changes)
-        self.told.tell(ptid, self.partitions.nodes(readable_only=True))
+        self.tell_table()
         self.replication.cells_changed(ptid, changes)
         self.broadcast(
             NotifyPartitionChanges(ptid, replicas, changes),
@@ -281,9 +301,19 @@ class MasterCore(Core):
             self.backup.cells_changed(changes)
         self.ask_confirmations()
 
+    def tell_table(self) -> None:
+        """Somebody is about to be told of the partition table as it is."""
+        ptid, readable = self.partitions.ptid, self.partitions.nodes(readable_only=True)
+        assert ptid is not None
+        self.told.tell(ptid, readable)
+        if self.tenure is not None:
+            self.tenure.log_table(ptid, readable)
+            if not self.tenure.waits:
+                self.told.logged(ptid)
+
     def ask_confirmations(self) -> None:
-        """Storage nodes were told the table: when is it on their disks?"""
-        for nid in sorted(self.told.awaited()):
+        """Storage nodes were told the table: when is it on their disks? With a log it is in there."""
+        for nid in sorted(self.told.awaited()) if self.tenure is None else ():
             peer = self.connected.get(nid)
             if peer is not None:
                 self._ask_confirmation(peer, nid, self.told.ptid)
@@ -292,11 +322,15 @@ class MasterCore(Core):
         def heard(durable: bool) -> None:
             if durable:
                 self.told.confirmed(nid, ptid)
-                self.commits.finish()
-                if self.backup is not None:
-                    self.backup.advance()
+                self.table_confirmed()
 
         self.when_heard(peer, heard)
+
+    def table_confirmed(self) -> None:
+        """What waited for the last partition table to be known for ever goes on."""
+        self.commits.finish()
+        if self.backup is not None:
+            self.backup.advance()
 
     def when_heard(self, peer: Peer, callback: Callable[[bool], None]) -> None:
         """Call back with True when a storage node has done all that it was told until now, and has it
@@ -330,7 +364,7 @@ class MasterCore(Core):
             self.served_nodes = self.partitions.nodes(readable_only=True)
 
     def packed(self, tid: bytes) -> None:
-        """A pack is complete: backups of this cluster do it, too."""
+        """A pack is complete, or goes on by itself: backups of this cluster do it, too."""
         self.packed_tid = max(self.packed_tid or tid, tid)
         for peer in self.of_type(NodeType.CLIENT):
             if peer.node is not None and FEATURE_PACK in peer.node.features:

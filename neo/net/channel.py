@@ -196,8 +196,7 @@ class Channel:
                     ticket.waker = waker = self._host.waker()
                     self._followers[ticket] = None
             if waker is None:
-                led = not ticket.done
-                if led:
+                if led := not ticket.done:
                     self._lead(ticket, deadline)
                 elif not ticket.exclusive or isinstance(ticket.answer, ConnectionLost):
                     self._leave(None)  # it was done when the lead came

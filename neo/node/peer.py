@@ -115,7 +115,7 @@ class Peer:
         if self.link is not None:
             data = self.connection.take_outgoing()
             if data:
-                self.link.write(data)
+                self.core.output(self.link, data, False)
 
     # -- called by the shell ----------------------------------------------------------------------
 
@@ -199,16 +199,24 @@ class Peer:
 
     def _detach(self) -> list[Question]:
         self.core.peers.pop(self, None)
-        self.write_outgoing()
+        data = self.connection.take_outgoing()
         questions = self.connection.close()
         if self.link is not None:
-            self.link.close()
+            self.core.output(self.link, data, True)
         return questions
 
     def farewell(self, code: ErrorCode, text: str) -> None:
         """Tell the peer why, then disconnect: an Error that answers nothing."""
         self.connection.answer(None, Error(code.value, text))
         self.close()
+
+    def drop(self) -> None:
+        """Disconnect without sending what is queued. Nobody is told, not even who asked something."""
+        if self in self.core.peers:
+            del self.core.peers[self]
+            self.connection.close()
+            if self.link is not None:
+                self.link.close()
 
     def close(self) -> None:
         """Send what is queued, then disconnect (the specification's *abort*).

@@ -343,11 +343,12 @@ class Decoder:
 
     def __next__(self) -> Packet:
         """The next whole message. Raises StopIteration when more bytes are needed."""
+        if self._fed == self._done:
+            raise StopIteration
         try:
             packet = self._unpacker.unpack()
         except msgpack.OutOfData:
-            if self._fed != self._done:
-                self._check_incomplete()
+            self._check_incomplete()
             raise StopIteration from None
         except msgpack.StackError:
             raise PeerError("malformed message: nested too deeply") from None

@@ -30,7 +30,7 @@ from neo.protocol.packets import (
     RequestIdentification,
 )
 from neo.storage import dropped, maintenance
-from neo.storage.backend.api import Backend, BackendFailure, Stored
+from neo.storage.backend.api import Backend, BackendFailure, DatabaseGone, Stored
 from neo.storage.backup import BackupReplicator
 from neo.storage.check import Checker
 from neo.storage.clone import clone
@@ -322,13 +322,17 @@ class StorageCore(Durability):
         self.shell.stop(0)
 
     def backend_failed(self, failure: BackendFailure) -> None:
-        """Nothing can be promised any more: leave the cluster, let the shell make another core."""
+        """Nothing can be promised any more: leave the cluster, let the shell make another core, unless
+        that would begin with an empty database."""
         if self.stopped:
             return
         logger.critical("the database failed: %s", failure)
         self._end(f"the database failed: {failure}")
         self._close_backend()
-        self.shell.restart()
+        if isinstance(failure, DatabaseGone):
+            self.shell.stop(1)
+        else:
+            self.shell.restart()
 
     def _end(self, why: str | None = None) -> None:
         """Cancel every workflow and close every connection; who asked for something hears why there

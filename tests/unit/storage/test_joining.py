@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -20,6 +21,7 @@ from neo.protocol.packets import (
     AskLockInformation,
     AskPartitionTable,
     AskRecovery,
+    AskVoteTransaction,
     Error,
     FlushLog,
     NotifyClusterInformation,
@@ -352,6 +354,20 @@ def test_everybody_who_is_identified_hears_why_a_node_leaves(
     why = "the peer says: the database failed: /data/x.sqlite: no space is left"
     assert (master.complaint, client.complaint, stranger.complaint) == (why, why, "")
     assert master.closed and client.closed and stranger.closed
+
+
+def test_a_node_whose_database_was_deleted_ends(
+    world: World, client: End, caplog: pytest.LogCaptureFixture
+) -> None:
+    """To open it again would begin an empty one under the same name."""
+    Path(world.backend.name).unlink()
+    store(client, 10, 1)
+    answers = client.ask_later(AskVoteTransaction(p64(10)))
+    world.wait(lambda: world.shell.exit_code is not None, "the node goes on")
+    assert not answers and world.shell.exit_code == 1 and world.shell.restarts == 0
+    assert "is gone: it was deleted, moved or replaced while this node ran" in caplog.text
+    assert "is gone" in client.complaint
+    assert not Path(world.backend.name).exists()
 
 
 def test_unvoted_data_is_deleted_at_a_clean_stop(make_world: MakeWorld) -> None:
