@@ -210,7 +210,7 @@ class MasterNode(LogMember):
         if not self._claiming and not self._leaving and election.claim(members, now) is not None:
             self._claiming = True
             logger.info("this master claims epoch %d", election.epochs.epoch + 1)
-            log.post(self._make_claim)
+            log.post(self._make_claim, self._claimed)
 
     def _may_decide(self) -> bool:
         """With those that are reached, this master is a majority."""
@@ -226,6 +226,11 @@ class MasterNode(LogMember):
             claim = self.election.claim(self.the_log().members, self.shell.monotonic())
         self._claiming = claim is not None
         return None if claim is None else (Kind.DATA, encode(claim))
+
+    def _claimed(self) -> None:
+        """It is in the log, and may have come too late."""
+        self._claiming = False
+        self._look()
 
     # -- as primary --------------------------------------------------------------------------------
 

@@ -98,9 +98,13 @@ def test_the_election_is_shown(three: Masters) -> None:
     ]  # fmt: skip
 
 
-def test_the_primary_hands_over_at_once(three: Masters) -> None:
-    first = three.serving()[0]
-    successor = (first + 2) % 3
+@pytest.mark.parametrize("seed", range(12))
+def test_the_primary_hands_over_at_once(seed: int) -> None:
+    three = Masters(3, seed)
+    three.start()
+    first = three.until_serving()
+    three.run(1)
+    successor = (first + 1 + seed % 2) % 3
     asked = admin(three).ask(SetPrimary(M1 + successor))
     assert asked.result().message == f"M{successor + 1} becomes the primary master"
     before = three.world.now
