@@ -18,6 +18,7 @@ class LogPlatter:
 
     def __init__(self, random: Random) -> None:
         self.random = random
+        self.sync_seconds = SYNC_SECONDS
         self.journal = random.getrandbits(32) or 1
         self.begun: Begun | None = None
         self.genesis: Members
@@ -89,7 +90,7 @@ class SimLogDisk:
             self._platter.write(count)
             done()
 
-        self._later(SYNC_SECONDS, synced)
+        self._later(self._platter.sync_seconds, synced)
 
     def read(self, tid: int, count: int, size: int) -> list[Spec]:
         platter = self._platter
