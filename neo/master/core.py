@@ -91,6 +91,8 @@ class MasterCore(Core):
             # What any primary before told of.
             self.served_ptid = self.told_ptid = tenure.ptid
             self.served_nodes = set(tenure.nodes)
+        #: This master has verified the database: its storages are connected, or away.
+        self.was_operational = False
         self._held: list[tuple[Link, bytes, bool]] = []
         self.packs = Packs(self)
         #: The last pack of this master's time.

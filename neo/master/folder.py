@@ -1,8 +1,8 @@
 """The log of a master on its disk: a folder with both logs of the transactor, and a thread that syncs.
 
-    LOG/tlog/     what was decided; see :mod:`neo.transactor.tlog`
-    LOG/mlog      what this master promised; see :mod:`neo.transactor.mlog`
-    LOG/new       the name of a journal that has not begun; see :mod:`neo.master.founding`
+    tlog/     what was decided; see :mod:`neo.transactor.tlog`
+    mlog      what this master promised; see :mod:`neo.transactor.mlog`
+    new       the name of a journal that has not begun; see :mod:`neo.master.founding`
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ class LogFolder:
             os.makedirs(self._tlog, exist_ok=True)
         except OSError as e:
             raise LogFailure(
-                f"the log of the masters cannot be kept in {self.path!r}: {e.strerror}; set 'log' to a"
-                " folder of this master's own"
+                f"the log of the masters cannot be kept in {self.path!r}: {e.strerror}; set"
+                " 'election_log' to a folder of this master's own"
             ) from None
 
     def _new_journal(self) -> int:
@@ -115,6 +115,10 @@ class LogFolder:
             self._open()
         except StoreError as e:
             raise self._failure(e) from None
+
+    def begin_with(self, genesis: Members) -> None:
+        assert self._store is not None
+        self._store.begin_with(genesis)
 
     def append(self, records: list[Record]) -> None:
         assert self._store is not None

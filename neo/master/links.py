@@ -206,6 +206,7 @@ class Link:
         if peer is not self._peer or self._ready:
             return
         self._ready = True
+        peer.node = self._node.node_of(self)
         self._unconfirmed = 0
         self._confirming = False
         # Another node lost contact at this time: it has a while to be heard.
@@ -246,6 +247,9 @@ class Links:
 
     def get(self, name: str) -> Link | None:
         return self._links.get(name)
+
+    def of(self, address: Address) -> Link | None:
+        return self._links.get(format_address(address))
 
     def want(self, addresses: Iterable[Address]) -> None:
         """There are links to these."""

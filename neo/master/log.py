@@ -45,6 +45,9 @@ class LogDisk(Protocol):
     def begin(self, begun: Begun, genesis: Members, known: dict[int, int]) -> None:
         """The log begins, durably; ``known``: names of the journals of others, by index."""
 
+    def begin_with(self, genesis: Members) -> None:
+        """The first members, as they are known now; nothing if there are transactions."""
+
     def append(self, records: list[Record]) -> None:
         """Write them behind the others, not synced."""
 
@@ -188,6 +191,7 @@ class MasterLog:
         if self._failed:
             return
         try:
+            self._disk.begin_with(self.engine.genesis)
             self._disk.append(records)
         except LogFailure as e:
             self._failed = True

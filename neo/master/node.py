@@ -182,6 +182,8 @@ class MasterNode(LogMember):
         self.report_founding()
         if self.primary is not None:
             self.primary.set_masters(self.rows())
+        if self._leaving and not self._may_decide():
+            self.stop(0)  # nobody is left who could be told
         if not self.stopped:
             self.call_later(TICK_SECONDS, self._tick)
 
@@ -209,6 +211,12 @@ class MasterNode(LogMember):
             self._claiming = True
             logger.info("this master claims epoch %d", election.epochs.epoch + 1)
             log.post(self._make_claim)
+
+    def _may_decide(self) -> bool:
+        """With those that are reached, this master is a majority."""
+        log = self.the_log()
+        links = [self.links.get(name) for name in log.members]
+        return len([link for link in links if link and link.up]) + 1 > len(log.members) // 2
 
     def _make_claim(self) -> tuple[int, bytes] | None:
         """What to post, as long as it is wanted."""

@@ -32,6 +32,7 @@ class PrimaryMaster(MasterCore):
         # What storages answered last made the table durable, too.
         assert self.partitions.ptid is not None
         self.served(self.partitions.ptid)
+        self.was_operational = True
         if self.recovery.backup_tids is None:
             self.change_state(Event.VERIFIED)
             begin_service(self)

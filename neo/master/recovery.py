@@ -32,6 +32,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger("neo.master")
 
 
+#: How long a new primary waits for all storage nodes that can be read. They notice within three seconds
+#: that the one before is gone; those that come later copy what they miss.
+STORAGES_SECONDS = 6.0
+
+
 class Recovery:
     """One stay in RECOVERING."""
 
@@ -47,12 +52,16 @@ class Recovery:
         self.backup_tids: dict[int, bytes | None] | None = None
         #: This master has been primary all the time since it served: it need not fear a split brain.
         self._continues = master.served_ptid is not None
+        #: A new primary knows from the log which table to wait for; storages are on their way to it.
+        self._patient = self._continues and not master.was_operational
 
     async def run(self) -> None:
         """Returns when the tables are ready for VERIFYING."""
         self.master.partitions.clear()
         for peer in self.master.storages():
             self.joined(peer)
+        if self._patient:
+            self.master.call_later(STORAGES_SECONDS, self._lose_patience)
         self.check()
         await self._done
         self.master.truncate_tid = self._truncate_tid()
@@ -149,12 +158,18 @@ class Recovery:
         """Start if it is safe without asking anybody."""
         if self._done.done:
             return
-        reason = self._obstacle(strict=not (self._continues and not self._truncate_tid()))
+        at_once = self._continues and not self._patient and not self._truncate_tid()
+        reason = self._obstacle(strict=not at_once)
         if reason is None:
             self._done.resolve(None)
         elif reason != self._reported:
             self._reported = reason
             logger.info("waiting to start: %s", reason)
+
+    def _lose_patience(self) -> None:
+        """Go on without the storages that are away, if the others have all that was committed."""
+        self._patient = False
+        self.check()
 
     def obstacle_to_force(self) -> str | None:
         """Why the operator cannot make it start now; None if he can."""

@@ -12,6 +12,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from neo.master.epochs import Table, encode
+from neo.master.membership import Membership
 from neo.net.fault_sites import FaultSite
 from neo.node.core import Shell, Timer
 from neo.node.peer import Peer
@@ -27,6 +28,7 @@ class Tenure:
         self.node = node
         self.epoch = epoch
         self.nid = nid
+        self.membership = Membership(node)
         #: The greatest table that may have been told by any primary, and who was readable in it.
         log = node.the_log()
         self.ptid, self.nodes = log.epochs.ptid, log.epochs.nodes

@@ -98,6 +98,10 @@ class SimLogDisk:
         platter.records += [Known(*each) for each in known.items()]
         self.durable = platter.durable()
 
+    def begin_with(self, genesis: Members) -> None:
+        if not self._platter.entries:
+            self._platter.genesis = genesis
+
     def append(self, records: list[Record]) -> None:
         self._check_space()
         self.platter.tail += records

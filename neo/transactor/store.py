@@ -95,6 +95,10 @@ class Store:
         """The next transaction after those appended."""
         return self.tlog.end.tid
 
+    def begin_with(self, genesis: Members) -> None:
+        """Who joins a cluster has learned who the first members were, before the first transaction."""
+        self.tlog.begin_with(genesis)
+
     def append(self, added: list[Record]) -> None:
         """Raises StoreError: the store cannot be used any more."""
         promises: list[Record] = []

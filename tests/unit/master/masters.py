@@ -16,9 +16,12 @@ PORT = 10000
 
 
 class Masters:
-    def __init__(self, count: int, seed: int = 0, configured: int | None = None) -> None:
+    def __init__(
+        self, count: int, seed: int = 0, configured: int | None = None, replicas: int = 0
+    ) -> None:
         """``configured``: so many of them are in ``masters``; the others come later."""
         self.world = World(seed)
+        self.replicas = replicas
         self.network = Network(self.world)
         self.addresses: list[Address] = [("127.0.0.1", PORT + i) for i in range(count)]
         self.configured = self.addresses[:configured]
@@ -36,7 +39,7 @@ class Masters:
             if self.addresses[i] not in masters:
                 masters = [*masters, self.addresses[i]]
             settings = Namespace(
-                cluster="test", nid=None, partitions=4, replicas=0, autostart=None,
+                cluster="test", nid=None, partitions=4, replicas=self.replicas, autostart=None,
                 upstream_cluster=None, upstream_masters=None, masters=masters,
             )  # fmt: skip
             return MasterNode(shell, settings, self.addresses[i], SimLogDisk(platter, later))
