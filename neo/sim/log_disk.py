@@ -99,8 +99,8 @@ class SimLogDisk:
         self.durable = platter.durable()
 
     def begin_with(self, genesis: Members) -> None:
-        if not self._platter.entries:
-            self._platter.genesis = genesis
+        if not self.platter.entries:
+            self.platter.genesis = genesis
 
     def append(self, records: list[Record]) -> None:
         self._check_space()

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 #: Mean time between two of them, and how long one lasts: longer than a failover takes, or shorter.
 BETWEEN_SECONDS = (0.3, 3.0)
 LASTING_SECONDS = (0.05, 8.0)
-#: From one master to another.
-LATENCY_SECONDS_MAX = 1.5
+#: From one master to another, seldom ten times as long: less than what progress is waited for.
+LATENCY_SECONDS_MAX = 0.4
 #: A sync of a slow disk takes so many times as long.
 SLOW_MAX = 500.0
 #: How often a fault is about the primary.
