@@ -16,6 +16,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 from ZODB.FileStorage import FileStorage
 from ZODB.serialize import referencesf
 from ZODB.utils import get_pickle_metadata, u64
@@ -28,12 +29,14 @@ from neo.spark.report.charts import bars, human, stacked
 from neo.spark.report.figures import OTHERS, UNREADABLE, Report, Table, Wanted
 from neo.spark.report.page import html
 from neo.spark.report.reachable import reached, unreachable
+from tests.pipelines.conftest import ROOT
 from tests.pipelines.sample import MISSING, fill
 from tests.pipelines.test_export import export
 from tests.zodb.fleet import NAME, Fleet
 
 BEGIN = datetime(2024, 1, 20, tzinfo=UTC).timestamp()
 DAY = 86_400
+DOCUMENT = "tests.pipelines.sample.Document"
 
 
 @pytest.fixture
@@ -166,6 +169,11 @@ def test_a_cluster_and_its_export_are_reported_as_zodb_sees_them(
     assert main(["--parquet", out, "--days", "45", "--html", str(page)]) == 0
     assert page.read_text() == html(replace(direct, where=f"export {out}"))
     shown = capsys.readouterr().out
+    questions = (ROOT / "docs" / "spark.md").read_text().split("# Who writes how much")[1]
+    code = "#" + questions.split("```")[0].replace("shop.model.Article", DOCUMENT)
+    exec(code.replace("30 days", "300 days"), {"tables": Tables.of_export(spark, out), "F": F})
+    answers = capsys.readouterr().out
+    assert "2024-01-20" in answers and "revisions" in answers and "price" in answers
     assert f"{len(truth.current)} objects" in shown
     assert "0x1388" in shown, "the object with the broken reference"
 
