@@ -209,14 +209,17 @@ class Cluster:
     @property
     def packed(self) -> bool:
         """No pack is left to be done."""
-        cores = [process.core for process in self.storages]
         master = self.master_core
-        return master is not None and all(
+        return master is not None and self.packed_at(master.packs.tid)
+
+    def packed_at(self, tid: bytes) -> bool:
+        """All readable cells are packed at ``tid`` or later, and no pack is left to be done."""
+        return all(
             isinstance(core, StorageCore)
             and core.operational
-            and (not core.readable_partitions() or core.packer.wanted() >= u64(master.packs.tid))
+            and (not core.readable_partitions() or core.packer.wanted() >= u64(tid))
             and not any(map(core.packer.pending, core.readable_partitions()))
-            for core in cores
+            for core in (process.core for process in self.storages)
         )
 
     def wait_running(self, seconds: float = HEAL_SECONDS) -> None:

@@ -7,10 +7,12 @@ from typing import Any
 from neo.protocol.enums import ErrorCode, NodeType
 from neo.protocol.packets import (
     FEATURE_MAINTENANCE,
+    FEATURE_PACK,
     FEATURES,
     AnswerPack,
     AskPack,
     Error,
+    NotifyPack,
     NotifyReady,
     RequestIdentification,
     StartOperation,
@@ -103,6 +105,21 @@ def test_nodes_that_know_less_than_one_that_is_back_are_asked() -> None:
     second = back(world, 2, pack_tid=9)
     assert first.take(AskPack).tid == tid(9)
     assert not second.has(AskPack)
+
+
+def test_a_master_tells_backups_of_packs_before_its_time() -> None:
+    """Storage nodes remember them."""
+    world, (first, _) = served()
+    backup = Remote.connect(world.master)
+    extra = {"backup": b"bak", FEATURES: [FEATURE_PACK]}
+    backup.ask(RequestIdentification(NodeType.CLIENT, None, None, "test", None, extra))
+    assert not backup.has(NotifyPack)
+    first.lose()
+    first = back(world, 1, pack_tid=9)
+    assert backup.take(NotifyPack).tid == tid(9)
+    first.lose()
+    back(world, 1, pack_tid=9)
+    assert not backup.has(NotifyPack), "once is enough"
 
 
 def test_a_pack_of_another_database_is_not_believed() -> None:
