@@ -11,6 +11,7 @@ from neo.protocol.packets import (
     AddPendingNodes,
     AskCheckReport,
     AskClusterState,
+    AskElection,
     AskLastIDs,
     AskMonitorInformation,
     AskNodeList,
@@ -19,12 +20,14 @@ from neo.protocol.packets import (
     AskRecovery,
     CheckReplicas,
     FlushLog,
+    ForgetTable,
     Message,
     Repair,
     RepairCells,
     SetClusterState,
     SetNodeState,
     SetNumReplicas,
+    SetPrimary,
     Truncate,
     TweakPartitionTable,
 )
@@ -76,6 +79,13 @@ def print_primary(admin: AdminClient, arguments: Arguments) -> Reply:
     """Data: ``primary``."""
     primary = format_nid(admin.ask(AskPrimary()).primary_nid)
     return Reply(primary, {"primary": primary})
+
+
+@verb("print masters", "of several masters: epoch, lease, and the log of each")
+def print_masters(admin: AdminClient, arguments: Arguments) -> Reply:
+    """Data: ``epoch lease tid ptid`` and ``masters`` (``nid address role tid note``)."""
+    data = render.election_data(admin.ask(AskElection()))
+    return Reply(render.election_text(data), data)
 
 
 @verb("print node [TYPE]", "nodes: id, type, address, state, time of identification", 0, 1)
@@ -166,12 +176,17 @@ def set_cluster(admin: AdminClient, arguments: Arguments) -> Reply:
     return _done(admin.ask(SetClusterState(cluster_state(arguments.words[0]))))
 
 
+@verb("set primary NODE", "hand over to another master", 1, 1)
+def set_primary(admin: AdminClient, arguments: Arguments) -> Reply:
+    return _done(admin.ask(SetPrimary(nid(arguments.words[0]))))
+
+
 @verb("set replicas N", "copies besides the first; then: tweak", 1, 1)
 def set_replicas(admin: AdminClient, arguments: Arguments) -> Reply:
     return _done(admin.ask(SetNumReplicas(natural(arguments.words[0]))))
 
 
-@verb("add NODE...|all", "take PENDING storage nodes into service; then: tweak", 1, None)
+@verb("add NODE...|all", "take PENDING storage nodes into service, then: tweak; or a master", 1, None)
 def add(admin: AdminClient, arguments: Arguments) -> Reply:
     if arguments.words == ["all"]:
         wanted = _storages(admin, NodeState.PENDING)
@@ -200,7 +215,7 @@ def tweak(admin: AdminClient, arguments: Arguments) -> Reply:
     return Reply(f"{title}\n{body}", data)
 
 
-@verb("drop NODE", "remove a storage node that is down, for ever; its database is erased", 1, 1)
+@verb("drop NODE", "remove a storage node or master that is down, for ever; erases the database", 1, 1)
 def drop(admin: AdminClient, arguments: Arguments) -> Reply:
     return _done(admin.ask(SetNodeState(nid(arguments.words[0]), NodeState.UNKNOWN)))
 
@@ -280,6 +295,11 @@ def prune_orphan(admin: AdminClient, arguments: Arguments) -> Reply:
         raise CommandError(f"{dry_run!r} is neither 0 (delete) nor 1 (only look)")
     wanted = _storages(admin, NodeState.RUNNING) if words == ["all"] else nids(words)
     return _done(admin.ask(Repair(wanted, dry_run == "1")))
+
+
+@verb("forget_table PTID", "start without a partition table that is lost, and its commits", 1, 1)
+def forget_table(admin: AdminClient, arguments: Arguments) -> Reply:
+    return _done(admin.ask(ForgetTable(natural(arguments.words[0]))))
 
 
 @verb("truncate TID", "delete everything after TID, on all nodes, for ever", 1, 1)

@@ -15,7 +15,7 @@ from neo.admin.monitor import tid_date
 from neo.net.sockets import format_address
 from neo.protocol.enums import CellState
 from neo.protocol.ids import format_nid, u64
-from neo.protocol.packets import CellRow, NodeRow
+from neo.protocol.packets import AnswerElection, CellRow, NodeRow
 
 #: Cells in ``print pt``: one letter per partition.
 LETTERS = {
@@ -78,6 +78,48 @@ def node_text(nodes: Sequence[Data]) -> str | None:
         for row in rows
     ]
     return "\n".join(lines) or None
+
+
+# -- election ------------------------------------------------------------------------------------
+
+
+def election_data(answer: AnswerElection) -> Data:
+    """``epoch lease tid ptid masters``, lease in seconds; each master: ``nid address role tid note``."""
+    return {
+        "epoch": answer.epoch,
+        "lease": round(answer.lease, 3),
+        "tid": answer.tid,
+        "ptid": answer.ptid,
+        "masters": [
+            {
+                "nid": format_nid(nid),
+                "address": format_address(address),
+                "role": role,
+                "tid": tid,
+                "note": note,
+            }
+            for nid, address, role, tid, note in answer.master_list
+        ],
+    }
+
+
+def election_line(data: Data) -> str:
+    """``epoch 3, lease 1.8 s, log 17``"""
+    return f"epoch {data['epoch']}, lease {data['lease']:.1f} s, log {data['tid']}"
+
+
+def election_text(data: Data) -> str:
+    """A line for all, then one per master: ``M1 | 127.0.0.1:2000 | primary | 17 | ``."""
+    rows = [
+        (row["nid"], row["address"], row["role"], str(row["tid"]), row["note"])
+        for row in data["masters"]
+    ]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)][:-1]
+    lines = [
+        " | ".join([*map(str.ljust, row, widths), row[-1]]).rstrip(" |")
+        for row in rows
+    ]
+    return "\n".join([f"# {election_line(data)}, partition table {data['ptid']}", *lines])
 
 
 # -- partition table -----------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from neo.protocol.ids import ZERO_TID, format_nid, time_from_tid
 from neo.protocol.packets import (
     AskCheckReport,
     AskClusterState,
+    AskElection,
     AskLastIDs,
     AskLastTransaction,
     AskNodeList,
@@ -60,7 +61,8 @@ class Problem(NamedTuple):
 
 
 def status_reply(admin: AdminClient) -> Reply:
-    """Data: ``state primary last_oid last_tid last_tid_date nodes`` (see ``render.node_data``, with
+    """Data: ``state primary election`` (see ``render.election_data``, null if there is one master)
+    ``last_oid last_tid last_tid_date nodes`` (see ``render.node_data``, with
     ``cells``: state -> count, for storages) ``ptid replicas partitions can_lose`` (storage nodes that
     may be lost now without losing service, null when it does not serve) and ``problems`` (each with
     ``severity text advice``)."""
@@ -80,10 +82,16 @@ def status_reply(admin: AdminClient) -> Reply:
                     if node["nid"] in row["cells"]
                 )
             )
-    problems = [*_check_problems(admin), *find_problems(state, nodes, table)]
+    election = _election(admin)
+    problems = [
+        *_check_problems(admin),
+        *find_problems(state, nodes, table),
+        *find_master_problems(election),
+    ]
     data = {
         "state": None if state is None else state.name,
         "primary": primary,
+        "election": election,
         "last_oid": render.hex_id(last_oid),
         "last_tid": render.hex_id(last_tid),
         "last_tid_date": tid_date(last_tid),
@@ -137,6 +145,32 @@ def _check_problems(admin: AdminClient) -> list[Problem]:
     ]
 
 
+def _election(admin: AdminClient) -> Data | None:
+    try:
+        return render.election_data(admin.ask(AskElection()))
+    except ErrorAnswer as e:
+        if e.code is ErrorCode.DENIED:
+            return None  # one master
+        raise
+
+
+def find_master_problems(election: Data | None) -> list[Problem]:
+    """What the table of nodes does not show."""
+    if election is None:
+        return []
+    members = [row for row in election["masters"] if row["role"] != "pending"]
+    problems = [
+        Problem("warning", f"{row['nid']} {row['note']}", "nothing, unless it stays so")
+        for row in members
+        if row["note"] and row["note"] != "is not heard"
+    ]
+    voting = sum(not row["note"] or "behind" in row["note"] for row in members)
+    if voting - 1 <= len(members) // 2 and voting < len(members):
+        text = f"{voting} of {len(members)} masters run and vote: no other may fail"
+        problems.append(Problem("warning", text, "start the others, or neoctl drop what is lost"))
+    return problems
+
+
 def _state_problems(state: ClusterState | None, nodes: list[Data], table: Data) -> list[Problem]:
     if state in SERVING:
         return []
@@ -184,13 +218,16 @@ def _node_problems(state: ClusterState | None, nodes: list[Data]) -> list[Proble
                     f"; if it is lost for ever: neoctl tweak {node['nid']}, "
                     f"then neoctl drop {node['nid']}"
                 )
+            elif node["nid"] != "?":
+                advice += f"; if it is lost for ever: neoctl drop {node['nid']}"
             problems.append(Problem("problem", f"{name} is down", advice))
         elif node["state"] == NodeState.PENDING.name and state in SERVING:
             problems.append(
                 Problem(
                     "warning",
                     f"{name} is connected but not used",
-                    f"neoctl add {node['nid']}, then neoctl tweak",
+                    f"neoctl add {node['nid']}"
+                    + (", then neoctl tweak" if node["type"] == NodeType.STORAGE.name else ""),
                 )
             )
     return problems
@@ -264,6 +301,7 @@ def _screen(data: Data, age: float | None) -> list[Any]:
         ("NEO cluster ", "bold"),
         (state, f"bold {COLOURS.get(state, 'yellow')}"),
         f"   primary master {data['primary']}",
+        "" if data["election"] is None else f", {render.election_line(data['election'])}",
     )
     if age is None:
         last = Text("no transaction yet")

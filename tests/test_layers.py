@@ -23,7 +23,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "neo.node": {"neo.protocol", "neo.topology", "neo.net"},
     # The replicated log knows nothing of NEO.
     "neo.transactor": set(),
-    "neo.master": {"neo.protocol", "neo.topology", "neo.net", "neo.node"},
+    "neo.master": {"neo.protocol", "neo.topology", "neo.net", "neo.node", "neo.transactor"},
     "neo.storage": {"neo.protocol", "neo.topology", "neo.net", "neo.node", "neo.schema"},
     "neo.admin": {"neo.protocol", "neo.topology", "neo.net", "neo.node"},
     # It serves threads, without an event loop.
@@ -34,11 +34,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     # Records read without their classes: knows ZODB's format and nothing of the cluster.
     "neo.codec": set(),
     "neo.spark": {"neo.protocol", "neo.client", "neo.codec"},
+    "neo.export": {"neo.protocol", "neo.client", "neo.migrate", "neo.spark"},
     "neo.demo": {"neo.protocol", "neo.client", "neo.simple", "neo.migrate", "neoctl"},
     # A cluster in one process. Nothing may import it.
     "neo.sim": {
         *("neo.protocol", "neo.topology", "neo.net", "neo.node"),
-        *("neo.master", "neo.storage", "neo.admin", "neo.client"),
+        *("neo.master", "neo.storage", "neo.admin", "neo.client", "neo.transactor"),
     },
 }
 
@@ -49,6 +50,8 @@ SHELLS = (
     "neo.admin.smtp",
     "neo.client",
     "neo.demo",
+    "neo.export",
+    "neo.master.folder",
     "neo.migrate",
     "neo.net.sockets",
     "neo.net.transport",
@@ -56,6 +59,7 @@ SHELLS = (
     "neo.node.process",
     "neo.sim",
     "neo.simple",
+    "neo.spark.report",
     "neo.storage.backend",
     "neo.transactor.client",
     "neo.transactor.daemon",
@@ -71,6 +75,7 @@ SHELLS = (
 EXCEPTIONS = {
     "neo.net.tls": {"ssl", "threading.Lock"},  # TLS in memory, shared by two threads
     "neo.node.core": {"random.Random"},  # the type of what the shell gives
+    "neo.master.tenure": {"random.Random"},
 }
 
 LINES = 400

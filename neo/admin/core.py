@@ -16,37 +16,25 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from neo.admin.alerts import Alerts
+from neo.admin.control import ControlHandler
 from neo.admin.monitor import Health, count_cells, count_down, examine
 from neo.admin.reporting import Reporter
-from neo.admin.watching import WatchedHandler, Watching, accept
+from neo.admin.watching import Watching
 from neo.node.bootstrap import find_primary
 from neo.node.core import Core, Shell
 from neo.node.handler import Handler, on
 from neo.node.peer import Peer
 from neo.node.task import Future, first
-from neo.protocol.enums import CellState, ClusterState, ErrorCode, NodeState, NodeType
+from neo.protocol.enums import CellState, ClusterState, NodeState, NodeType
 from neo.protocol.errors import ConnectionLost, ErrorAnswer, PeerError
 from neo.protocol.packets import (
     FEATURE_MAINTENANCE,
     FEATURES,
-    AddPendingNodes,
     Address,
-    AnswerClusterState,
     AnswerMonitorInformation,
-    AnswerNodeList,
-    AnswerPartitionList,
-    AnswerPrimary,
-    AskCheckReport,
     AskClusterState,
-    AskLastIDs,
     AskLastTransaction,
-    AskMonitorInformation,
-    AskNodeList,
-    AskPartitionList,
-    AskPrimary,
     AskRecovery,
-    CheckReplicas,
-    Error,
     FlushLog,
     Message,
     NotifyClusterInformation,
@@ -54,22 +42,14 @@ from neo.protocol.packets import (
     NotifyNodeInformation,
     NotifyPartitionChanges,
     NotifyUpstreamAdmin,
-    Repair,
-    RepairCells,
     RequestIdentification,
     SendPartitionTable,
-    SetClusterState,
-    SetNodeState,
-    SetNumReplicas,
-    Truncate,
-    TweakPartitionTable,
 )
 from neo.topology.masters import MasterCandidates
 from neo.topology.nodes import Node, NodeTable
 
 logger = logging.getLogger("neo.admin")
 
-NOT_CONNECTED = "Not connected to a primary master."
 #: A backup that is further behind is worth a look, unless the operator knows better.
 MAX_LAG_SECONDS = 60.0
 BACKUP_STATES = (ClusterState.STARTING_BACKUP, ClusterState.BACKINGUP)
@@ -259,140 +239,3 @@ class MirrorHandler(Handler):
     @on(FlushLog)
     def flush_log(self, peer: Peer, message_id: int, message: FlushLog) -> None:
         self._core.shell.reopen_logs()
-
-
-class ControlHandler(Handler):
-    """Questions and commands of ``neoctl``, which does not identify itself."""
-
-    def __init__(self, core: AdminCore) -> None:
-        self._core = core
-
-    def _primary(self, peer: Peer, message_id: int) -> Peer | None:
-        """The primary master; without it, the question is refused and the peer sent away."""
-        primary = self._core.primary
-        if primary is None:
-            peer.refuse(message_id, ErrorCode.NOT_READY, NOT_CONNECTED)
-            peer.close()
-        return primary
-
-    # -- answered by the mirror --------------------------------------------------------------------
-
-    @on(AskPrimary)
-    def ask_primary(self, peer: Peer, message_id: int, message: AskPrimary) -> Message | None:
-        if self._primary(peer, message_id) is None:
-            return None
-        return AnswerPrimary(self._core.primary_nid)  # type: ignore[arg-type]  # known with the peer
-
-    @on(AskClusterState)
-    def ask_state(self, peer: Peer, message_id: int, message: AskClusterState) -> Message | None:
-        if self._primary(peer, message_id) is None:
-            return None
-        return AnswerClusterState(self._core.state)
-
-    @on(AskNodeList)
-    def ask_nodes(self, peer: Peer, message_id: int, message: AskNodeList) -> Message | None:
-        if self._primary(peer, message_id) is None:
-            return None
-        return AnswerNodeList(
-            [node.row() for node in self._core.nodes if message.node_type in (None, node.type)]
-        )
-
-    @on(AskPartitionList)
-    def ask_partitions(
-        self, peer: Peer, message_id: int, message: AskPartitionList
-    ) -> Message | None:
-        if self._primary(peer, message_id) is None:
-            return None
-        table = self._core.partitions
-        first, last = message.min_offset, message.max_offset or len(table)
-        if not 0 <= first <= last <= len(table):
-            raise ErrorAnswer(
-                ErrorCode.DENIED, f"there are {len(table)} partitions, not [{first}, {last})"
-            )
-        return AnswerPartitionList(table.ptid, table.replicas, table.row_list(first, last))
-
-    @on(AskMonitorInformation)
-    def ask_health(self, peer: Peer, message_id: int, message: AskMonitorInformation) -> None:
-        def answer(found: AnswerMonitorInformation | None) -> None:
-            if found is not None:
-                peer.answer(message_id, found)
-            elif self._primary(peer, message_id) is not None:
-                peer.refuse(message_id, ErrorCode.NOT_READY, NOT_CONNECTED)
-                peer.close()
-
-        self._core.examine(answer)
-
-    @on(RequestIdentification)
-    def identify(self, peer: Peer, message_id: int, message: RequestIdentification) -> None:
-        """The admin of a backup cluster; neoctl does not identify."""
-        watched = accept(self._core, peer, message_id, message)
-        if watched is None:
-            if message.node_type is NodeType.ADMIN:
-                text = f"this admin node does not watch over a backup cluster {message.name!r}"
-                logger.warning("%r: %s; see setting 'monitor_backup'", peer, text)
-            else:
-                text = f"an admin node is no place for a {message.node_type.name.lower()}"
-                logger.warning("%r: %s", peer, text)
-            peer.refuse(message_id, ErrorCode.PROTOCOL_ERROR, text)
-            peer.close()
-        else:
-            logger.info("the admin of backup cluster %s reports from %r", message.name, peer)
-            peer.handler = WatchedHandler(watched, lambda: None)
-
-    # -- forwarded to the master -------------------------------------------------------------------
-
-    @on(
-        AddPendingNodes,
-        CheckReplicas,
-        Repair,
-        SetClusterState,
-        SetNodeState,
-        SetNumReplicas,
-        Truncate,
-        TweakPartitionTable,
-    )
-    def command(self, peer: Peer, message_id: int, message: Message) -> None:
-        logger.info("%r commands: %s", peer, message)
-        self.question(peer, message_id, message)
-
-    @on(AskCheckReport, RepairCells)
-    def maintain(self, peer: Peer, message_id: int, message: Message) -> None:
-        """Messages of ours, that only a master which announced them understands."""
-        if self._primary(peer, message_id) is None:
-            return
-        if FEATURE_MAINTENANCE not in self._core.features:
-            raise ErrorAnswer(ErrorCode.DENIED, "the primary master does not know this command")
-        self.command(peer, message_id, message)
-
-    @on(AskLastIDs, AskLastTransaction, AskRecovery)
-    def question(self, peer: Peer, message_id: int, message: Message) -> None:
-        primary = self._primary(peer, message_id)
-        if primary is not None:
-            primary.ask(message).then(
-                lambda answer: self._answer(peer, message_id, answer, lambda copy: copy)
-            )
-
-    def _answer(
-        self,
-        peer: Peer,
-        message_id: int,
-        future: Future[Message],
-        convert: Callable[[Message], Message],
-    ) -> None:
-        """Pass on what the master said, or that it is gone."""
-        try:
-            answer = convert(future.result())
-        except ErrorAnswer as e:
-            answer = Error(e.code.value, e.message)
-        except ConnectionLost:
-            peer.refuse(message_id, ErrorCode.NOT_READY, NOT_CONNECTED)
-            peer.close()
-            return
-        peer.answer(message_id, answer)
-
-    @on(FlushLog)
-    def flush_log(self, peer: Peer, message_id: int, message: FlushLog) -> None:
-        """Every node writes its log out and opens the file again; not answered."""
-        self._core.shell.reopen_logs()
-        if self._core.primary is not None:
-            self._core.primary.send(message)

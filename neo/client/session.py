@@ -44,8 +44,12 @@ logger = logging.getLogger("neo.client")
 
 #: A peer that says nothing for so long is asked whether it lives; see neo.net.channel.
 PATIENCE_SECONDS = 20.0
+#: The same of the primary master, if another one may take over: half of what it takes to give it up.
+MASTER_PATIENCE_SECONDS = 1.5
 #: The answer to RequestIdentification: a storage node may wait for the master to announce us.
 IDENTIFY_SECONDS = 10.0
+#: A master answers at once; one that is stopped must not keep us from the others.
+MASTER_IDENTIFY_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
@@ -126,6 +130,7 @@ class Session:
     def _join(self, pause: Pause) -> None:
         """With the lock: find the primary master and identify."""
         reported: set[str] = set()
+        hinted = False
         while True:
             if self._closed:
                 raise ClosedError("the storage is closed")
@@ -136,6 +141,8 @@ class Session:
                 return
             except ErrorAnswer as e:
                 reason = f"it refused: {e}"
+                if self._link is not None and self._link.missing is not None:
+                    reason += f", since {self._link.why_stopped()}"
                 if e.code is not ErrorCode.NOT_READY:
                     if self._nid is None:
                         raise RefusedError(
@@ -145,24 +152,32 @@ class Session:
                     # It may not have noticed yet that we left; come as a new client.
                     self._nid = None
                     continue
+                hinted = False
             except LOST as e:
                 reason = (e.strerror if isinstance(e, OSError) else None) or str(e)
                 reason = reason.removeprefix(f"{format_address(address)}: ")
+                # Two masters that point to each other must not be dialed in a tight loop.
+                was_hint, hinted = hinted, False
                 if link.redirected is not None and self._candidates.learn(link.redirected):
-                    continue
+                    hinted = True
+                    if not was_hint:
+                        continue
             if reason not in reported:
                 reported.add(reason)
                 logger.warning("master %s: %s", format_address(address), reason)
             pause.take(f"master {format_address(address)}: {reason}")
 
     def _join_at(self, address: Address, link: MasterLink) -> None:
-        channel = self._open(address, link, format_address(address))
+        several = len(self._candidates.addresses) > 1
+        patience = MASTER_PATIENCE_SECONDS if several else PATIENCE_SECONDS
+        channel = self._open(address, link, format_address(address), patience)
         try:
             request = RequestIdentification(
                 NodeType.CLIENT, self._nid, None, self.settings.cluster, None,
                 {FEATURES: [FEATURE_OIDS]},
             )  # fmt: skip
-            accepted = self._identify(channel, request, NodeType.MASTER)
+            limit = MASTER_IDENTIFY_SECONDS if several else IDENTIFY_SECONDS
+            accepted = self._identify(channel, request, NodeType.MASTER, limit)
             self._nid = accepted.your_nid
             with channel.hold(channel.ask(AskLastTransaction(), exclusive=True)) as answer:
                 assert isinstance(answer, AnswerLastTransaction)
@@ -178,15 +193,25 @@ class Session:
             channel.close("identification failed")
             raise
 
-    def _open(self, address: Address, link: MasterLink | StorageLink, name: str) -> Channel:
+    def _open(
+        self,
+        address: Address,
+        link: MasterLink | StorageLink,
+        name: str,
+        patience: float = PATIENCE_SECONDS,
+    ) -> Channel:
         tls = None if self.settings.tls is None else TlsLink(self.settings.tls, server=False)
         wire = self.host.connect(address, tls)
-        return Channel(self.host, wire, link, name, PATIENCE_SECONDS)
+        return Channel(self.host, wire, link, name, patience)
 
     def _identify(
-        self, channel: Channel, request: RequestIdentification, node_type: NodeType
+        self,
+        channel: Channel,
+        request: RequestIdentification,
+        node_type: NodeType,
+        limit: float = IDENTIFY_SECONDS,
     ) -> AcceptIdentification:
-        accepted = channel.wait(channel.ask(request), self.host.now() + IDENTIFY_SECONDS)
+        accepted = channel.wait(channel.ask(request), self.host.now() + limit)
         assert isinstance(accepted, AcceptIdentification)
         if accepted.node_type is not node_type:
             raise ConnectionLost(f"{channel.name} is not a {node_type.name.lower()}")
@@ -242,6 +267,13 @@ class Session:
         if self._master is not master or self._closed:
             channel.close("the client joined the cluster again")
         return channel
+
+    def last_words(self, nid: int) -> str:
+        """Why a storage node is gone, as far as we heard."""
+        channel = self._storages.get(nid)
+        if channel is None or channel.lost is None:
+            return f"{format_nid(nid)} is not running"
+        return f"{channel.name}: {channel.lost}"
 
     def features(self, nid: int) -> frozenset[str]:
         """What a storage node announced. Raises as storage()."""

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import argparse
+import logging
+import re
 import sys
 
+from neo.master.folder import LogFolder
+from neo.master.log import LogFailure, genesis_of
+from neo.master.node import MasterNode
 from neo.master.primary import PrimaryMaster
 from neo.net.sockets import format_address, parse_addresses
 from neo.node.config import ConfigError, Option, load, natural, positive, role_options
-from neo.node.process import ProcessShell
+from neo.node.core import Core
+from neo.node.process import ProcessShell, StartFailure
 from neo.node.process import main as run
 from neo.protocol.enums import NodeType
 from neo.protocol.ids import nid_namespace, parse_nid
+
+logger = logging.getLogger("neo.master")
 
 
 def master_nid(text: str) -> int:
@@ -35,6 +43,11 @@ OPTIONS = role_options(
         short="A",
     ),
     Option("nid", "node id, M1 by default", master_nid, short="i", command_line_only=True),
+    Option(
+        "election_log",
+        "folder of the log that several masters keep together; by default CLUSTER-PORT.election in the "
+        "working directory",
+    ),
     Option("upstream_cluster", "cluster to be a backup of", short="C"),
     Option("upstream_masters", "its masters", parse_addresses, short="M"),
 )
@@ -49,11 +62,16 @@ def load_settings(argv: list[str]) -> argparse.Namespace:
         raise ConfigError("setting 'bind' is missing: a master must listen on an address")
     if settings.partitions > MAX_PARTITIONS:
         raise ConfigError(f"setting 'partitions': at most {MAX_PARTITIONS} are possible")
-    if [settings.bind] != settings.masters:
+    if settings.bind not in settings.masters:
         raise ConfigError(
-            f"setting 'masters' must be {format_address(settings.bind)}, the address of 'bind': "
-            "clusters of several masters are not available in this version"
+            f"setting 'masters' lacks {format_address(settings.bind)}, the address of 'bind': name all "
+            "masters of the cluster, this one included"
         )
+    if len(settings.masters) > 1 and settings.nid is not None:
+        raise ConfigError("setting 'nid': several masters number themselves, leave it out")
+    if settings.election_log is None:
+        name = re.sub(r"[^\w.-]", "_", settings.cluster)
+        settings.election_log = f"{name}-{settings.bind[1]}.election"
     if bool(settings.upstream_cluster) != bool(settings.upstream_masters):
         raise ConfigError("settings 'upstream_cluster' and 'upstream_masters' belong together")
     if settings.upstream_cluster == settings.cluster:
@@ -61,9 +79,32 @@ def load_settings(argv: list[str]) -> argparse.Namespace:
     return settings
 
 
-def make_core(shell: ProcessShell) -> PrimaryMaster:
-    assert shell.bind is not None
-    return PrimaryMaster(shell, shell.settings, shell.bind)
+def make_core(shell: ProcessShell) -> Core:
+    """Raises StartFailure when the log cannot be used."""
+    settings, bind = shell.settings, shell.bind
+    assert bind is not None
+    if len(settings.masters) == 1:
+        if LogFolder.has_begun(settings.election_log):
+            raise StartFailure(
+                f"this master keeps a log with others in {settings.election_log!r}, but setting "
+                "'masters' has no others: name them all; or, if they will never run again, move the "
+                "folder elsewhere"
+            )
+        return PrimaryMaster(shell, settings, bind)
+    nodes: list[MasterNode] = []
+
+    def failed(failure: LogFailure) -> None:
+        for node in nodes:
+            node.fail(failure)
+
+    try:
+        genesis = genesis_of(settings.masters)
+        path, name = settings.election_log, format_address(bind)
+        folder = LogFolder(path, name, genesis, shell.from_thread, failed, logger.warning)
+        nodes.append(MasterNode(shell, settings, bind, folder))
+    except LogFailure as e:
+        raise StartFailure(str(e)) from None
+    return nodes[0]
 
 
 def main() -> int:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from neo.master.membership import denied
 from neo.master.running import start_storage
+from neo.master.serve_masters import ServeMasters, done
 from neo.master.states import SERVING, Event
 from neo.master.switching import check_start, start_backup, stop_backup
-from neo.node.handler import Handler, on
+from neo.node.handler import on
 from neo.node.peer import Peer
-from neo.protocol.enums import CellState, ClusterState, ErrorCode, NodeState, NodeType
-from neo.protocol.errors import ErrorAnswer
-from neo.protocol.ids import format_nid
+from neo.protocol.enums import CellState, ClusterState, NodeState, NodeType
+from neo.protocol.ids import format_nid, nid_namespace
 from neo.protocol.packets import (
     AddPendingNodes,
     AnswerClusterState,
@@ -26,7 +27,6 @@ from neo.protocol.packets import (
     AskLastTransaction,
     AskRecovery,
     CheckReplicas,
-    Error,
     FlushLog,
     Message,
     NotifyNodeInformation,
@@ -44,9 +44,15 @@ from neo.topology.partitions import PartitionTable
 from neo.topology.tweak import tweak
 
 if TYPE_CHECKING:
-    from neo.master.core import MasterCore
+    pass
 
 logger = logging.getLogger("neo.master")
+
+
+
+def is_master(nid: int) -> bool:
+    return nid >> 24 == nid_namespace(NodeType.MASTER) >> 24
+
 
 #: Clients that do not end their transactions are disconnected this long after a stop was asked.
 STOP_SECONDS = 10.0
@@ -54,18 +60,7 @@ STOP_SECONDS = 10.0
 MAX_REPLICAS = 99
 
 
-def denied(text: str) -> ErrorAnswer:
-    return ErrorAnswer(ErrorCode.DENIED, text)
-
-
-def done(text: str = "") -> Message:
-    return Error(ErrorCode.ACK.value, text)
-
-
-class ServeAdmin(Handler):
-    def __init__(self, master: MasterCore) -> None:
-        self.master = master
-
+class ServeAdmin(ServeMasters):
     def lost(self, peer: Peer, reason: str) -> None:
         self.master.forget(peer)
 
@@ -139,8 +134,16 @@ class ServeAdmin(Handler):
     # -- state of nodes --------------------------------------------------------------------------
 
     @on(AddPendingNodes)
-    def add_pending_nodes(self, peer: Peer, message_id: int, m: AddPendingNodes) -> Message:
+    def add_pending_nodes(
+        self, peer: Peer, message_id: int, m: AddPendingNodes
+    ) -> Message | None:
         master = self.master
+        masters = [nid for nid in m.nid_list if is_master(nid)]
+        if masters:
+            if len(m.nid_list) > 1:
+                raise denied("masters are added one at a time, each when the one before is there")
+            self.add_master(peer, message_id, masters[0])
+            return None
         self._operating("add nodes")
         added = [
             node
@@ -157,6 +160,13 @@ class ServeAdmin(Handler):
 
     @on(SetNodeState)
     def set_node_state(self, peer: Peer, message_id: int, m: SetNodeState) -> None:
+        if is_master(m.nid) and m.nid != self.master.node.nid and self.master.tenure is not None:
+            if m.state is NodeState.DOWN:
+                self.kill_master(peer, message_id, m.nid)
+                return
+            if m.state is NodeState.UNKNOWN:
+                self.drop_master(peer, message_id, m.nid)
+                return
         node = self._storage(m.nid)
         if m.state is NodeState.DOWN:
             self._kill(peer, message_id, node)
@@ -325,6 +335,8 @@ class ServeAdmin(Handler):
     @on(FlushLog)
     def flush_log(self, peer: Peer, message_id: int, m: FlushLog) -> None:
         self.master.shell.reopen_logs()
+        if self.master.tenure is not None:
+            self.master.tenure.node.links.broadcast(m)
         for other in list(self.master.connected.values()):
             if other is not peer:
                 other.send(FlushLog())

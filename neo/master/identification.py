@@ -15,6 +15,7 @@ from neo.protocol.enums import ClusterState, ErrorCode, NodeState, NodeType
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import MAX_TID, ZERO_TID, format_nid, nid_namespace, p64, u64
 from neo.protocol.packets import (
+    FEATURE_LOG,
     FEATURE_MAINTENANCE,
     FEATURE_PACK,
     FEATURES,
@@ -49,9 +50,7 @@ class Identification(Handler):
             else:
                 node = self._known(request) or self._new(request)
         except ErrorAnswer as e:
-            logger.warning("%r may not join: %s", peer, e)
-            peer.refuse(message_id, e.code, e.message)
-            peer.close()
+            peer.turn_away(message_id, request, e)
             return
         peer.connection.trust()
         if clone is not None:
@@ -198,7 +197,7 @@ class Identification(Handler):
         else:
             master.recovery.joined(peer)
         if FEATURE_MAINTENANCE in node.features:
-            peer.send(NotifyFeatures([FEATURE_MAINTENANCE]))
+            peer.send(NotifyFeatures([FEATURE_MAINTENANCE, FEATURE_LOG]))
 
 
 def _backups(value: object) -> frozenset[str]:

@@ -11,7 +11,10 @@ from neo.master.running import ServeClient, ServeStorage, begin_backup, begin_se
 from neo.master.states import Event
 from neo.master.verification import verify
 from neo.node.handler import Handler
-from neo.protocol.enums import NodeType
+from neo.node.peer import Link
+from neo.protocol.enums import NodeState, NodeType
+from neo.protocol.packets import NodeRow
+from neo.topology.nodes import Node
 
 
 class PrimaryMaster(MasterCore):
@@ -25,16 +28,70 @@ class PrimaryMaster(MasterCore):
         self.change_state(Event.RECOVERED)
         for peer in self.storages():
             peer.send(self.table())
+        self.ask_confirmations()
         await verify(self)
         # What storages answered last made the table durable, too.
         assert self.partitions.ptid is not None
         self.served(self.partitions.ptid)
+        self.was_operational = True
         if self.recovery.backup_tids is None:
             self.change_state(Event.VERIFIED)
             begin_service(self)
         else:
             self.change_state(Event.VERIFIED_BACKUP)
             begin_backup(self, self.recovery.backup_tids)
+
+    # -- one of several masters --------------------------------------------------------------------
+
+    def output(self, link: Link, data: bytes, close: bool) -> None:
+        """Without the lease nothing leaves, and not before the log has what it is about."""
+        tenure = self.tenure
+        if tenure is None:
+            super().output(link, data, close)
+        elif not tenure.may_send():
+            super().output(link, b"", close)
+        elif tenure.waits:
+            # Bounded by the lease, which is lost when the log does not go on.
+            self._held.append((link, data, close))
+        else:
+            super().output(link, data, close)
+
+    def release(self) -> None:
+        """The log has the last partition table."""
+        self.told.logged(self.told.ptid)
+        self.table_confirmed()
+        held, self._held = self._held, []
+        for link, data, close in held:
+            self.output(link, data, close)
+
+    def abandon(self) -> None:
+        super().abandon()
+        held, self._held = self._held, []
+        for link, _, close in held:
+            if close:
+                link.close()
+
+    def set_masters(self, rows: list[NodeRow]) -> None:
+        """The other masters, as they are now."""
+        addresses = {row[1] for row in rows}
+        changed = []
+        for node in self.nodes.of_type(NodeType.MASTER):
+            if node is not self.node and node.address not in addresses:
+                node.state = NodeState.UNKNOWN
+                self.nodes.remove(node)
+                changed.append(node)
+        for node_type, address, nid, state, _ in rows:
+            known = self.nodes.by_address(node_type, address)
+            if known is not None and known.nid != nid:
+                self.nodes.remove(known)
+                known = None
+            if known is None and self.nodes.get(nid) is None:
+                known = self.nodes.add(Node(node_type, nid, address))
+            if known is not None and known.state is not state:
+                known.state = state
+                changed.append(known)
+        if changed:
+            self.notify_nodes(changed)
 
     def stranger_handler(self) -> Handler:
         return Identification(self)

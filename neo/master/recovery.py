@@ -1,8 +1,9 @@
 """RECOVERING: find the newest partition table, and wait until it is safe to start.
 
-The conditions are those of the specification, *RECOVERING*, plus one: a table older than the last
+The conditions are those of the specification, *RECOVERING*, plus two: a table older than the last
 one that this master served with is never taken, because commits may have happened that its nodes
-have not seen (FACTS 5.5). The log and ``neoctl`` say which nodes are waited for.
+have not seen (FACTS 5.5); and nobody serves before the nodes that could later begin without them know
+better (:mod:`neo.master.told`). The log and ``neoctl`` say which nodes are waited for.
 """
 
 from __future__ import annotations
@@ -32,6 +33,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger("neo.master")
 
 
+#: How long a new primary waits for all storage nodes that can be read. They notice within three seconds
+#: that the one before is gone; those that come later copy what they miss.
+STORAGES_SECONDS = 6.0
+
+
 class Recovery:
     """One stay in RECOVERING."""
 
@@ -47,12 +53,16 @@ class Recovery:
         self.backup_tids: dict[int, bytes | None] | None = None
         #: This master has been primary all the time since it served: it need not fear a split brain.
         self._continues = master.served_ptid is not None
+        #: A new primary knows from the log which table to wait for; storages are on their way to it.
+        self._patient = self._continues and not master.was_operational
 
     async def run(self) -> None:
         """Returns when the tables are ready for VERIFYING."""
         self.master.partitions.clear()
         for peer in self.master.storages():
             self.joined(peer)
+        if self._patient:
+            self.master.call_later(STORAGES_SECONDS, self._lose_patience)
         self.check()
         await self._done
         self.master.truncate_tid = self._truncate_tid()
@@ -83,6 +93,8 @@ class Recovery:
         if self._done.done:
             return
         self._answers[node.nid] = answer
+        if answer.ptid is not None:
+            self.master.told.confirmed(node.nid, answer.ptid)
         await self._load_table()
         self.check()
 
@@ -149,12 +161,18 @@ class Recovery:
         """Start if it is safe without asking anybody."""
         if self._done.done:
             return
-        reason = self._obstacle(strict=not (self._continues and not self._truncate_tid()))
+        at_once = self._continues and not self._patient and not self._truncate_tid()
+        reason = self._obstacle(strict=not at_once)
         if reason is None:
             self._done.resolve(None)
         elif reason != self._reported:
             self._reported = reason
             logger.info("waiting to start: %s", reason)
+
+    def _lose_patience(self) -> None:
+        """Go on without the storages that are away, if the others have all that was committed."""
+        self._patient = False
+        self.check()
 
     def obstacle_to_force(self) -> str | None:
         """Why the operator cannot make it start now; None if he can."""
@@ -200,6 +218,12 @@ class Recovery:
             return (
                 f"the newest partition table here is {table.ptid}, but {served} was in use: "
                 f"commits would be lost; start {_names(absent)}"
+            )
+        alone = None if forced else self.master.told.missing(self._answers.keys())
+        if alone is not None:
+            return (
+                f"partition table {alone.ptid} may be the last that {_names(set(alone.readable))} has:"
+                " it would serve alone later, without what is committed now; start it"
             )
         identified = self.master.identified_storages()
         readable = table.nodes(readable_only=True)
@@ -274,9 +298,11 @@ class Recovery:
             serving = identified
         else:
             serving = identified & master.partitions.nodes()
-            if master.partitions.ptid < master.told_ptid:
+            if master.partitions.ptid < master.told.ptid:
                 # Somebody who is not here may have one that was told.
-                master.partitions.ptid = master.told_ptid + 1
+                master.partitions.ptid = master.told.ptid + 1
+            self._remember_older(master.partitions.ptid)
+        master.told.give_up(identified)
         nodes = [node for nid in serving if (node := master.nodes.get(nid)) is not None]
         master.set_node_states(nodes, NodeState.RUNNING)
         changes = self._forgotten_cells(identified) or master.lost_cells()
@@ -285,10 +311,18 @@ class Recovery:
             ptid = master.partitions.ptid + 1
             master.partitions.change(ptid, master.partitions.replicas, changes)
         assert master.partitions.ptid is not None
-        master.told_ptid = master.partitions.ptid
+        master.tell_table()
         for peer in master.of_type(NodeType.ADMIN):
             peer.send(master.table())
 
+    def _remember_older(self, ptid: int) -> None:
+        """Tables that an earlier master told, and that nodes may still have when they are lost again."""
+        if self.master.told.ptid:
+            return  # it was this one
+        for nid in sorted(self.master.partitions.nodes(readable_only=True) & self._answers.keys()):
+            older = self._answers[nid].ptid
+            if older is not None and older < ptid:
+                self.master.told.remembered(nid, older)
 
     def _forgotten_cells(self, identified: set[int]) -> list[CellChange]:
         """Cells of nodes that are absent from a truncation: they must not come back with what the

@@ -12,7 +12,13 @@ from neo.node.peer import Peer
 from neo.node.task import Cancelled, Future
 from neo.protocol.enums import NodeType
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
-from neo.protocol.packets import AcceptIdentification, NotPrimaryMaster, RequestIdentification
+from neo.protocol.packets import (
+    AcceptIdentification,
+    Message,
+    NotPrimaryMaster,
+    Ping,
+    RequestIdentification,
+)
 from neo.topology.masters import MasterCandidates
 
 if TYPE_CHECKING:
@@ -20,10 +26,17 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("neo.node")
 
-#: Pause before dialing again, so that a cluster without primary is not flooded (FACTS 3.10).
+#: Pause before the same master is dialed again, so that a cluster without primary is not flooded
+#: (FACTS 3.10).
 RETRY_SECONDS = 1.0
-#: A master answers at once or refuses; one that is stopped must not keep us from the others.
+#: A master answers at once or refuses.
 ANSWER_SECONDS = 30.0
+#: The same if there are others, from which one that is stopped must not keep us.
+ANSWER_SECONDS_OF_SEVERAL = 2.0
+#: A primary that may be replaced by another master is asked so often whether it lives, and given up
+#: when it is silent for so long: it was stopped, or cut off, and will not serve any more.
+ALIVE_SECONDS = 0.5
+SILENCE_SECONDS = 2.5
 
 
 class _Candidate(Handler):
@@ -51,13 +64,16 @@ async def find_primary(
         address = masters.take()
         redirected: Future[NotPrimaryMaster] = Future()
         peer = core.dial(address, _Candidate(redirected))
-        timer = core.call_later(ANSWER_SECONDS, partial(peer.lost, "it does not answer"))
+        several = len(masters.addresses) > 1
+        limit = ANSWER_SECONDS_OF_SEVERAL if several else ANSWER_SECONDS
+        timer = core.call_later(limit, partial(peer.lost, "it does not answer"))
         pause = True
         try:
             accepted = await peer.ask(request)
             assert isinstance(accepted, AcceptIdentification)
             if accepted.node_type is NodeType.MASTER and accepted.your_nid is not None:
                 peer.handler = handler
+                _Alive(core, masters, peer).look()
                 return peer, accepted
             reason = "it is not a master"
             peer.close()
@@ -82,4 +98,35 @@ async def find_primary(
         if (more := core.noise.admit(report)) is not None:
             logger.warning("%s%s", report, more)
         if pause:
-            await core.sleep(RETRY_SECONDS)
+            await core.sleep(RETRY_SECONDS / len(masters.addresses))
+
+
+class _Alive:
+    """Watches over a connection with the primary, if another master can take over."""
+
+    def __init__(self, core: Core, masters: MasterCandidates, peer: Peer) -> None:
+        self._core = core
+        self._masters = masters
+        self._peer = peer
+        self._asked: float | None = None
+
+    def look(self) -> None:
+        peer = self._peer
+        if peer.closed:
+            return
+        now = self._core.shell.monotonic()
+        if self._asked is None:
+            if len(self._masters.addresses) > 1:
+                self._asked = now
+                peer.ask(Ping()).then(self._answered)
+        elif now - self._asked > SILENCE_SECONDS:
+            peer.lost("it does not answer, and another master may be primary")
+            return
+        self._core.call_later(ALIVE_SECONDS, self.look)
+
+    def _answered(self, answer: Future[Message]) -> None:
+        self._asked = None
+        try:
+            answer.result()
+        except ConnectionLost:
+            return  # its handler is told

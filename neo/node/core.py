@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from neo.net.fault_sites import FaultSite
 from neo.node.handler import Handler
 from neo.node.noise import Noise
-from neo.node.peer import Peer
+from neo.node.peer import Link, Peer
 from neo.node.task import Cancelled, Future, Task
 from neo.protocol.packets import Address
 from neo.topology.nodes import NodeTable
@@ -101,6 +101,13 @@ class Core:
             for peer in touched:
                 peer.write_outgoing()
 
+    def output(self, link: Link, data: bytes, close: bool) -> None:
+        """All that leaves passes here: bytes for a connection, and its end if ``close``."""
+        if data:
+            link.write(data)
+        if close:
+            link.close()
+
     # -- for roles -------------------------------------------------------------------------------
 
     def stranger_handler(self) -> Handler:
@@ -109,6 +116,14 @@ class Core:
 
     def touch(self, peer: Peer) -> None:
         self._touched[peer] = None
+
+    def adopt(self, peer: Peer, handler: Handler) -> None:
+        """Take over a peer of another core of this process, with what is queued for it."""
+        del peer.core.peers[peer]
+        peer.core = self
+        peer.handler = handler
+        self.peers[peer] = None
+        self.touch(peer)
 
     def dial(self, address: Address, handler: Handler) -> Peer:
         """A peer to which messages can be queued at once."""
@@ -157,6 +172,17 @@ class Core:
             peer.close()
         self.flush()
         self.shell.stop(code)
+
+    def abandon(self) -> None:
+        """End at once: nothing that is queued leaves, and nobody is told. The core is dead afterwards."""
+        if self.stopped:
+            return
+        self.stopped = True
+        for peer in list(self.peers):
+            peer.drop()
+        for task in list(self._tasks):
+            task.cancel()
+        self._touched.clear()
 
     def _watch_peers(self) -> None:
         limit = self.shell.monotonic() - STRANGER_SECONDS

@@ -964,3 +964,91 @@ class RepairCells(NamedTuple):
     """Copy CORRUPTED cells (partition, node) anew from a good replica. ctl ⇄ A ⇄ M"""
 
     cell_list: list[tuple[int, int]]
+
+
+#: The messages below are understood: masters that keep a log together, and elect their primary.
+FEATURE_LOG = "log"
+
+
+@notification(EXTENSION | 0x20)
+class NotifyLogState(NamedTuple):
+    """How the sender is with the log. M → M
+
+    ``journal``: the name of its journal, a random number. ``genesis``: a digest of the first members,
+    empty while it does not know them. ``journal_list``: the masters, with the names of their journals as
+    far as it knows (0 if not): all members if ``begun``, else those that it has heard.
+    """
+
+    journal: int
+    begun: bool
+    genesis: bytes
+    journal_list: list[tuple[Address, int]]
+
+
+@notification(EXTENSION | 0x21)
+class NotifyLog(NamedTuple):
+    """Messages of the transactor. M → M"""
+
+    message_list: list[bytes]
+
+
+@notification(EXTENSION | 0x22)
+class NotifyLease(NamedTuple):
+    """The primary of ``epoch`` asks for its lease at ``sent``, seconds of its own clock. ``serving``: it
+    has it, and serves. M → M"""
+
+    epoch: int
+    sent: float
+    serving: bool
+
+
+@notification(EXTENSION | 0x23)
+class NotifyLeaseGranted(NamedTuple):
+    """Follows NotifyLease. ``age``: seconds since the sender granted the lease of an earlier epoch for
+    the last time, at least. M → M"""
+
+    epoch: int
+    sent: float
+    age: float
+
+
+@notification(EXTENSION | 0x24)
+class NotifySuspicion(NamedTuple):
+    """The sender does not hear the primary of ``epoch``. M → M"""
+
+    epoch: int
+
+
+@request(EXTENSION | 0x25, Error)
+class SetPrimary(NamedTuple):
+    """The primary master hands over to another one. ctl ⇄ A ⇄ M"""
+
+    nid: int
+
+
+#: (id, address, role, last transaction of its log, what is to be known about it)
+MasterRow = tuple[int, Address, str, int, str]
+
+
+class AnswerElection(NamedTuple):
+    """``lease``: seconds for which the primary may serve without hearing from the others. ``tid``: the
+    last transaction of the log. ``ptid``: the newest partition table in it."""
+
+    epoch: int
+    lease: float
+    tid: int
+    ptid: int | None
+    master_list: list[MasterRow]
+
+
+@request(EXTENSION | 0x26, AnswerElection)
+class AskElection(NamedTuple):
+    """Epoch, lease and log of several masters; refused by a master that is alone. ctl ⇄ A ⇄ M"""
+
+
+@request(EXTENSION | 0x27, Error)
+class ForgetTable(NamedTuple):
+    """The partition table ``ptid`` is lost for ever, and what was committed with it: the cluster may
+    start with an older one. ctl ⇄ A ⇄ M"""
+
+    ptid: int

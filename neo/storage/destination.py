@@ -14,6 +14,6 @@ class Destination(StorageHandler):
 
     @on(AddTransaction, AddObject)
     def add(self, peer: Peer, message_id: int, m: AddTransaction | AddObject) -> None:
-        # One goes on as soon as something comes, and may end.
-        for fetch in [fetch for fetch in self.core.fetches if fetch.source is peer]:
-            fetch.add(m)
+        for fetch in tuple(self.core.fetches):  # it may end with this: the database fails
+            if fetch.source is peer:
+                fetch.add(m)

@@ -159,6 +159,10 @@ class Packer:
             began = core.shell.monotonic()
             oid = core.backend.pack(p64(tid), partition, oid, STEP_LENGTH)
             if oid is None:
+                # Whoever replicates or checks the cell reads what is executed.
+                await core.stored()
+                if not self.pending(partition) or self.wanted() != tid:
+                    return False
                 self.set_packed(partition, tid)
                 core.backend.set_config("_packing", None)
             else:

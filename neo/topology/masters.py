@@ -22,6 +22,9 @@ class MasterCandidates:
     def take(self) -> Address:
         if self._hint is not None:
             address, self._hint = self._hint, None
+            if address in self.addresses:
+                # If it is lost, the others are tried first.
+                self._next = self.addresses.index(address) + 1
             return address
         address = self.addresses[self._next % len(self.addresses)]
         self._next += 1

@@ -202,6 +202,7 @@ class Daemon:
     # -- World -------------------------------------------------------------------------------------
 
     def append(self, records: list[Record]) -> None:
+        self.store.begin_with(self.engine.genesis)
         self.store.append(records)
 
     def sync(self) -> None:

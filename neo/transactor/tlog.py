@@ -127,6 +127,11 @@ class TransactionLog:
             raise StoreError(f"segment {path} of the log is damaged ({e}); {RECOVER}") from None
         return head, [entry.spec for entry in entries], end, len(data)
 
+    def begin_with(self, genesis: Members) -> None:
+        """The first members, if the log is empty: those of the configuration may be newer."""
+        if self.end.tid == 1:
+            self.end = empty_log(genesis)
+
     def append(self, entry: Entry) -> None:
         """Raises StoreError."""
         assert entry.tid == self.end.tid

@@ -6,12 +6,15 @@ from collections.abc import Callable
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from neo.client.changes import Change, Changes
+from neo.client.change import Change
+from neo.client.changes import Changes
 from neo.client.pack import _Collection
 from neo.client.restore import Restorer
 from neo.client.storage import NEOStorage
-from neo.master.administration import MAX_REPLICAS, ServeAdmin, denied, done
+from neo.master.administration import MAX_REPLICAS, ServeAdmin
 from neo.master.commits import Commits
+from neo.master.membership import denied
+from neo.master.serve_masters import done
 from neo.node.peer import Peer
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer

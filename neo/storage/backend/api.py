@@ -40,6 +40,10 @@ class DatabaseAway(BackendFailure):
     """The server of the database does not answer: it may come, or come back."""
 
 
+class DatabaseGone(BackendFailure):
+    """It is not there any more, and opening it again would make an empty one: the process must end."""
+
+
 class BackendRefused(Exception):
     """A single value cannot be kept (too big for the backend); nothing was written."""
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from neo.admin.core import NOT_CONNECTED, AdminCore
+from neo.admin.control import NOT_CONNECTED
+from neo.admin.core import AdminCore
 from neo.node.bootstrap import RETRY_SECONDS
 from neo.node.core import STRANGER_SECONDS
 from neo.protocol.enums import CellState, ClusterState, ErrorCode, NodeState, NodeType

@@ -9,6 +9,7 @@ import pytest
 from neo.protocol.enums import CellState, ClusterState, ErrorCode, NodeType
 from neo.protocol.ids import ZERO_TID
 from neo.protocol.packets import (
+    FEATURE_LOG,
     FEATURE_MAINTENANCE,
     FEATURES,
     AnswerRecovery,
@@ -53,7 +54,7 @@ class Served(MasterWorld):
             )
         )
         remote.answer(remote.take(AskRecovery), AnswerRecovery(None, None, None))
-        assert remote.take(NotifyFeatures).features == [FEATURE_MAINTENANCE]
+        assert remote.take(NotifyFeatures).features == [FEATURE_MAINTENANCE, FEATURE_LOG]
         return remote
 
     def do(self, message: Any) -> str:

@@ -42,6 +42,13 @@ def back(world: MasterWorld, nid: int, **extra: Any) -> Remote:
     return remote
 
 
+def refuse(storage: Remote, question: AskPack) -> None:
+    message_id = storage.ids[id(question)]
+    assert message_id is not None
+    storage.connection.answer(message_id, Error(ErrorCode.NOT_READY.value, "it stops"))
+    storage._flush()
+
+
 def test_all_storages_pack_and_then_it_is_answered() -> None:
     world, storages = served()
     answer = world.client().ask(AskPack(tid(7)))
@@ -71,10 +78,7 @@ def test_a_refusal_is_passed_on() -> None:
     world, (first, second) = served()
     answer = world.client().ask(AskPack(tid(7)))
     first.answer(first.take(AskPack), AnswerPack(True))
-    message_id = second.ids[id(second.take(AskPack))]
-    assert message_id is not None
-    second.connection.answer(message_id, Error(ErrorCode.NOT_READY.value, "it stops"))
-    second._flush()
+    refuse(second, second.take(AskPack))
     assert error_of(answer).message == "pack is not complete: NOT_READY: it stops"
 
 

@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
-from neo.protocol.enums import CellState, ClusterState, NodeState, NodeType
+from neo.protocol.enums import CellState, ClusterState, ErrorCode, NodeState, NodeType
+from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import ZERO_OID, ZERO_TID, nid_namespace
 from neo.protocol.packets import (
     AnswerCheckReport,
     AnswerClusterState,
+    AnswerElection,
     AnswerLastIDs,
     AnswerLastTransaction,
     AnswerMonitorInformation,
@@ -20,6 +22,7 @@ from neo.protocol.packets import (
     AnswerRecovery,
     AskCheckReport,
     AskClusterState,
+    AskElection,
     AskLastIDs,
     AskLastTransaction,
     AskMonitorInformation,
@@ -45,6 +48,19 @@ NODES = [
     (NodeType.MASTER, ("127.0.0.1", 2001), M1, RUNNING, None),
     (NodeType.ADMIN, ("127.0.0.1", 2003), A1, RUNNING, 1795177991.414714),
 ]
+M2 = M1 + 1
+#: Of three masters, one of which is away.
+ELECTION = AnswerElection(
+    3,
+    1.8414,
+    17,
+    4,
+    [
+        (M1, ("127.0.0.1", 2001), "primary", 17, ""),
+        (M2, ("127.0.0.1", 2002), "secondary", 17, ""),
+        (M1 + 2, ("127.0.0.1", 2010), "secondary", 12, "is not heard"),
+    ],
+)
 SUMMARY = "RUNNING; UP_TO_DATE=12; ltid=0000000000000000 (1900-01-01 00:00:00)"
 
 
@@ -54,6 +70,7 @@ def healthy() -> dict[type[Message], Any]:
         AskClusterState: AnswerClusterState(ClusterState.RUNNING),
         AskPrimary: AnswerPrimary(M1),
         AskCheckReport: AnswerCheckReport(ZERO_TID, ZERO_TID, []),
+        AskElection: ErrorAnswer(ErrorCode.DENIED, "this cluster has one master"),
         AskNodeList: lambda question: AnswerNodeList(
             [row for row in NODES if question.node_type in (None, row[0])]
         ),

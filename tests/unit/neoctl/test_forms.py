@@ -18,21 +18,25 @@ from neo.protocol.packets import (
     AnswerPartitionList,
     AnswerTweakPartitionTable,
     AskCheckReport,
+    AskElection,
     AskMonitorInformation,
     AskNodeList,
     AskPartitionList,
     CheckReplicas,
+    Error,
     FlushLog,
+    ForgetTable,
     Message,
     Repair,
     RepairCells,
     SetClusterState,
     SetNodeState,
     SetNumReplicas,
+    SetPrimary,
     Truncate,
     TweakPartitionTable,
 )
-from tests.unit.neoctl.conftest import ROWS, SUMMARY, Console
+from tests.unit.neoctl.conftest import ELECTION, M2, ROWS, SUMMARY, Console
 
 Make = Callable[..., Console]
 
@@ -279,6 +283,26 @@ def test_what_a_check_found_is_shown_worst_first_and_equal_ones_as_a_count(conso
         "004 | undecided | S1 and S2 differ\n"
         "002 | running\n"
     )
+
+
+def test_masters_are_shown_with_their_logs(console: Make) -> None:
+    ctl = console({AskElection: ELECTION})
+    assert ctl("print", "masters") == 0
+    assert ctl.out == (
+        "# epoch 3, lease 1.8 s, log 17, partition table 4\n"
+        "M1 | 127.0.0.1:2001 | primary   | 17\n"
+        "M2 | 127.0.0.1:2002 | secondary | 17\n"
+        "M3 | 127.0.0.1:2010 | secondary | 12 | is not heard\n"
+    )
+
+
+def test_handing_over_and_giving_up_a_table(console: Make) -> None:
+    ctl = console({SetPrimary: Error(0, "M2 becomes the primary master"), ForgetTable: Error(0, "")})
+    assert ctl("set", "primary", "M2") == 0
+    assert ctl.out == "M2 becomes the primary master\n"
+    assert ctl.admin.asked == [SetPrimary(M2)]
+    assert ctl("forget_table", "7") == 0
+    assert ctl.admin.asked == [ForgetTable(7)]
 
 
 def test_before_any_check_it_is_said_how_to_make_one(console: Make) -> None:

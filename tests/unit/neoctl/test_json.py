@@ -85,8 +85,8 @@ def test_status(console: Make) -> None:
     assert ctl("status", "--json") == 0
     data = json.loads(ctl.out)
     assert set(data) == {
-        "state", "primary", "last_oid", "last_tid", "last_tid_date", "nodes", "ptid", "replicas",
-        "partitions", "can_lose", "problems",
+        "state", "primary", "election", "last_oid", "last_tid", "last_tid_date", "nodes",
+        "ptid", "replicas", "partitions", "can_lose", "problems",
     }  # fmt: skip
     assert (data["state"], data["primary"], data["can_lose"]) == ("RUNNING", "M1", 1)
     assert data["nodes"][2]["cells"] == {UP: 4}

@@ -8,13 +8,14 @@ from types import SimpleNamespace
 import pytest
 
 from neo.protocol.enums import CellState, ClusterState, NodeState, NodeType
-from neo.protocol.ids import tid_from_time
+from neo.protocol.ids import nid_namespace, tid_from_time
 from neo.protocol.packets import (
     AnswerClusterState,
     AnswerLastTransaction,
     AnswerNodeList,
     AnswerPartitionList,
     AskClusterState,
+    AskElection,
     AskLastTransaction,
     AskNodeList,
     AskPartitionList,
@@ -23,7 +24,7 @@ from neo.protocol.packets import (
 )
 from neoctl import render, status
 from neoctl.status import EXIT_PROBLEM, Problem, duration, find_problems
-from tests.unit.neoctl.conftest import NODES, ROWS, Console
+from tests.unit.neoctl.conftest import ELECTION, NODES, ROWS, Console
 
 Make = Callable[..., Console]
 UP, OLD = CellState.UP_TO_DATE, CellState.OUT_OF_DATE
@@ -61,7 +62,19 @@ def test_node_that_is_down_is_a_problem_with_both_ways_out() -> None:
     assert "1 of 2" in missing.text
 
 
-def test_master_that_is_down_is_not_to_be_dropped() -> None:
+def test_master_that_is_down_can_be_dropped() -> None:
+    m2 = nid_namespace(NodeType.MASTER) + 2
+    (problem,) = judge([(NodeType.MASTER, ("::1", 1), m2, NodeState.DOWN, None)], [])
+    assert problem.advice == "start neomaster there; if it is lost for ever: neoctl drop M2"
+
+
+def test_master_that_waits_is_to_be_added() -> None:
+    m4 = nid_namespace(NodeType.MASTER) + 4
+    (warning,) = judge([(NodeType.MASTER, ("::1", 1), m4, NodeState.PENDING, None)], [])
+    assert warning.advice == "neoctl add M4"
+
+
+def test_master_without_id_that_is_down_is_not_to_be_dropped() -> None:
     (problem,) = judge([(NodeType.MASTER, ("::1", 1), None, NodeState.DOWN, None)], [])
     assert problem.text == "? ([::1]:1) is down"
     assert problem.advice == "start neomaster there"
@@ -154,6 +167,15 @@ def test_screen_of_a_healthy_cluster(console: Make, monkeypatch: pytest.MonkeyPa
     assert lines[2] == ("6 partitions, 1 replica, partition table 1; any 1 storage node may fail")
     assert any(line.split()[-2:] == ["RUNNING", "U.UU.U"] for line in lines)
     assert lines[-1] == "No problem."
+
+
+def test_screen_of_three_masters_without_one(console: Make) -> None:
+    ctl = console({AskElection: ELECTION})
+    assert ctl("status") == 0
+    assert ctl.out.splitlines()[0] == (
+        "NEO cluster RUNNING   primary master M1, epoch 3, lease 1.8 s, log 17"
+    )
+    assert "warning: 2 of 3 masters run and vote: no other may fail" in ctl.out
 
 
 def test_screen_of_a_broken_cluster_says_what_to_do_and_fails(console: Make) -> None:

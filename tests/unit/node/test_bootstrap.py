@@ -7,7 +7,14 @@ from typing import Any
 
 import pytest
 
-from neo.node.bootstrap import ANSWER_SECONDS, RETRY_SECONDS, find_primary
+from neo.node.bootstrap import (
+    ALIVE_SECONDS,
+    ANSWER_SECONDS,
+    ANSWER_SECONDS_OF_SEVERAL,
+    RETRY_SECONDS,
+    SILENCE_SECONDS,
+    find_primary,
+)
 from neo.node.core import Core
 from neo.node.handler import Handler
 from neo.node.peer import Peer
@@ -17,6 +24,7 @@ from neo.protocol.packets import (
     AcceptIdentification,
     Error,
     NotPrimaryMaster,
+    Ping,
     Pong,
     RequestIdentification,
 )
@@ -29,14 +37,14 @@ ACCEPT = AcceptIdentification(NodeType.MASTER, -5, 7)
 
 
 class Seeker:
-    """A core that looks for the primary among ONE and TWO."""
+    """A core that looks for the primary."""
 
-    def __init__(self) -> None:
+    def __init__(self, *masters: tuple[str, int]) -> None:
         self.shell = FakeShell()
         self.core = Core(self.shell)
         self.shell.core = self.core
         self.handler = Handler()
-        self.masters = MasterCandidates([ONE, TWO])
+        self.masters = MasterCandidates(masters or [ONE, TWO])
         self.task: Task[Any] = self.core.spawn(
             find_primary(self.core, self.masters, REQUEST, self.handler)
         )
@@ -54,8 +62,12 @@ class Seeker:
         self.master().answer(self.master().take(RequestIdentification), message)
         self.core.flush()
 
+    def answer_ping(self) -> None:
+        if self.master().has(Ping):
+            self.master().answer(self.master().take(Ping), Pong())
+
     def pause(self) -> None:
-        self.shell.advance(RETRY_SECONDS)
+        self.shell.advance(RETRY_SECONDS / len(self.masters.addresses))
 
 
 @pytest.fixture
@@ -121,24 +133,45 @@ def test_a_master_that_is_not_ready_is_asked_again(
 def test_a_master_that_does_not_answer_is_given_up(
     seeker: Seeker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    seeker.shell.advance(ANSWER_SECONDS)
+    seeker.shell.advance(ANSWER_SECONDS_OF_SEVERAL)
     assert seeker.master().closed
     assert "ended: it does not answer" in caplog.text
     seeker.pause()
     assert seeker.dialed == [ONE, TWO]
 
 
-def test_a_master_that_answered_is_not_given_up(seeker: Seeker) -> None:
+def test_the_only_master_is_given_more_time() -> None:
+    seeker = Seeker(ONE)
+    seeker.shell.advance(ANSWER_SECONDS * 0.9)
+    assert not seeker.master().closed
+    seeker.shell.advance(ANSWER_SECONDS * 0.1)
+    assert seeker.master().closed
+
+
+def test_the_only_master_is_not_given_up_when_it_has_accepted() -> None:
+    seeker = Seeker(ONE)
     seeker.answer(ACCEPT)
     seeker.shell.advance(10 * ANSWER_SECONDS)
     assert not seeker.master().closed
 
 
+def test_a_primary_that_falls_silent_is_left_for_another(seeker: Seeker) -> None:
+    lost: list[str] = []
+    seeker.handler.lost = lambda peer, reason: lost.append(reason)  # type: ignore[method-assign]
+    seeker.answer(ACCEPT)
+    for _ in range(20):
+        seeker.answer_ping()
+        seeker.shell.advance(ALIVE_SECONDS)
+    assert not lost
+    seeker.shell.advance(SILENCE_SECONDS + 2 * ALIVE_SECONDS)
+    assert lost == ["it does not answer, and another master may be primary"]
+
+
 def test_nobody_is_dialed_before_the_pause_is_over(seeker: Seeker) -> None:
     seeker.master().lose("cannot connect to 127.0.0.1:1: Connection refused")
-    seeker.shell.advance(RETRY_SECONDS * 0.9)
+    seeker.shell.advance(RETRY_SECONDS / 2 * 0.9)
     assert seeker.dialed == [ONE]
-    seeker.shell.advance(RETRY_SECONDS * 0.1)
+    seeker.shell.advance(RETRY_SECONDS / 2 * 0.1)
     assert seeker.dialed == [ONE, TWO]
 
 
@@ -158,13 +191,13 @@ def test_an_address_that_stays_wrong_does_not_fill_the_log(
 ) -> None:
     """A web server at both addresses, for ten minutes."""
     caplog.set_level(logging.INFO)
-    for _ in range(600):
+    for _ in range(1200):
         seeker.master().peer.received(b"HTTP/1.1 400 Bad Request")
         seeker.pause()
     errors = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
     reason = "broke the protocol: the peer is not a NEO node, it began with b'HTTP/1'"
     assert errors[0] == f"unidentified peer (127.0.0.1:1) {reason}"
-    assert errors[2] == f"unidentified peer (127.0.0.1:1) {reason} (29 times more in the last 60 s)"
+    assert errors[2] == f"unidentified peer (127.0.0.1:1) {reason} (59 times more in the last 60 s)"
     assert len(errors) == 2 * 10
     assert len(caplog.records) == 3 * len(errors)
 

@@ -177,6 +177,20 @@ def test_what_a_pack_may_remove_is_sent_when_that_is_done(world: World, nid: int
     assert isinstance(fetch(peer, 0, 0), AnswerFetchObjects)
 
 
+def test_a_source_is_not_packed_before_others_can_see_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A replica that reads before the last step is executed would keep the revisions for ever."""
+    monkeypatch.setattr("neo.storage.pack.STEP_LENGTH", 200)
+    master = world.operate()
+    full(world, master, 0)
+    peer = knowing(world, master, 2)
+    packing = master.ask_later(AskPack(p64(16)))
+    assert refused(fetch(peer, 0, 0))[0] == ErrorCode.REPLICATION_ERROR.value
+    world.wait(lambda: bool(packing), "the pack does not end")
+    assert isinstance(fetch(peer, 0, 0), AnswerFetchObjects)
+
+
 def test_a_cell_that_others_wait_for_comes_next(world: World) -> None:
     master = world.operate([[(1, UP)], [(1, UP)], [(1, UP)]])
     full(world, master, 0, 3, 2)

@@ -1,0 +1,171 @@
+"""The log of a master on its disk: a folder with both logs of the transactor, and a thread that syncs.
+
+    tlog/     what was decided; see :mod:`neo.transactor.tlog`
+    mlog      what this master promised; see :mod:`neo.transactor.mlog`
+    new       the name of a journal that has not begun; see :mod:`neo.master.founding`
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from neo.master.log import LogFailure
+from neo.transactor.disk import LogFile, StoreError, lock_folder, read_file, sync_folder
+from neo.transactor.durable import Begun, Durable
+from neo.transactor.members import Members
+from neo.transactor.messages import Known, Record, Spec
+from neo.transactor.mlog import Head, write_journal
+from neo.transactor.store import Store
+
+FromThread = Callable[..., object]
+
+
+class LogFolder:
+    """Implements :class:`neo.master.log.LogDisk`."""
+
+    def __init__(
+        self,
+        path: str,
+        name: str,
+        genesis: Members,
+        from_thread: FromThread,
+        failed: Callable[[LogFailure], None],
+        tell: Callable[[str], None],
+    ) -> None:
+        """``name``: of this master in the log. ``genesis``: the first members, if the log is empty.
+        ``failed`` is called on the loop's thread when a sync failed. Raises LogFailure."""
+        self.path = path
+        self.durable: Durable | None = None
+        self._name = name
+        self._genesis = genesis
+        self._from_thread = from_thread
+        self._failed = failed
+        self._tell = tell
+        self._store: Store | None = None
+        self._syncer = ThreadPoolExecutor(1, "log sync")
+        self._lock = -1
+        try:
+            self._make()
+            self._lock = lock_folder(path)
+            if os.path.exists(self._mlog):
+                self._open()
+            else:
+                self.journal = self._new_journal()
+        except StoreError as e:
+            self.close()
+            raise self._failure(e) from None
+
+    @staticmethod
+    def has_begun(path: str) -> bool:
+        """Whether a log is there."""
+        return os.path.exists(os.path.join(path, "mlog"))
+
+    @property
+    def _mlog(self) -> str:
+        return os.path.join(self.path, "mlog")
+
+    @property
+    def _tlog(self) -> str:
+        return os.path.join(self.path, "tlog")
+
+    @property
+    def _new(self) -> str:
+        return os.path.join(self.path, "new")
+
+    def _make(self) -> None:
+        try:
+            os.makedirs(self._tlog, exist_ok=True)
+        except OSError as e:
+            raise LogFailure(
+                f"the log of the masters cannot be kept in {self.path!r}: {e.strerror}; set"
+                " 'election_log' to a folder of this master's own"
+            ) from None
+
+    def _new_journal(self) -> int:
+        if os.listdir(self._tlog):
+            raise LogFailure(
+                f"the log of the masters in {self.path!r} has lost its file 'mlog': move the folder"
+                " elsewhere, and this master learns the log from the others"
+            )
+        if os.path.exists(self._new):
+            try:
+                return int(read_file(self._new))
+            except ValueError:
+                os.unlink(self._new)  # a crash cut it off: nobody has heard that name
+        journal = int.from_bytes(os.urandom(4), "big") or 1
+        file = LogFile(self._new, 0)
+        file.append(b"%d\n" % journal)
+        file.sync()
+        file.close()
+        sync_folder(self.path)
+        return journal
+
+    def _open(self) -> None:
+        store = Store(self._tlog, self._mlog, self._name, self._genesis, 0, self._tell)
+        self._store = store
+        self.durable = store.durable
+        self.journal = store.durable.log
+        if os.path.exists(self._new):
+            os.unlink(self._new)
+
+    # -- LogDisk -----------------------------------------------------------------------------------
+
+    def begin(self, begun: Begun, genesis: Members, known: dict[int, int]) -> None:
+        head = Head(self._name, self.journal, begun, self.journal << 32, 1)
+        self._genesis = genesis
+        try:
+            write_journal(self._mlog, head, [Known(*each) for each in known.items()])
+            self._open()
+        except StoreError as e:
+            raise self._failure(e) from None
+
+    def begin_with(self, genesis: Members) -> None:
+        assert self._store is not None
+        self._store.begin_with(genesis)
+
+    def append(self, records: list[Record]) -> None:
+        assert self._store is not None
+        try:
+            self._store.append(records)
+        except StoreError as e:
+            raise self._failure(e) from None
+
+    def sync(self, done: Callable[[], None]) -> None:
+        assert self._store is not None
+        future = self._syncer.submit(self._store.sync)
+        future.add_done_callback(lambda future: self._synced(future, done))
+
+    def _synced(self, future: Future[None], done: Callable[[], None]) -> None:
+        """On the thread that syncs."""
+        error = future.exception()
+        if isinstance(error, StoreError):
+            self._from_thread(self._failed, self._failure(error))
+        elif error is not None:
+            raise error
+        else:
+            self._from_thread(done)
+
+    def read(self, tid: int, count: int, size: int) -> list[Spec]:
+        assert self._store is not None
+        return self._store.read(tid, count, size)
+
+    def close(self) -> None:
+        self._syncer.shutdown()
+        if self._store is not None:
+            self._store.close()
+            self._store = None
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    def _failure(self, error: StoreError) -> LogFailure:
+        text = str(error)
+        if "start the node with --recover" in text:
+            text = text.partition("; start the node with --recover")[0]
+            text += (
+                f"; move {self.path} elsewhere, and this master learns the log from the others when it"
+                " is started again"
+            )
+        return LogFailure(f"the log of the masters cannot be used: {text}")

@@ -1,0 +1,313 @@
+"""Connections among the masters that keep a log together.
+
+Each master dials each other one, and sends on the connection that it dialed itself; what it hears comes
+on those that the others dialed. So there is no question of which of two connections counts. They are NEO
+connections, with handshake, cluster name and TLS, and carry messages of the feature ``log``.
+
+A connection on which nothing comes back is dialed anew: after a cut TCP may wait for minutes.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from neo.net.sockets import format_address
+from neo.node.handler import Handler, on
+from neo.node.peer import Peer
+from neo.node.task import Future
+from neo.protocol.enums import ErrorCode, NodeType
+from neo.protocol.errors import ConnectionLost, ErrorAnswer, PeerError
+from neo.protocol.packets import (
+    FEATURE_LOG,
+    FEATURES,
+    AcceptIdentification,
+    Address,
+    FlushLog,
+    Message,
+    NotifyClusterInformation,
+    NotifyFeatures,
+    NotifyLease,
+    NotifyLeaseGranted,
+    NotifyLog,
+    NotifyLogState,
+    NotifyNodeInformation,
+    NotifySuspicion,
+    Ping,
+    RequestIdentification,
+)
+
+if TYPE_CHECKING:
+    from neo.master.member import LogMember
+
+logger = logging.getLogger("neo.master")
+
+#: Pause before a master is dialed again.
+PAUSE_SECONDS = 0.4
+#: A dial that took so long, or a master that was silent for so long, is given up.
+PATIENCE_SECONDS = 3.0
+#: The state is said again so often, so that silence means something.
+STATE_SECONDS = 1.0
+#: What one master may have to read from us, unconfirmed; the engine says again what is dropped.
+WINDOW_BYTES = 4 * 1024 * 1024
+#: More masters than this are a loop of configurations.
+LINKS_MAX = 32
+
+
+class _Dialed(Handler):
+    """Of the connection that we dialed: nothing comes but the features."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    def lost(self, peer: Peer, reason: str) -> None:
+        self._link.lost(peer, reason)
+
+    @on(NotifyFeatures)
+    def features(self, peer: Peer, message_id: int, message: NotifyFeatures) -> None:
+        if FEATURE_LOG not in message.features:
+            raise PeerError("it does not keep a log with other masters")
+        self._link.established(peer)
+
+
+class FromMaster(Handler):
+    """Messages of another master, on the connection that it dialed."""
+
+    def __init__(self, node: LogMember, link: Link) -> None:
+        self._node = node
+        self._link = link
+
+    @on(NotifyLogState)
+    def log_state(self, peer: Peer, message_id: int, message: NotifyLogState) -> None:
+        self._heard()
+        self._node.log_state(self._link, message)
+
+    @on(NotifyLog)
+    def log_messages(self, peer: Peer, message_id: int, message: NotifyLog) -> None:
+        self._heard()
+        try:
+            self._node.log_messages(self._link, message.message_list)
+        except ValueError as e:
+            raise PeerError(f"broken messages of the log: {e}") from None
+
+    @on(NotifyLease)
+    def lease(self, peer: Peer, message_id: int, message: NotifyLease) -> None:
+        self._heard()
+        self._node.lease_asked(self._link, message)
+
+    @on(NotifyLeaseGranted)
+    def granted(self, peer: Peer, message_id: int, message: NotifyLeaseGranted) -> None:
+        self._heard()
+        self._node.lease_granted(self._link, message)
+
+    @on(NotifySuspicion)
+    def suspicion(self, peer: Peer, message_id: int, message: NotifySuspicion) -> None:
+        self._heard()
+        self._node.suspected(self._link, message.epoch)
+
+    @on(NotifyClusterInformation)
+    def cluster_state(self, peer: Peer, message_id: int, message: NotifyClusterInformation) -> None:
+        self._node.cluster_state(self._link, message.state)
+
+    @on(NotifyNodeInformation)
+    def nodes(self, peer: Peer, message_id: int, message: NotifyNodeInformation) -> None:
+        self._node.told_nodes(self._link, message.node_list)
+
+    @on(FlushLog)
+    def flush_log(self, peer: Peer, message_id: int, message: FlushLog) -> None:
+        self._node.shell.reopen_logs()
+
+    def _heard(self) -> None:
+        self._link.heard = self._node.shell.monotonic()
+
+
+class Link:
+    """To one other master. ``name``: as in the log."""
+
+    def __init__(self, node: LogMember, address: Address) -> None:
+        self.address = address
+        self.name = format_address(address)
+        #: When it was heard last, on any connection that it dialed.
+        self.heard: float | None = None
+        #: What it said of its log.
+        self.state: NotifyLogState | None = None
+        self._node = node
+        self._peer: Peer | None = None
+        self._ready = False
+        self._dialed = -PAUSE_SECONDS
+        self._said = 0.0
+        self._unconfirmed = 0
+        self._confirming = False
+
+    @property
+    def up(self) -> bool:
+        """Messages can be sent."""
+        return self._ready
+
+    def alive(self, now: float) -> bool:
+        """It was heard lately."""
+        return self.heard is not None and now - self.heard < PATIENCE_SECONDS
+
+    def tick(self, now: float) -> None:
+        if self._peer is None:
+            if now - self._dialed >= PAUSE_SECONDS:
+                self._dial(now)
+        elif now - self._dialed > PATIENCE_SECONDS and not (self._ready and self.alive(now)):
+            self._drop()
+        elif self._ready and now - self._said >= STATE_SECONDS:
+            self.say_state()
+
+    def say_state(self) -> None:
+        self._said = self._node.shell.monotonic()
+        self.send(self._node.state())
+
+    def send(self, message: Message) -> None:
+        """Drop it if it cannot be sent."""
+        if self._ready and self._peer is not None:
+            self._peer.send(message)
+
+    def send_log(self, packets: list[bytes]) -> None:
+        """The same, and if the other one does not read what was sent before."""
+        if not self._ready or self._peer is None or self._unconfirmed > WINDOW_BYTES:
+            return
+        self._unconfirmed += sum(map(len, packets))
+        self._peer.send(NotifyLog(packets))
+        if self._unconfirmed > WINDOW_BYTES // 2 and not self._confirming:
+            self._confirming = True
+            confirmed = self._unconfirmed
+            self._peer.ask(Ping()).then(lambda answer: self._confirmed(answer, confirmed))
+
+    def _confirmed(self, answer: Future[Message], size: int) -> None:
+        self._confirming = False
+        try:
+            answer.result()
+        except ConnectionLost:
+            return
+        self._unconfirmed -= size
+
+    def _dial(self, now: float) -> None:
+        node = self._node
+        self._dialed = now
+        peer = self._peer = node.dial(self.address, _Dialed(self))
+        request = RequestIdentification(
+            *(NodeType.MASTER, node.nid, node.bind, node.cluster, None), {FEATURES: [FEATURE_LOG]}
+        )
+        peer.ask(request).then(lambda answer: self._identified(peer, answer))
+
+    def _identified(self, peer: Peer, answer: Future[Message]) -> None:
+        try:
+            answer.result()
+        except ConnectionLost:
+            return  # lost() is called
+        except ErrorAnswer as e:
+            report = f"master {self.name} refused: {e}"
+            if (more := self._node.noise.admit(report)) is not None:
+                logger.warning("%s%s", report, more)
+            if self._peer is peer:
+                self._drop()
+
+    def established(self, peer: Peer) -> None:
+        if peer is not self._peer or self._ready:
+            return
+        self._ready = True
+        peer.node = self._node.node_of(self)
+        self._unconfirmed = 0
+        self._confirming = False
+        # Another node lost contact at this time: it has a while to be heard.
+        self._dialed = self._node.shell.monotonic()
+        self.say_state()
+        self._node.reached(self)
+
+    def lost(self, peer: Peer, reason: str) -> None:
+        if peer is not self._peer:
+            return
+        was_ready = self._ready
+        self._peer, self._ready = None, False
+        now = self._node.shell.monotonic()
+        if was_ready:
+            logger.warning("master %s is not reached any more: %s", self.name, reason)
+            self._dial(now)
+        else:
+            self._node.refused(self)
+
+    def _drop(self) -> None:
+        peer, self._peer, self._ready = self._peer, None, False
+        if peer is not None:
+            peer.close()
+
+    def close(self) -> None:
+        self._drop()
+
+
+class Links:
+    """To all other masters: the members, those of the configuration, and whoever else dials us."""
+
+    def __init__(self, node: LogMember) -> None:
+        self._node = node
+        self._links: dict[str, Link] = {}
+
+    def __iter__(self) -> Iterator[Link]:
+        return iter(list(self._links.values()))
+
+    def get(self, name: str) -> Link | None:
+        return self._links.get(name)
+
+    def of(self, address: Address) -> Link | None:
+        return self._links.get(format_address(address))
+
+    def want(self, addresses: Iterable[Address]) -> None:
+        """There are links to these."""
+        for address in addresses:
+            name = format_address(address)
+            if address != self._node.bind and name not in self._links:
+                self._links[name] = Link(self._node, address)
+
+    def tick(self, wanted: set[str], now: float) -> None:
+        """``wanted``: those that are kept even if they are away."""
+        for name, link in list(self._links.items()):
+            link.tick(now)
+            if name not in wanted and not link.up and not link.alive(now):
+                link.close()
+                del self._links[name]
+
+    def broadcast(self, message: Message) -> None:
+        for link in self._links.values():
+            link.send(message)
+
+    def accept(self, peer: Peer, message_id: int, request: RequestIdentification) -> None:
+        """Another master dialed us."""
+        try:
+            link = self._check(request)
+        except ErrorAnswer as e:
+            logger.warning("%r may not join: %s", peer, e)
+            peer.refuse(message_id, e.code, e.message)
+            peer.close()
+            return
+        node = self._node
+        peer.connection.trust()
+        peer.handler = FromMaster(node, link)
+        peer.node = node.node_of(link)
+        answer = AcceptIdentification(NodeType.MASTER, node.nid, peer.node.nid)
+        peer.answer(message_id, answer)
+        peer.send(NotifyFeatures([FEATURE_LOG]))
+        link.heard = node.shell.monotonic()
+
+    def _check(self, request: RequestIdentification) -> Link:
+        features = request.extra.get(FEATURES)
+        if not isinstance(features, list) or FEATURE_LOG not in features:
+            raise ErrorAnswer(
+                ErrorCode.PROTOCOL_ERROR,
+                "the masters of this cluster keep a log together: give all of them the same 'masters'",
+            )
+        address = request.address
+        if address is None or address == self._node.bind:
+            raise ErrorAnswer(
+                ErrorCode.PROTOCOL_ERROR, "address conflict: a master must have one of its own"
+            )
+        if len(self._links) < LINKS_MAX:
+            self.want([address])
+        link = self._links.get(format_address(address))
+        if link is None:
+            raise ErrorAnswer(ErrorCode.PROTOCOL_ERROR, f"more than {LINKS_MAX} masters")
+        return link

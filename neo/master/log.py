@@ -1,0 +1,228 @@
+"""The log that the masters keep together: a node of the transactor, embedded in the process of a master.
+
+The owner gives the disk and the way to the others, and is told of each decision when it is on the disk.
+What it posts is tried again until it is decided, or not wanted any more. One thread; no IO here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, Protocol
+
+from neo.master.epochs import Decision, Epochs
+from neo.net.sockets import format_address
+from neo.protocol.packets import Address
+from neo.transactor.codec import messages as codec
+from neo.transactor.durable import Begun, Durable
+from neo.transactor.engine import Engine
+from neo.transactor.members import Members, first_members
+from neo.transactor.messages import Entry, Kind, Message, Record, Refusal, Sid, Spec
+from neo.transactor.node import Node
+from neo.transactor.timing import Timing
+
+#: Of the engine; :data:`TIMING` is in such ticks.
+TICK_SECONDS = 0.05
+TIMING = Timing(resend=4, fetch=20, heartbeat=5, silence=30, patience=40, courtesy=2)
+#: Transactions read at once when the log is replayed.
+REPLAY_COUNT = 1000
+REPLAY_BYTES = 1 << 20
+
+
+class LogFailure(Exception):
+    """The log cannot be used; the message says what happened to which file, and what to do."""
+
+
+class LogDisk(Protocol):
+    """Where a master keeps its log. All methods raise LogFailure: nothing can be used afterwards."""
+
+    #: The name of the journal: a random number of 32 bits, other than 0, chosen once.
+    journal: int
+    #: What is on the disk; None if the log has not begun.
+    durable: Durable | None
+
+    def begin(self, begun: Begun, genesis: Members, known: dict[int, int]) -> None:
+        """The log begins, durably; ``known``: names of the journals of others, by index."""
+
+    def begin_with(self, genesis: Members) -> None:
+        """The first members, as they are known now; nothing if there are transactions."""
+
+    def append(self, records: list[Record]) -> None:
+        """Write them behind the others, not synced."""
+
+    def sync(self, done: Callable[[], None]) -> None:
+        """Make durable what was appended, then call ``done``, later and on the owner's thread."""
+
+    def read(self, tid: int, count: int, size: int) -> list[Spec]:
+        """See :class:`neo.transactor.catchup.LogReader`."""
+
+    def close(self) -> None: ...
+
+
+def genesis_of(masters: Iterable[Address]) -> Members:
+    """The first members of a log: all configured masters, in the same order everywhere."""
+    return first_members((format_address(address), address) for address in masters)
+
+
+class Post(NamedTuple):
+    """``make``: kind and data when it is tried, None if it is not wanted any more."""
+
+    make: Callable[[], tuple[int, bytes] | None]
+    done: Callable[[], None]
+
+
+class MasterLog:
+    """Implements the World of :class:`neo.transactor.node.Node`."""
+
+    def __init__(
+        self,
+        me: str,
+        disk: LogDisk,
+        send: Callable[[str, list[bytes]], None],
+        decided: Callable[[Decision], None],
+        tell: Callable[[str], None],
+        fail: Callable[[Exception], None],
+    ) -> None:
+        """``send`` messages to a master, if possible. ``decided``: it is on the disk, and applied."""
+        assert disk.durable is not None
+        self.me = me
+        self.epochs = Epochs()
+        self._disk = disk
+        self._send = send
+        self._decided = decided
+        self._fail = fail
+        self._failed = False
+        self._posts: deque[Post] = deque()
+        self._inflight: tuple[int, Sid] | None = None
+        self._replay(disk.durable.end.tid)
+        self.engine = Engine(me, disk.durable, disk, TIMING, tell)
+        self.node = Node(self.engine, self)
+
+    def _replay(self, end: int) -> None:
+        tid = 1
+        while tid < end:
+            specs = self._disk.read(tid, REPLAY_COUNT, REPLAY_BYTES)
+            if not specs:
+                raise LogFailure(
+                    f"the log of the masters cannot be read from transaction {tid} on: set it aside, so"
+                    " that this master learns it from the others"
+                )
+            for spec in specs:
+                if spec.kind == Kind.DATA:
+                    self.epochs.apply(spec.data)
+            tid += len(specs)
+
+    def close(self) -> None:
+        """Nothing is written any more."""
+        self._failed = True
+
+    # -- state -------------------------------------------------------------------------------------
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """Names of those who vote, in the order of their indices; the same on all, at the same place."""
+        return tuple(member.name for member in self.engine.members.all)
+
+    @property
+    def tid(self) -> int:
+        """The last transaction that is durable here."""
+        return self.node.tlog_tid
+
+    @property
+    def genesis(self) -> bytes:
+        """A digest of the first members; empty while they are not known here."""
+        if self.engine.catch_up.joins:
+            return b""
+        return hashlib.sha256(self.engine.genesis.encode()).digest()[:8]
+
+    def journals(self) -> list[tuple[Address, int]]:
+        """The members, and the names of their journals as far as they are known here."""
+        known = self.engine.peers.known
+        return [
+            (member.address, self._disk.journal if member.name == self.me else known.get(member.node, 0))
+            for member in self.engine.members.all
+        ]
+
+    # -- what happens ------------------------------------------------------------------------------
+
+    def tick(self) -> None:
+        self.node.tick()
+        self._try()
+
+    def greeting(self) -> list[bytes]:
+        """What a member hears first in a connection."""
+        return [codec.encode(self.engine.status())]
+
+    def receive(self, master: str, packets: list[bytes]) -> None:
+        """Raises ValueError if these are no messages."""
+        member = self.engine.members.named(master)
+        decoded: list[Message] = [codec.decode(packet) for packet in packets]
+        if member is not None:
+            self.node.receive(member.node, decoded)
+
+    def gone(self, master: str) -> None:
+        """It certainly takes part in nothing now: do not wait for it."""
+        member = self.engine.members.named(master)
+        if member is not None:
+            self.engine.detector.gone(member.node)
+
+    def post(
+        self, make: Callable[[], tuple[int, bytes] | None], done: Callable[[], None] = lambda: None
+    ) -> None:
+        """Post what ``make`` returns until it is decided; then call ``done``."""
+        self._posts.append(Post(make, done))
+        self._try()
+
+    def _try(self) -> None:
+        while self._posts and self._inflight is None:
+            made = self._posts[0].make()
+            if made is None:
+                self._posts.popleft()
+                continue
+            kind, data = made
+            tid = self.engine.tid
+            sid = self.engine.post(tid, data, kind)
+            if not isinstance(sid, Refusal):
+                self._inflight = tid, sid
+            self.node.flush()
+            if isinstance(sid, Refusal):
+                return  # again at the next tick, or decision
+
+    # -- World -------------------------------------------------------------------------------------
+
+    def append(self, records: list[Record]) -> None:
+        if self._failed:
+            return
+        try:
+            self._disk.begin_with(self.engine.genesis)
+            self._disk.append(records)
+        except LogFailure as e:
+            self._failed = True
+            self._fail(e)
+
+    def sync(self) -> None:
+        if not self._failed:
+            self._disk.sync(self.node.synced)
+
+    def transmit(self, messages: list[tuple[int, Message]]) -> None:
+        bundles: dict[int, list[bytes]] = {}
+        for to, message in messages:
+            bundles.setdefault(to, []).append(codec.encode(message))
+        for to, bundle in bundles.items():
+            member = self.engine.members.at(to)
+            if member is not None:
+                self._send(member.name, bundle)
+
+    def decided(self, entries: list[Entry]) -> None:
+        for tid, spec in entries:
+            if spec.kind == Kind.DATA:
+                decision = self.epochs.apply(spec.data)
+                if decision is not None:
+                    self._decided(decision)
+            if self._inflight is not None and self._inflight[0] == tid:
+                won = self._inflight[1] == spec.sid
+                self._inflight = None
+                if won:
+                    self._posts.popleft().done()
+        self._try()

@@ -1,0 +1,197 @@
+"""A master as a member of the log: how the log begins, and what is exchanged with the others about it."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+
+from neo.master.epochs import Decision
+from neo.master.founding import Beginning, Founding
+from neo.master.links import Link, Links
+from neo.master.log import LogDisk, LogFailure, MasterLog, genesis_of
+from neo.net.sockets import format_address
+from neo.node.core import Core, Shell
+from neo.protocol.enums import ClusterState, NodeState, NodeType
+from neo.protocol.ids import nid_namespace
+from neo.protocol.packets import (
+    Address,
+    NodeRow,
+    NotifyLease,
+    NotifyLeaseGranted,
+    NotifyLogState,
+)
+from neo.topology.nodes import Node
+from neo.transactor.durable import Begun
+
+logger = logging.getLogger("neo.master")
+
+FIRST_NID = nid_namespace(NodeType.MASTER) + 1
+
+
+class LogMember(Core):
+    def __init__(
+        self, shell: Shell, settings: argparse.Namespace, bind: Address, disk: LogDisk
+    ) -> None:
+        """``disk`` belongs to this core, which closes it. Raises LogFailure."""
+        super().__init__(shell)
+        self.settings = settings
+        self.cluster: str = settings.cluster
+        self.bind = bind
+        self.me = format_address(bind)
+        self.links = Links(self)
+        #: None until it has begun.
+        self.log: MasterLog | None = None
+        self._disk = disk
+        self._founding: Founding | None = None
+        self._waiting = ""
+        self.links.want(settings.masters)
+        if disk.durable is not None:
+            self._open()
+        else:
+            self._founding = Founding(bind, settings.masters, disk.journal)
+
+    def _open(self) -> None:
+        """The log has begun."""
+        self._founding = None
+        self.log = MasterLog(
+            self.me, self._disk, self._send_log, self.decided, logger.warning, self.fail
+        )
+        self.opened(self.log)
+        self.log.node.flush()
+
+    def the_log(self) -> MasterLog:
+        assert self.log is not None
+        return self.log
+
+    # -- given by MasterNode -----------------------------------------------------------------------
+
+    def opened(self, log: MasterLog) -> None:
+        """The log can be used."""
+
+    def decided(self, decision: Decision) -> None:
+        """The log grew, on the disk."""
+
+    def lease_asked(self, link: Link, m: NotifyLease) -> None: ...
+
+    def lease_granted(self, link: Link, m: NotifyLeaseGranted) -> None: ...
+
+    def suspected(self, link: Link, epoch: int) -> None: ...
+
+    def cluster_state(self, link: Link, state: ClusterState) -> None: ...
+
+    def told_nodes(self, link: Link, rows: list[NodeRow]) -> None: ...
+
+    def reached(self, link: Link) -> None:
+        """Messages can be sent to a master."""
+        logger.info("master %s is reached", link.name)
+        if self.log is not None:
+            self._send_log(link.name, self.log.greeting())
+
+    def refused(self, link: Link) -> None:
+        """A master could not be dialed."""
+        if self.log is not None:
+            self.log.gone(link.name)
+
+    # -- who is who --------------------------------------------------------------------------------
+
+    @property
+    def nid(self) -> int | None:
+        """The node id that the log gives to this master, if it is a member."""
+        return self.nid_of(self.me)
+
+    def nid_of(self, name: str) -> int | None:
+        member = self.log.engine.members.named(name) if self.log is not None else None
+        return None if member is None else FIRST_NID + member.node
+
+    def node_of(self, link: Link) -> Node:
+        return Node(NodeType.MASTER, self.nid_of(link.name), link.address, NodeState.RUNNING)
+
+    def addresses(self) -> list[Address]:
+        """Of all masters that nodes should know."""
+        if self.log is None:
+            return list(self.settings.masters)
+        return [member.address for member in self.log.engine.members.all]
+
+    # -- the log -----------------------------------------------------------------------------------
+
+    def state(self) -> NotifyLogState:
+        """What to tell the other masters of this log."""
+        if self._founding is not None:
+            return self._founding.state()
+        log = self.the_log()
+        return NotifyLogState(self._disk.journal, True, log.genesis, log.journals())
+
+    def log_state(self, link: Link, m: NotifyLogState) -> None:
+        before, link.state = link.state, m
+        if self._founding is None or m == before:
+            return
+        said = self._founding.state()
+        beginning = self._founding.hear(link.address, m)
+        if beginning is not None:
+            self._begin(beginning)
+        elif self._founding.state() != said:
+            for other in self.links:
+                other.say_state()
+
+    def _begin(self, beginning: Beginning) -> None:
+        assert self._founding is not None
+        genesis = genesis_of(self.settings.masters)
+        known: dict[int, int] = {}
+        if beginning is Beginning.FOUND:
+            for address, journal in self._founding.state().journal_list:
+                member = genesis.named(format_address(address))
+                if member is not None and address != self.bind:
+                    known[member.node] = journal
+            logger.info("all masters are here: their log begins")
+            begun = Begun.FRESH
+        else:
+            logger.warning("this master learns the log of the others before it votes")
+            begun = Begun.RECOVERED
+        try:
+            self._disk.begin(begun, genesis, known)
+            self._open()
+        except LogFailure as e:
+            self.fail(e)
+            return
+        for link in self.links:
+            link.say_state()
+
+    def _send_log(self, master: str, packets: list[bytes]) -> None:
+        link = self.links.get(master)
+        if link is not None:
+            link.send_log(packets)
+
+    def log_messages(self, link: Link, packets: list[bytes]) -> None:
+        """Raises ValueError."""
+        if self.log is None or link.state is None or not link.state.begun:
+            return
+        ours, theirs = self.log.genesis, link.state.genesis
+        if ours and theirs and ours != theirs:
+            report = (
+                f"the log of master {link.name} was begun with other masters than this one's: set aside"
+                " the log of the one that is wrong, and start it again"
+            )
+            if (more := self.noise.admit(report)) is not None:
+                logger.error("%s%s", report, more)
+            return
+        self.log.receive(link.name, packets)
+
+    def report_founding(self) -> None:
+        if self._founding is None:
+            return
+        absent = ", ".join(map(format_address, self._founding.waits_for()))
+        waiting = f"the log of the masters begins when all are there: {absent} missing"
+        if absent and waiting != self._waiting:
+            logger.info("%s", waiting)
+        self._waiting = waiting
+
+    def stop(self, code: int) -> None:
+        if self.stopped:
+            return
+        super().stop(code)
+        if self.log is not None:
+            self.log.close()
+        try:
+            self._disk.close()
+        except LogFailure as e:
+            logger.error("%s", e)

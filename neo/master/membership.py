@@ -1,0 +1,214 @@
+"""What an operator asks of several masters: who they are, who is primary, who joins and who leaves.
+
+Of the primary master. Texts of refusals are for the operator.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from neo.master.epochs import Forget, encode
+from neo.protocol.enums import ErrorCode, NodeState, NodeType
+from neo.protocol.errors import ErrorAnswer
+from neo.protocol.ids import format_nid
+from neo.protocol.packets import AnswerElection, MasterRow, NodeRow, NotifyNodeInformation
+from neo.transactor.learner import ALL_NEEDED
+from neo.transactor.members import Member, Members, MembershipError
+from neo.transactor.messages import Kind
+
+if TYPE_CHECKING:
+    from neo.master.node import MasterNode
+
+logger = logging.getLogger("neo.master")
+
+#: What a master says of its log is a quarter of a second old.
+BEHIND_SHOWN = 10
+
+
+def denied(text: str) -> ErrorAnswer:
+    return ErrorAnswer(ErrorCode.DENIED, text)
+
+
+class Membership:
+    """All methods raise ErrorAnswer for what must not be done."""
+
+    def __init__(self, node: MasterNode) -> None:
+        self._node = node
+
+    # -- who is there ------------------------------------------------------------------------------
+
+    def _row(self, nid: int) -> NodeRow:
+        for row in self._node.rows():
+            if row[2] == nid:
+                return row
+        raise denied("unknown node")
+
+    def _member(self, row: NodeRow) -> Member:
+        members = self._node.the_log().engine.members.all
+        return next(member for member in members if member.address == row[1])
+
+    def _alive(self) -> set[str]:
+        """Names of the members that run."""
+        log, now = self._node.the_log(), self._node.shell.monotonic()
+        links = [self._node.links.get(name) for name in log.members]
+        return {self._node.me} | {link.name for link in links if link and link.alive(now)}
+
+    def _voting(self) -> set[str]:
+        """Those of them that know the log, so that it can go on with them."""
+        engine = self._node.the_log().engine
+        silent = engine.peers.learners | engine.peers.strangers
+        alive = self._alive()
+        return {m.name for m in engine.members.all if m.name in alive and m.node not in silent}
+
+    def _check_majority(self, members: Members, voting: set[str], what: str) -> None:
+        """The log must go on with these members, of whom some vote."""
+        count = len([m for m in members.all if m.name in voting])
+        if 2 * count <= len(members.all):
+            raise denied(
+                f"{what}: {count} of {len(members.all)} masters would vote, which is no majority: start"
+                " the others first, or drop those that are lost"
+            )
+
+    def describe(self) -> AnswerElection:
+        node, log = self._node, self._node.the_log()
+        engine = log.engine
+        rows: list[MasterRow] = []
+        for member in engine.members.all:
+            nid = node.nid_of(member.name)
+            assert nid is not None
+            peers = engine.peers
+            tid = log.tid if member.name == node.me else max(peers.tids.get(member.node, 1) - 1, 0)
+            if member.name == node.me:
+                rows.append((nid, member.address, "primary", tid, ""))
+                continue
+            note = ""
+            if member.name not in self._alive():
+                note = "is not heard"
+            elif member.node in peers.strangers:
+                note = "came back without its log: see its own log file"
+            elif member.node in peers.learners:
+                note = "learns the log, and does not vote yet"
+            elif tid < log.tid - BEHIND_SHOWN:
+                note = f"is {log.tid - tid} transactions behind"
+            rows.append((nid, member.address, "secondary", tid, note))
+        for row in node.rows():
+            if row[3] is NodeState.PENDING and row[1] is not None and row[2] is not None:
+                rows.append(
+                    (row[2], row[1], "pending", 0, f"does not vote: neoctl add {format_nid(row[2])}")
+                )
+        return AnswerElection(
+            log.epochs.epoch, node.lease_left(log.epochs.epoch), log.tid, log.epochs.ptid, rows
+        )
+
+    # -- the primary -------------------------------------------------------------------------------
+
+    def successor(self, nid: int) -> str:
+        """The name of the master to which the primary can hand over."""
+        node, log = self._node, self._node.the_log()
+        if nid == node.nid:
+            raise denied(f"{format_nid(nid)} is the primary master already")
+        row = self._row(nid)
+        if row[3] is not NodeState.RUNNING:
+            raise denied(f"{format_nid(nid)} is {row[3].name}: only a running master can take over")
+        member = self._member(row)
+        peers = log.engine.peers
+        if member.node in peers.learners or member.node in peers.strangers:
+            raise denied(f"{format_nid(nid)} does not vote yet: it learns the log")
+        return member.name
+
+    def hand_over(self, successor: str) -> None:
+        self._node.resign(successor, f"it hands over to {successor}")
+
+    # -- members -----------------------------------------------------------------------------------
+
+    def add(self, nid: int, done: Callable[[], None]) -> None:
+        """A pending master becomes a member; ``done`` is called when it is in the log."""
+        row = self._row(nid)
+        if row[3] is not NodeState.PENDING or row[1] is None:
+            raise denied(f"{format_nid(nid)} is a master of this cluster already")
+        link = self._node.links.of(row[1])
+        assert link is not None
+        name, address = link.name, link.address
+
+        def change(members: Members) -> Members | None:
+            return None if members.named(name) else members.added(name, address)
+
+        added = change(self._node.the_log().engine.members)
+        if added is not None:
+            voting = self._voting()
+            if len(added.all) <= ALL_NEEDED:
+                voting.add(name)  # otherwise only when the log has grown without it
+            self._check_majority(added, voting, f"{name} cannot be added")
+        logger.info("master %s is added", name)
+        self._change(change, done)
+
+    def remove(self, nid: int, done: Callable[[], None]) -> None:
+        """A master that is down is forgotten."""
+        if nid == self._node.nid:
+            raise denied("the primary master cannot be dropped: neoctl set primary to another first")
+        row = self._row(nid)
+        if row[3] is NodeState.RUNNING:
+            name = format_nid(nid)
+            raise denied(f"{name} runs: it must be stopped before it is dropped (neoctl kill {name})")
+        if row[3] is NodeState.PENDING:
+            raise denied(f"{format_nid(nid)} is no master of this cluster: stop its process")
+        name = self._member(row).name
+
+        def change(members: Members) -> Members | None:
+            return members.removed(name) if members.named(name) else None
+
+        removed = change(self._node.the_log().engine.members)
+        if removed is not None:
+            self._check_majority(removed, self._voting(), f"{format_nid(nid)} cannot be dropped")
+        logger.info("master %s is dropped", name)
+        self._change(change, done)
+
+    def _change(self, change: Callable[[Members], Members | None], done: Callable[[], None]) -> None:
+        log = self._node.the_log()
+
+        def make() -> tuple[int, bytes] | None:
+            try:
+                members = change(log.engine.members)
+            except MembershipError as e:
+                logger.error("the masters cannot be changed: %s", e)
+                members = None
+            if members is None:
+                done()
+                return None
+            return Kind.MEMBERS, members.encode()
+
+        log.post(make, done)
+
+    def kill(self, nid: int) -> Callable[[], None]:
+        """What tells a secondary master to end."""
+        if nid == self._node.nid:
+            raise denied("the primary master cannot be changed: set the cluster to STOPPING")
+        row = self._row(nid)
+        assert row[1] is not None
+        link = self._node.links.of(row[1])
+        if row[3] is NodeState.DOWN or link is None:
+            raise denied(f"{format_nid(nid)} is already down")
+        members = self._node.the_log().engine.members
+        if row[3] is NodeState.RUNNING:
+            self._check_majority(
+                members, self._voting() - {link.name}, f"{format_nid(nid)} cannot be stopped"
+            )
+        down = (NodeType.MASTER, link.address, nid, NodeState.DOWN, None)
+        stamp = self._node.shell.time()
+        return lambda: link.send(NotifyNodeInformation(stamp, [down]))
+
+    # -- the guard of the partition table ------------------------------------------------------------
+
+    def forget_table(self, ptid: int, done: Callable[[], None]) -> None:
+        """The operator gives up a table, and what was committed with it."""
+        node, log = self._node, self._node.the_log()
+        epoch = log.epochs.epoch
+
+        def make() -> tuple[int, bytes] | None:
+            if log.epochs.epoch != epoch or log.epochs.ptid != ptid:
+                return None
+            return Kind.DATA, encode(Forget(epoch, node.life, ptid))
+
+        log.post(make, done)

@@ -1,0 +1,344 @@
+"""A master among several: keeps the log with the others, and is their primary for an epoch or more.
+
+This core lives as long as the process. The :class:`~neo.master.primary.PrimaryMaster` is made when this
+master holds the lease of its epoch, and abandoned when it does not any more: all its connections are
+closed, and a fresh one is made another time. With one configured master there is none of this: the
+process is a PrimaryMaster.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+
+from neo.master.election import Election
+from neo.master.epochs import Claim, Decision, Resign, encode
+from neo.master.links import Link
+from neo.master.log import TICK_SECONDS, LogDisk, MasterLog
+from neo.master.member import FIRST_NID, LogMember
+from neo.master.primary import PrimaryMaster
+from neo.master.tenure import Tenure, TenureShell
+from neo.net.sockets import format_address
+from neo.node.core import Shell
+from neo.node.handler import Handler, on
+from neo.node.peer import Peer
+from neo.protocol.enums import ClusterState, ErrorCode, NodeState, NodeType
+from neo.protocol.ids import format_nid
+from neo.protocol.packets import (
+    Address,
+    Message,
+    NodeRow,
+    NotifyClusterInformation,
+    NotifyLease,
+    NotifyLeaseGranted,
+    NotifySuspicion,
+    NotPrimaryMaster,
+    RequestIdentification,
+)
+from neo.transactor.messages import Kind
+
+logger = logging.getLogger("neo.master")
+
+#: A master that is asked to end waits so long for the log to say that it does not serve any more.
+RESIGN_SECONDS = 1.5
+
+
+class Strangers(Handler):
+    """Of whoever connects, until it says what it is."""
+
+    def __init__(self, node: MasterNode) -> None:
+        self._node = node
+
+    @on(RequestIdentification)
+    def identify(
+        self, peer: Peer, message_id: int, request: RequestIdentification
+    ) -> Message | None:
+        node = self._node
+        if request.name != node.cluster:
+            text = f"invalid cluster name: this is {node.cluster!r}, you asked for {request.name!r}"
+            logger.warning("%r may not join: %s", peer, text)
+            peer.refuse(message_id, ErrorCode.PROTOCOL_ERROR, text)
+            peer.close()
+        elif request.node_type is NodeType.MASTER:
+            node.links.accept(peer, message_id, request)
+        elif node.primary is not None:
+            handler = node.primary.stranger_handler()
+            node.primary.adopt(peer, handler)
+            method = handler.method(RequestIdentification)
+            assert method is not None
+            return method(peer, message_id, request)
+        else:
+            peer.send(node.not_primary())
+            peer.close()
+        return None
+
+
+class MasterNode(LogMember):
+    def __init__(
+        self, shell: Shell, settings: argparse.Namespace, bind: Address, disk: LogDisk
+    ) -> None:
+        """``disk`` belongs to this core, which closes it. Raises LogFailure."""
+        self.life: int = shell.random.getrandbits(62)
+        self.election: Election | None = None
+        self.primary: PrimaryMaster | None = None
+        self.tenure: Tenure | None = None
+        #: Of the cluster, while this master is primary.
+        self.serving_state = ClusterState.RECOVERING
+        self._claiming = False
+        #: This master will not serve in this epoch any more.
+        self._resigning = False
+        self._leaving = False
+        super().__init__(shell, settings, bind, disk)
+
+    def start(self) -> None:
+        super().start()
+        self._tick()
+
+    def opened(self, log: MasterLog) -> None:
+        self.election = Election(self.me, self.life, log.epochs, self.shell.monotonic())
+
+    # -- the others --------------------------------------------------------------------------------
+
+    def stranger_handler(self) -> Handler:
+        return Strangers(self)
+
+    def not_primary(self) -> NotPrimaryMaster:
+        """Where to go instead of here."""
+        addresses = self.addresses()
+        if self.bind not in addresses:
+            addresses.append(self.bind)
+        now = self.shell.monotonic()
+        if self.log is not None and not self.log.epochs.resigned:
+            link = self.links.get(self.log.epochs.primary)
+            if link is not None and link.alive(now) and link.address in addresses:
+                return NotPrimaryMaster(addresses.index(link.address), addresses)
+        return NotPrimaryMaster(None, addresses)
+
+    def reached(self, link: Link) -> None:
+        if self.election is not None:
+            self.election.reached(link.name)
+        super().reached(link)
+
+    def refused(self, link: Link) -> None:
+        if self.election is not None:
+            self.election.refused(link.name, self.shell.monotonic())
+        super().refused(link)
+
+    def cluster_state(self, link: Link, state: ClusterState) -> None:
+        """The primary says that the cluster stops."""
+        if state is ClusterState.STOPPING:
+            logger.info("the cluster stops: master %s says so", link.name)
+            self.stop(0)
+
+    def told_nodes(self, link: Link, rows: list[NodeRow]) -> None:
+        """The primary tells this master to end, as the operator wants."""
+        if any(row[1] == self.bind and row[3] is NodeState.DOWN for row in rows):
+            logger.info("this master is told to end by %s", link.name)
+            self.stop(0)
+
+    # -- lease and epochs --------------------------------------------------------------------------
+
+    def lease_asked(self, link: Link, m: NotifyLease) -> None:
+        if self.election is not None:
+            granted = self.election.asked(link.name, m, self.shell.monotonic())
+            if granted is not None:
+                link.send(granted)
+
+    def lease_granted(self, link: Link, m: NotifyLeaseGranted) -> None:
+        if self.election is not None:
+            self.election.granted(link.name, m, self.shell.monotonic())
+            self._look()
+
+    def suspected(self, link: Link, epoch: int) -> None:
+        if self.election is not None:
+            self.election.suspected(link.name, epoch, self.shell.monotonic())
+            self._look()
+
+    def lease_left(self, epoch: int) -> float:
+        """Seconds for which the primary of ``epoch``, in this process, may serve."""
+        if self.election is None or self.election.epochs.epoch != epoch or self._resigning:
+            return 0.0
+        return self.election.look(self.the_log().members, self.shell.monotonic())
+
+    def decided(self, decision: Decision) -> None:
+        assert self.election is not None
+        self.election.decided(decision, self.shell.monotonic())
+        if isinstance(decision, Claim):
+            self._resigning = False
+            logger.info("epoch %d: the primary master is %s", decision.epoch, decision.master)
+        elif isinstance(decision, Resign):
+            logger.info("the primary master %s resigned", self.election.epochs.primary)
+        self._look()
+
+    def _tick(self) -> None:
+        now = self.shell.monotonic()
+        if self.log is not None:
+            self.log.tick()
+        wanted = {format_address(address) for address in self.addresses()}
+        wanted.update(map(format_address, self.settings.masters))
+        self.links.want(self.addresses())
+        self.links.tick(wanted, now)
+        self._look()
+        self.report_founding()
+        self._report_minority()
+        if self.primary is not None:
+            self.primary.set_masters(self.rows())
+        if self._leaving and not self._may_decide():
+            self.stop(0)  # nobody is left who could be told
+        if not self.stopped:
+            self.call_later(TICK_SECONDS, self._tick)
+
+    def _look(self) -> None:
+        """Do what the election wants."""
+        election, log = self.election, self.log
+        if election is None or log is None or self.stopped:
+            return
+        now, members = self.shell.monotonic(), log.members
+        left = 0.0 if self._resigning else election.look(members, now)
+        tenure = self.tenure
+        if tenure is not None and (
+            left <= 0 or tenure.over or tenure.epoch != election.epochs.epoch
+        ):
+            lost = "the other masters were not heard" if election.is_primary else "another one is"
+            self._end_tenure(lost)
+        if self.tenure is None and left > 0:
+            self._begin_tenure()
+        ask = None if self._resigning else election.ask(self.tenure is not None, now)
+        if ask is not None:
+            self.links.broadcast(ask)
+        if election.suspicion(now):
+            self.links.broadcast(NotifySuspicion(election.epochs.epoch))
+        if not self._claiming and not self._leaving and election.claim(members, now) is not None:
+            self._claiming = True
+            logger.info("this master claims epoch %d", election.epochs.epoch + 1)
+            log.post(self._make_claim, self._claimed)
+
+    def _report_minority(self) -> None:
+        """Why nobody serves, as far as this master knows."""
+        if self.log is None or self._may_decide():
+            return
+        members = self.log.members
+        away = [name for name in members if (link := self.links.get(name)) and not link.up]
+        report = (
+            f"no majority: {', '.join(away)} not reached; {len(members) // 2 + 1} of"
+            f" {len(members)} masters are needed to have a primary"
+        )
+        if (more := self.noise.admit(report)) is not None:
+            logger.error("%s%s", report, more)
+
+    def _may_decide(self) -> bool:
+        """With those that are reached, this master is a majority."""
+        log = self.the_log()
+        links = [self.links.get(name) for name in log.members]
+        return len([link for link in links if link and link.up]) + 1 > len(log.members) // 2
+
+    def _make_claim(self) -> tuple[int, bytes] | None:
+        """What to post, as long as it is wanted."""
+        assert self.election is not None
+        claim = None
+        if not self._leaving:
+            claim = self.election.claim(self.the_log().members, self.shell.monotonic())
+        self._claiming = claim is not None
+        return None if claim is None else (Kind.DATA, encode(claim))
+
+    def _claimed(self) -> None:
+        """It is in the log, and may have come too late."""
+        self._claiming = False
+        self._look()
+
+    # -- as primary --------------------------------------------------------------------------------
+
+    def _begin_tenure(self) -> None:
+        assert self.election is not None and self.nid is not None
+        epoch = self.election.epochs.epoch
+        logger.info("this master is the primary, %s, in epoch %d", format_nid(self.nid), epoch)
+        self.tenure = Tenure(self, epoch, self.nid)
+        self.serving_state = ClusterState.RECOVERING
+        self.primary = self.make_primary(TenureShell(self), self.tenure)
+        self.primary.set_masters(self.rows())
+        self.primary.start()
+        self.primary.flush()
+
+    def make_primary(self, shell: Shell, tenure: Tenure) -> PrimaryMaster:
+        """Another one in simulations."""
+        return PrimaryMaster(shell, self.settings, self.bind, tenure)
+
+    def _end_tenure(self, reason: str) -> None:
+        primary, self.primary, self.tenure = self.primary, None, None
+        if primary is not None:
+            logger.warning("this master is not the primary any more: %s", reason)
+            primary.abandon()
+
+    def release(self) -> None:
+        """The log has what the primary waits for."""
+        if self.primary is not None:
+            self.primary.release()
+
+    def rows(self) -> list[NodeRow]:
+        """The other masters, for the node table of the primary."""
+        log = self.the_log()
+        now = self.shell.monotonic()
+        rows: list[NodeRow] = []
+        for member in log.engine.members.all:
+            if member.name != self.me:
+                link = self.links.get(member.name)
+                state = NodeState.RUNNING if link and link.alive(now) else NodeState.DOWN
+                nid = FIRST_NID + member.node
+                rows.append((NodeType.MASTER, member.address, nid, state, None))
+        nid = FIRST_NID + log.engine.members.next_index
+        for link in self.links:
+            if link.alive(now) and log.engine.members.named(link.name) is None:
+                rows.append((NodeType.MASTER, link.address, nid, NodeState.PENDING, None))
+                nid += 1
+        return rows
+
+    def resign(self, successor: str, reason: str) -> None:
+        """Stop serving at once, and say so in the log."""
+        election = self.election
+        if election is None or not election.is_primary or self._resigning:
+            return
+        served = election.lease is not None and election.lease.begun
+        self._resigning = True
+        self._end_tenure(reason)
+        epoch = election.epochs.epoch
+
+        def make() -> tuple[int, bytes] | None:
+            if election.epochs.epoch != epoch:
+                return None
+            return Kind.DATA, encode(Resign(epoch, self.life, served, successor))
+
+        self.the_log().post(make, self._resigned)
+
+    def _resigned(self) -> None:
+        if self._leaving:
+            self.stop(0)
+
+    def primary_stopped(self, code: int) -> None:
+        """The primary ended by itself: the cluster stops, or something is broken."""
+        if not code and self.serving_state is ClusterState.STOPPING:
+            self.links.broadcast(NotifyClusterInformation(ClusterState.STOPPING))
+        self.stop(code)
+
+    # -- the end -----------------------------------------------------------------------------------
+
+    def terminate(self) -> None:
+        """SIGTERM: the others need not wait for the lease."""
+        if self._leaving or self.election is None or not self.election.is_primary:
+            self.stop(0)
+            return
+        self._leaving = True
+        self.resign("", "it was asked to end")
+        self.call_later(RESIGN_SECONDS, lambda: self.stop(0))
+
+    def flush(self) -> None:
+        super().flush()
+        if self.primary is not None:
+            self.primary.flush()
+
+    def stop(self, code: int) -> None:
+        if self.stopped:
+            return
+        primary, self.primary, self.tenure = self.primary, None, None
+        if primary is not None and not primary.stopped:
+            primary.abandon()
+        super().stop(code)

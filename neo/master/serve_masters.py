@@ -1,0 +1,86 @@
+"""What operators ask about masters, through an admin node: election, membership, a lost table."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from neo.master.membership import Membership, denied
+from neo.node.handler import Handler, on
+from neo.node.peer import Peer
+from neo.protocol.enums import ClusterState, ErrorCode
+from neo.protocol.ids import format_nid
+from neo.protocol.packets import AskElection, Error, ForgetTable, Message, SetPrimary
+
+if TYPE_CHECKING:
+    from neo.master.core import MasterCore
+
+logger = logging.getLogger("neo.master")
+
+
+def done(text: str = "") -> Message:
+    return Error(ErrorCode.ACK.value, text)
+
+
+class ServeMasters(Handler):
+    def __init__(self, master: MasterCore) -> None:
+        self.master = master
+
+    def membership(self) -> Membership:
+        """Raises ErrorAnswer if this master is alone."""
+        if self.master.tenure is None:
+            raise denied("this cluster has one master: there is no election")
+        return self.master.tenure.membership
+
+    @on(AskElection)
+    def election(self, peer: Peer, message_id: int, m: AskElection) -> Message:
+        return self.membership().describe()
+
+    @on(SetPrimary)
+    def set_primary(self, peer: Peer, message_id: int, m: SetPrimary) -> None:
+        membership = self.membership()
+        successor = membership.successor(m.nid)
+        peer.answer(message_id, done(f"{format_nid(m.nid)} becomes the primary master"))
+        # The answer leaves before everything is closed.
+        self.master.call_later(0, lambda: membership.hand_over(successor))
+
+    @on(ForgetTable)
+    def forget_table(self, peer: Peer, message_id: int, m: ForgetTable) -> None:
+        master = self.master
+        if master.state is not ClusterState.RECOVERING:
+            raise denied(f"the cluster is {master.state.name}: its partition table is not lost")
+        if master.served_ptid is None:
+            raise denied("no partition table is missed")
+        if m.ptid != master.served_ptid:
+            raise denied(f"the newest partition table was {master.served_ptid}, not {m.ptid}")
+
+        def forgotten() -> None:
+            logger.warning("the operator gives up partition table %d", m.ptid)
+            master.served_ptid = None
+            master.served_nodes = set()
+            text = f"partition table {m.ptid} is given up: now neoctl start"
+            peer.answer(message_id, done(text))
+
+        if master.tenure is None:
+            forgotten()
+        else:
+            master.tenure.membership.forget_table(m.ptid, forgotten)
+
+    # -- verbs that are for storage nodes as well ----------------------------------------------------
+
+    def add_master(self, peer: Peer, message_id: int, nid: int) -> None:
+        def added() -> None:
+            peer.answer(message_id, done(f"Nodes added: {format_nid(nid)}"))
+
+        self.membership().add(nid, added)
+
+    def kill_master(self, peer: Peer, message_id: int, nid: int) -> None:
+        kill = self.membership().kill(nid)
+        peer.answer(message_id, done("State changed"))
+        kill()
+
+    def drop_master(self, peer: Peer, message_id: int, nid: int) -> None:
+        def dropped() -> None:
+            peer.answer(message_id, done("node permanently removed"))
+
+        self.membership().remove(nid, dropped)

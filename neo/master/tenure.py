@@ -1,0 +1,115 @@
+"""What a primary master has of its epoch: the right to serve, and the log behind it.
+
+A :class:`~neo.master.primary.PrimaryMaster` is made for each tenure and abandoned with it. All that it
+sends passes :meth:`Tenure.may_send`, so a process that was stopped and goes on says nothing before it has
+looked at the clock; and nothing leaves before the partition table that it may tell of is in the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import TYPE_CHECKING
+
+from neo.master.epochs import Table, encode
+from neo.master.membership import Membership
+from neo.net.fault_sites import FaultSite
+from neo.node.core import Shell, Timer
+from neo.node.peer import Peer
+from neo.protocol.enums import ClusterState
+from neo.transactor.messages import Kind
+
+if TYPE_CHECKING:
+    from neo.master.node import MasterNode
+
+
+class Tenure:
+    def __init__(self, node: MasterNode, epoch: int, nid: int) -> None:
+        self.node = node
+        self.epoch = epoch
+        self.nid = nid
+        self.membership = Membership(node)
+        #: The greatest table that may have been told by any primary, and who was readable in it.
+        log = node.the_log()
+        self.ptid, self.nodes = log.epochs.ptid, log.epochs.nodes
+        #: The table that is being logged: nothing leaves meanwhile.
+        self._table: tuple[int, tuple[int, ...]] | None = None
+        self._posted = False
+        self.over = False
+
+    def left(self) -> float:
+        """Seconds for which this master may serve."""
+        return 0.0 if self.over else self.node.lease_left(self.epoch)
+
+    def may_send(self) -> bool:
+        """Never again once it was not: something was left out."""
+        if self.left() <= 0:
+            self.over = True
+        return not self.over
+
+    @property
+    def waits(self) -> bool:
+        """What this master has decided is not in the log yet."""
+        return self._table is not None
+
+    def log_table(self, ptid: int, nodes: set[int]) -> None:
+        """Others are about to be told of a partition table in which ``nodes`` are readable."""
+        logged = self.node.the_log().epochs.ptid
+        if logged is not None and logged >= ptid:
+            return
+        self._table = ptid, tuple(sorted(nodes))
+        if not self._posted:
+            self._posted = True
+            self.node.the_log().post(self._make, self._logged)
+
+    def _make(self) -> tuple[int, bytes] | None:
+        if self._table is None or self.node.tenure is not self:
+            return None
+        return Kind.DATA, encode(Table(self.epoch, self.node.life, *self._table))
+
+    def _logged(self) -> None:
+        self._posted = False
+        if self._table is None or self.node.tenure is not self:
+            return
+        (ptid, nodes), self._table = self._table, None
+        logged = self.node.the_log().epochs.ptid
+        if logged is None or logged < ptid:
+            self.log_table(ptid, set(nodes))  # it grew meanwhile
+        else:
+            self.node.release()
+
+    def state_changed(self, state: ClusterState) -> None:
+        self.node.serving_state = state
+
+
+class TenureShell:
+    """The shell of a primary master: that of the process, which goes on when the primary ends."""
+
+    def __init__(self, node: MasterNode) -> None:
+        self._node = node
+        self._shell: Shell = node.shell
+        self.random: Random = node.shell.random
+
+    def time(self) -> float:
+        return self._shell.time()
+
+    def monotonic(self) -> float:
+        return self._shell.monotonic()
+
+    def call_later(self, delay: float, callback: Callable[[], None]) -> Timer:
+        return self._shell.call_later(delay, callback)
+
+    def from_thread(self, callback: Callable[..., None], *args: object) -> object:
+        return self._shell.from_thread(callback, *args)
+
+    def dial(self, peer: Peer) -> None:
+        self._shell.dial(peer)
+
+    def reopen_logs(self) -> None:
+        self._shell.reopen_logs()
+
+    def fault(self, site: FaultSite) -> bool:
+        return self._shell.fault(site)
+
+    def stop(self, code: int) -> None:
+        self._node.primary_stopped(code)

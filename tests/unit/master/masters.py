@@ -1,0 +1,104 @@
+"""Several masters in a simulated world: their log, their election; no storage nodes."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from random import Random
+
+from neo.master.node import MasterNode
+from neo.protocol.packets import Address
+from neo.sim.log_disk import LogPlatter, SimLogDisk
+from neo.sim.network import Network
+from neo.sim.process import Process, SimShell
+from neo.sim.world import World
+
+PORT = 10000
+
+
+class Masters:
+    def __init__(
+        self, count: int, seed: int = 0, configured: int | None = None, replicas: int = 0
+    ) -> None:
+        """``configured``: so many of them are in ``masters``; the others come later."""
+        self.world = World(seed)
+        self.replicas = replicas
+        self.network = Network(self.world)
+        self.addresses: list[Address] = [("127.0.0.1", PORT + i) for i in range(count)]
+        self.configured = self.addresses[:configured]
+        self.platters = [LogPlatter(Random(seed * 100 + i)) for i in range(count)]
+        self.processes = [self._process(i) for i in range(count)]
+        #: Seen serving: (epoch, name of the process).
+        self.served: set[tuple[int, str]] = set()
+
+    def _process(self, i: int) -> Process:
+        platter = self.platters[i]
+
+        def make(shell: SimShell) -> MasterNode:
+            later = shell.call_later
+            masters = self.configured
+            if self.addresses[i] not in masters:
+                masters = [*masters, self.addresses[i]]
+            settings = Namespace(
+                cluster="test", nid=None, partitions=4, replicas=self.replicas, autostart=None,
+                upstream_cluster=None, upstream_masters=None, masters=masters,
+            )  # fmt: skip
+            return MasterNode(shell, settings, self.addresses[i], SimLogDisk(platter, later))
+
+        return Process(self.world, self.network, f"m{i}", self.addresses[i], make, platter)
+
+    def start(self, *which: int) -> None:
+        for i in which or range(len(self.processes)):
+            self.processes[i].start()
+
+    def core(self, i: int) -> MasterNode:
+        core = self.processes[i].core
+        assert isinstance(core, MasterNode)
+        return core
+
+    def cores(self) -> list[MasterNode]:
+        return [p.core for p in self.processes if isinstance(p.core, MasterNode)]
+
+    def serving(self) -> list[int]:
+        """Who may serve now, by its own judgement, even if it is paused."""
+        return [
+            i
+            for i, process in enumerate(self.processes)
+            if isinstance(process.core, MasterNode)
+            and process.core.tenure is not None
+            and process.core.tenure.left() > 0
+        ]
+
+    def check(self) -> None:
+        """Never two primaries; one per epoch; logs are prefixes of each other."""
+        serving = self.serving()
+        assert len(serving) <= 1, f"{self.world.now}: {serving} serve at once"
+        for i in serving:
+            tenure = self.core(i).tenure
+            assert tenure is not None
+            self.served.add((tenure.epoch, self.processes[i].name))
+        epochs = [epoch for epoch, _ in self.served]
+        assert len(epochs) == len(set(epochs)), self.served
+        logs = sorted((p.entries for p in self.platters), key=len)
+        for shorter, longer in zip(logs, logs[1:], strict=False):
+            assert longer[: len(shorter)] == shorter
+
+    def run(self, seconds: float) -> None:
+        end = self.world.now + seconds
+        while self.world.step(end):
+            self.check()
+        self.world.now = end
+
+    def until_serving(self, seconds: float = 10.0, but: int | None = None) -> int:
+        """Run until somebody serves; who it is."""
+        end = self.world.now + seconds
+        while True:
+            serving = [i for i in self.serving() if i != but]
+            if serving:
+                return serving[0]
+            assert self.world.step(end), f"nobody serves after {seconds} s"
+            self.check()
+
+    def cut(self, i: int, *others: int) -> None:
+        for j in others:
+            self.network.cut(f"m{i}", f"m{j}")
+            self.network.cut(f"m{j}", f"m{i}")

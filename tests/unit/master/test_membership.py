@@ -1,0 +1,231 @@
+"""What operators do with several masters: add, drop, stop, hand over."""
+
+from __future__ import annotations
+
+from itertools import count
+
+import pytest
+
+from neo.protocol.enums import ClusterState, NodeState, NodeType
+from neo.protocol.ids import nid_namespace
+from neo.protocol.packets import (
+    AcceptIdentification,
+    AddPendingNodes,
+    AnswerElection,
+    AskElection,
+    ForgetTable,
+    NotifyNodeInformation,
+    NotPrimaryMaster,
+    RequestIdentification,
+    SetClusterState,
+    SetNodeState,
+    SetPrimary,
+)
+from tests.support.remote import Remote, error_of
+from tests.unit.master.masters import Masters
+
+M1 = nid_namespace(NodeType.MASTER) + 1
+PORTS = count(1)
+
+
+@pytest.fixture
+def three() -> Masters:
+    masters = Masters(3)
+    masters.start()
+    masters.until_serving()
+    masters.run(1)
+    return masters
+
+
+def admin(masters: Masters) -> Remote:
+    """An admin node of the primary."""
+    remote = Remote.connect(masters.core(masters.serving()[0]))
+    address = ("127.0.0.1", next(PORTS))
+    request = RequestIdentification(NodeType.ADMIN, None, address, "test", None, {})
+    accepted = remote.ask(request).result()
+    assert isinstance(accepted, AcceptIdentification)
+    return remote
+
+
+def election(masters: Masters) -> AnswerElection:
+    answer = admin(masters).ask(AskElection()).result()
+    assert isinstance(answer, AnswerElection)
+    return answer
+
+
+def states(masters: Masters) -> dict[int, NodeState]:
+    """Of all masters, as an admin node sees them."""
+    rows = admin(masters).take(NotifyNodeInformation).node_list
+    return {row[2] - M1 + 1: row[3] for row in rows if row[0] is NodeType.MASTER and row[2]}
+
+
+def test_strangers_are_sent_to_the_primary(three: Masters) -> None:
+    first = three.serving()[0]
+    for other in {0, 1, 2} - {first}:
+        remote = Remote.connect(three.core(other))
+        remote.ask(RequestIdentification(NodeType.CLIENT, None, None, "test", None, {}))
+        answer = remote.take(NotPrimaryMaster)
+        assert answer.known_master_list[answer.primary or 0] == three.addresses[first]
+        assert sorted(answer.known_master_list) == three.addresses
+        assert remote.closed
+
+
+def test_who_asks_for_another_cluster_is_refused_by_all(three: Masters) -> None:
+    for core in three.cores():
+        remote = Remote.connect(core)
+        asked = remote.ask(RequestIdentification(NodeType.CLIENT, None, None, "other", None, {}))
+        assert error_of(asked).message.startswith("invalid cluster name: this is 'test'")
+
+
+def test_a_master_of_another_kind_is_refused(three: Masters) -> None:
+    remote = Remote.connect(three.core(0))
+    asked = remote.ask(
+        RequestIdentification(NodeType.MASTER, M1, ("127.0.0.1", 1), "test", 1.0, {})
+    )
+    assert "keep a log together" in error_of(asked).message
+
+
+def test_the_election_is_shown(three: Masters) -> None:
+    three.processes[(three.serving()[0] + 1) % 3].kill()
+    three.run(4)
+    answer = election(three)
+    assert (answer.epoch, answer.tid, answer.ptid) == (1, 1, None)
+    assert 0 < answer.lease <= 2
+    assert sorted(row[2] for row in answer.master_list) == ["primary", "secondary", "secondary"]
+    assert sorted(row[4] for row in answer.master_list) == ["", "", "is not heard"]
+    assert sorted(states(three).values(), key=str) == [
+        NodeState.DOWN, NodeState.RUNNING, NodeState.RUNNING,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_primary_hands_over_at_once(seed: int) -> None:
+    three = Masters(3, seed)
+    three.platters[seed % 3].sync_seconds = 0.05 * (seed % 4)  # it learns late what was decided
+    three.start()
+    first = three.until_serving()
+    three.run(1)
+    successor = (first + 1 + seed % 2) % 3
+    asked = admin(three).ask(SetPrimary(M1 + successor))
+    assert asked.result().message == f"M{successor + 1} becomes the primary master"
+    before = three.world.now
+    assert three.until_serving(but=first) == successor
+    assert three.world.now - before < 1.0
+    three.run(10)
+    assert three.serving() == [successor]
+
+
+def test_a_hand_over_to_nobody_is_refused(three: Masters) -> None:
+    first = three.serving()[0]
+    other = (first + 1) % 3
+    three.processes[other].kill()
+    three.run(4)
+    remote = admin(three)
+    assert error_of(remote.ask(SetPrimary(M1 + 7))).message == "unknown node"
+    assert "is DOWN" in error_of(remote.ask(SetPrimary(M1 + other))).message
+    assert "is the primary master already" in error_of(remote.ask(SetPrimary(M1 + first))).message
+    three.run(5)
+    assert three.serving() == [first]
+
+
+def test_a_fourth_master_waits_to_be_added_then_votes() -> None:
+    masters = Masters(4, configured=3)
+    masters.start(0, 1, 2)
+    masters.until_serving()
+    masters.start(3)
+    masters.run(5)
+    assert states(masters)[4] is NodeState.PENDING
+    assert masters.core(3).log is None
+    asked = admin(masters).ask(AddPendingNodes([M1 + 3]))
+    masters.run(5)
+    assert asked.result().message == "Nodes added: M4"
+    assert states(masters)[4] is NodeState.RUNNING
+    log = masters.core(3).log
+    assert log is not None and not log.engine.learns
+    primary = masters.serving()[0]
+    masters.processes[(primary + 1) % 3].kill()
+    masters.run(5)
+    assert masters.serving() == [primary]  # 3 of 4
+    masters.processes[3].kill()
+    masters.run(5)
+    assert masters.serving() == []  # 2 of 4
+    masters.processes[3].start()
+    masters.until_serving()
+
+
+def test_a_lost_master_is_dropped_and_another_takes_its_place() -> None:
+    masters = Masters(4, configured=3)
+    masters.start(0, 1, 2)
+    primary = masters.until_serving()
+    masters.run(1)
+    lost = (primary + 1) % 3
+    masters.processes[lost].kill()
+    remote = admin(masters)
+    assert "runs" in error_of(remote.ask(SetNodeState(M1 + lost, NodeState.UNKNOWN))).message
+    masters.run(4)
+    asked = remote.ask(SetNodeState(M1 + lost, NodeState.UNKNOWN))
+    masters.run(1)
+    assert asked.result().message == "node permanently removed"
+    assert lost + 1 not in states(masters)
+    masters.start(3)
+    masters.run(3)
+    asked = admin(masters).ask(AddPendingNodes([M1 + 3]))
+    masters.run(10)
+    assert asked.result().message == "Nodes added: M4"
+    masters.processes[primary].kill()
+    masters.until_serving(but=primary)
+
+
+def test_a_master_whose_loss_would_leave_no_majority_is_not_dropped(three: Masters) -> None:
+    primary = three.serving()[0]
+    others = sorted({0, 1, 2} - {primary})
+    three.processes[others[0]].kill()
+    three.run(4)
+    kill = admin(three).ask(SetNodeState(M1 + others[1], NodeState.DOWN))
+    assert "1 of 3 masters would vote, which is no majority" in error_of(kill).message
+
+
+def test_no_master_is_added_without_a_majority_that_votes_already() -> None:
+    """A new one learns the log first, and the log must grow meanwhile."""
+    masters = Masters(4, configured=3)
+    masters.start(0, 1, 2)
+    primary = masters.until_serving()
+    masters.run(1)
+    lost = (primary + 1) % 3
+    masters.processes[lost].kill()
+    masters.start(3)
+    masters.run(4)
+    refused = admin(masters).ask(AddPendingNodes([M1 + 3]))
+    assert "2 of 4 masters would vote, which is no majority" in error_of(refused).message
+    masters.processes[lost].start()
+    masters.run(4)
+    added = admin(masters).ask(AddPendingNodes([M1 + 3]))
+    masters.run(4)
+    assert added.result().message == "Nodes added: M4"
+    masters.processes[masters.serving()[0]].kill()
+    masters.run(8)
+    assert masters.serving()
+
+
+def test_a_secondary_is_stopped_on_request(three: Masters) -> None:
+    primary = three.serving()[0]
+    other = (primary + 1) % 3
+    asked = admin(three).ask(SetNodeState(M1 + other, NodeState.DOWN))
+    assert asked.result().message == "State changed"
+    three.run(0.1)
+    assert three.processes[other].exit_code == 0
+
+
+def test_all_masters_end_with_the_cluster(three: Masters) -> None:
+    admin(three).ask(SetClusterState(ClusterState.STOPPING)).result()
+    three.run(0.2)
+    assert [process.exit_code for process in three.processes] == [0, 0, 0]
+
+
+def test_masters_are_added_one_at_a_time(three: Masters) -> None:
+    asked = admin(three).ask(AddPendingNodes([M1 + 3, M1 + 4]))
+    assert error_of(asked).message.startswith("masters are added one at a time")
+
+
+def test_no_table_is_given_up_that_is_not_missed(three: Masters) -> None:
+    assert error_of(admin(three).ask(ForgetTable(3))).message == "no partition table is missed"
