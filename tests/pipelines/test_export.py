@@ -348,8 +348,7 @@ def test_another_source_is_refused(
 
 
 def pack(storage: Any) -> None:
-    db = DB(storage)
-    db.pack(time.time() + 1)
+    storage.pack(time.time() + 1, referencesf, gc=False)
 
 
 def test_a_pack_between_exports_is_refused_and_full_starts_anew(
