@@ -14,6 +14,7 @@ from neo.protocol.enums import ErrorCode, NodeState, NodeType
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import format_nid
 from neo.protocol.packets import AnswerElection, MasterRow, NodeRow, NotifyNodeInformation
+from neo.transactor.learner import ALL_NEEDED
 from neo.transactor.members import Member, Members, MembershipError
 from neo.transactor.messages import Kind
 
@@ -54,13 +55,20 @@ class Membership:
         links = [self._node.links.get(name) for name in log.members]
         return {self._node.me} | {link.name for link in links if link and link.alive(now)}
 
-    def _check_majority(self, members: Members, alive: set[str], what: str) -> None:
-        """The log must go on with these members, of whom some are alive."""
-        count = len([m for m in members.all if m.name in alive])
+    def _voting(self) -> set[str]:
+        """Those of them that know the log, so that it can go on with them."""
+        engine = self._node.the_log().engine
+        silent = engine.peers.learners | engine.peers.strangers
+        alive = self._alive()
+        return {m.name for m in engine.members.all if m.name in alive and m.node not in silent}
+
+    def _check_majority(self, members: Members, voting: set[str], what: str) -> None:
+        """The log must go on with these members, of whom some vote."""
+        count = len([m for m in members.all if m.name in voting])
         if 2 * count <= len(members.all):
             raise denied(
-                f"{what}: {count} of {len(members.all)} masters would run, which is no majority: start"
-                " the others first"
+                f"{what}: {count} of {len(members.all)} masters would vote, which is no majority: start"
+                " the others first, or drop those that are lost"
             )
 
     def describe(self) -> AnswerElection:
@@ -129,7 +137,10 @@ class Membership:
 
         added = change(self._node.the_log().engine.members)
         if added is not None:
-            self._check_majority(added, self._alive() | {name}, f"{name} cannot be added")
+            voting = self._voting()
+            if len(added.all) <= ALL_NEEDED:
+                voting.add(name)  # otherwise only when the log has grown without it
+            self._check_majority(added, voting, f"{name} cannot be added")
         logger.info("master %s is added", name)
         self._change(change, done)
 
@@ -150,7 +161,7 @@ class Membership:
 
         removed = change(self._node.the_log().engine.members)
         if removed is not None:
-            self._check_majority(removed, self._alive(), f"{format_nid(nid)} cannot be dropped")
+            self._check_majority(removed, self._voting(), f"{format_nid(nid)} cannot be dropped")
         logger.info("master %s is dropped", name)
         self._change(change, done)
 
@@ -182,7 +193,7 @@ class Membership:
         members = self._node.the_log().engine.members
         if row[3] is NodeState.RUNNING:
             self._check_majority(
-                members, self._alive() - {link.name}, f"{format_nid(nid)} cannot be stopped"
+                members, self._voting() - {link.name}, f"{format_nid(nid)} cannot be stopped"
             )
         down = (NodeType.MASTER, link.address, nid, NodeState.DOWN, None)
         stamp = self._node.shell.time()

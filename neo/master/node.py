@@ -256,10 +256,14 @@ class MasterNode(LogMember):
         logger.info("this master is the primary, %s, in epoch %d", format_nid(self.nid), epoch)
         self.tenure = Tenure(self, epoch, self.nid)
         self.serving_state = ClusterState.RECOVERING
-        self.primary = PrimaryMaster(TenureShell(self), self.settings, self.bind, self.tenure)
+        self.primary = self.make_primary(TenureShell(self), self.tenure)
         self.primary.set_masters(self.rows())
         self.primary.start()
         self.primary.flush()
+
+    def make_primary(self, shell: Shell, tenure: Tenure) -> PrimaryMaster:
+        """Another one in simulations."""
+        return PrimaryMaster(shell, self.settings, self.bind, tenure)
 
     def _end_tenure(self, reason: str) -> None:
         primary, self.primary, self.tenure = self.primary, None, None

@@ -24,6 +24,7 @@ from neo.sim.disk import DISKS
 from neo.sim.faults import KINDS
 from neo.sim.hunt import hunt_all
 from neo.sim.lines import cover
+from neo.sim.master_faults import MASTER_KINDS
 from neo.sim.run import Options
 from neo.sim.shrink import KNOB_NAMES, SITES, shrink
 from neo.sim.trial import Trial, attempt
@@ -63,13 +64,15 @@ def _parser() -> argparse.ArgumentParser:
     add("--seeds", type=_seeds, help="FIRST:END, or one seed; default 0:100, or the canary's own")
     add("--seconds", type=float, help="virtual time with faults, 10 by default")
     add("--workloads", type=_names(WORKLOADS), help=f"names, of {','.join(WORKLOADS)}")
-    add("--faults", type=_names([*KINDS, "none"]), help=f"kinds, of {','.join(KINDS)}; or none")
+    kinds = [*KINDS, *MASTER_KINDS]
+    add("--faults", type=_names([*kinds, "none"]), help=f"kinds, of {','.join(kinds)}; or none")
     add("--sites", type=_names([*SITES, "none"]), help="fault sites that may fire; or none")
     add("--knobs", type=_names([*KNOB_NAMES, "none"]), help="knobs that may be turned; or none")
     add("--disk", choices=sorted(DISKS), help="default: chosen by the seed")
     add("--storages", type=_positive, help="default: chosen by the seed")
     add("--replicas", type=int, help="default: chosen by the seed")
     add("--backup", choices=("yes", "no"), help="a second cluster; default: chosen by the seed")
+    add("--masters", type=_positive, help="of each cluster; default: chosen by the seed")
     add("--canary", choices=sorted(CANARIES), metavar="NAME", help="plant this bug")
     add("--full-mix", action="store_true", help="with --canary: not only the options it needs")
     add("--once", action="store_true", help="do not compare a second run")

@@ -79,7 +79,8 @@ class BackupSite:
         self._random = random
         self._world = world = run.world
         storages = random.randrange(1, STORAGES_MAX + 1)
-        shape = Shape(storages, run.cluster.shape.partitions, random.randrange(min(storages, 2)))
+        main = run.cluster.shape
+        shape = Shape(storages, main.partitions, random.randrange(min(storages, 2)), main.masters)
         self.cluster = Cluster(
             world,
             shape,
@@ -88,7 +89,7 @@ class BackupSite:
             Site("backup", "b-", 100),
             beside=run.cluster,
         )
-        self.cluster.upstream = run.cluster.site
+        self.cluster.upstream = run.cluster
         run.cluster.backups.append(self.cluster.site.cluster)
         self.operator = Operator(self.cluster, random, run.history, rewindable=False)
         #: The greatest tid that any reader was shown.
@@ -229,9 +230,8 @@ class BackupSite:
         self._world.log("world", "the backup takes over")
         self._order(self.operator, ClusterState.STOPPING_BACKUP, self.cluster)
         self._write()
-        run.cluster.upstream = self.cluster.site
-        run.cluster.master.kill()
-        run.cluster.master.start()
+        run.cluster.upstream = self.cluster
+        run.cluster.masters.restart()
         run.cluster.wait_running()
         self._order(run.operator, ClusterState.STARTING_BACKUP, run.cluster)
         world.run_until(

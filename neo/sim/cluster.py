@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from neo.admin.core import AdminCore
 from neo.master.core import MasterCore
-from neo.master.primary import PrimaryMaster
 from neo.net.fault_sites import FaultSite
 from neo.protocol.enums import ClusterState, NodeType
 from neo.protocol.ids import u64
-from neo.protocol.packets import Address, CellChange
+from neo.protocol.packets import Address
 from neo.sim.clients import ClientProcess, SimHost
 from neo.sim.disk import SimDisk
+from neo.sim.masters import Masters
 from neo.sim.network import Network
 from neo.sim.process import Process, SimShell
-from neo.sim.replicas import check_changes
 from neo.sim.tables import Tables, join_tables
 from neo.sim.threads import Threads
 from neo.sim.world import World
@@ -27,7 +25,7 @@ from neo.storage.core import StorageCore
 from neo.topology.masters import MasterCandidates
 
 CLUSTER_NAME = "sim"
-MASTER_PORT, ADMIN_PORT, STORAGE_PORT = 10000, 11000, 12000
+ADMIN_PORT, STORAGE_PORT = 11000, 12000
 #: A cluster is created, or comes back when nothing fails any more, within this virtual time.
 START_SECONDS = 60.0
 HEAL_SECONDS = 300.0
@@ -53,6 +51,7 @@ class Shape:
     storages: int = 2
     partitions: int = 4
     replicas: int = 0
+    masters: int = 1
 
 
 MAIN = Site()
@@ -74,7 +73,7 @@ class Cluster:
         self.world = world
         self.shape = shape
         self.site = site
-        self.upstream: Site | None = None
+        self.upstream: Cluster | None = None
         #: Backups that the admin node watches over.
         self.backups: list[str] = []
         self.network: Network = Network(world) if beside is None else beside.network
@@ -84,23 +83,17 @@ class Cluster:
         self.clients: list[ClientProcess] = []
         #: Partitions in which a check has something to find.
         self.damaged: set[int] = set()
-        #: How many processes were master.
-        self.masters = 0
         self._make_disk = make_disk
-        name, address = site.prefix, site.address
-        self.master = Process(
-            world, self.network, f"{name}master", address(MASTER_PORT), self._master, faults=faults
-        )
-        self.admin = Process(
-            world, self.network, f"{name}admin", address(ADMIN_PORT), self._admin, faults=faults
-        )
+        self.masters = Masters(self, shape.masters)
+        name, address = f"{site.prefix}admin", site.address(ADMIN_PORT)
+        self.admin = Process(world, self.network, name, address, self._admin, faults=faults)
         self.storages = [self._storage(number) for number in range(1, shape.storages + 1)]
 
     # -- processes -------------------------------------------------------------------------------
 
     @property
     def servers(self) -> list[Process]:
-        return [self.master, *self.storages, self.admin]
+        return [*self.masters.processes, *self.storages, self.admin]
 
     def _storage(self, number: int) -> Process:
         name = f"{self.site.prefix}storage{number}"
@@ -115,7 +108,7 @@ class Cluster:
             core = StorageCore(
                 shell,
                 self.site.cluster,
-                MasterCandidates([self.site.address(MASTER_PORT)]),
+                MasterCandidates(self.masters.addresses),
                 self.site.address(STORAGE_PORT + number),
                 disk.open_backend(shell, failed),
             )
@@ -131,32 +124,11 @@ class Cluster:
             self.faults,
         )
 
-    def _master(self, shell: SimShell) -> PrimaryMaster:
-        self.masters += 1
-        settings = argparse.Namespace(
-            cluster=self.site.cluster,
-            nid=None,
-            partitions=self.shape.partitions,
-            replicas=self.shape.replicas,
-            autostart=self.shape.storages,
-            upstream_cluster=self.upstream.cluster if self.upstream else None,
-            upstream_masters=[self.upstream.address(MASTER_PORT)] if self.upstream else None,
-        )
-        core = PrimaryMaster(shell, settings, self.site.address(MASTER_PORT))
-        change = core.change_partitions
-
-        def watched(changes: list[CellChange], replicas: int | None = None) -> None:
-            check_changes(core.partitions, changes, self.damaged)
-            change(changes, replicas)
-
-        core.change_partitions = watched  # type: ignore[method-assign]
-        return core
-
     def _admin(self, shell: SimShell) -> AdminCore:
         return AdminCore(
             shell,
             self.site.cluster,
-            MasterCandidates([self.site.address(MASTER_PORT)]),
+            MasterCandidates(self.masters.addresses),
             self.site.address(ADMIN_PORT),
             remember=lambda masters: None,
             backups=self.backups,
@@ -181,16 +153,22 @@ class Cluster:
         """The real client, opened inside a thread of a process."""
         from neo.client import Storage
 
-        host, port = self.site.address(MASTER_PORT)
-        return Storage(f"{host}:{port}", self.site.cluster, host=SimHost(process), **options)
+        masters = " ".join(f"{host}:{port}" for host, port in self.masters.addresses)
+        return Storage(masters, self.site.cluster, host=SimHost(process), **options)
 
     # -- state -----------------------------------------------------------------------------------
 
     @property
+    def master(self) -> Process:
+        """The process of the primary master; any, if there is none."""
+        serving = self.masters.serving()
+        return self.masters.processes[0] if serving is None else serving[0]
+
+    @property
     def master_core(self) -> MasterCore | None:
-        core = self.master.core
-        assert core is None or isinstance(core, MasterCore)
-        return core
+        """The primary master."""
+        serving = self.masters.serving()
+        return None if serving is None else serving[1]
 
     @property
     def running(self) -> bool:
@@ -235,6 +213,8 @@ class Cluster:
         self.network.heal()
         for disk in self.disks.values():
             disk.heal()
+        for platter in self.masters.platters.values():
+            platter.heal()
         for process in self.servers:
             process.resume()
             if not process.alive:
@@ -242,7 +222,7 @@ class Cluster:
 
     def tables(self) -> Tables:
         """What all storages keep together. Replicas must not differ: see the oracle of cells."""
-        return join_tables((disk.tables() for disk in self.disks.values()), self.masters)
+        return join_tables((disk.tables() for disk in self.disks.values()), self.masters.primaries)
 
     def validate(self) -> None:
         """Assert what must hold between any two events."""

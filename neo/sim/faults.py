@@ -66,7 +66,8 @@ class Faults:
         chosen = [name for name in KINDS if name != OPERATE and self._world.chance(0.6)]
         if names is None and self._run.options.canary is None:
             chosen += [name for name in (OPERATE,) if self._run.operator.busy]
-        self._kinds = [name for name in (chosen if names is None else names) if name != "none"]
+        # Not "none", and not those of several masters.
+        self._kinds = [name for name in (chosen if names is None else names) if name in KINDS]
         self._between = self._random.uniform(*BETWEEN_SECONDS)
         self._active = False
         self.injected: dict[str, int] = {}

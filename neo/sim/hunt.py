@@ -24,7 +24,7 @@ class Hunt:
 
 def options_of(canary: Canary) -> Options:
     # The run without the bug has the same shape.
-    return Options(canary=canary.name, **{"replicas": 0, **canary.options})
+    return Options(canary=canary.name, **{"replicas": 0, "masters": 1, **canary.options})
 
 
 def hunt(name: str) -> Hunt:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
+from neo.master.log import LogFailure
 from neo.transactor.durable import Begun, Durable, LogEnd, empty_log, restore
 from neo.transactor.members import Members
 from neo.transactor.messages import Entry, Kind, Known, Record, Spec
@@ -14,12 +15,20 @@ SYNC_SECONDS = 0.002
 
 
 class LogPlatter:
-    """What survives the process."""
+    """What survives the process. ``written`` is told of each transaction that is on the disk."""
 
-    def __init__(self, random: Random) -> None:
+    def __init__(
+        self, random: Random, written: Callable[[int, Spec], None] = lambda tid, spec: None
+    ) -> None:
         self.random = random
+        self._written = written
         self.sync_seconds = SYNC_SECONDS
-        self.journal = random.getrandbits(32) or 1
+        self.full = False
+        self.wipe()
+
+    def wipe(self) -> None:
+        """A new, empty disk."""
+        self.journal = self.random.getrandbits(32) or 1
         self.begun: Begun | None = None
         self.genesis: Members
         self.entries: list[Spec] = []
@@ -28,22 +37,34 @@ class LogPlatter:
 
     def write(self, count: int) -> None:
         """So many of the records that were appended are on the disk."""
-        for record in self.tail[:count]:
+        written, self.tail = self.tail[:count], self.tail[count:]
+        self._keep(written)
+
+    def _keep(self, records: list[Record]) -> None:
+        for record in records:
             if isinstance(record, Entry):
                 assert record.tid == len(self.entries) + 1, "the log is contiguous"
                 self.entries.append(record.spec)
+                self._written(record.tid, record.spec)
             else:
                 self.records.append(record)
-        del self.tail[:count]
 
     def crash(self) -> None:
-        """Of what was not synced, a part is there by luck."""
-        self.write(self.random.randrange(len(self.tail) + 1))
-        self.tail.clear()
+        """Of what was not synced, a part of each of the two files is there by luck."""
+        entries: list[Record] = [r for r in self.tail if isinstance(r, Entry)]
+        promises: list[Record] = [r for r in self.tail if not isinstance(r, Entry)]
+        self.tail = []
+        for file in (entries, promises):
+            self._keep(file[: self.random.randrange(len(file) + 1)])
 
-    def wipe(self) -> None:
-        """A new, empty disk."""
-        self.__init__(self.random)  # type: ignore[misc]
+    def heal(self) -> None:
+        self.sync_seconds, self.full = SYNC_SECONDS, False
+
+    @property
+    def forgetful(self) -> bool:
+        """It was lost, and this master has not learned yet what it may have promised."""
+        durable = self.durable()
+        return durable is None or durable.learner
 
     def durable(self) -> Durable | None:
         if self.begun is None:
@@ -65,37 +86,44 @@ class SimLogDisk:
         self, platter: LogPlatter, later: Callable[[float, Callable[[], None]], object]
     ) -> None:
         """``later(seconds, callback)``: of the process, nothing after its death."""
-        self._platter = platter
+        self.platter = platter
         self._later = later
         self.journal = platter.journal
         self.durable = platter.durable()
 
     def begin(self, begun: Begun, genesis: Members, known: dict[int, int]) -> None:
-        platter = self._platter
+        self._check_space()
+        platter = self.platter
         platter.begun, platter.genesis = begun, genesis
         platter.records += [Known(*each) for each in known.items()]
         self.durable = platter.durable()
 
     def begin_with(self, genesis: Members) -> None:
-        if not self._platter.entries:
-            self._platter.genesis = genesis
+        if not self.platter.entries:
+            self.platter.genesis = genesis
 
     def append(self, records: list[Record]) -> None:
-        self._platter.tail += records
+        self._check_space()
+        self.platter.tail += records
+
+    def _check_space(self) -> None:
+        if self.platter.full:
+            raise LogFailure("the log of the masters cannot be used: no space left on device")
 
     def sync(self, done: Callable[[], None]) -> None:
-        count = len(self._platter.tail)
+        platter, count = self.platter, len(self.platter.tail)
 
         def synced() -> None:
-            self._platter.write(count)
+            platter.write(count)
             done()
 
-        self._later(self._platter.sync_seconds, synced)
+        self._later(platter.sync_seconds, synced)
 
     def read(self, tid: int, count: int, size: int) -> list[Spec]:
-        platter = self._platter
+        platter = self.platter
         appended = [record.spec for record in platter.tail if isinstance(record, Entry)]
         return (platter.entries + appended)[tid - 1 : tid - 1 + count]
 
     def close(self) -> None:
-        pass
+        """The process ends: what it wrote is with the operating system."""
+        self.platter.write(len(self.platter.tail))

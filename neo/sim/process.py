@@ -10,6 +10,7 @@ from neo.net.fault_sites import FaultSite
 from neo.node.core import Core, Timer
 from neo.node.peer import Peer
 from neo.protocol.packets import Address
+from neo.sim.clock import Clock
 from neo.sim.network import RESET_SECONDS, End, Network
 from neo.sim.world import Event, Violation, World
 from neo.storage.backend.api import BackendFailure
@@ -39,7 +40,8 @@ class SimShell:
         return self._world.epoch + self._world.now + self._process.clock_skew
 
     def monotonic(self) -> float:
-        return self._world.now
+        clock = self._process.clock
+        return self._world.now if clock is None else clock.read()
 
     def call_later(self, delay: float, callback: Callable[[], None]) -> Timer:
         return self._event(delay, callback, "timer")
@@ -48,9 +50,10 @@ class SimShell:
         return self._event(0.0, lambda: callback(*args), "thread")
 
     def _event(self, delay: float, callback: Callable[[], None], what: str) -> Event:
-        return self._world.call_later(
-            delay, lambda: self._process.run(self, callback), f"{self._process.name} {what}"
-        )
+        process = self._process
+        # In a world without clocks of their own, all run like the world's.
+        later = self._world.call_later if process.clock is None else process.clock.call_later
+        return later(delay, lambda: process.run(self, callback), f"{process.name} {what}")
 
     def dial(self, peer: Peer) -> None:
         assert peer.address is not None
@@ -91,6 +94,7 @@ class PeerLink:
 
     def write(self, data: bytes) -> None:
         if self.end is not None:
+            self.process.writes(self.peer)
             self.end.write(data)
 
     def close(self) -> None:
@@ -161,6 +165,11 @@ class Process:
         self.machine = machine
         self.faults = faults
         self.clock_skew = 0.0
+        self.clock: Clock | None = None
+        #: Told of each write to a peer that dialed it.
+        self.writes: Callable[[Peer], None] = lambda peer: None
+        #: Whether it may end with an error.
+        self.may_fail: Callable[[], bool] = lambda: False
         self.core: Core | None = None
         self.exit_code: int | None = None
         self.lives = 0
@@ -180,6 +189,8 @@ class Process:
         assert not self.alive, self.name
         self.lives += 1
         self.exit_code = None
+        if self.clock is not None:
+            self.clock.boot()
         self.world.log(self.name, f"starts (life {self.lives})")
         self._boot()
 
@@ -227,7 +238,7 @@ class Process:
             self.world.log(self.name, f"ends with exit code {code}")
             self.exit_code = code
             self._die("closed by the peer")
-            if code:
+            if code and not self.may_fail():
                 self.world.fail(Violation(f"{self.name} ended with exit code {code}"))
             else:
                 # A supervisor starts what ended by itself.

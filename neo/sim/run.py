@@ -9,29 +9,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from random import Random
 from typing import Any
 
-from ZODB.DB import DB
-
 from neo.sim.admin_watch import watched_administration
+from neo.sim.applications import Application
 from neo.sim.backup_site import BackupSite
-from neo.sim.clients import ClientProcess
 from neo.sim.cluster import HEAL_SECONDS, Cluster, Shape
 from neo.sim.disk import SimDisk, disk_kind
 from neo.sim.drills import Drills
 from neo.sim.faults import Faults, Sites
 from neo.sim.history import History
 from neo.sim.knobs import turned
+from neo.sim.log_watch import watched_logs
+from neo.sim.master_faults import MasterFaults
 from neo.sim.operator import MOST_REPLICAS, Operator
 from neo.sim.oracles import judge
 from neo.sim.process import Process
-from neo.sim.recorded import Recorded
 from neo.sim.replicas import check_packed, check_replicas
 from neo.sim.table_watch import check_tables, watched_tables
 from neo.sim.workloads import WORKLOADS
-from neo.sim.workloads.base import EXPECTED, Context, Workload
+from neo.sim.workloads.base import Workload
 from neo.sim.world import World
 from neo.sim.zodb_world import simulated_zodb
 
@@ -46,6 +44,8 @@ PROGRESS_THINK_SECONDS = 0.2
 EVENTS = 8000
 #: How many seeds have a backup cluster.
 BACKUP_CHANCE = 0.2
+#: How many masters a cluster has, and in how many of ten seeds.
+MASTERS = ((1, 6), (3, 3), (5, 1))
 #: Unlocked transactions become durable within a second.
 QUIET_SECONDS = 5.0
 
@@ -55,7 +55,8 @@ class Options:
     """``seconds``: virtual time with faults. The rest is a choice of the seed where it is None or
     empty: ``faults`` (kinds, "none" for none), ``sites`` (fault sites that may fire) and ``knobs``
     (that may be turned), "none" likewise, ``workloads``, ``disk`` (memory or sqlite),
-    ``storages``, ``replicas`` and ``backup``, a second cluster (neither with a canary).
+    ``storages``, ``replicas``, ``backup``, a second cluster, and ``masters``, of each cluster (none of
+    these three with a canary).
     ``canary``: a planted bug."""
 
     seconds: float = 10.0
@@ -67,6 +68,7 @@ class Options:
     storages: int | None = None
     replicas: int | None = None
     backup: bool | None = None
+    masters: int | None = None
     canary: str | None = None
 
     def arguments(self) -> str:
@@ -81,6 +83,7 @@ class Options:
             "storages": self.storages,
             "replicas": self.replicas,
             "backup": {None: None, True: "yes", False: "no"}[self.backup],
+            "masters": self.masters,
             "canary": self.canary,
         }
         return " ".join(f"--{name} {value}" for name, value in given.items() if value is not None)
@@ -98,96 +101,6 @@ class Result:
     faults: dict[str, int]
 
 
-class Application:
-    """A client process that runs some threads of the workloads."""
-
-    def __init__(self, run: Run, jobs: list[tuple[Workload, int]]) -> None:
-        self.run = run
-        self.jobs = jobs
-        self.process: ClientProcess = run.cluster.client()
-        self.random = Random(run.world.random.getrandbits(64))
-        self.ready = False
-        #: Steps that each thread did without an error.
-        self.done = [0] * len(jobs)
-        self._db: DB | None = None
-        self.process.spawn(self._open, "open")
-
-    def _log(self, what: str) -> None:
-        current = self.run.cluster.threads.current
-        self.run.world.log(current.name if current else self.process.name, what)
-
-    def _name(self) -> str:
-        current = self.run.cluster.threads.current
-        return current.name if current else self.process.name
-
-    def _sleep(self, seconds: float) -> None:
-        current = self.run.cluster.threads.current
-        assert current is not None
-        current.sleep(seconds)
-
-    def _pause(self) -> None:
-        self._sleep(self.random.random() * self.run.think_seconds)
-
-    def _persist(self, action: Callable[[], Any]) -> Any:
-        """Try until it works."""
-        while True:
-            try:
-                return action()
-            except EXPECTED as e:
-                self._log(f"{type(e).__name__}: {e}")
-                self._pause()
-
-    def open(self) -> DB:
-        """A database of its own, in a thread of this process."""
-        storage = self.run.cluster.storage(self.process, **self.run.settings)
-        try:
-            return DB(Recorded(storage, self.run.history, self._name))
-        except EXPECTED:
-            storage.close()
-            raise
-
-    def _context(self, random: Random) -> Context:
-        assert self._db is not None
-        return Context(self._db, random, self._log, self.open, self.process.spawn, self._sleep)
-
-    def _open(self) -> None:
-        self._db = self._persist(self.open)
-        context = self._context(self.random)
-        for workload in self.run.workloads:
-            self._persist(partial(workload.setup, context))
-        self.ready = True
-        for index, (workload, number) in enumerate(self.jobs):
-            self.process.spawn(self._worker(index, workload, number), f"{workload.name}{number}")
-
-    def _worker(self, index: int, workload: Workload, number: int) -> Callable[[], None]:
-        context = self._context(Random(self.random.getrandbits(64)))
-
-        def work() -> None:
-            while not self.run.ending:
-                try:
-                    workload.step(context, number)
-                    self.done[index] += 1
-                except EXPECTED as e:
-                    self._log(f"{type(e).__name__}: {e}")
-                self._pause()
-
-        return work
-
-    def check(self) -> None:
-        """Run the workloads' final checks, then close."""
-
-        def check() -> None:
-            assert self._db is not None
-            context = self._context(self.random)
-            # A client that lost the master and was not used since would see an old snapshot.
-            self._persist(self._db.storage.sync)
-            for workload in self.run.workloads:
-                self._persist(partial(workload.check, context))
-            self._db.close()
-
-        self.process.spawn(check, "check")
-
-
 class Run:
     def __init__(self, seed: int, options: Options) -> None:
         self.options = options
@@ -197,7 +110,9 @@ class Run:
         storages = options.storages or random.randrange(1, 5)
         # Random numbers of its own: what was found without replicas is found again.
         replicated = Random(f"replicas {seed}")
-        shape = Shape(storages, random.randrange(1, 8), _replicas(options, storages, replicated))
+        replicas = _replicas(options, storages, replicated)
+        shape = Shape(storages, random.randrange(1, 8), replicas, _masters(options, seed))
+        world.events_max *= shape.masters
         self.sites = Sites(world, options.sites)
         self.cluster = Cluster(world, shape, lambda name: make_disk(world, name), self.sites)
         self.cluster.threads.preemption = random.choice([0.0, 0.01, 0.1])
@@ -218,6 +133,7 @@ class Run:
         self.operator = Operator(self.cluster, replicated, self.history, rewindable)
         self.drills = Drills(self.cluster, self.operator, Random(f"drills {seed}"))
         self.faults = Faults(self, options.faults)
+        self.master_faults = MasterFaults(self, options.faults)
 
     def _choose_workloads(self) -> list[Workload]:
         random = self.world.random
@@ -234,6 +150,7 @@ class Run:
             with (
                 turned(self.world, self.options.knobs),
                 watched_tables(self.world),
+                watched_logs(self.world),
                 watched_administration(self.history),
                 simulated_zodb(self.cluster.threads),
             ):
@@ -248,7 +165,7 @@ class Run:
             self.history.acknowledged,
             len(self.history.attempts),
             len(self.history.reads),
-            self.faults.injected | self.sites.fired,
+            self.faults.injected | self.master_faults.injected | self.sites.fired,
         )
 
     def _execute(self) -> None:
@@ -263,9 +180,11 @@ class Run:
         if self.backup is not None:
             self.backup.start()
         self.faults.start()
+        self.master_faults.start()
         self.sites.start()
-        world.run(self.options.seconds, EVENTS * len(self.clusters))
+        world.run(self.options.seconds, EVENTS * len(self.clusters) * len(self.masters))
         self.faults.stop()
+        self.master_faults.stop()
         self.sites.stop()
         if self.backup is not None:
             self.backup.stop()
@@ -286,6 +205,11 @@ class Run:
     @property
     def servers(self) -> list[Process]:
         return [process for cluster in self.clusters for process in cluster.servers]
+
+    @property
+    def masters(self) -> list[Process]:
+        """Of the run's own cluster."""
+        return self.cluster.masters.processes
 
     @property
     def disks(self) -> dict[str, SimDisk]:
@@ -311,6 +235,7 @@ class Run:
         self.think_seconds = max(self.think_seconds, PROGRESS_THINK_SECONDS)
         for cluster in self.clusters:
             cluster.heal()
+        self.master_faults.demand_progress()
         self.cluster.wait_running(HEAL_SECONDS)
         self.operator.settle()
         if self.backup is not None:
@@ -383,6 +308,14 @@ def _replicas(options: Options, storages: int, random: Random) -> int:
     if options.replicas is not None:
         return options.replicas
     return 0 if options.canary else random.randrange(min(storages, MOST_REPLICAS + 1))
+
+
+def _masters(options: Options, seed: int) -> int:
+    if options.masters is not None:
+        return options.masters
+    # Random numbers of its own, as for replicas.
+    counts, weights = zip(*MASTERS, strict=True)
+    return 1 if options.canary else Random(f"masters {seed}").choices(counts, weights)[0]
 
 
 def _backup(

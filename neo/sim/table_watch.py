@@ -64,7 +64,7 @@ def check_tables(cluster: Cluster) -> None:
     master = cluster.master_core
     assert master is not None
     expected = master.partitions.ptid, master.partitions.row_list()
-    for process in cluster.servers:
+    for process in (*cluster.storages, cluster.admin):
         if process.core is not None:
             table = process.core.partitions
             if (table.ptid, table.row_list()) != expected:

@@ -25,7 +25,8 @@ from random import Random
 #: Events that the story remembers: enough to see the last few seconds of a cluster.
 STORY_LENGTH = 4000
 #: A run that needs more events than this is a livelock: the longest of thousands that were none had
-#: less than a third. What a run remembers of its events fits in 200 MB.
+#: less than a third. What a run remembers of its events fits in 200 MB. Several masters are never silent:
+#: with them it is more.
 EVENTS_MAX = 200_000
 #: Events that are added to the digest together.
 DIGEST_BATCH = 4096
@@ -58,6 +59,7 @@ class World:
         self.random = Random(seed)
         self.now = 0.0
         self.events = 0
+        self.events_max = EVENTS_MAX
         self.story: deque[str] = deque(maxlen=STORY_LENGTH)
         self._digest = blake2b(digest_size=16)
         # What is not in the digest yet: to add event by event would take longer than the events.
@@ -76,9 +78,16 @@ class World:
         """Not before now. What is called at one time is called in the order of these calls: a delay
         that is computed from that time would be rounded, and could lead to another one."""
         event = Event(callback, name)
+        self._push(time, event)
+        return event
+
+    def again(self, delay: float, event: Event) -> None:
+        """The event happens once more; it has a callback, and is not waited for now."""
+        self._push(self.now + delay, event)
+
+    def _push(self, time: float, event: Event) -> None:
         self._order += 1
         heapq.heappush(self._queue, (max(time, self.now), self._order, event))
-        return event
 
     def fail(self, error: BaseException) -> None:
         """End the run with this error, from whatever thread runs now."""
@@ -96,8 +105,8 @@ class World:
                 continue  # it was cancelled
             self.now = time
             self.events += 1
-            if self.events > EVENTS_MAX:
-                raise Violation(f"livelock: {EVENTS_MAX} events and no end")
+            if self.events > self.events_max:
+                raise Violation(f"livelock: {self.events_max} events and no end")
             self._names.append(event.name)
             self._times.append(time)
             if len(self._times) >= DIGEST_BATCH:

@@ -24,7 +24,8 @@ class LogFile:
     """A file that is only appended to. Any failure is final: nothing is known about its pages then."""
 
     def __init__(self, path: str, end: int) -> None:
-        """What is behind ``end`` is cut off. Raises StoreError."""
+        """What is behind ``end`` is cut off, and what is before it is on disk: a process that was killed
+        may not have synced it. Raises StoreError."""
         self.path = path
         self.size = end
         self._dirty = False
@@ -33,6 +34,8 @@ class LogFile:
             self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o640)
             os.ftruncate(self._fd, end)
             os.lseek(self._fd, end, os.SEEK_SET)
+            if end:
+                os.fdatasync(self._fd)
         except OSError as e:
             self.close()
             raise self._failure(e) from None

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 
-from neo.transactor.disk import StoreError, lock_folder, set_aside
+from neo.transactor.disk import StoreError, lock_folder, set_aside, sync_folder
 from neo.transactor.durable import Begun, Durable, restore
 from neo.transactor.members import Members
 from neo.transactor.messages import Entry, Record, Spec
@@ -76,6 +76,9 @@ class Store:
                 begin_journal(mlog, name, begun, new_name)
             self.mlog = Journal(mlog, name, tell)
             opened.callback(self.mlog.close)
+            # Names of files too are believed only when they are on disk.
+            sync_folder(tlog)
+            sync_folder(os.path.dirname(mlog) or ".")
             self._check()
             opened.pop_all()
 

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from neo.sim.canaries import (
     backup,
     client,
+    election,
     maintenance,
     master,
     operation,
@@ -22,7 +23,7 @@ from neo.sim.canaries.base import Canary, plant
 
 CANARIES: dict[str, Canary] = {
     canary.name: canary
-    for module in (master, storage, client, replication, operation, backup, maintenance)
+    for module in (master, storage, client, replication, operation, backup, maintenance, election)
     for canary in module.CANARIES
 }
 

@@ -182,7 +182,29 @@ def test_a_master_whose_loss_would_leave_no_majority_is_not_dropped(three: Maste
     three.processes[others[0]].kill()
     three.run(4)
     kill = admin(three).ask(SetNodeState(M1 + others[1], NodeState.DOWN))
-    assert "1 of 3 masters would run, which is no majority" in error_of(kill).message
+    assert "1 of 3 masters would vote, which is no majority" in error_of(kill).message
+
+
+def test_no_master_is_added_without_a_majority_that_votes_already() -> None:
+    """A new one learns the log first, and the log must grow meanwhile."""
+    masters = Masters(4, configured=3)
+    masters.start(0, 1, 2)
+    primary = masters.until_serving()
+    masters.run(1)
+    lost = (primary + 1) % 3
+    masters.processes[lost].kill()
+    masters.start(3)
+    masters.run(4)
+    refused = admin(masters).ask(AddPendingNodes([M1 + 3]))
+    assert "2 of 4 masters would vote, which is no majority" in error_of(refused).message
+    masters.processes[lost].start()
+    masters.run(4)
+    added = admin(masters).ask(AddPendingNodes([M1 + 3]))
+    masters.run(4)
+    assert added.result().message == "Nodes added: M4"
+    masters.processes[masters.serving()[0]].kill()
+    masters.run(8)
+    assert masters.serving()
 
 
 def test_a_secondary_is_stopped_on_request(three: Masters) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -287,6 +288,28 @@ def test_a_failed_sync_is_a_store_error(logs: Logs, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(os, "fdatasync", fail)
     with pytest.raises(StoreError, match="cannot write to .*mlog: Input/output error"):
         store.sync()
+
+
+def test_what_a_killed_process_left_unsynced_is_synced_before_it_is_believed(
+    logs: Logs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = logs.filled(1)
+    store.append([*decision(2), Vote(3, 1, None, -1)])
+    store.close()  # killed: the operating system has it, the disk perhaps not
+    synced: set[str] = set()
+
+    def remember(sync: Callable[[int], None]) -> Callable[[int], None]:
+        def syncs(fd: int) -> None:
+            synced.add(os.readlink(f"/proc/self/fd/{fd}"))
+            sync(fd)
+
+        return syncs
+
+    monkeypatch.setattr(os, "fdatasync", remember(os.fdatasync))
+    monkeypatch.setattr(os, "fsync", remember(os.fsync))
+    again = logs.open()
+    assert again.end == 3 and 3 in again.durable.votes
+    assert synced >= {logs.mlog, str(logs.segment()), logs.tlog, os.path.dirname(logs.mlog)}
 
 
 def test_frames_are_cut_only_where_a_crash_can_cut() -> None:

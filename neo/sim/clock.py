@@ -1,0 +1,53 @@
+"""The monotonic clock of a simulated machine: starts anywhere, and runs a little too fast or too slow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+from neo.sim.world import Event, World
+
+#: The rates of any two clocks then differ by less than :data:`neo.master.lease.DRIFT`.
+SKEW_MAX = 0.024
+#: What a clock shows when its machine starts.
+START_SECONDS_MAX = 100_000.0
+
+
+class Clock:
+    def __init__(self, world: World, random: Random) -> None:
+        self._world = world
+        self._random = random
+        self.rate = 1.0
+        #: What it showed at a time of the world.
+        self._shown = 0.0
+        self._at = world.now
+
+    def boot(self) -> None:
+        """The machine starts."""
+        self._at = self._world.now
+        self._shown = self._random.uniform(0, START_SECONDS_MAX)
+
+    def turn(self) -> None:
+        """It runs differently fast from now on."""
+        self._shown, self._at = self.read(), self._world.now
+        self.rate = 1 + self._random.uniform(-SKEW_MAX, SKEW_MAX)
+
+    def read(self) -> float:
+        return self._shown + (self._world.now - self._at) * self.rate
+
+    def call_later(self, delay: float, callback: Callable[[], None], name: str) -> Event:
+        """When this clock is so many seconds further, whatever its rate is until then."""
+        due = self.read() + delay
+        event = self._world.call_later(delay / self.rate, lambda: None, name)
+
+        def ring() -> None:
+            left = due - self.read()
+            if left > 1e-6:
+                # It has become slower meanwhile.
+                event.callback = ring
+                self._world.again(left / self.rate, event)
+            else:
+                callback()
+
+        event.callback = ring
+        return event

@@ -1,0 +1,57 @@
+"""Oracle: the logs of all masters are prefixes of one, and nobody acts on what is not on his disk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from neo.master.epochs import Epochs, Forget
+from neo.master.log import MasterLog
+from neo.sim.canaries.base import plant
+from neo.sim.log_disk import SimLogDisk
+from neo.sim.world import Violation, World
+from neo.transactor.messages import Entry, Kind, Spec
+
+
+class LogWatch:
+    """Of the masters of one cluster."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        #: The longest log that was seen on any disk, even if it was lost since.
+        self.specs: list[Spec] = []
+        #: What it says.
+        self.epochs = Epochs()
+        #: How often the operator gave up a partition table.
+        self.forgotten = 0
+
+    def saw(self, name: str, tid: int, spec: Spec) -> None:
+        """A transaction is on the disk of a master."""
+        if tid > len(self.specs):
+            assert tid == len(self.specs) + 1
+            self.specs.append(spec)
+            if spec.kind == Kind.DATA:
+                self.forgotten += isinstance(self.epochs.apply(spec.data), Forget)
+        elif self.specs[tid - 1] != spec:
+            self._world.fail(
+                Violation(f"{name} has another transaction {tid} in its log than others had")
+            )
+
+
+@contextmanager
+def watched_logs(world: World) -> Iterator[None]:
+    """Inside the block, the world fails when a master acts on what a crash could take back."""
+    original = MasterLog.decided
+
+    def decided(self: MasterLog, entries: list[Entry]) -> None:
+        disk = self._disk
+        if isinstance(disk, SimLogDisk):
+            for tid, spec in entries:
+                if disk.platter.entries[tid - 1 : tid] != [spec]:
+                    world.fail(
+                        Violation(f"{self.me} acts on transaction {tid} before it is on its disk")
+                    )
+        original(self, entries)
+
+    with plant([(MasterLog, "decided", decided)]):
+        yield

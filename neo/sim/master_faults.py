@@ -1,0 +1,231 @@
+"""What goes wrong with several masters: their processes, links, clocks and the disks of their logs.
+
+Random numbers of their own: with one master, a seed leads to what it led to before there were several.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import TYPE_CHECKING
+
+from neo.master.node import MasterNode
+from neo.sim.log_disk import SYNC_SECONDS
+from neo.sim.process import Process
+
+if TYPE_CHECKING:
+    from neo.sim.cluster import Cluster
+    from neo.sim.run import Run
+
+#: Mean time between two of them, and how long one lasts: longer than a failover takes, or shorter.
+BETWEEN_SECONDS = (0.3, 3.0)
+LASTING_SECONDS = (0.05, 8.0)
+#: From one master to another, seldom ten times as long: less than what progress is waited for.
+LATENCY_SECONDS_MAX = 0.4
+#: A sync of a slow disk takes so many times as long.
+SLOW_MAX = 500.0
+#: How often a fault is about the primary.
+PRIMARY_CHANCE = 0.6
+#: When nothing fails any more and a majority is there, somebody is primary within this virtual time.
+PRIMARY_SECONDS = 20.0
+#: Every master has the whole log within this virtual time.
+EQUAL_SECONDS = 60.0
+
+
+class MasterFaults:
+    """Injects faults from :meth:`start` to :meth:`stop`, if there are several masters."""
+
+    def __init__(self, run: Run, names: Sequence[str] | None) -> None:
+        """``names``: the kinds to use, None for a choice of the seed."""
+        self._run = run
+        self._world = run.world
+        self._random = random = Random(f"master faults {run.world.seed}")
+        chosen = [name for name in MASTER_KINDS if random.random() < 0.6]
+        self._kinds = [
+            name for name in (chosen if names is None else names) if name in MASTER_KINDS
+        ]
+        self._between = random.uniform(*BETWEEN_SECONDS)
+        self._active = False
+        self.injected: dict[str, int] = {}
+
+    def start(self) -> None:
+        if len(self._run.masters) > 1:
+            self._active = True
+            self._plan()
+
+    def stop(self) -> None:
+        self._active = False
+
+    def _plan(self) -> None:
+        if self._kinds:
+            delay = self._random.expovariate(1 / self._between)
+            self._world.call_later(delay, self._inject, "master fault")
+
+    def _inject(self) -> None:
+        if self._active:
+            name = self._random.choice(self._kinds)
+            self.injected[name] = self.injected.get(name, 0) + 1
+            MASTER_KINDS[name](self, self._random.choice(self._run.clusters))
+            self._plan()
+
+    def _later(self, callback: Callable[[], None], name: str) -> None:
+        low, high = LASTING_SECONDS
+        ratio: float = (high / low) ** self._random.random()
+        self._world.call_later(low * ratio, callback, name)
+
+    def _any(self, cluster: Cluster) -> Process:
+        if self._random.random() < PRIMARY_CHANCE:
+            return cluster.master
+        return self._random.choice(cluster.masters.processes)
+
+    # -- processes ---------------------------------------------------------------------------------
+
+    def _kill(self, cluster: Cluster) -> None:
+        process = self._any(cluster)
+        process.kill()
+        self._later(lambda: _start(process), f"start {process.name}")
+
+    def _end(self, cluster: Cluster) -> None:
+        """SIGTERM; a supervisor starts it again."""
+        process = self._any(cluster)
+        self._world.log(process.name, "is told to end")
+        process.terminate()
+
+    def _pause(self, cluster: Cluster) -> None:
+        process = self._any(cluster)
+        process.pause()
+        self._later(process.resume, f"resume {process.name}")
+
+    def _hand_over(self, cluster: Cluster) -> None:
+        """The operator wants another primary."""
+        core = cluster.master.core
+        if isinstance(core, MasterNode) and not cluster.master.paused and core.log is not None:
+            core.resign(self._random.choice(core.log.members), "the operator wants another one")
+
+    # -- network -----------------------------------------------------------------------------------
+
+    def _cut(self, cluster: Cluster) -> None:
+        """A master from others of some kind, one way or both."""
+        master = self._any(cluster)
+        masters = [p.host for p in cluster.masters.processes if p is not master]
+        storages = [p.host for p in cluster.storages]
+        clients = [process.host for process in cluster.clients if not process.dead]
+        admin = [cluster.admin.host]
+        groups = (masters, masters, storages, clients, admin, masters + storages + clients + admin)
+        group = self._random.choice(groups)
+        hosts = self._random.sample(group, self._random.randint(1, len(group))) if group else []
+        away, back = self._random.choice(((True, True), (True, False), (False, True)))
+        self._world.log(
+            "network", f"{master.host} {'<' * back}-{'>' * away} {','.join(hosts)} is cut"
+        )
+        for host in hosts:
+            if away:
+                cluster.network.cut(master.host, host)
+            if back:
+                cluster.network.cut(host, master.host)
+        self._later(cluster.network.heal, "heal network")
+
+    def _part(self, cluster: Cluster) -> None:
+        """Two groups of masters, with what is on either side."""
+        hosts = [process.host for process in cluster.servers]
+        hosts += [process.host for process in cluster.clients if not process.dead]
+        side = {host for host in hosts if self._random.random() < 0.5}
+        self._world.log("network", f"{','.join(sorted(side))} are cut off")
+        for one in hosts:
+            for other in hosts:
+                if (one in side) != (other in side):
+                    cluster.network.cut(one, other)
+        self._later(cluster.network.heal, "heal network")
+
+    def _slow_links(self, cluster: Cluster) -> None:
+        """From one master, or to it."""
+        master = self._any(cluster).host
+        for process in cluster.masters.processes:
+            seconds = self._random.uniform(0.001, LATENCY_SECONDS_MAX)
+            ends = self._random.choice(((master, process.host), (process.host, master)))
+            cluster.network.slow(*ends, seconds)
+        self._later(cluster.network.heal, "heal network")
+
+    # -- clocks and disks --------------------------------------------------------------------------
+
+    def _drift(self, cluster: Cluster) -> None:
+        for process in cluster.masters.processes:
+            if process.clock is not None:
+                process.clock.turn()
+
+    def _slow_log(self, cluster: Cluster) -> None:
+        name, platter = self._random.choice(list(cluster.masters.platters.items()))
+        platter.sync_seconds = SYNC_SECONDS * self._random.uniform(2, SLOW_MAX)
+        self._later(platter.heal, f"heal log of {name}")
+
+    def _full_log(self, cluster: Cluster) -> None:
+        name, platter = self._random.choice(list(cluster.masters.platters.items()))
+        self._world.log(name, "the disk of the log is full")
+        platter.full = True
+        self._later(platter.heal, f"heal log of {name}")
+
+    def _lose_log(self, cluster: Cluster) -> None:
+        """Of one master, as long as a majority remembers what it promised."""
+        masters = cluster.masters
+        process = self._any(cluster)
+        forgetful = [name for name, platter in masters.platters.items() if platter.forgetful]
+        if process.name not in forgetful and len(forgetful) >= masters.minority:
+            return
+        process.kill()
+        self._world.log(process.name, "has lost its log")
+        masters.platters[process.name].wipe()
+        self._later(lambda: _start(process), f"start {process.name}")
+
+    # -- progress ----------------------------------------------------------------------------------
+
+    def demand_progress(self) -> None:
+        """Nothing fails any more, but a minority of the masters may still be away: the others serve;
+        then the log is whole on each. Raises Violation."""
+        for cluster in self._run.clusters:
+            if cluster.masters.several:
+                away = self._away(cluster)
+                self._world.run_until(
+                    lambda c=cluster: c.master_core is not None,  # type: ignore[misc]
+                    PRIMARY_SECONDS,
+                    f"a majority of the masters of {cluster.site.cluster} has a primary",
+                )
+                if cluster is self._run.cluster:
+                    cluster.wait_running()
+                for process in away:
+                    _start(process)
+                    process.resume()
+                self._world.run_until(
+                    cluster.masters.equal, EQUAL_SECONDS, "all masters have the log"
+                )
+
+    def _away(self, cluster: Cluster) -> list[Process]:
+        """Who is missing: not more than may be, with those who do not vote yet."""
+        masters = cluster.masters
+        random = self._random
+        forgetful = [name for name, platter in masters.platters.items() if platter.forgetful]
+        count = random.randint(0, max(0, masters.minority - len(forgetful)))
+        others = [process for process in masters.processes if process.name not in forgetful]
+        away = random.sample(others, count)
+        for process in away:
+            random.choice((process.kill, process.pause))()
+        return away
+
+
+def _start(process: Process) -> None:
+    if not process.alive:
+        process.start()
+
+
+MASTER_KINDS: dict[str, Callable[[MasterFaults, Cluster], None]] = {
+    "kill-master": MasterFaults._kill,
+    "end-master": MasterFaults._end,
+    "pause-master": MasterFaults._pause,
+    "hand-over": MasterFaults._hand_over,
+    "cut-master": MasterFaults._cut,
+    "part-masters": MasterFaults._part,
+    "slow-masters": MasterFaults._slow_links,
+    "drift": MasterFaults._drift,
+    "slow-log": MasterFaults._slow_log,
+    "full-log": MasterFaults._full_log,
+    "lose-log": MasterFaults._lose_log,
+}
