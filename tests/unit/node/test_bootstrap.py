@@ -185,7 +185,7 @@ def test_pauses_grow_until_each_master_is_dialed_once_a_second(seeker: Seeker) -
         if not seeker.master().closed:
             seeker.master().lose("cannot connect: Connection refused")
         seeker.shell.advance(0.1)
-    assert len(seeker.dialed) == count + 2 * 10
+    assert count + 15 <= len(seeker.dialed) <= count + 2 * 10
 
 
 def test_a_reason_is_logged_once_and_a_new_one_again(
