@@ -34,6 +34,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     # Records read without their classes: knows ZODB's format and nothing of the cluster.
     "neo.codec": set(),
     "neo.spark": {"neo.protocol", "neo.client", "neo.codec"},
+    "neo.export": {"neo.protocol", "neo.client", "neo.migrate", "neo.spark"},
     "neo.demo": {"neo.protocol", "neo.client", "neo.simple", "neo.migrate", "neoctl"},
     # A cluster in one process. Nothing may import it.
     "neo.sim": {
@@ -49,6 +50,7 @@ SHELLS = (
     "neo.admin.smtp",
     "neo.client",
     "neo.demo",
+    "neo.export",
     "neo.master.folder",
     "neo.migrate",
     "neo.net.sockets",
@@ -57,6 +59,7 @@ SHELLS = (
     "neo.node.process",
     "neo.sim",
     "neo.simple",
+    "neo.spark.report",
     "neo.storage.backend",
     "neo.transactor.client",
     "neo.transactor.daemon",

@@ -18,11 +18,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any
 
 from ZODB.POSException import ConflictError, ReadConflictError
 
+from neo.client.change import Asked, Change, Kind, Options
 from neo.client.errors import TransactionLostError, UnavailableError, refusal
 from neo.client.pause import Pause
 from neo.client.records import pack_data, unpack_data
@@ -49,52 +49,6 @@ Resolve = Callable[[bytes, bytes, bytes, bytes], bytes]
 """(oid, committed serial, base serial, new data) → data; raises ConflictError."""
 
 
-class Kind(Enum):
-    STORE = "data, whose conflicts may be resolved"
-    MERGED = "data that merges an undo: kept, other undos may follow in the transaction"
-    CHECK = "checkCurrentSerialInTransaction"
-    NOTHING = "deletion, or undo of a creation"
-    COPY = "undo: the data of an earlier revision"
-    RESTORE = "whatever the current revision is"
-
-
-class Change:
-    """What the transaction does with an object. Replaced, never changed, when it is stored again.
-
-    ``locked``: nodes that gave the write-lock; shared between objects, there may be millions.
-    """
-
-    __slots__ = ("base", "data", "data_serial", "kind", "locked", "unanswered")
-
-    def __init__(
-        self, kind: Kind, base: bytes, data: bytes | None, data_serial: bytes | None
-    ) -> None:
-        self.kind = kind
-        self.base = base
-        self.data = data
-        self.data_serial = data_serial
-        self.unanswered = 0
-        self.locked: frozenset[int] = frozenset()
-
-
-class Asked(NamedTuple):
-    """The context of a ticket. ``change`` is None for what concerns the whole transaction."""
-
-    nid: int
-    channel: Channel
-    oid: bytes | None = None
-    change: Change | None = None
-
-
-class Options(NamedTuple):
-    """``compress``: level of zlib. ``unanswered_max``, ``cached_max``: bytes of data in memory that
-    wait for answers, for the cache."""
-
-    compress: int
-    unanswered_max: int
-    cached_max: int
-
-
 class Changes:
     """``tid``: of tpc_begin in IStorageRestoreable, None otherwise."""
 
@@ -117,6 +71,7 @@ class Changes:
         self._resolve = resolve
         self._lock = session.host.lock()
         self._nodes: dict[int, Channel | None] = {}  # None: failed
+        self._failures: dict[int, str] = {}  # why
         self._asked: dict[Ticket, None] = {}
         self._ready: deque[Ticket] = deque()
         self._conflicts: dict[bytes, bytes] = {}
@@ -230,7 +185,7 @@ class Changes:
                 if any(channel is None for channel in self._nodes.values()):
                     raise UnavailableError(
                         "the storage nodes with the object's partition failed during the "
-                        "transaction"
+                        f"transaction: {'; '.join(self._reasons())}"
                     )
                 pause.take("no running node has a writable cell")
                 self._session.barrier()
@@ -240,19 +195,29 @@ class Changes:
         if nid in self._nodes:
             channel = self._nodes[nid]
         else:
+            self._check_master()  # nobody shall wait for another one in vain
             try:
                 channel = self._session.storage(nid)
                 # It may belong to a later connection to a master, who knows nothing of us.
                 self._check_master()
-            except (ConnectionLost, HandshakeError, OSError, ErrorAnswer):
+            except (ConnectionLost, HandshakeError, OSError, ErrorAnswer) as e:
                 channel = None
+                self._fail(nid, str(e))
             with self._lock:
                 self._nodes[nid] = channel
                 if channel is not None and self._locking_tid > ZERO_TID:
                     self._rebase_node(nid, channel)
         if channel is not None and channel.lost is not None:
-            channel = self._nodes[nid] = None
+            self._fail(nid, channel.lost)
+            channel = None
         return channel
+
+    def _fail(self, nid: int, reason: str) -> None:
+        self._nodes[nid] = None
+        self._failures.setdefault(nid, reason.removeprefix(f"{format_nid(nid)} "))
+
+    def _reasons(self) -> list[str]:
+        return [f"{format_nid(nid)} {why}" for nid, why in sorted(self._failures.items())]
 
     def _ask(self, message: Message, asked: Asked) -> bool:
         with self._lock:
@@ -261,8 +226,8 @@ class Changes:
     def _ask_locked(self, message: Message, asked: Asked) -> bool:
         try:
             ticket = asked.channel.ask(message, asked, self._ready)
-        except ConnectionLost:
-            self._nodes[asked.nid] = None
+        except ConnectionLost as e:
+            self._fail(asked.nid, str(e))
             return False
         self._asked[ticket] = None
         return True
@@ -300,9 +265,9 @@ class Changes:
         assert isinstance(asked, Asked)
         try:
             answer = ticket.result()
-        except ConnectionLost:
+        except ConnectionLost as e:
             answer = None
-            self._nodes[asked.nid] = None
+            self._fail(asked.nid, str(e))
         except ErrorAnswer as e:
             raise refusal(f"storage node {format_nid(asked.nid)}", e) from None
         if isinstance(answer, AnswerRebaseTransaction):
@@ -354,9 +319,11 @@ class Changes:
         self._put(oid, again)
 
     def _check_master(self) -> None:
-        if self._master.lost is not None:
+        if (lost := self._master.lost) is not None:
+            # Its words may quote those of the nodes.
+            reasons = [why for why in self._reasons() if why not in lost]
             raise TransactionLostError(
-                f"connection to the master lost during the transaction: {self._master.lost}"
+                f"connection to the master lost during the transaction: {'; '.join([lost, *reasons])}"
             )
 
     # -- deadlocks -------------------------------------------------------------------------------

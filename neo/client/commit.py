@@ -6,8 +6,14 @@ from collections.abc import Callable, Iterable
 
 from ZODB.POSException import ReadOnlyError
 
-from neo.client.changes import Asked, Changes, Kind
-from neo.client.errors import NEOStorageError, TransactionLostError, refusal
+from neo.client.change import Asked, Kind
+from neo.client.changes import Changes
+from neo.client.errors import (
+    NEOStorageError,
+    OutcomeUnknownError,
+    TransactionLostError,
+    refusal,
+)
 from neo.net.fault_sites import FaultSite
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.ids import MAX_TID, format_nid
@@ -74,7 +80,9 @@ class Commit(Changes):
         """What remains if nodes failed, or took stores without locks."""
         alive = frozenset(nid for nid, channel in self._nodes.items() if channel is not None)
         if alive.isdisjoint(keepers):
-            raise TransactionLostError("no storage node has the transaction's metadata")
+            raise TransactionLostError(
+                f"no storage node has the transaction's metadata: {'; '.join(self._reasons())}"
+            )
         failed = [nid for nid in self._nodes if nid not in alive]
         if not failed and not self._lockless:
             return
@@ -86,7 +94,7 @@ class Commit(Changes):
         if not all(complete.values()):
             raise TransactionLostError(
                 f"storage nodes {', '.join(map(format_nid, failed))} were lost, and no other one "
-                "has locked all objects of a partition"
+                f"has locked all objects of a partition: {'; '.join(self._reasons())}"
             )
         running = [nid for nid in failed if nid in view.addresses]
         if running:
@@ -134,20 +142,32 @@ class Commit(Changes):
     def _recover(
         self, stored: dict[bytes, bytes | None], callback: Callable[[bytes], object]
     ) -> bytes:
-        """The master was lost before it answered: was it committed?"""
-        answer = self._session.ask_master(AskFinalTID(self.ttid))
-        assert isinstance(answer, AnswerFinalTID)
-        tid = answer.tid
-        if tid == MAX_TID:
-            answer = self._session.read(
-                self._session.view().partition(self.ttid), AskFinalTID(self.ttid)
-            )
-            assert isinstance(answer, AnswerFinalTID)
-            tid = answer.tid
+        """The master was lost before it answered: was it committed? Raises TransactionLostError if
+        not, OutcomeUnknownError."""
+        try:
+            tid = self._final_tid()
+        except (ErrorAnswer, NEOStorageError) as e:
+            raise OutcomeUnknownError(
+                "the master was lost in tpc_finish, and nobody could tell whether transaction "
+                f"{self.ttid.hex()} is committed. Look at the data before it is repeated. {e}"
+            ) from e
         if tid is None:
-            raise TransactionLostError("the master was lost, and the transaction was not committed")
+            raise TransactionLostError(
+                f"the master was lost, and the transaction was not committed: {self._master.lost}"
+            )
         self._session.invalidations.recovered(tid, dict.fromkeys(stored), callback)
         return tid
+
+    def _final_tid(self) -> bytes | None:
+        """None: it was not committed. Raises ErrorAnswer, NEOStorageError."""
+        question = AskFinalTID(self.ttid)
+        answer = self._session.ask_master(question)
+        assert isinstance(answer, AnswerFinalTID)
+        if answer.tid == MAX_TID:
+            # Committed before this master came: its storage nodes know.
+            answer = self._session.read(self._session.view().partition(self.ttid), question)
+            assert isinstance(answer, AnswerFinalTID)
+        return answer.tid
 
     def abort(self) -> None:
         """Nothing is raised: what cannot be told is noticed by the nodes themselves."""

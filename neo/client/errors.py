@@ -40,6 +40,11 @@ class TransactionLostError(NEOStorageError, TransientError):
     """A node was lost during the commit and the transaction was not committed."""
 
 
+class OutcomeUnknownError(NEOStorageError):
+    """The master was lost in tpc_finish, and nobody could tell whether the transaction was committed.
+    Not transient: what may be there already must not be done again without a look."""
+
+
 def refused(what: str, error: ErrorAnswer) -> RefusedError:
     """For an Error packet that no caller knows what to do with."""
     return RefusedError(f"{what}: {error}")

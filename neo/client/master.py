@@ -56,6 +56,8 @@ class MasterLink:
         self.view = View((), (), {})
         #: Set by a master that is not the primary.
         self.redirected: NotPrimaryMaster | None = None
+        #: Set when the cluster stops serving: storage nodes without which it cannot.
+        self.missing: list[int] | None = None
         #: From the answer to AskLastTransaction on; invalidations before it are ignored.
         self.joined = False
 
@@ -93,10 +95,25 @@ class MasterLink:
         elif isinstance(message, NotPrimaryMaster):
             self.redirected = message
             channel.close("it is not the primary master")
-        elif not isinstance(
-            message, (NotifyClusterInformation, StopOperation, NotifyFeatures, FlushLog)
-        ):
+        elif isinstance(message, StopOperation):
+            self.missing = self._missing()
+            channel.close(self.why_stopped())
+        elif not isinstance(message, (NotifyClusterInformation, NotifyFeatures, FlushLog)):
             raise PeerError(f"unexpected {type(message).__name__}")
+
+    def _missing(self) -> list[int]:
+        nids = {
+            nid
+            for partition, running in enumerate(self.view.readable)
+            if not running
+            for nid in self._partitions.readable(partition)
+        }
+        return sorted(nids)
+
+    def why_stopped(self) -> str:
+        """Only if ``missing`` is not None. Any thread."""
+        reasons = map(self._session.last_words, self.missing or ())
+        return "; ".join(["the cluster stopped serving", *reasons])
 
     def _look(self) -> None:
         addresses = {

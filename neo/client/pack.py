@@ -7,10 +7,12 @@ for objects without references. An object is garbage if
 * no transaction after the pack time wrote it or a reference to it, also through other such objects.
 
 Garbage is deleted by ordinary transactions, whose base serials make them fail for an object that
-somebody wrote meanwhile. When one has voted, so that its objects are locked, transactions that were
-committed while it was prepared are read: one that made a reference to its objects saves them. Whoever
-takes garbage back into use with readCurrent() never sees it missing. Without, a reference that is
-committed at the same time as the deletion dangles for a moment, until the object is brought back.
+somebody wrote meanwhile. They delete what refers to an object before it, or together with it
+(:mod:`neo.client.garbage`); what one of them could not delete is kept, with all that hangs on it. When
+one has voted, so that its objects are locked, transactions that were committed while it was prepared
+are read: one that made a reference to its objects saves them. Whoever takes an object back into use
+with readCurrent() never sees it, or what hangs on it, missing. Without, a reference that is committed
+at the same time as the deletion dangles for a moment, until the object is brought back.
 
 The deletions are later than the pack time, and so is the history of a busy database. If nothing else
 was committed between the two, the pack goes up to the deletions and garbage is gone at once.
@@ -21,7 +23,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
 from typing import Any, Protocol
 
 from BTrees.QQBTree import QQTreeSet
@@ -29,6 +30,7 @@ from ZODB.Connection import TransactionMetaData
 from ZODB.POSException import ConflictError, ReadOnlyError
 
 from neo.client.errors import NEOStorageError
+from neo.client.garbage import Garbage
 from neo.client.history import batches, tids_ascending, transaction_information
 from neo.client.iterator import Objects, Reader
 from neo.client.records import data_of
@@ -38,6 +40,9 @@ from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.ids import ZERO_OID, ZERO_TID, add64, u64
 from neo.protocol.packets import AnswerObject, AnswerPack, AskObject, AskPack
 
+#: Objects of one transaction: (oid, serial).
+Deleted = list[tuple[bytes, bytes]]
+
 logger = logging.getLogger("neo.client")
 
 References = Callable[[bytes], Iterable[bytes]]
@@ -45,6 +50,8 @@ References = Callable[[bytes], Iterable[bytes]]
 
 #: Objects deleted by one transaction: its locks are held for a short time only.
 DELETED_TOGETHER = 1000
+#: The same, where they refer to each other in a circle: lists of their oids must fit in one message.
+CIRCLE_MAX = 1_000_000
 
 
 class _Storage(Protocol):
@@ -110,11 +117,16 @@ class _Collection:
         self._mark([ZERO_OID])
         self._mark_later(self._session.invalidations.last_tid)
         deletions = []
-        garbage = self._garbage()
-        while some := list(islice(garbage, DELETED_TOGETHER)):
+        for some in _together(self._garbage().components()):
+            # What hangs on garbage that was not deleted is none any more.
+            some = [(oid, serial) for oid, serial in some if u64(oid) not in self._kept]
+            if not some:
+                continue
             tid = self._delete(some)
             if tid is not None and not self._regret(tid, some):
                 deletions.append(tid)
+            else:
+                self._mark(oid for oid, _ in some)
         logger.info("garbage collection: %d transactions deleted objects", len(deletions))
         return deletions
 
@@ -160,8 +172,9 @@ class _Collection:
 
     # -- what is not -----------------------------------------------------------------------------
 
-    def _garbage(self) -> Iterator[tuple[bytes, bytes]]:
-        """(oid, serial) of current objects that are not in use."""
+    def _garbage(self) -> Garbage:
+        """Current objects that are not in use."""
+        garbage = Garbage()
         view = self._session.view()
         for oids in batches(Objects(self._session).after(None), 100):
             oids = [oid for oid in oids if u64(oid) not in self._kept]
@@ -170,17 +183,21 @@ class _Collection:
                 [(view.partition(oid), AskObject(oid, None, before)) for oid in oids]
             )
             for oid, answer in zip(oids, map(self._reader.known, answers), strict=True):
-                if (
-                    answer is not None
-                    and answer.compression is not None
-                    and answer.serial <= self._tid
-                    and u64(oid) not in self._kept
-                ):
-                    yield oid, answer.serial
+                data = None if answer is None else data_of(answer)
+                if answer is not None and data is not None and answer.serial <= self._tid:
+                    garbage.add(oid, answer.serial, self._references(data) if data else ())
+        return garbage
 
-    def _delete(self, garbage: list[tuple[bytes, bytes]]) -> bytes | None:
-        """One transaction. None: somebody wrote one of the objects, or a reference to it; they wait
-        for the next pack."""
+    def _delete(self, garbage: Deleted) -> bytes | None:
+        """One transaction. None: somebody wrote one of the objects, or a reference to it, or they are
+        too many; they wait for the next pack."""
+        if len(garbage) > CIRCLE_MAX:
+            logger.warning(
+                "garbage collection: %d objects refer to each other in a circle, and are too many to be"
+                " deleted in one transaction: they are kept",
+                len(garbage),
+            )
+            return None
         transaction = TransactionMetaData(description="garbage collection")
         self._storage.tpc_begin(transaction)
         try:
@@ -198,24 +215,24 @@ class _Collection:
             self._storage.tpc_abort(transaction)
             raise
 
-    def _in_use(self, garbage: list[tuple[bytes, bytes]]) -> bool:
+    def _in_use(self, garbage: Deleted) -> bool:
         """Whether one of these objects, which are locked, can be reached by now: whoever takes it
         back with readCurrent() either was faster, and is seen here, or gets a conflict."""
         self._session.barrier()
         self._mark_later(self._session.invalidations.last_tid)
         return self._keeps(garbage)
 
-    def _keeps(self, garbage: list[tuple[bytes, bytes]]) -> bool:
+    def _keeps(self, garbage: Deleted) -> bool:
         """Whether one of these is no garbage. A reference to the head of a chain is enough: its other
         objects are kept, too, though only other transactions may delete the head."""
         return any(u64(oid) in self._kept for oid, _ in garbage)
 
-    def _finish(self, transaction: Any, garbage: list[tuple[bytes, bytes]]) -> bytes:
+    def _finish(self, transaction: Any, garbage: Deleted) -> bytes:
         oids = [oid for oid, _ in garbage]
         distribute = self._session.invalidations.distribute
         return self._storage.tpc_finish(transaction, lambda tid: distribute(tid, oids))
 
-    def _regret(self, tid: bytes, garbage: list[tuple[bytes, bytes]]) -> bool:
+    def _regret(self, tid: bytes, garbage: Deleted) -> bool:
         """Undo a deletion if by a transaction before it, not known yet, an object can be reached."""
         self._mark_later(add64(tid, -1))
         self._seen_tid = tid
@@ -226,8 +243,20 @@ class _Collection:
         try:
             self._storage.undo(tid, transaction)
             self._storage.tpc_vote(transaction)
-            self._seen_tid = self._finish(transaction, garbage)
+            self._finish(transaction, garbage)
         except BaseException:
             self._storage.tpc_abort(transaction)
             raise
         return True
+
+
+def _together(components: Iterable[Deleted]) -> Iterator[Deleted]:
+    """What is deleted by one transaction each. Components are not divided."""
+    some: Deleted = []
+    for component in components:
+        if some and len(some) + len(component) > DELETED_TOGETHER:
+            yield some
+            some = []
+        some += component
+    if some:
+        yield some

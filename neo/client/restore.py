@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from neo.client.changes import Kind
+from neo.client.change import Kind
 from neo.client.commit import Commit
 from neo.client.errors import refused
 from neo.client.records import data_of

@@ -141,6 +141,8 @@ class Session:
                 return
             except ErrorAnswer as e:
                 reason = f"it refused: {e}"
+                if self._link is not None and self._link.missing is not None:
+                    reason += f", since {self._link.why_stopped()}"
                 if e.code is not ErrorCode.NOT_READY:
                     if self._nid is None:
                         raise RefusedError(
@@ -265,6 +267,13 @@ class Session:
         if self._master is not master or self._closed:
             channel.close("the client joined the cluster again")
         return channel
+
+    def last_words(self, nid: int) -> str:
+        """Why a storage node is gone, as far as we heard."""
+        channel = self._storages.get(nid)
+        if channel is None or channel.lost is None:
+            return f"{format_nid(nid)} is not running"
+        return f"{channel.name}: {channel.lost}"
 
     def features(self, nid: int) -> frozenset[str]:
         """What a storage node announced. Raises as storage()."""

@@ -13,7 +13,7 @@ from ZODB.POSException import ReadOnlyError, StorageTransactionError
 from zope.interface import alsoProvides, implementer
 
 from neo.client.cache import Cache
-from neo.client.changes import Options
+from neo.client.change import Options
 from neo.client.commit import Commit
 from neo.client.errors import ConfigurationError, NEOStorageError, refusal
 from neo.client.history import Description, undo_log

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from ZODB.POSException import ConflictError, UndoError
 
-from neo.client.changes import Kind
+from neo.client.change import Kind
 from neo.client.commit import Commit
 from neo.client.errors import refused
 from neo.client.history import transaction_information

@@ -22,6 +22,8 @@ from neo.codec.stubs import Allowance, Constructor, Stub, find_class
 ALLOWANCE_BASE = 1 << 16
 #: Errors are a column of a table: a line, not the record once more.
 ERROR_LENGTH_MAX = 200
+#: Oids are columns of signed integers; no storage has given out a greater one.
+MAX_OID = b"\x7f" + b"\xff" * 7
 
 
 class Reference(NamedTuple):
@@ -99,13 +101,13 @@ def class_name_of(meta: object) -> str | None:
     if isinstance(meta, tuple) and len(meta) == 2 and not isinstance(meta, Reference):
         meta = meta[0]
         if isinstance(meta, tuple) and len(meta) == 2 and all(isinstance(x, str) for x in meta):
-            return f"{meta[0]}.{meta[1]}"
+            return _storable(f"{meta[0]}.{meta[1]}")
     if isinstance(meta, tuple) and meta and not isinstance(meta, Reference):
         meta = meta[0]
     if isinstance(meta, Reference):
         return f"persistent:{meta.oid:016x}"
     if isinstance(meta, Constructor) or (isinstance(meta, type) and issubclass(meta, Stub)):
-        return meta.stands_for
+        return _storable(meta.stands_for)
     raise MalformedPickle("the first pickle of the record is no class")
 
 
@@ -156,7 +158,9 @@ class _Newer(pickle.Unpickler):
         return find_class(module, name, self._allowance)
 
     def persistent_load(self, pid: object) -> Reference:
-        return _note(pid, self._found)
+        reference = _reference(pid)
+        self._found.append(reference)
+        return reference
 
 
 class _Older(zodbpickle.fastpickle.Unpickler):
@@ -169,7 +173,9 @@ class _Older(zodbpickle.fastpickle.Unpickler):
         return find_class(module, name, self._allowance)
 
     def persistent_load(self, pid: object) -> Reference:
-        return _note(pid, self._found)
+        reference = _reference(pid)
+        self._found.append(reference)
+        return reference
 
 
 def _load(unpickler: Any) -> object:
@@ -185,25 +191,21 @@ def _load(unpickler: Any) -> object:
     return loaded
 
 
-def _note(pid: object, found: list[Reference]) -> Reference:
-    reference = _reference(pid)
-    found.append(reference)
-    return reference
-
-
 def _reference(pid: object) -> Reference:
     """Return the reference that a persistent id means (``ZODB.serialize``, *Persistent references*)."""
+    # Nearly all are pairs: they do not wait for the other forms.
+    if type(pid) is tuple and len(pid) == 2:
+        oid, target = pid
+        return Reference("s", _oid(oid), _target_class(target), None)
     match pid:
-        case (oid, target) if isinstance(pid, tuple):
-            return Reference("s", _oid(oid), _target_class(target), None)
         case ["w", (oid,)]:
             return Reference("w", _oid(oid), None, None)
         case ["w", (oid, database)] if isinstance(database, str):
-            return Reference("w", _oid(oid), None, database)
+            return Reference("w", _oid(oid), None, _storable(database))
         case ["m", (database, oid, target)] if isinstance(database, str):
-            return Reference("m", _oid(oid), _target_class(target), database)
+            return Reference("m", _oid(oid), _target_class(target), _storable(database))
         case ["n", (database, oid)] if isinstance(database, str):
-            return Reference("m", _oid(oid), None, database)
+            return Reference("m", _oid(oid), None, _storable(database))
         case [oid] if isinstance(pid, list):
             return Reference("w", _oid(oid), None, None)
     return Reference("s", _oid(pid), None, None)
@@ -211,17 +213,24 @@ def _reference(pid: object) -> Reference:
 
 def _oid(oid: object) -> int:
     """Python 2 wrote oids as strings, which were read as UTF-8 where that was possible."""
-    packed = oid.encode() if isinstance(oid, str) else oid
-    if not isinstance(packed, bytes) or len(packed) != 8:
+    packed = oid if type(oid) is bytes else oid.encode() if isinstance(oid, str) else oid
+    if not isinstance(packed, bytes) or len(packed) != 8 or packed > MAX_OID:
         raise MalformedPickle(f"a reference to what is no oid: {str(oid)[:40]!r}")
     return int.from_bytes(packed, "big")
 
 
 def _target_class(target: object) -> str | None:
+    if isinstance(target, type) and issubclass(target, Stub):
+        return _storable(target.stands_for)
     return None if target is None else class_name_of((target, None))
 
 
 def _explain(error: Exception) -> str:
     text = str(error) or type(error).__name__
     kind = "" if isinstance(error, MalformedPickle) else f"{type(error).__name__}: "
-    return (kind + text)[:ERROR_LENGTH_MAX]
+    return _storable((kind + text)[:ERROR_LENGTH_MAX])
+
+
+def _storable(text: str) -> str:
+    """Pickles hold lone surrogates, which no column of text and no file can."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()

@@ -18,7 +18,7 @@ import datetime
 import decimal
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from neo.codec.buckets import flatten
@@ -32,7 +32,7 @@ DEPTH_MAX = 100
 #: Characters of text in one state, after base64: a column that Spark can still hold.
 TEXT_MAX = 16 << 20
 #: Integers that JSON readers take: signed 64 bits.
-_INT_BITS = 63
+_INT_MAX = (1 << 63) - 1
 #: Writing an integer in decimal takes time with the square of its length.
 _DECIMAL_BITS_MAX = 8_192
 
@@ -50,15 +50,16 @@ class Budget:
         self.nodes = nodes
         self.text = text
 
-    def node(self, depth: int) -> None:
-        self.nodes -= 1
+    def values(self, count: int, depth: int) -> None:
+        """So many values at a depth."""
+        self.nodes -= count
         if self.nodes < 0:
             raise BudgetExceeded("the state has more values than the budget allows")
-        if depth > DEPTH_MAX:
+        if depth > DEPTH_MAX and count:
             raise BudgetExceeded(f"the state nests deeper than {DEPTH_MAX} levels, or in a circle")
 
-    def characters(self, text: str | bytes | bytearray) -> None:
-        self.text -= len(text)
+    def characters(self, count: int) -> None:
+        self.text -= count
         if self.text < 0:
             raise BudgetExceeded("the state has more text than the budget allows")
 
@@ -86,110 +87,136 @@ def value_json(data: bytes) -> str:
 
 
 def _dumps(value: object, budget: Budget) -> str:
-    return json.dumps(plain(value, budget, 0), separators=(",", ":"), allow_nan=False)
+    budget.values(1, 0)
+    return _write(value, budget, 0)
 
 
-def plain(value: object, budget: Budget, depth: int) -> Any:
-    """Return ``value`` of what JSON knows: the walk of this module's text."""
-    budget.node(depth)
+#: A text in quotes, as json.dumps() writes it.
+_quoted = json.encoder.encode_basestring_ascii
+
+
+def _write(value: object, budget: Budget, depth: int) -> str:
+    """Return the JSON of ``value``, which its container has counted: the walk of this module's text."""
     write = _WRITERS.get(type(value))
     if write is not None:
         return write(value, budget, depth)
     if isinstance(value, Stub):
         return _instance(value, budget, depth)
     if isinstance(value, type) and issubclass(value, Stub):
-        return {"$class": value.stands_for}
+        return _class(value, budget, depth)
     raise BudgetExceeded(f"a value of type {type(value).__name__}, which no pickle makes")
 
 
-def _text(value: str, budget: Budget, depth: int) -> object:
-    budget.characters(value)
-    if value.isascii():
-        return value
+def _tagged(name: str, text: str) -> str:
+    return f'{{"{name}":{_quoted(text)}}}'
+
+
+def _text(value: str, budget: Budget, depth: int) -> str:
+    budget.characters(len(value))
+    if value.isascii() or _is_unicode(value):
+        return _quoted(value)
+    return _tagged("$str", value.encode("unicode_escape").decode("ascii"))
+
+
+def _is_unicode(value: str) -> bool:
+    """Whether there are no lone surrogates."""
     try:
         value.encode()
     except UnicodeEncodeError:
-        return {"$str": value.encode("unicode_escape").decode("ascii")}
-    return value
+        return False
+    return True
 
 
-def _bytes(value: bytes | bytearray, budget: Budget, depth: int) -> object:
-    budget.characters(value)
-    return {"$bytes": base64.b64encode(value).decode("ascii")}
+def _bytes(value: bytes | bytearray, budget: Budget, depth: int) -> str:
+    budget.characters(len(value))
+    return _tagged("$bytes", base64.b64encode(value).decode("ascii"))
 
 
-def _int(value: int, budget: Budget, depth: int) -> object:
-    if value.bit_length() <= _INT_BITS:
-        return value
+def _int(value: int, budget: Budget, depth: int) -> str:
+    if -_INT_MAX <= value <= _INT_MAX:
+        return repr(value)
     digits = str(value) if value.bit_length() <= _DECIMAL_BITS_MAX else hex(value)
-    budget.characters(digits)
-    return {"$int": digits}
+    budget.characters(len(digits))
+    return _tagged("$int", digits)
 
 
-def _float(value: float, budget: Budget, depth: int) -> object:
-    return value if math.isfinite(value) else {"$float": str(value)}
+def _float(value: float, budget: Budget, depth: int) -> str:
+    return repr(value) if math.isfinite(value) else _tagged("$float", str(value))
 
 
-def _list(value: list[object] | tuple[object, ...], budget: Budget, depth: int) -> object:
-    return [plain(item, budget, depth + 1) for item in value]
+def _list(value: list[object] | tuple[object, ...], budget: Budget, depth: int) -> str:
+    return f"[{','.join(_all(value, budget, depth + 1))}]"
 
 
-def _set(value: set[object] | frozenset[object], budget: Budget, depth: int) -> object:
-    items = [plain(item, budget, depth + 1) for item in value]
-    return {"$set": sorted(items, key=lambda item: json.dumps(item, sort_keys=True))}
+def _all(values: Collection[object], budget: Budget, depth: int) -> list[str]:
+    budget.values(len(values), depth)
+    return [_WRITERS.get(type(value), _write)(value, budget, depth) for value in values]
 
 
-def _mapping(value: dict[object, object], budget: Budget, depth: int) -> object:
-    if all(type(key) is str and key[:1] != "$" for key in value):
-        written = {}
-        for key, item in value.items():
-            name = _text(str(key), budget, depth)
-            if not isinstance(name, str):
-                break
-            written[name] = plain(item, budget, depth + 1)
-        else:
-            return written
-    return {"$map": _pairs(value.items(), budget, depth)}
+def _set(value: set[object] | frozenset[object], budget: Budget, depth: int) -> str:
+    return f'{{"$set":[{",".join(sorted(_all(value, budget, depth + 1)))}]}}'
 
 
-def _pairs(pairs: Any, budget: Budget, depth: int) -> list[object]:
-    return [[plain(k, budget, depth + 1), plain(v, budget, depth + 1)] for k, v in pairs]
+def _mapping(value: dict[object, object], budget: Budget, depth: int) -> str:
+    names = []
+    for key in value:
+        if type(key) is not str or key[:1] == "$" or not (key.isascii() or _is_unicode(key)):
+            return f'{{"$map":{_pairs(value.items(), budget, depth)}}}'
+        names.append(_quoted(key))
+    written = _all(value.values(), budget, depth + 1)
+    budget.characters(sum(map(len, names)))
+    return f"{{{','.join([f'{name}:{item}' for name, item in zip(names, written, strict=True)])}}}"
 
 
-def _reference(value: Reference, budget: Budget, depth: int) -> object:
-    written: dict[str, object] = {"$weak" if value.kind == "w" else "$ref": value.oid}
-    if value.class_name is not None:
-        written["class"] = value.class_name
-    if value.database is not None:
-        written["db"] = value.database
-    return written
+def _pairs(pairs: Collection[tuple[object, object]], budget: Budget, depth: int) -> str:
+    return f"[{','.join(_list(pair, budget, depth) for pair in pairs)}]"
 
 
-def _instance(value: Stub, budget: Budget, depth: int) -> object:
-    written: dict[str, object] = {"$class": value.stands_for}
+def _reference(value: Reference, budget: Budget, depth: int) -> str:
+    kind, oid, class_name, database = value
+    written = f'{{"{"$weak" if kind == "w" else "$ref"}":{oid}'
+    if class_name is not None:
+        budget.characters(len(class_name))
+        written += f',"class":{_quoted(class_name)}'
+    if database is not None:
+        budget.characters(len(database))
+        written += f',"db":{_quoted(database)}'
+    return written + "}"
+
+
+def _class(value: type[Stub] | Constructor, budget: Budget, depth: int) -> str:
+    budget.characters(len(value.stands_for))
+    return _tagged("$class", value.stands_for)
+
+
+def _instance(value: Stub, budget: Budget, depth: int) -> str:
+    budget.characters(len(value.stands_for))
+    written = f'{{"$class":{_quoted(value.stands_for)}'
     if value.args:
-        written["args"] = plain(value.args, budget, depth + 1)
+        budget.values(1, depth + 1)
+        written += f',"args":{_list(value.args, budget, depth + 1)}'
     if value.state is not None:
-        written["state"] = plain(value.state, budget, depth + 1)
+        budget.values(1, depth + 1)
+        written += f',"state":{_write(value.state, budget, depth + 1)}'
     if value.items:
-        written["items"] = plain(value.items, budget, depth + 1)
+        budget.values(1, depth + 1)
+        written += f',"items":{_list(value.items, budget, depth + 1)}'
     if value.pairs:
-        written["pairs"] = _pairs(value.pairs, budget, depth)
-    return written
+        written += f',"pairs":{_pairs(value.pairs, budget, depth)}'
+    return written + "}"
 
 
-def _zoned(value: ZonedDatetime, budget: Budget, depth: int) -> object:
+def _zoned(value: ZonedDatetime, budget: Budget, depth: int) -> str:
     zone = value.zone
-    named = isinstance(zone, Stub) and bool(zone.args) and isinstance(zone.args[0], str)
-    name = zone.args[0] if named and isinstance(zone, Stub) else zone.stands_for
-    return {
-        _MOMENTS[type(value.naive)]: value.naive.isoformat(),
-        "zone": plain(name, budget, depth + 1),
-    }
+    name = zone.stands_for
+    if isinstance(zone, Stub) and zone.args and isinstance(zone.args[0], str):
+        name = zone.args[0]
+    tag = _MOMENTS[type(value.naive)]
+    return f'{{"{tag}":"{value.naive.isoformat()}","zone":{_text(name, budget, depth)}}}'
 
 
-def _moment(value: datetime.date | datetime.time, budget: Budget, depth: int) -> object:
-    return {_MOMENTS[type(value)]: value.isoformat()}
+def _moment(value: datetime.date | datetime.time, budget: Budget, depth: int) -> str:
+    return f'{{"{_MOMENTS[type(value)]}":"{value.isoformat()}"}}'
 
 
 _MOMENTS = {
@@ -199,14 +226,14 @@ _MOMENTS = {
 }
 
 
-def _decimal(value: decimal.Decimal, budget: Budget, depth: int) -> object:
-    budget.characters(digits := str(value))
-    return {"$decimal": digits}
+def _decimal(value: decimal.Decimal, budget: Budget, depth: int) -> str:
+    budget.characters(len(digits := str(value)))
+    return _tagged("$decimal", digits)
 
 
-_WRITERS: dict[type, Callable[[Any, Budget, int], object]] = {
-    type(None): lambda value, budget, depth: value,
-    bool: lambda value, budget, depth: value,
+_WRITERS: dict[type, Callable[[Any, Budget, int], str]] = {
+    type(None): lambda value, budget, depth: "null",
+    bool: lambda value, budget, depth: "true" if value else "false",
     int: _int,
     float: _float,
     str: _text,
@@ -218,13 +245,13 @@ _WRITERS: dict[type, Callable[[Any, Budget, int], object]] = {
     frozenset: _set,
     dict: _mapping,
     Reference: _reference,
-    Constructor: lambda value, budget, depth: {"$class": value.stands_for},
+    Constructor: _class,
     ZonedDatetime: _zoned,
     datetime.datetime: _moment,
     datetime.date: _moment,
     datetime.time: _moment,
-    datetime.timedelta: lambda value, budget, depth: {"$timedelta": value.total_seconds()},
-    datetime.timezone: lambda value, budget, depth: {"$timezone": str(value)},
+    datetime.timedelta: lambda value, budget, depth: f'{{"$timedelta":{value.total_seconds()!r}}}',
+    datetime.timezone: lambda value, budget, depth: _tagged("$timezone", str(value)),
     decimal.Decimal: _decimal,
-    complex: lambda value, budget, depth: {"$complex": str(value)},
+    complex: lambda value, budget, depth: _tagged("$complex", str(value)),
 }

@@ -84,6 +84,12 @@ def make_core(shell: ProcessShell) -> Core:
     settings, bind = shell.settings, shell.bind
     assert bind is not None
     if len(settings.masters) == 1:
+        if LogFolder.has_begun(settings.election_log):
+            raise StartFailure(
+                f"this master keeps a log with others in {settings.election_log!r}, but setting "
+                "'masters' has no others: name them all; or, if they will never run again, move the "
+                "folder elsewhere"
+            )
         return PrimaryMaster(shell, settings, bind)
     nodes: list[MasterNode] = []
 

@@ -335,6 +335,8 @@ class ServeAdmin(ServeMasters):
     @on(FlushLog)
     def flush_log(self, peer: Peer, message_id: int, m: FlushLog) -> None:
         self.master.shell.reopen_logs()
+        if self.master.tenure is not None:
+            self.master.tenure.node.links.broadcast(m)
         for other in list(self.master.connected.values()):
             if other is not peer:
                 other.send(FlushLog())

@@ -274,7 +274,7 @@ class Backup:
         self._order(partition)
         if any(cell.told > cell.tid for cell in self.cells.of_node(nid).values()):
             self._ask(nid)
-        self._advance()
+        self.advance()
 
     def _prune(self) -> None:
         """Forget the sources of orders that are done, or not wanted any more."""
@@ -302,9 +302,7 @@ class Backup:
         self._asking[nid] = False
         peer.ask(AskRecovery()).then(lambda answer: self._answered(nid, cells, answer))
 
-    def _answered(
-        self, nid: int, cells: list[tuple[Cell, bytes]], future: Future[Message]
-    ) -> None:
+    def _answered(self, nid: int, cells: list[tuple[Cell, bytes]], future: Future[Message]) -> None:
         if self._stopped:
             return
         again = self._asking.pop(nid, False)
@@ -326,7 +324,7 @@ class Backup:
             cell.tid = max(cell.tid, told if tid is None else tid)
         self._check_started()
         self._order_all()
-        self._advance()
+        self.advance()
 
     def cells_changed(self, changes: Iterable[CellChange]) -> None:
         """The partition table of this cluster changed."""
@@ -344,16 +342,16 @@ class Backup:
             self.cells.remove(partition, nid)
         self._prune()
         self._order_all()
-        self._advance()
+        self.advance()
 
     # -- what clients see --------------------------------------------------------------------------
 
-    def _advance(self) -> None:
-        """Everybody may see what is complete now."""
+    def advance(self) -> None:
+        """Everybody may see what is complete now, unless another master could begin without it."""
         if self._stopped:
             return
         master, before = self.master, self.cells.tid
-        if self.cells.advance():
+        if master.told.complete and self.cells.advance():
             self._show(before)
         for partition, nid in self.cells.joined():
             master.replication.done(nid, partition)

@@ -29,8 +29,8 @@ RETRY_SECONDS = 10.0
 class Packer:
     def __init__(self, master: MasterCore) -> None:
         self._master = master
-        self._wanted = self._done = ZERO_TID
-        self._complete = False
+        #: Tids: of the last pack upstream, of the last for which everything is here, of the last done.
+        self._wanted = self._possible = self._done = ZERO_TID
         self._task: Task[None] | None = None
 
     def wanted(self, tid: bytes) -> None:
@@ -40,16 +40,17 @@ class Packer:
 
     def advanced(self, tid: bytes, last: bytes) -> None:
         """All cells are complete up to ``tid``; ``last``: the last transaction that is known."""
-        if self._wanted > self._done and tid >= min(self._wanted, last):
-            if self._task is None or self._task.done:
-                self._task = self._master.spawn(self._pack())
+        if tid >= min(self._wanted, last):
+            self._possible = self._wanted
+        if self._possible > self._done and (self._task is None or self._task.done):
+            self._task = self._master.spawn(self._pack())
 
     def stop(self) -> None:
         if self._task is not None:
             self._task.cancel()
 
     async def _pack(self) -> None:
-        while (tid := self._wanted) > self._done:
+        while (tid := self._possible) > self._done:
             failure = "another pack is at work"
             if not self._master.packs.running:
                 failure = await self._ask(tid)

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from neo.master.imposed import Imposed
 from neo.master.transactions import Transaction, Transactions
 from neo.master.votes import FailedVotes
 from neo.net.fault_sites import LATE_SECONDS, FaultSite
@@ -44,6 +45,7 @@ class Commits:
         self._begins: list[tuple[Peer, int, bytes | None]] = []
         self._final_tid: dict[bytes, list[tuple[Peer, int]]] = {}
         self.failed_votes = FailedVotes(master)
+        self.imposed = Imposed(master)
 
     # -- begin -----------------------------------------------------------------------------------
 
@@ -55,12 +57,15 @@ class Commits:
             self.begin_waiting()
 
     def begin_waiting(self) -> None:
-        """Start what was asked, unless a storage is about to be ready: it would miss the data."""
+        """Start what was asked, unless a storage is about to be ready: it would miss the data. A tid that
+        was imposed before waits until its end is known everywhere."""
         if self.master.starting or self.master.state is not ClusterState.RUNNING:
             return
         begins, self._begins = self._begins, []
         for peer, message_id, tid in begins:
-            if not peer.closed:
+            if self.imposed.ending(tid):
+                self._begins.append((peer, message_id, tid))
+            elif not peer.closed:
                 self._begin(peer, message_id, tid)
 
     def _begin(self, peer: Peer, message_id: int, tid: bytes | None) -> None:
@@ -144,8 +149,12 @@ class Commits:
         storage.ask(AskLockInformation(ttid, tid)).then(locked)
 
     def finish(self) -> None:
-        """Complete all transactions whose turn it is (FACTS 7.2)."""
-        while (transaction := self.transactions.pop_finished()) is not None:
+        """Complete all transactions whose turn it is (FACTS 7.2), unless a master that knows an older
+        partition table could begin without them."""
+        while self.master.told.complete:
+            transaction = self.transactions.pop_finished()
+            if transaction is None:
+                break
             self._finish(transaction)
         self.failed_votes.look()
         self.master.check_stopped()
@@ -183,14 +192,20 @@ class Commits:
             storage = self.master.connected.get(nid)
             if storage is not None and nid >= 0:
                 storage.send(AbortTransaction(transaction.ttid, []))
-        self.master.replication.aborted(transaction.ttid)
+        self._aborted(transaction)
         self.failed_votes.look()
         self.master.check_stopped()
+
+    def _aborted(self, transaction: Transaction[Peer]) -> None:
+        """Storage nodes were told of its end, or of the loss of its client."""
+        self.master.replication.aborted(transaction.ttid)
+        if transaction.tid is not None:
+            self.imposed.aborted(transaction.tid)
 
     def client_lost(self, client: Peer) -> None:
         for transaction in self.transactions.client_lost(client):
             logger.info("transaction %s is dropped with its client", transaction.ttid.hex())
-            self.master.replication.aborted(transaction.ttid)
+            self._aborted(transaction)
         self.failed_votes.look()
         self.master.check_stopped()
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import logging
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from neo.master.backup import Backup
 from neo.master.check import Checks
@@ -21,15 +21,18 @@ from neo.master.recovery import Recovery
 from neo.master.replication import Replication
 from neo.master.states import ADMITTED, TRANSITIONS, Event, hears_of
 from neo.master.tenure import Tenure
+from neo.master.told import ToldTables
 from neo.node.core import Core, Shell
 from neo.node.handler import Handler
 from neo.node.peer import Link, Peer
-from neo.node.task import Task
+from neo.node.task import Future, Task
 from neo.protocol.enums import CellState, ClusterState, NodeState, NodeType
+from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.ids import format_nid, nid_namespace
 from neo.protocol.packets import (
     FEATURE_PACK,
     Address,
+    AskRecovery,
     CellChange,
     Message,
     NotifyClusterInformation,
@@ -83,13 +86,12 @@ class MasterCore(Core):
         #: The greatest table that this master knows transactions to depend on: an older one may
         #: have missed commits. Nodes that voted with a table have it durably.
         self.served_ptid: int | None = None
-        #: The greatest table this master told anybody of: no other may have its number.
-        self.told_ptid = 0
         #: Those that could be read with the one served with.
         self.served_nodes: set[int] = set()
+        self.told = ToldTables()
         if tenure is not None and tenure.ptid is not None:
             # What any primary before told of.
-            self.served_ptid = self.told_ptid = tenure.ptid
+            self.served_ptid = self.told.ptid = tenure.ptid
             self.served_nodes = set(tenure.nodes)
         #: This master has verified the database: its storages are connected, or away.
         self.was_operational = False
@@ -226,12 +228,15 @@ class MasterCore(Core):
 
     def _check_operational(self, lost: int) -> None:
         truncating = self.state is ClusterState.VERIFYING and self.truncate_tid is not None
-        operational = self.partitions.operational(self.running_storages())
+        running = self.running_storages()
+        alone = self.told.missing(running)
+        operational = self.partitions.operational(running) and alone is None
         if self.state is ClusterState.STOPPING and not operational:
             # What is being finished cannot be: the next start decides about it.
             self.shut_down()
         elif truncating or not operational:
-            self.back_to_recovery(f"{format_nid(lost)} is lost")
+            before = f" before it had what follows partition table {alone.ptid}" if alone else ""
+            self.back_to_recovery(f"{format_nid(lost)} is lost{before}")
         else:
             self.change_partitions(self.lost_cells())
             self.commits.storage_lost(lost)
@@ -284,7 +289,7 @@ class MasterCore(Core):
             replicas = self.partitions.replicas
         ptid = self.partitions.ptid + 1
         self.partitions.change(ptid, replicas, changes)
-        self.told(ptid)
+        self.tell_table()
         self.replication.cells_changed(ptid, changes)
         self.broadcast(
             NotifyPartitionChanges(ptid, replicas, changes),
@@ -294,12 +299,63 @@ class MasterCore(Core):
         )
         if self.backup is not None:
             self.backup.cells_changed(changes)
+        self.ask_confirmations()
 
-    def told(self, ptid: int) -> None:
+    def tell_table(self) -> None:
         """Somebody is about to be told of the partition table as it is."""
-        self.told_ptid = ptid
+        ptid, readable = self.partitions.ptid, self.partitions.nodes(readable_only=True)
+        assert ptid is not None
+        self.told.tell(ptid, readable)
         if self.tenure is not None:
-            self.tenure.log_table(ptid, self.partitions.nodes(readable_only=True))
+            self.tenure.log_table(ptid, readable)
+            if not self.tenure.waits:
+                self.told.logged(ptid)
+
+    def ask_confirmations(self) -> None:
+        """Storage nodes were told the table: when is it on their disks? With a log it is in there."""
+        for nid in sorted(self.told.awaited()) if self.tenure is None else ():
+            peer = self.connected.get(nid)
+            if peer is not None:
+                self._ask_confirmation(peer, nid, self.told.ptid)
+
+    def _ask_confirmation(self, peer: Peer, nid: int, ptid: int) -> None:
+        def heard(durable: bool) -> None:
+            if durable:
+                self.told.confirmed(nid, ptid)
+                self.table_confirmed()
+
+        self.when_heard(peer, heard)
+
+    def table_confirmed(self) -> None:
+        """What waited for the last partition table to be known for ever goes on."""
+        self.commits.finish()
+        if self.backup is not None:
+            self.backup.advance()
+
+    def when_heard(self, peer: Peer, callback: Callable[[bool], None]) -> None:
+        """Call back with True when a storage node has done all that it was told until now, and has it
+        on its disk; with False when it is lost.
+
+        What AskRecovery is answered is durable. Nodes of other implementations might not expect it now;
+        they are believed.
+        """
+
+        def answered(future: Future[Message]) -> None:
+            try:
+                future.result()
+            except ConnectionLost:
+                callback(False)
+            except ErrorAnswer as e:
+                logger.error("%r does not confirm what it was told: %s", peer, e)
+                self.disconnect(peer)
+                callback(False)
+            else:
+                callback(True)
+
+        if peer.node is not None and peer.node.features:
+            peer.ask(AskRecovery()).then(answered)
+        else:
+            callback(True)
 
     def served(self, ptid: int) -> None:
         """What was acknowledged depends on this table."""

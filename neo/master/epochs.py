@@ -109,7 +109,9 @@ class Epochs:
             self.ptid = decision.ptid
             self.nodes = frozenset(decision.nodes)
             self.doubt = False
-        elif decision.ptid == self.ptid:
+        else:
+            if decision.ptid != self.ptid:
+                return None
             self.ptid = None
             self.nodes = frozenset()
         return decision

@@ -57,6 +57,11 @@ class LogFolder:
             self.close()
             raise self._failure(e) from None
 
+    @staticmethod
+    def has_begun(path: str) -> bool:
+        """Whether a log is there."""
+        return os.path.exists(os.path.join(path, "mlog"))
+
     @property
     def _mlog(self) -> str:
         return os.path.join(self.path, "mlog")

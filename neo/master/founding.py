@@ -53,7 +53,8 @@ class Founding:
         if m.begun:
             if self.me not in told:
                 return None  # not a member yet
-            return Beginning.FOUND if told[self.me] == self.journal else Beginning.RECOVER
+            founder = told[self.me] == self.journal and told.keys() == self._masters
+            return Beginning.FOUND if founder else Beginning.RECOVER
         if master not in self._masters:
             return None  # somebody who was configured otherwise
         self._names[master] = m.journal

@@ -50,9 +50,7 @@ class Identification(Handler):
             else:
                 node = self._known(request) or self._new(request)
         except ErrorAnswer as e:
-            logger.warning("%r may not join: %s", peer, e)
-            peer.refuse(message_id, e.code, e.message)
-            peer.close()
+            peer.turn_away(message_id, request, e)
             return
         peer.connection.trust()
         if clone is not None:

@@ -24,6 +24,7 @@ from neo.protocol.packets import (
     FEATURES,
     AcceptIdentification,
     Address,
+    FlushLog,
     Message,
     NotifyClusterInformation,
     NotifyFeatures,
@@ -112,6 +113,10 @@ class FromMaster(Handler):
     @on(NotifyNodeInformation)
     def nodes(self, peer: Peer, message_id: int, message: NotifyNodeInformation) -> None:
         self._node.told_nodes(self._link, message.node_list)
+
+    @on(FlushLog)
+    def flush_log(self, peer: Peer, message_id: int, message: FlushLog) -> None:
+        self._node.shell.reopen_logs()
 
     def _heard(self) -> None:
         self._link.heard = self._node.shell.monotonic()

@@ -113,6 +113,10 @@ class MasterLog:
                     self.epochs.apply(spec.data)
             tid += len(specs)
 
+    def close(self) -> None:
+        """Nothing is written any more."""
+        self._failed = True
+
     # -- state -------------------------------------------------------------------------------------
 
     @property

@@ -189,6 +189,8 @@ class LogMember(Core):
         if self.stopped:
             return
         super().stop(code)
+        if self.log is not None:
+            self.log.close()
         try:
             self._disk.close()
         except LogFailure as e:

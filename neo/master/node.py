@@ -180,6 +180,7 @@ class MasterNode(LogMember):
         self.links.tick(wanted, now)
         self._look()
         self.report_founding()
+        self._report_minority()
         if self.primary is not None:
             self.primary.set_masters(self.rows())
         if self._leaving and not self._may_decide():
@@ -210,7 +211,20 @@ class MasterNode(LogMember):
         if not self._claiming and not self._leaving and election.claim(members, now) is not None:
             self._claiming = True
             logger.info("this master claims epoch %d", election.epochs.epoch + 1)
-            log.post(self._make_claim)
+            log.post(self._make_claim, self._claimed)
+
+    def _report_minority(self) -> None:
+        """Why nobody serves, as far as this master knows."""
+        if self.log is None or self._may_decide():
+            return
+        members = self.log.members
+        away = [name for name in members if (link := self.links.get(name)) and not link.up]
+        report = (
+            f"no majority: {', '.join(away)} not reached; {len(members) // 2 + 1} of"
+            f" {len(members)} masters are needed to have a primary"
+        )
+        if (more := self.noise.admit(report)) is not None:
+            logger.error("%s%s", report, more)
 
     def _may_decide(self) -> bool:
         """With those that are reached, this master is a majority."""
@@ -226,6 +240,11 @@ class MasterNode(LogMember):
             claim = self.election.claim(self.the_log().members, self.shell.monotonic())
         self._claiming = claim is not None
         return None if claim is None else (Kind.DATA, encode(claim))
+
+    def _claimed(self) -> None:
+        """It is in the log, and may have come too late."""
+        self._claiming = False
+        self._look()
 
     # -- as primary --------------------------------------------------------------------------------
 

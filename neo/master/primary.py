@@ -28,6 +28,7 @@ class PrimaryMaster(MasterCore):
         self.change_state(Event.RECOVERED)
         for peer in self.storages():
             peer.send(self.table())
+        self.ask_confirmations()
         await verify(self)
         # What storages answered last made the table durable, too.
         assert self.partitions.ptid is not None
@@ -56,7 +57,9 @@ class PrimaryMaster(MasterCore):
             super().output(link, data, close)
 
     def release(self) -> None:
-        """The log has it."""
+        """The log has the last partition table."""
+        self.told.logged(self.told.ptid)
+        self.table_confirmed()
         held, self._held = self._held, []
         for link, data, close in held:
             self.output(link, data, close)

@@ -1,8 +1,9 @@
 """RECOVERING: find the newest partition table, and wait until it is safe to start.
 
-The conditions are those of the specification, *RECOVERING*, plus one: a table older than the last
+The conditions are those of the specification, *RECOVERING*, plus two: a table older than the last
 one that this master served with is never taken, because commits may have happened that its nodes
-have not seen (FACTS 5.5). The log and ``neoctl`` say which nodes are waited for.
+have not seen (FACTS 5.5); and nobody serves before the nodes that could later begin without them know
+better (:mod:`neo.master.told`). The log and ``neoctl`` say which nodes are waited for.
 """
 
 from __future__ import annotations
@@ -92,6 +93,8 @@ class Recovery:
         if self._done.done:
             return
         self._answers[node.nid] = answer
+        if answer.ptid is not None:
+            self.master.told.confirmed(node.nid, answer.ptid)
         await self._load_table()
         self.check()
 
@@ -216,6 +219,12 @@ class Recovery:
                 f"the newest partition table here is {table.ptid}, but {served} was in use: "
                 f"commits would be lost; start {_names(absent)}"
             )
+        alone = None if forced else self.master.told.missing(self._answers.keys())
+        if alone is not None:
+            return (
+                f"partition table {alone.ptid} may be the last that {_names(set(alone.readable))} has:"
+                " it would serve alone later, without what is committed now; start it"
+            )
         identified = self.master.identified_storages()
         readable = table.nodes(readable_only=True)
         truncate_tid = self._truncate_tid()
@@ -289,9 +298,11 @@ class Recovery:
             serving = identified
         else:
             serving = identified & master.partitions.nodes()
-            if master.partitions.ptid < master.told_ptid:
+            if master.partitions.ptid < master.told.ptid:
                 # Somebody who is not here may have one that was told.
-                master.partitions.ptid = master.told_ptid + 1
+                master.partitions.ptid = master.told.ptid + 1
+            self._remember_older(master.partitions.ptid)
+        master.told.give_up(identified)
         nodes = [node for nid in serving if (node := master.nodes.get(nid)) is not None]
         master.set_node_states(nodes, NodeState.RUNNING)
         changes = self._forgotten_cells(identified) or master.lost_cells()
@@ -300,10 +311,18 @@ class Recovery:
             ptid = master.partitions.ptid + 1
             master.partitions.change(ptid, master.partitions.replicas, changes)
         assert master.partitions.ptid is not None
-        master.told(master.partitions.ptid)
+        master.tell_table()
         for peer in master.of_type(NodeType.ADMIN):
             peer.send(master.table())
 
+    def _remember_older(self, ptid: int) -> None:
+        """Tables that an earlier master told, and that nodes may still have when they are lost again."""
+        if self.master.told.ptid:
+            return  # it was this one
+        for nid in sorted(self.master.partitions.nodes(readable_only=True) & self._answers.keys()):
+            older = self._answers[nid].ptid
+            if older is not None and older < ptid:
+                self.master.told.remembered(nid, older)
 
     def _forgotten_cells(self, identified: set[int]) -> list[CellChange]:
         """Cells of nodes that are absent from a truncation: they must not come back with what the

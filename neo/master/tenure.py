@@ -52,11 +52,6 @@ class Tenure:
         """What this master has decided is not in the log yet."""
         return self._table is not None
 
-    def table_confirmed(self, ptid: int) -> bool:
-        """No newer table can have been told to anybody."""
-        newest = self.node.the_log().epochs.ptid
-        return not self.waits and newest is not None and ptid >= newest
-
     def log_table(self, ptid: int, nodes: set[int]) -> None:
         """Others are about to be told of a partition table in which ``nodes`` are readable."""
         logged = self.node.the_log().epochs.ptid

@@ -196,13 +196,13 @@ class Channel:
                     ticket.waker = waker = self._host.waker()
                     self._followers[ticket] = None
             if waker is None:
-                if not ticket.done:
+                if led := not ticket.done:
                     self._lead(ticket, deadline)
                 elif not ticket.exclusive or isinstance(ticket.answer, ConnectionLost):
                     self._leave(None)  # it was done when the lead came
-                if ticket.done:
+                if ticket.done and not (led and ticket.exclusive):
                     return
-                continue  # the lead was handed to the owner of an exclusive ticket
+                continue  # who holds an answer needs the lead, which may have been handed on
             try:
                 waker.wait()
             except BaseException:
@@ -364,8 +364,7 @@ class Channel:
         self._end(reason)
 
     def abandon(self) -> None:
-        """In the child of a fork: the connection is the parent's, and threads that held locks are
-        not here. No other thread may run."""
+        """In the child of a fork: the connection is the parent's, no other thread is here or runs."""
         self.lost = "the process forked"
         self._sending, self._mutex = self._host.lock(), self._host.lock()
         self._connection.close()

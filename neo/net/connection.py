@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from neo.protocol.codec import LIMIT_PEER, LIMIT_STRANGER, MAX_ID, Decoder, Packet, encode
 from neo.protocol.enums import ErrorCode
-from neo.protocol.errors import HandshakeError, PeerError, StrangerError
+from neo.protocol.errors import HandshakeError, LastWords, PeerError, StrangerError
 from neo.protocol.packets import ANSWERS, CODES, RESPONSE, Error, Message
 
 MAGIC = b"\x92\xa3NEO"
@@ -169,7 +169,7 @@ class Connection:
         question = None if message_id is None else self._questions.get(message_id)
         if message_id is None or question is None:
             if type(message) is Error:
-                raise PeerError(f"the peer says: {message.message}")
+                raise LastWords(f"the peer says: {message.message}")
             raise PeerError(f"answer to no question: {type(message).__name__}")
         if type(message) is not question.answer and type(message) is not Error:
             # The question stays: its asker is told when the connection is closed.
@@ -180,8 +180,9 @@ class Connection:
     # -- the end -------------------------------------------------------------------------------
 
     def fail(self, error: PeerError) -> None:
-        """The peer broke the protocol: tell it why, if it can understand us. The caller then aborts."""
-        if not isinstance(error, HandshakeError):
+        """The peer broke the protocol: tell it why, if it can understand us and does not leave anyhow.
+        The caller then aborts."""
+        if not isinstance(error, (HandshakeError, LastWords)):
             code = ErrorCode.PROTOCOL_ERROR.value
             self.answer(self._last_received_id, Error(code, str(error)))
         self.closed = True

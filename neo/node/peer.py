@@ -14,9 +14,17 @@ from neo.net.sockets import format_address
 from neo.node.handler import Handler
 from neo.node.task import Future
 from neo.protocol.enums import ErrorCode
-from neo.protocol.errors import ConnectionLost, ErrorAnswer, PeerError
+from neo.protocol.errors import ConnectionLost, ErrorAnswer, LastWords, PeerError
 from neo.protocol.ids import format_nid
-from neo.protocol.packets import CODES, RESPONSE, Address, Error, Message, Ping
+from neo.protocol.packets import (
+    CODES,
+    RESPONSE,
+    Address,
+    Error,
+    Message,
+    Ping,
+    RequestIdentification,
+)
 from neo.topology.nodes import Node
 
 if TYPE_CHECKING:
@@ -92,6 +100,17 @@ class Peer:
     def refuse(self, message_id: int, code: ErrorCode, text: str = "") -> None:
         self.answer(message_id, Error(code.value, text))
 
+    def turn_away(self, message_id: int, request: RequestIdentification, why: ErrorAnswer) -> None:
+        """Refuse an identification and disconnect. Who may not join yet asks again each second, each
+        time from another port."""
+        who = request.node_type.name.lower() if request.nid is None else format_nid(request.nid)
+        host = self.address[0] if self.address else None
+        if (more := self.core.noise.admit(f"{who} {host} may not join: {why}")) is not None:
+            address = format_address(self.address)
+            logger.warning("%s (%s) may not join: %s%s", who, address, why, more)
+        self.refuse(message_id, why.code, why.message)
+        self.close()
+
     def write_outgoing(self) -> None:
         if self.link is not None:
             data = self.connection.take_outgoing()
@@ -111,6 +130,8 @@ class Peer:
                     _complete(question, message)
                 else:
                     self._dispatch(message_id, message)
+        except LastWords as e:
+            self._end(str(e))
         except PeerError as e:
             if (more := self._admit(str(e))) is not None:
                 logger.error("%r broke the protocol: %s%s", self, e, more)
@@ -183,6 +204,11 @@ class Peer:
         if self.link is not None:
             self.core.output(self.link, data, True)
         return questions
+
+    def farewell(self, code: ErrorCode, text: str) -> None:
+        """Tell the peer why, then disconnect: an Error that answers nothing."""
+        self.connection.answer(None, Error(code.value, text))
+        self.close()
 
     def drop(self) -> None:
         """Disconnect without sending what is queued. Nobody is told, not even who asked something."""

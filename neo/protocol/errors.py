@@ -14,6 +14,10 @@ class PeerError(Exception):
     """The peer broke the protocol: log the message, send it as an Error packet, close."""
 
 
+class LastWords(PeerError):
+    """An Error packet that answers no question: the peer says why it ends the connection."""
+
+
 class HandshakeError(PeerError):
     """The peer does not speak our protocol: nothing that we send could be understood, so only close."""
 

@@ -58,6 +58,11 @@ class Shown(Recorded):
     def sync(self, force: bool = True) -> None:
         self._storage.sync(force)
 
+    def new_oid(self) -> bytes:
+        """Where its cluster is none that follows for a moment: of that one alone."""
+        oid: bytes = self._storage.new_oid()
+        return oid
+
     def lastTransaction(self) -> bytes:
         shown = self.site.shown
         tid = super().lastTransaction()

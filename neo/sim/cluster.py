@@ -187,14 +187,19 @@ class Cluster:
     @property
     def packed(self) -> bool:
         """No pack is left to be done."""
-        cores = [process.core for process in self.storages]
         master = self.master_core
+        cores = {
+            process.core.nid: process.core
+            for process in self.storages
+            if isinstance(process.core, StorageCore) and process.core.operational
+        }
+        # A storage node may not have heard yet that its cells can be read.
         return master is not None and all(
-            isinstance(core, StorageCore)
-            and core.operational
-            and (not core.readable_partitions() or core.packer.wanted() >= u64(master.packs.tid))
-            and not any(map(core.packer.pending, core.readable_partitions()))
-            for core in cores
+            nid in cores
+            and cores[nid].packer.packed(partition)
+            >= max(u64(master.packs.tid), cores[nid].packer.wanted())
+            for partition in range(len(master.partitions))
+            for nid in master.partitions.readable(partition)
         )
 
     def wait_running(self, seconds: float = HEAL_SECONDS) -> None:

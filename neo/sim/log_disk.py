@@ -22,7 +22,7 @@ class LogPlatter:
     ) -> None:
         self.random = random
         self._written = written
-        self.slow = 1.0
+        self.sync_seconds = SYNC_SECONDS
         self.full = False
         self.wipe()
 
@@ -58,7 +58,7 @@ class LogPlatter:
             self._keep(file[: self.random.randrange(len(file) + 1)])
 
     def heal(self) -> None:
-        self.slow, self.full = 1.0, False
+        self.sync_seconds, self.full = SYNC_SECONDS, False
 
     @property
     def forgetful(self) -> bool:
@@ -117,7 +117,7 @@ class SimLogDisk:
             platter.write(count)
             done()
 
-        self._later(SYNC_SECONDS * platter.slow, synced)
+        self._later(platter.sync_seconds, synced)
 
     def read(self, tid: int, count: int, size: int) -> list[Spec]:
         platter = self.platter

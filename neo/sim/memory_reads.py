@@ -80,6 +80,10 @@ class MemoryReads(ABC):
             to_bytes(serial), following, row.compression, row.checksum, row.value, data_serial
         )
 
+    def records(self, rows: Sequence[tuple[bytes, bytes]]) -> Iterator[Record | None]:
+        for tid, oid in rows:
+            yield self.load(oid, tid, None)
+
     def object_exists(self, oid: bytes) -> bool:
         return self.last_serial(oid) is not None
 

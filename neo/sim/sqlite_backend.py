@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from neo.sim.disk_base import OnFailure, Sync
 from neo.sim.disk_check import Rows
 from neo.storage.backend.api import BackendFailure, Done, Schedule
+from neo.storage.backend.files import Files
 from neo.storage.backend.schema import TABLES
 from neo.storage.backend.sql import Row
 from neo.storage.backend.sqlite import SQLite
@@ -101,12 +102,13 @@ class SimSQLite(SQLite):
 
 
 class SimSyncer(Syncer):
-    """The same work in steps of virtual time, without a thread."""
+    """The same work in steps of virtual time, without a thread. Nobody deletes the files there."""
 
     def __init__(
         self,
         disk: SQLiteDisk,
         path: str,
+        files: Files,
         schedule: Schedule,
         synced: Callable[[Syncer, list[Done], Report | None], None],
         failed: Callable[[Syncer, Exception], None],

@@ -37,7 +37,6 @@ from neo.protocol.packets import (
 )
 from neo.storage.backend.api import RecordDamaged
 from neo.storage.digests import serial_digest, tid_digest
-from neo.storage.pace import give_way
 
 if TYPE_CHECKING:
     from neo.storage.core import StorageCore
@@ -207,7 +206,7 @@ class Comparison:
         finally:
             for task in asked.values():
                 task.cancel()
-        await give_way(core, began)
+        await core.pace.give_way(began)
         return answers
 
     async def _ask(self, nid: int, request: AskCheckTIDRange | AskCheckSerialRange) -> Message:

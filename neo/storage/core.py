@@ -18,7 +18,7 @@ from neo.node.bootstrap import RETRY_SECONDS, find_primary
 from neo.node.handler import Handler
 from neo.node.peer import Peer
 from neo.node.task import Future, Task
-from neo.protocol.enums import CellState, NodeState, NodeType
+from neo.protocol.enums import CellState, ErrorCode, NodeState, NodeType
 from neo.protocol.ids import format_nid
 from neo.protocol.packets import (
     FEATURE_MAINTENANCE,
@@ -30,7 +30,7 @@ from neo.protocol.packets import (
     RequestIdentification,
 )
 from neo.storage import dropped, maintenance
-from neo.storage.backend.api import Backend, BackendFailure, Stored
+from neo.storage.backend.api import Backend, BackendFailure, DatabaseGone, Stored
 from neo.storage.backup import BackupReplicator
 from neo.storage.check import Checker
 from neo.storage.clone import clone
@@ -40,6 +40,7 @@ from neo.storage.identification import Identification
 from neo.storage.identity import check_database, load_partitions
 from neo.storage.links import Links
 from neo.storage.locks import Locks
+from neo.storage.pace import Pace
 from neo.storage.pack import Packer
 from neo.storage.replicator import Replicator
 from neo.storage.serve_master import ServeMaster
@@ -92,6 +93,7 @@ class StorageCore(Durability):
         self.locks = Locks(self.cell_mode, backend.last_serial, self._deadlock, self._discard)
         self.clients: dict[Peer, None] = {}
         self.links = Links(self)
+        self.pace = Pace(self)
         self.replicator = Replicator(self)
         self.packer = Packer(self)
         self.eraser = maintenance.Eraser(self)
@@ -320,21 +322,29 @@ class StorageCore(Durability):
         self.shell.stop(0)
 
     def backend_failed(self, failure: BackendFailure) -> None:
-        """Nothing can be promised any more: leave the cluster, let the shell make another core."""
+        """Nothing can be promised any more: leave the cluster, let the shell make another core, unless
+        that would begin with an empty database."""
         if self.stopped:
             return
         logger.critical("the database failed: %s", failure)
-        self._end()
+        self._end(f"the database failed: {failure}")
         self._close_backend()
-        self.shell.restart()
+        if isinstance(failure, DatabaseGone):
+            self.shell.stop(1)
+        else:
+            self.shell.restart()
 
-    def _end(self) -> None:
-        """Cancel every workflow and close every connection."""
+    def _end(self, why: str | None = None) -> None:
+        """Cancel every workflow and close every connection; who asked for something hears why there
+        will be no answer."""
         self.stopped = True
         for task in list(self._tasks):
             task.cancel()
         for peer in list(self.peers):
-            peer.close()
+            if why is not None and peer.node is not None:
+                peer.farewell(ErrorCode.NOT_READY, why)
+            else:
+                peer.close()
         self.flush()
 
     def _close_backend(self) -> None:

@@ -12,14 +12,8 @@ class Destination(StorageHandler):
     """Base of the handlers of peers that are asked for data. What nobody waits for any more is
     dropped."""
 
-    @on(AddTransaction)
-    def add_transaction(self, peer: Peer, message_id: int, m: AddTransaction) -> None:
+    @on(AddTransaction, AddObject)
+    def add(self, peer: Peer, message_id: int, m: AddTransaction | AddObject) -> None:
         for fetch in self.core.fetches:
             if fetch.source is peer:
-                fetch.add_transaction(m)
-
-    @on(AddObject)
-    def add_object(self, peer: Peer, message_id: int, m: AddObject) -> None:
-        for fetch in self.core.fetches:
-            if fetch.source is peer:
-                fetch.add_object(m)
+                fetch.add(m)

@@ -7,11 +7,13 @@ LENGTH, the range ends earlier. So nothing is sent that is here already, however
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Coroutine
 from hashlib import sha1
 from typing import TYPE_CHECKING, Any
 
 from neo.node.peer import Peer
+from neo.node.task import Future
 from neo.protocol.ids import ZERO_HASH, ZERO_OID, ZERO_TID, add64, u64
 from neo.protocol.packets import (
     FEATURE_MAINTENANCE,
@@ -26,13 +28,15 @@ from neo.protocol.packets import (
     Message,
 )
 from neo.storage.backend.api import BackendRefused, Record, Transaction
-from neo.storage.pace import give_way
+from neo.storage.pace import STEP_BYTES
 
 if TYPE_CHECKING:
     from neo.storage.core import StorageCore
 
 #: Items of a chunk.
 LENGTH = 1000
+#: A chunk of the source is hardly longer.
+CHUNK_BYTES = 1 << 20
 
 
 class FetchFailed(Exception):
@@ -63,6 +67,9 @@ class Fetch:
         self.pack_tid = pack_tid or 0
         self._lacking = lacking
         self._failure: str | None = None
+        #: What came and is not written yet, of one chunk.
+        self._received: deque[AddTransaction | AddObject] = deque()
+        self._came: Future[None] = Future()
 
     async def run(self) -> None:
         """Raises ConnectionLost, ErrorAnswer (of the source), FetchFailed, Cancelled."""
@@ -106,15 +113,39 @@ class Fetch:
         return tid
 
     async def _ask(self, request: Message) -> Message:
-        core = self._core
-        began = core.shell.monotonic()
-        answer = await self.source.ask(request)
+        """Returns when all that the source sent before its answer is durable."""
+        answer = self.source.ask(request)
+        answer.then(lambda _: self._came.resolve(None))
+        while self._received or not answer.done:
+            if self._received:
+                await self._write()
+            else:
+                self._came = Future()
+                await self._came
+        result = answer.result()
         if self._failure is not None:
             raise FetchFailed(self._failure)
-        await core.stored()
-        if core.locks:
-            await give_way(core, began)
-        return answer
+        await self._core.stored()
+        return result
+
+    async def _write(self) -> None:
+        """A piece of what came."""
+        core = self._core
+        pace, began = core.pace, core.shell.monotonic()
+        if core.partitions.state(self._partition, core.nid) is None:
+            # The eraser is done with it, or will be: nothing may come after.
+            self._failure = "the cell was taken away"
+        room = STEP_BYTES if pace.busy else CHUNK_BYTES
+        rows = pace.rows(LENGTH)
+        while self._received and rows and room > 0:
+            message = self._received.popleft()
+            if isinstance(message, AddTransaction):
+                self._add_transaction(message)
+            else:
+                self._add_object(message)
+                room -= len(message.data)
+            rows -= 1
+        await pace.executed(began)
 
     async def _transactions(self) -> None:
         backend = self._core.backend
@@ -177,14 +208,19 @@ class Fetch:
     # -- what the source sends -----------------------------------------------------------------------
 
     def _wanted(self, tid: bytes, id_: bytes) -> bool:
-        """What comes for a cell that was lost meanwhile is dropped."""
+        """What comes for another cell, or after a failure, is dropped."""
         return (
             self._failure is None
             and self._first <= tid <= self._last
             and self._core.partitions.partition(id_) == self._partition
         )
 
-    def add_transaction(self, m: AddTransaction) -> None:
+    def add(self, message: AddTransaction | AddObject) -> None:
+        """The source sent this."""
+        self._received.append(message)
+        self._came.resolve(None)
+
+    def _add_transaction(self, m: AddTransaction) -> None:
         if not self._wanted(m.tid, m.tid):
             return
         # ``packed`` is a consequence of the last pack, not a property of the row.
@@ -196,7 +232,7 @@ class Fetch:
         except BackendRefused as e:
             self._failure = str(e)
 
-    def add_object(self, m: AddObject) -> None:
+    def _add_object(self, m: AddObject) -> None:
         if not self._wanted(m.tid, m.oid):
             return
         deleted = m.checksum == ZERO_HASH and not m.data

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from itertools import count
 
 from neo.node.handler import on
@@ -24,8 +23,6 @@ from neo.storage.serve_reader import ServeReader
 from neo.storage.transactions import Client
 from neo.topology.nodes import Node
 
-logger = logging.getLogger("neo.storage")
-
 _connections = count(1)
 
 
@@ -40,9 +37,7 @@ class Identification(StorageHandler):
         try:
             node = self._node(request)
         except ErrorAnswer as e:
-            logger.warning("%r is refused: %s", peer, e)
-            peer.refuse(message_id, e.code, e.message)
-            peer.close()
+            peer.turn_away(message_id, request, e)
             return
         if node is None:
             # Bounded in time: a stranger that waits too long is disconnected by the base.

@@ -10,8 +10,6 @@ import logging
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
-from neo.storage.pace import give_way
-
 if TYPE_CHECKING:
     from neo.storage.core import StorageCore
 
@@ -33,7 +31,7 @@ async def prune_orphans(core: StorageCore, dry_run: bool) -> None:
         rows += found
         size += found_size
         await core.stored()
-        await give_way(core, began)
+        await core.pace.give_way(began)
     done = "would be deleted" if dry_run else "deleted"
     logger.info("repair: %s orphan records (%s bytes) %s", rows, size, done)
 
@@ -75,4 +73,4 @@ class Eraser:
             if not core.backend.drop_partition(partition, STEP_LENGTH):
                 break
             await core.stored()
-            await give_way(core, began)
+            await core.pace.give_way(began)

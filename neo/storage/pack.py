@@ -31,7 +31,6 @@ from neo.node.peer import Peer
 from neo.protocol.enums import ErrorCode
 from neo.protocol.ids import MAX_TID, ZERO_OID, p64, u64
 from neo.protocol.packets import AnswerPack
-from neo.storage.pace import give_way
 
 if TYPE_CHECKING:
     from neo.storage.core import StorageCore
@@ -156,6 +155,10 @@ class Packer:
             began = core.shell.monotonic()
             oid = core.backend.pack(p64(tid), partition, oid, STEP_LENGTH)
             if oid is None:
+                # Whoever replicates or checks the cell reads what is executed.
+                await core.stored()
+                if not self.pending(partition) or self.wanted() != tid:
+                    return False
                 self.set_packed(partition, tid)
                 core.backend.set_config("_packing", None)
             else:
@@ -163,5 +166,5 @@ class Packer:
             await core.stored()
             if core.shell.fault(FaultSite.JOB_STANDS_STILL):
                 await core.sleep(LATE_SECONDS)
-            await give_way(core, began)
+            await core.pace.give_way(began)
         return True

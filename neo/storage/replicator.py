@@ -184,6 +184,8 @@ class Replicator:
             try:
                 await self._round(cell)
             except (ConnectionLost, ErrorAnswer, FetchFailed) as e:
+                if not self._current(cell):
+                    continue
                 logger.warning("partition %s is not replicated yet: %s", cell.partition, e)
                 await core.sleep(RETRY_SECONDS)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from neo.net.fault_sites import LATE_SECONDS, FaultSite
-from neo.node.handler import on
+from neo.node.handler import Method, on
 from neo.node.peer import Peer
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer
@@ -40,6 +40,10 @@ RANGE_MAX = 2**62
 class ServeClient(ServeCommit):
     """The handler of an identified client. Reads see whole transactions: they wait for those that
     are locked, since the client may have been told of them already (FACTS 7.2)."""
+
+    def method(self, message: type[Message]) -> Method | None:
+        self.core.pace.asked()
+        return super().method(message)
 
     def lost(self, peer: Peer, reason: str) -> None:
         self.core.clients.pop(peer, None)

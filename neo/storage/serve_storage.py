@@ -10,7 +10,8 @@ Bound: a destination asks for one chunk at a time, so that what waits to be sent
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 from neo.node.handler import on
 from neo.node.peer import Peer
@@ -32,7 +33,7 @@ from neo.protocol.packets import (
     Message,
     NotifyFeatures,
 )
-from neo.storage.backend.api import Record, RecordDamaged
+from neo.storage.backend.api import Record, RecordDamaged, Transaction
 from neo.storage.check import digest
 from neo.storage.destination import Destination
 from neo.storage.digests import check_comparable
@@ -40,9 +41,11 @@ from neo.storage.maintenance import Job
 
 logger = logging.getLogger("neo.storage")
 
+T = TypeVar("T")
+
 #: What is passed on together: throughput counts here, not latency.
 BUFFER_BYTES = 64 << 10
-#: Rows to read before others are served, if there is little to send.
+#: Rows to read before others are served, if there is little to send and no client at work.
 STEP_LENGTH = 200
 #: A chunk that is longer ends early. More would only fill buffers.
 CHUNK_BYTES = 1 << 20
@@ -50,24 +53,6 @@ CHUNK_BYTES = 1 << 20
 LENGTH_MAX = 10_000
 #: Of a message besides its data.
 OVERHEAD_BYTES = 60
-
-
-class _Pace:
-    """Counts what was sent; ``full``: it is time to let others in."""
-
-    def __init__(self) -> None:
-        self.total = self._buffered = self._rows = 0
-
-    def add(self, size: int) -> None:
-        self.total += size
-        self._buffered += size
-        self._rows += 1
-
-    def full(self) -> bool:
-        if self._buffered < BUFFER_BYTES and self._rows < STEP_LENGTH:
-            return False
-        self._buffered = self._rows = 0
-        return True
 
 
 class ServeStorage(Destination):
@@ -161,34 +146,43 @@ class ServeStorage(Destination):
             logger.error("%s", e)
             peer.refuse(message_id, ErrorCode.CHECKING_ERROR, str(e))
 
-    async def _step(self, pace: _Pace, partition: int) -> None:
-        """Let others in from time to time. Raises ErrorAnswer if the data was lost meanwhile."""
-        if pace.full():
-            await self.core.sleep(0)
+    async def _pass(
+        self, partition: int, rows: Sequence[T], send: Callable[[Sequence[T]], Iterator[int]]
+    ) -> int:
+        """Send rows until the chunk is long enough; returns how many. ``send`` takes the next ones, and
+        gives the bytes of each that it sent. Raises ErrorAnswer if the data was lost meanwhile."""
+        core = self.core
+        done = total = 0
+        while done < len(rows) and total <= CHUNK_BYTES:
+            began, buffered = core.shell.monotonic(), 0
+            for size in send(rows[done : done + core.pace.rows(STEP_LENGTH)]):
+                done += 1
+                buffered += OVERHEAD_BYTES + size
+                if buffered > BUFFER_BYTES:
+                    break
+            total += buffered
+            await core.pace.give_way(began)
             self._check(partition)
+        return done
 
     async def _transactions(self, peer: Peer, message_id: int, m: AskFetchTransactions) -> None:
         self._check(m.partition)
         backend = self.core.backend
         length = min(m.length, LENGTH_MAX)
         tids = backend.tids_ascending(m.min_tid, m.max_tid, length + 1, m.partition)
-        next_tid = tids[length] if len(tids) > length else None
-        known, pace = set(m.tid_list), _Pace()
-        for tid in tids[:length]:
-            if pace.total > CHUNK_BYTES:
-                next_tid = tid
-                break
-            found = None if tid in known else backend.transaction(tid)
-            size = OVERHEAD_BYTES
-            if found is not None:
-                _, user, description, extension, packed, oids, ttid = found
-                peer.send(
-                    AddTransaction(tid, user, description, extension, packed, ttid, oids),
-                    message_id,
-                )
-                size += len(user) + len(description) + len(extension) + 9 * len(oids)
-            pace.add(size)
-            await self._step(pace, m.partition)
+        known = set(m.tid_list)
+
+        def send(portion: Sequence[bytes]) -> Iterator[int]:
+            for tid in portion:
+                found = None if tid in known else backend.transaction(tid)
+                if found is None:
+                    yield 0
+                else:
+                    peer.send(_add_transaction(found), message_id)
+                    yield sum(map(len, (found.user, found.description, found.extension, *found.oids)))
+
+        done = await self._pass(m.partition, tids[:length], send)
+        next_tid = tids[done] if done < len(tids) else None
         known.difference_update(tids)
         deleted = sorted(tid for tid in known if next_tid is None or tid < next_tid)
         peer.answer(message_id, AnswerFetchTransactions(None, next_tid, deleted))
@@ -198,19 +192,21 @@ class ServeStorage(Destination):
         backend = self.core.backend
         length = min(m.length, LENGTH_MAX)
         rows = backend.objects_ascending(m.partition, m.min_tid, m.min_oid, m.max_tid, length + 1)
-        following = rows[length] if len(rows) > length else None
         known = {(tid, oid) for tid, oids in m.object_dict.items() for oid in oids}
-        pace = _Pace()
-        for tid, oid in rows[:length]:
-            if pace.total > CHUNK_BYTES:
-                following = tid, oid
-                break
-            # A pack may have removed it meanwhile.
-            record = None if (tid, oid) in known else backend.load(oid, tid, None)
-            if record is not None:
-                peer.send(_add_object(oid, record), message_id)
-            pace.add(OVERHEAD_BYTES + (0 if record is None else len(record.data)))
-            await self._step(pace, m.partition)
+
+        def send(portion: Sequence[tuple[bytes, bytes]]) -> Iterator[int]:
+            records = backend.records([row for row in portion if row not in known])
+            for row in portion:
+                # A pack may have removed it meanwhile.
+                record = None if row in known else next(records)
+                if record is None:
+                    yield 0
+                else:
+                    peer.send(_add_object(row[1], record), message_id)
+                    yield len(record.data)
+
+        done = await self._pass(m.partition, rows[:length], send)
+        following = rows[done] if done < len(rows) else None
         known.difference_update(rows)
         deleted: dict[bytes, list[bytes]] = {}
         for tid, oid in sorted(known):
@@ -218,6 +214,11 @@ class ServeStorage(Destination):
                 deleted.setdefault(tid, []).append(oid)
         next_tid, next_oid = following or (None, None)
         peer.answer(message_id, AnswerFetchObjects(None, next_tid, next_oid, deleted))
+
+
+def _add_transaction(found: Transaction) -> Message:
+    tid, user, description, extension, packed, oids, ttid = found
+    return AddTransaction(tid, user, description, extension, packed, ttid, oids)
 
 
 def _add_object(oid: bytes, record: Record) -> Message:

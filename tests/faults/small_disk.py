@@ -6,6 +6,7 @@ run it by ``unshare --mount``, so that nobody else sees the disk and nothing of 
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tempfile
@@ -80,6 +81,8 @@ def write_until_full(cluster: Cluster, ballast: Ballast) -> None:
             load.stop()
         assert cluster.pids() == processes
         cluster.simple.check()
+        told = "".join(path.read_text() for path in Path(ledgers).glob("writer*.log"))
+        assert re.search(r"not acknowledged: .*the peer says: the database failed: ", told), told
 
 
 def full_sqlite(folder: Path) -> None:

@@ -4,6 +4,7 @@ nothing, and goes on by itself."""
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -184,8 +185,11 @@ def test_read_only(cluster: Cluster, db: DB) -> None:
         with pytest.raises(POSError) as raised:
             write(db, "new")
         assert isinstance(raised.value, transaction.interfaces.TransientError)
+        said = r"S\d 127\.0\.0\.1:\d+: the peer says: the database failed: .*the server is read-only"
+        assert re.search(said, str(raised.value)), raised.value
         wait_logged(cluster, "storage1", "the server is read-only. SET GLOBAL read_only=0")
-        with pytest.raises(UnavailableError, match=f"did not answer for {WAIT_SECONDS:g} s; last"):
+        away = f"did not answer for {WAIT_SECONDS:g} s; last reason: .*Retry Later, since .*{said}"
+        with pytest.raises(UnavailableError, match=away):
             write(db, "newer")
     finally:
         cluster.server.query("SET GLOBAL read_only=0")

@@ -5,6 +5,7 @@ Real processes. ``NEO_REPLICA_ROUNDS`` and ``NEO_REPLICA_SEED`` choose a longer 
 
 from __future__ import annotations
 
+import configparser
 import os
 import random
 import signal
@@ -161,3 +162,35 @@ def test_cells_move_while_clients_write(cluster: Cluster, tmp_path: Path) -> Non
         load.stop()
     stop(cluster)
     check_equal(cluster.simple.conf.path, PARTITIONS, 2)
+
+
+def test_a_deleted_database_ends_its_node_and_is_filled_from_the_replicas(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    prepare(cluster.storage(), WRITERS)
+    load = Load(cluster, tmp_path)
+    load.start()
+    try:
+        load.wait_commits(1)
+        database = database_of(cluster, "storage1")
+        for path in (database, *database.parent.glob(f"{database.name}-*")):
+            path.unlink()
+        process = cluster.simple.processes["storage1"]
+        load.wait(lambda: process.poll() is not None, "the node goes on")
+        assert process.returncode == 1
+        load.logged("storage1", "is gone: it was deleted, moved or replaced while this node ran")
+        assert not database.exists()
+        load.wait_commits(2)
+        cluster.simple.restart("storage1")
+        wait_for(load, cluster, complete, "the node is not filled")
+        check(cluster, load)
+    finally:
+        load.stop()
+    stop(cluster)
+    check_equal(cluster.simple.conf.path, PARTITIONS, 2)
+
+
+def database_of(cluster: Cluster, name: str) -> Path:
+    parser = configparser.ConfigParser()
+    parser.read(cluster.simple.conf.path)
+    return Path(parser[name]["database"])

@@ -1,12 +1,19 @@
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
+import neo.spark
 from neo.client import NEOStorage
 from tests.pipelines.sample import Sample, fill
 from tests.zodb.fleet import Fleet
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="session", params=["sqlite"])
@@ -28,3 +35,24 @@ def storage(fleet: Fleet) -> Iterator[NEOStorage]:
 def sample(storage: NEOStorage) -> Sample:
     """The same with the sample database in it."""
     return fill(storage)
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """One session for all tests: it takes seconds to start."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    os.environ["PYTHONPATH"] = str(ROOT)
+    session = (
+        SparkSession.builder.master("local[2,4]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        .config("spark.sql.session.timeZone", "UTC")
+        .getOrCreate()
+    )
+    neo.spark.register(session)
+    yield session
+    session.stop()

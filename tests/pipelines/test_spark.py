@@ -1,11 +1,7 @@
-"""Spark reads a NEO database: batches, pushdown, streams. One session for all tests: it takes seconds
-to start."""
+"""Spark reads a NEO database: batches, pushdown, streams."""
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +12,6 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from ZODB import DB
 from ZODB.utils import u64
 
-import neo.spark
 import pyspark_neo
 from neo.client.scan import Scanner
 from neo.spark.options import parse
@@ -24,28 +19,6 @@ from neo.spark.source import NEODataSource
 from neo.spark.stream import ChangeReader
 from tests.pipelines.sample import Document, Sample
 from tests.zodb.fleet import NAME, Fleet
-
-ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    os.environ["PYTHONPATH"] = str(ROOT)
-    session = (
-        SparkSession.builder.master("local[2,4]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-        .config("spark.sql.session.timeZone", "UTC")
-        .getOrCreate()
-    )
-    neo.spark.register(session)
-    yield session
-    session.stop()
 
 
 class Reader:

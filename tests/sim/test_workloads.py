@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from persistent.mapping import PersistentMapping
+from ZODB.BaseStorage import DataRecord
 from ZODB.Connection import TransactionMetaData
+from ZODB.DB import DB
+from ZODB.MappingStorage import MappingStorage
 
 from neo.net.fault_sites import FaultSite
+from neo.protocol.ids import ZERO_TID, p64
+from neo.sim.backup_site import Shown
 from neo.sim.faults import Sites
+from neo.sim.history import History
 from neo.sim.knobs import KNOBS, turned
 from neo.sim.run import Options, Run
 from neo.sim.trial import attempt
 from neo.sim.workloads import WORKLOADS
 from neo.sim.workloads.base import Context
+from neo.sim.workloads.iteration import Iteration
+from neo.sim.workloads.restore import Restore
+from neo.sim.workloads.visitors import Visitors
 from neo.sim.world import Violation, World
 
 
@@ -38,6 +49,70 @@ def test_all_workloads_compose() -> None:
     options = Options(seconds=1.0, workloads=tuple(WORKLOADS), faults=("none",))
     trial = attempt(1, options, twice=False)
     assert trial.result is not None, trial.report(30)
+
+
+# -- what a workload must not do to itself, or to others ----------------------------------------------
+
+
+def _alone(db: DB, **given: Any) -> Context:
+    """A context of one thread, whose workload has its database for itself."""
+    nothing: dict[str, Any] = dict.fromkeys(("log", "spawn", "sleep"), lambda _: None)
+    return Context(**{"db": db, "random": Random(1), "open": lambda: db} | nothing | given)
+
+
+def test_an_interruption_that_comes_after_the_visit_closes_the_storage_again() -> None:
+    storage = MappingStorage()
+    interruptions: list[Callable[[], None]] = []
+    workload = Visitors(Random(0))
+    workload.setup(_alone(DB(storage)))
+    workload.step(_alone(DB(storage), spawn=interruptions.append), 0)
+    (interruption,) = interruptions
+    interruption()
+    assert not storage.opened()
+
+
+def test_a_look_at_histories_costs_no_more_when_they_are_long() -> None:
+    class Long:
+        """A storage with large transactions, and objects with long histories."""
+
+        asked = 0
+
+        def undoLog(self, first: int, last: int) -> list[dict[str, bytes]]:
+            return [{"id": p64(1)}]
+
+        def iterator(self, start: bytes, stop: bytes) -> list[list[DataRecord]]:
+            return [[DataRecord(p64(n), start, b"", None) for n in range(1000)]]
+
+        def lastTransaction(self) -> bytes:
+            return p64(1)
+
+        def history(self, oid: bytes, size: int) -> list[dict[str, bytes]]:
+            self.asked += size
+            return []
+
+    storage: Any = Long()
+    Iteration(Random(0))._log(_alone(SimpleNamespace(storage=storage)))  # type: ignore[arg-type]
+    assert 0 < storage.asked <= 300
+
+
+def test_oids_of_copies_are_below_one_in_use_so_that_no_master_gives_them_again() -> None:
+    storage = MappingStorage()
+    workload = Restore(Random(0))
+    workload.setup(_alone(SimpleNamespace(storage=storage)))  # type: ignore[arg-type]
+    (stored,) = (record.oid for t in storage.iterator() for record in t)
+    oids = list(workload.oids)
+    assert oids and max(oids) < stored
+    workload.setup(_alone(SimpleNamespace(storage=storage)))  # type: ignore[arg-type]
+    assert workload.oids == oids
+
+
+def test_a_cluster_that_leaves_its_mode_as_a_backup_may_give_oids_that_are_in_use_upstream() -> None:
+    history = History(World(0))
+    attempt = history.begin("client1")
+    attempt.stored[p64(1)] = ZERO_TID
+    history.committed(attempt, p64(1))
+    reader = Shown(SimpleNamespace(new_oid=lambda: p64(1)), history, lambda: "b-client1")
+    assert reader.new_oid() == p64(1)
 
 
 # -- planted damage: what an application would see if the storage were wrong ------------------------

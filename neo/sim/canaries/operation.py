@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from neo.client.changes import Change, Changes
+from neo.client.change import Change
+from neo.client.changes import Changes
 from neo.client.pack import _Collection
 from neo.client.restore import Restorer
 from neo.client.storage import NEOStorage

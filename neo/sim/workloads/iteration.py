@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any
 
 from ZODB.POSException import POSKeyError
@@ -15,6 +16,9 @@ from neo.sim.world import Violation
 #: Records that a walk looks at, and transactions at the end of the log that an iteration begins with.
 WALK_MAX = 300
 RECENT = 20
+#: Objects of a transaction whose histories are looked at, and their last revisions: each is asked for.
+OBJECTS_MAX = 10
+REVISIONS_MAX = 30
 
 
 class Iteration(Workload):
@@ -47,14 +51,14 @@ class Iteration(Workload):
             return
         entry = context.random.choice(log)
         for transaction in storage.iterator(entry["id"], entry["id"]):
-            for record in transaction:
+            for record in islice(transaction, OBJECTS_MAX):
                 self._history(storage, record.oid)
 
     @staticmethod
     def _history(storage: Any, oid: bytes) -> None:
         bound = add64(storage.lastTransaction(), 1)
         try:
-            tids = [entry["tid"] for entry in storage.history(oid, 1000)]
+            tids = [entry["tid"] for entry in storage.history(oid, REVISIONS_MAX)]
         except POSKeyError:
             return  # packed away meanwhile
         if tids != sorted(tids, reverse=True):

@@ -3,6 +3,9 @@
 Its transactions have tids of their own, later than the last one; when others commit meanwhile they
 may come too late, and are refused. Records are created, changed, deleted and made equal to earlier
 ones, small and big.
+
+Its oids must not be those of other writers' objects, which it would overwrite without a conflict. They
+are below one that is in use from the beginning: no master gives them again.
 """
 
 from __future__ import annotations
@@ -13,15 +16,15 @@ from typing import Any
 
 from ZODB.BaseStorage import DataRecord
 from ZODB.Connection import TransactionMetaData
-from ZODB.POSException import POSKeyError, StorageError
+from ZODB.POSException import POSError, POSKeyError, StorageError
 from ZODB.tests.MinPO import MinPO
 from ZODB.tests.StorageTestBase import zodb_pickle
 
-from neo.protocol.ids import add64, tid_from_time, time_from_tid, u64
+from neo.protocol.ids import ZERO_TID, add64, tid_from_time, time_from_tid, u64
 from neo.sim.workloads.base import Context, Workload
 from neo.sim.world import Violation
 
-OIDS_MAX = 6
+OIDS = 6
 #: How far ahead of the last transaction the first tid of a copy may be.
 AHEAD_SECONDS = (0.0, 0.001, 0.05)
 SIZES = (0, 10, 1000, 100_000)
@@ -62,13 +65,27 @@ class Restore(Workload):
         #: What each thread has not copied yet.
         self._waiting: dict[int, list[_Transaction]] = {}
 
+    def setup(self, context: Context) -> None:
+        if self.oids:
+            return
+        storage: Any = context.storage
+        *oids, greatest = sorted(storage.new_oid() for _ in range(OIDS + 1))
+        transaction = TransactionMetaData()
+        storage.tpc_begin(transaction)
+        try:
+            storage.store(greatest, ZERO_TID, zodb_pickle(MinPO(0)), "", transaction)
+            storage.tpc_vote(transaction)
+            storage.tpc_finish(transaction)
+        except POSError:
+            storage.tpc_abort(transaction)
+            raise
+        self.oids = oids
+
     def step(self, context: Context, thread: int) -> None:
         if self.copied and context.random.random() < 0.3:
             self._look(context)
             return
         storage: Any = context.storage
-        if len(self.oids) < OIDS_MAX:
-            self.oids.append(storage.new_oid())
         # A copy that is interrupted goes on where it was.
         waiting = self._waiting.get(thread) or self._make(context, thread)
         while waiting:

@@ -27,8 +27,9 @@ class Visitors(Workload):
     def step(self, context: Context, thread: int) -> None:
         acknowledged = self.visits.certain
         db = context.open()
+        storage = db.storage  # a database that is closed has none
         if context.random.random() < 0.3:
-            context.spawn(lambda: self._interrupt(context, db.storage))
+            context.spawn(lambda: self._interrupt(context, storage))
         try:
             manager = transaction.TransactionManager()
             counter = db.open(manager).root()["visitors"]

@@ -23,7 +23,7 @@ opens the backend anew until that works, and joins the cluster again: no stateme
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 from typing import NamedTuple, Protocol
 
@@ -38,6 +38,10 @@ class BackendFailure(Exception):
 
 class DatabaseAway(BackendFailure):
     """The server of the database does not answer: it may come, or come back."""
+
+
+class DatabaseGone(BackendFailure):
+    """It is not there any more, and opening it again would make an empty one: the process must end."""
 
 
 class BackendRefused(Exception):
@@ -176,6 +180,10 @@ class Backend(Protocol):
     def load(self, oid: bytes, at: bytes | None, before: bytes | None) -> Record | None:
         """The record of AskObject (at wins over before); None if there is none so. The checksum is
         verified: a mismatch raises RecordDamaged naming oid, serial and table."""
+
+    def records(self, rows: Sequence[tuple[bytes, bytes]]) -> Iterator[Record | None]:
+        """The revisions (tid, oid), which are of one partition, in this order, read when they are asked
+        for: ``load`` of each, but ``next_serial`` may be None."""
 
     def object_exists(self, oid: bytes) -> bool:
         """Whether any revision exists: tells OID_NOT_FOUND from OID_DOES_NOT_EXIST."""

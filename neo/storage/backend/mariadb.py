@@ -9,19 +9,20 @@ Values of 16 MiB and more are cut in pieces of 8 MiB in table ``bigdata`` (TABLE
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from struct import Struct
 from typing import Any, NoReturn
 
 from neo.storage.backend import schema
-from neo.storage.backend.api import BackendFailure, Done, Schedule
+from neo.storage.backend.api import BackendFailure, Done, Record, Schedule
 from neo.storage.backend.maintenance import Maintenance
 from neo.storage.backend.mariadb_link import Address, Error, Link, parse
 from neo.storage.backend.mariadb_settings import ENGINE, check, check_engines, explain
 from neo.storage.backend.mariadb_writer import Writer
 from neo.storage.backend.pages import Pages
 from neo.storage.backend.replication import Replication
-from neo.storage.backend.sql import VERSION_ROW, Row
+from neo.storage.backend.sql import VERSION_ROW, Row, to_int
 from neo.storage.backend.upgrade import Database, upgrade
 
 #: From this size a value is cut in pieces of the other.
@@ -37,6 +38,15 @@ SMALL_BYTES = 64 << 10
 ROWS_BYTES = 512 << 10
 
 _INSERT_DATA = "INSERT INTO data (id, hash, compression, value) VALUES (?, ?, ?, ?)"
+
+_RECORDS = (
+    "SELECT o.oid, o.tid, o.value_tid, o.data_id, d.compression, d.hash,"
+    f" IF(LENGTH(d.value)<={SMALL_BYTES}, d.value, NULL)"
+    " FROM obj o FORCE INDEX (PRIMARY) LEFT JOIN data d ON d.id=o.data_id"
+    " WHERE o.`partition`=? AND "
+)
+#: Records of a statement that reads many: of SMALL_BYTES at most, each.
+RECORDS = 32
 
 _BIG_VALUE = Struct(">II")  # first bigdata.id, total length
 
@@ -247,6 +257,24 @@ class MariaDB(Replication, Maintenance, Pages):
             self._next_piece += 1
         values = (data_id, checksum, compression | BIG)
         self._put("write_value", "data", row, values, _BIG_VALUE.pack(first, size))
+
+    def records(self, rows: Sequence[tuple[bytes, bytes]]) -> Iterator[Record | None]:
+        """By groups: a round trip costs more than the rows. What is not small is read by itself."""
+        for start in range(0, len(rows), RECORDS):
+            group = rows[start : start + RECORDS]
+            keys = [(to_int(tid), to_int(oid)) for tid, oid in group]
+            places = " OR ".join(["o.tid=? AND o.oid=?"] * len(group))
+            partition = keys[0][1] % self._modulo
+            found = {
+                (row[1], row[0]): row
+                for row in self._read(_RECORDS + f"({places})", partition, *chain(*keys))
+            }
+            for key, (tid, oid) in zip(keys, group, strict=True):
+                row = found.get(key)
+                if row is not None and (row[3] is None or row[6] is not None):
+                    yield self._record(oid, *row[1:])
+                else:
+                    yield None if row is None else self.load(oid, tid, None)
 
     def _big_data(self, data_id: int, compression: int, value: bytes | None) -> tuple[int, bytes]:
         first, size = _BIG_VALUE.unpack(value or b"")

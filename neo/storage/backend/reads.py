@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha1
 from heapq import merge
 from itertools import islice
@@ -57,7 +57,20 @@ class Reads(Tables):
             rows = self._read(sql, o % self._modulo, o, limit)
         if not rows:
             return None
-        tid, value_tid, data_id, compression, checksum, data, next_tid = rows[0]
+        return self._record(oid, *rows[0])
+
+    def _record(
+        self,
+        oid: bytes,
+        tid: int,
+        value_tid: int | None,
+        data_id: int | None,
+        compression: int | None,
+        checksum: bytes | None,
+        data: bytes | None,
+        next_tid: int | None = None,
+    ) -> Record:
+        """From the columns of a row, the last five of table ``data``. Raises RecordDamaged."""
         serial = to_bytes(tid)
         if data_id is None:
             compression, checksum, data = None, _NO_CHECKSUM, b""
@@ -80,6 +93,10 @@ class Reads(Tables):
             data,
             None if value_tid is None else to_bytes(value_tid),
         )
+
+    def records(self, rows: Sequence[tuple[bytes, bytes]]) -> Iterator[Record | None]:
+        for tid, oid in rows:
+            yield self.load(oid, tid, None)
 
     def _damaged(self, what: str, data_id: int) -> None:
         raise RecordDamaged(

@@ -27,12 +27,14 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from neo.storage.backend import schema
-from neo.storage.backend.api import BackendFailure, Done, Schedule
+from neo.storage.backend.api import BackendFailure, DatabaseGone, Done, Schedule
+from neo.storage.backend.files import Files
 from neo.storage.backend.maintenance import Maintenance
 from neo.storage.backend.pages import Pages
 from neo.storage.backend.replication import Replication
 from neo.storage.backend.sql import Row
 from neo.storage.backend.sqlite_errors import explain
+from neo.storage.backend.streaming import STREAMED_BYTES
 from neo.storage.backend.upgrade import Database, upgrade
 from neo.storage.backend.walsync import Report, Syncer
 
@@ -50,26 +52,6 @@ CACHE_BYTES = 32 << 20
 
 #: Bytes of a record besides the value: SQLite limits the length of the whole row.
 ROW_OVERHEAD = 100
-
-
-
-def _opens_any_row() -> bool:
-    """Whether this Python can open a value in place whatever the number of its row: that of Debian 12
-    (3.11.2) takes no more than 31 bits, and a data id begins with its partition."""
-    db = sqlite3.connect(":memory:")
-    try:
-        db.execute("CREATE TABLE data (id INTEGER PRIMARY KEY, value)")
-        db.execute("INSERT INTO data VALUES (1 << 48, zeroblob(1))")
-        db.blobopen("data", "value", 1 << 48).close()
-    except OverflowError:
-        return False
-    finally:
-        db.close()
-    return True
-
-
-#: From this size a value is written and read in place, without copies of a parameter or result.
-STREAMED_BYTES = 4 << 20 if _opens_any_row() else 1 << 31  # greater than any value
 
 OnFailure = Callable[[BackendFailure], None]
 
@@ -104,6 +86,7 @@ class SQLite(Replication, Maintenance, Pages):
         self._on_failure = on_failure
         self._db: sqlite3.Connection | None = None
         self._lock_fd: int | None = None
+        self._files: Files | None = None  # once they exist
         self._syncer: Syncer | None = None
         self._failure: BackendFailure | None = None
         self._waiting: list[Done] = []
@@ -126,12 +109,13 @@ class SQLite(Replication, Maintenance, Pages):
             self._execute("PRAGMA wal_checkpoint(TRUNCATE)")
             self._begin()
             self._load_state()
+            self._files = Files(self._path)
             self._sync_directory()
             # Everything up to here is in the database, synced.
             self._changes = self._checkpointed_changes = self._connection().total_changes
             self._value_bytes = self._log_bytes = 0
             self._syncer = self._make_syncer(
-                self._path, self._schedule, self._synced, self._sync_failed
+                self._path, self._files, self._schedule, self._synced, self._sync_failed
             )
         except BaseException:
             self._disconnect()
@@ -225,6 +209,8 @@ class SQLite(Replication, Maintenance, Pages):
                 self._syncer.stop()
                 self._syncer = None
             if self._failure is None:
+                if self._files is not None:
+                    self._files.check()
                 self._execute("COMMIT")
                 # Copies the log into the database and syncs it: everything is durable.
                 self._execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -242,6 +228,7 @@ class SQLite(Replication, Maintenance, Pages):
         if self._db is not None:
             self._db.close()
             self._db = None
+        self._files = None
         if self._lock_fd is not None:
             os.close(self._lock_fd)
             self._lock_fd = None
@@ -279,8 +266,18 @@ class SQLite(Replication, Maintenance, Pages):
 
     def _fail(self, error: sqlite3.Error) -> NoReturn:
         """SQLite may have rolled back the open transaction: nothing more can be promised."""
-        self._failure = explain(error, self._path)
+        self._failure = self._explained(error)
         raise self._failure from error
+
+    def _explained(self, error: Exception) -> BackendFailure:
+        if isinstance(error, BackendFailure):
+            return error
+        try:
+            if self._files is not None:
+                self._files.check()
+        except DatabaseGone as gone:
+            return gone
+        return explain(error, self._path)
 
     def _insert_data(self, data_id: int, checksum: bytes, compression: int, data: bytes) -> None:
         self._check_size(len(data), self._size_max)
@@ -386,5 +383,5 @@ class SQLite(Replication, Maintenance, Pages):
     def _sync_failed(self, syncer: Syncer, error: Exception) -> None:
         """On the loop's thread: the syncer's thread gave up."""
         if syncer is self._syncer and self._failure is None:
-            self._failure = explain(error, self._path)
+            self._failure = self._explained(error)
             self._on_failure(self._failure)

@@ -13,7 +13,8 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import NamedTuple
 
-from neo.storage.backend.api import Done, Schedule
+from neo.storage.backend.api import BackendFailure, Done, Schedule
+from neo.storage.backend.files import Files
 
 
 class Report(NamedTuple):
@@ -30,11 +31,13 @@ class Syncer:
     def __init__(
         self,
         path: str,
+        files: Files,
         schedule: Schedule,
         synced: Callable[[Syncer, list[Done], Report | None], None],
         failed: Callable[[Syncer, Exception], None],
     ) -> None:
         self._path = path
+        self._files = files
         self._schedule = schedule
         self._synced = synced
         self._failed = failed
@@ -61,7 +64,7 @@ class Syncer:
                 self._work(log)
             finally:
                 os.close(log)
-        except (OSError, sqlite3.Error) as error:
+        except (OSError, sqlite3.Error, BackendFailure) as error:
             self._schedule(self._failed, self, error)
 
     def _work(self, log: int) -> None:
@@ -70,6 +73,8 @@ class Syncer:
             while (job := self._jobs.get()) is not None:
                 covered, checkpoint = job
                 os.fdatasync(log)
+                # Before the promise, and before a connection that would make a new file.
+                self._files.check()
                 report = None
                 if checkpoint:
                     if db is None:

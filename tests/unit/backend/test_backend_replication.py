@@ -41,6 +41,27 @@ def test_objects_are_listed_by_tid_then_oid_from_both(node: Harness) -> None:
     assert rows(backend, 20, 8, 20, 9) == [(20, 9)]
 
 
+def test_many_records_are_read_as_one_by_one(node: Harness) -> None:
+    """Small and big, of an undo, deleted, and not there."""
+    backend = node.ready()
+    small = {3 * n: b"%d" % n for n in range(70)}
+    node.commit(backend, 10, small)
+    node.commit(backend, 20, {0: b"new", 3: b"big" * 30_000, 6: b"of one"})
+    backend.add_object(p64(6), record(30, None))
+    backend.add_object(p64(9), record(30, b"3", data_serial=10))
+    node.wait(backend.stored)
+    wanted = backend.objects_ascending(0, p64(0), p64(0), p64(99), 100)
+    wanted[5:5] = [(p64(15), p64(0)), (p64(10), p64(999))]
+    found = list(backend.records(wanted))
+    assert found[5:7] == [None, None]
+    assert sum(r is not None for r in found) == 75
+    singly = [backend.load(oid, tid, None) for tid, oid in wanted]
+    assert [r and r._replace(next_serial=None) for r in found] == [
+        r and r._replace(next_serial=None) for r in singly
+    ]
+    assert list(backend.records([])) == []
+
+
 def test_a_replicated_transaction_is_like_a_committed_one(node: Harness) -> None:
     backend = node.ready()
     row = Transaction(p64(9), b"user", b"text", b"ext", False, [p64(3), p64(4)], p64(6))

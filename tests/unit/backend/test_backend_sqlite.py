@@ -16,7 +16,8 @@ import pytest
 
 import neo.storage.backend
 from neo.storage.backend import sqlite as module
-from neo.storage.backend.api import BackendFailure
+from neo.storage.backend import streaming
+from neo.storage.backend.api import BackendFailure, DatabaseGone
 from tests.unit.backend.harness import Harness, p64
 
 
@@ -241,6 +242,57 @@ def test_the_log_stays_short_when_writing_never_pauses(
     assert not sqlite.failures
 
 
+@pytest.mark.parametrize("suffix", ["", "-wal"])
+@pytest.mark.parametrize("how", ["deleted", "moved", "replaced"])
+def test_nothing_is_promised_when_a_file_of_the_database_is_gone(
+    sqlite: Harness, suffix: str, how: str
+) -> None:
+    backend = sqlite.ready()
+    sqlite.commit(backend, 10, {4: b"old"})
+    sqlite.wait(backend.stored)
+    name = Path(sqlite.database + suffix)
+    if how == "deleted":
+        name.unlink()
+    else:
+        name.rename(f"{name}.away")
+    if how == "replaced":
+        name.write_bytes(b"of somebody else")
+    sqlite.vote(backend, 11, {4: b"new"})
+    promised: list[bool] = []
+    backend.stored(lambda: promised.append(True))
+    sqlite.run_until(lambda: sqlite.failures)
+    (failure,) = sqlite.failures
+    assert isinstance(failure, DatabaseGone) and str(failure).startswith(f"{name} is ")
+    backend.close()
+    assert not promised
+    if suffix:
+        assert sqlite.open().load(p64(4), None, None).data == b"old"
+    elif how == "replaced":
+        assert name.read_bytes() == b"of somebody else", "closing must not touch it"
+    else:
+        assert not name.exists()
+
+
+def test_a_checkpoint_does_not_make_an_empty_database_where_one_was_deleted(
+    sqlite: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "CHECKPOINT_ROWS", 0)
+    backend = sqlite.open(reset=True)
+    Path(sqlite.database).unlink()
+    backend.set_config("name", "value")
+    backend.stored(lambda: None)
+    sqlite.run_until(lambda: sqlite.failures)
+    assert not Path(sqlite.database).exists()
+
+
+def test_closing_tells_that_the_database_is_gone(sqlite: Harness) -> None:
+    backend = sqlite.ready()
+    Path(sqlite.database).unlink()
+    with pytest.raises(DatabaseGone, match="is gone: it was deleted, moved or replaced"):
+        backend.close()
+    sqlite.opened.clear()
+
+
 def test_a_name_with_a_tilde_is_in_the_home_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -265,8 +317,9 @@ def test_big_values_where_python_cannot_open_them_in_place(
     connect = sqlite3.connect
     with monkeypatch.context() as patch:
         patch.setattr(sqlite3, "connect", partial(connect, factory=Old))
-        patch.setattr(neo.storage.backend, "sqlite", module)  # given back afterwards
-        patch.delitem(sys.modules, "neo.storage.backend.sqlite")
+        for name, loaded in {"sqlite": module, "streaming": streaming}.items():
+            patch.setattr(neo.storage.backend, name, loaded)  # given back afterwards
+            patch.delitem(sys.modules, f"neo.storage.backend.{name}")
         backend = sqlite.ready()
         data = os.urandom(5 << 20)
         sqlite.commit(backend, 10, {4: data})

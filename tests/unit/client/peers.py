@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -15,6 +16,7 @@ from neo.protocol.errors import PeerError
 from neo.protocol.packets import Address, Message
 
 DEADLINE = 20.0
+LOOK_SECONDS = 0.001
 
 
 class Peer:
@@ -26,6 +28,7 @@ class Peer:
         self.connection.trust()
         self.received: list[Message] = []
         self.error: str | None = None
+        self._changed = threading.Condition()
         # Tests speak from their own thread too.
         self._lock = threading.Lock()
 
@@ -43,11 +46,34 @@ class Peer:
     def flush(self) -> None:
         self.sock.sendall(self.connection.take_outgoing())
 
+    def heard(self, message: Message) -> None:
+        with self._changed:
+            self.received.append(message)
+            self._changed.notify_all()
+
+    def failed(self, error: str) -> None:
+        with self._changed:
+            self.error = error
+            self._changed.notify_all()
+
+    def wait_for(self, condition: Callable[[], bool]) -> None:
+        """``condition`` looks at ``received`` and ``error``."""
+        with self._changed:
+            assert self._changed.wait_for(condition, DEADLINE)
+
     def close(self) -> None:
         self.sock.shutdown(socket.SHUT_RDWR)
 
 
 Script = Callable[[Peer, Received], None]
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """For what tells nobody that it changed. Lets other threads run between two looks."""
+    deadline = time.monotonic() + DEADLINE
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(LOOK_SECONDS)
 
 
 class Server:
@@ -82,17 +108,20 @@ class Server:
             peer.flush()
             while data := peer.sock.recv(1 << 16):
                 for received in peer.connection.receive(data):
-                    peer.received.append(received.message)
+                    peer.heard(received.message)
                     self.script(peer, received)
         except (OSError, PeerError) as e:
-            peer.error = str(e)
+            peer.failed(str(e))
+
+    def close_listener(self) -> None:
+        """Nobody connects any more. May be called twice."""
+        if self._listener.fileno() >= 0:
+            self._listener.shutdown(socket.SHUT_RDWR)
+            self._listener.close()
 
     def close(self) -> None:
         """May be called twice."""
-        if self._listener.fileno() < 0:
-            return
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
+        self.close_listener()
         for peer in self.peers:
             try:
                 peer.close()

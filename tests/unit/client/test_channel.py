@@ -4,6 +4,7 @@ import os
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -24,7 +25,7 @@ from neo.protocol.packets import (
     Ping,
     Pong,
 )
-from tests.unit.client.peers import DEADLINE, Peer, channel_to, in_threads
+from tests.unit.client.peers import DEADLINE, Peer, channel_to, in_threads, wait_until
 
 
 def echo(peer: Peer, received: Received) -> None:
@@ -227,20 +228,73 @@ def test_a_thread_that_gets_the_lead_and_the_end_before_it_runs_is_woken_once() 
         def end() -> None:
             # The leader gets its answer, hands the lead to the follower, and the connection ends.
             assert asleep.wait(DEADLINE)
-            while not (first := [r for r in waiting if r.message == AskNewOIDs(1)]):
-                assert time.monotonic() < deadline
-            echo(peer, first[0])
+            wait_until(lambda: any(r.message == AskNewOIDs(1) for r in waiting))
+            echo(peer, next(r for r in waiting if r.message == AskNewOIDs(1)))
             leading.join(DEADLINE)
             channel.close()
             may_run.set()
 
         leading = threading.Thread(target=lead)
         leading.start()
-        deadline = time.monotonic() + DEADLINE
-        while channel._leader in (None, _WATCHER):
-            assert time.monotonic() < deadline
+        wait_until(lambda: channel._leader not in (None, _WATCHER))
         assert in_threads(follow, end) == [None, None]
         assert recorder.reasons == ["closed"]
+
+
+def test_a_lead_that_comes_back_while_its_owner_looks_is_left_once() -> None:
+    """A leader hands the lead to the owner of a held answer, who reads the leader's own answer and hands
+    the lead back: the first sees that it is answered before it has the lead."""
+
+    class Watched:
+        def __init__(self) -> None:
+            self.lock = threading.Lock()
+
+        def __enter__(self) -> None:
+            if threading.current_thread() is first and channel._leader in tickets[1:]:
+                wait_until(lambda: tickets[0].done)
+            if threading.current_thread() is second and tickets[0].done:
+                wait_until(lambda: not first.is_alive() or tickets[0] in channel._followers)
+            self.lock.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            self.lock.release()
+
+    class WatchedSystem(System):
+        def lock(self) -> Any:
+            return Watched()
+
+    def wait_until(condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + DEADLINE
+        while not condition():
+            assert time.monotonic() < deadline
+
+    def script(peer: Peer, received: Received) -> None:
+        if isinstance(received.message, AskNewOIDs):
+            echo(peer, received)
+        else:
+            questions.append(received.message_id)
+
+    def hold(number: int) -> None:
+        with channel.hold(tickets[number]):
+            pass
+
+    questions: list[int | None] = []
+    first = threading.Thread(target=hold, args=(0,), daemon=True)
+    second = threading.Thread(target=hold, args=(1,), daemon=True)
+    with channel_to(script, system=WatchedSystem(20.0)) as (channel, _, _, peer):
+        tickets = [channel.ask(AskLastTransaction(), exclusive=True)]
+        first.start()
+        wait_until(lambda: channel._leader is tickets[0])
+        tickets.append(channel.ask(AskLastTransaction(), exclusive=True))
+        second.start()
+        wait_until(lambda: len(questions) == 2)
+        for question in reversed(questions):
+            peer.connection.answer(question, AnswerLastTransaction(p64(0)))
+        peer.flush()
+        for thread in (first, second):
+            thread.join(DEADLINE)
+        assert channel._leader in (None, _WATCHER)
+        assert channel.call(AskNewOIDs(1)) == AnswerNewOIDs([p64(1)])
 
 
 def test_the_end_is_noticed_while_nobody_waits() -> None:
@@ -256,9 +310,7 @@ def test_the_descriptor_is_given_back_at_the_end() -> None:
         assert os.path.exists(f"/proc/self/fd/{descriptor}")
         channel.close()
         # If the watcher is just reading, it closes the wire when it leaves.
-        deadline = time.monotonic() + DEADLINE
-        while channel._wire.fileno() != -1:  # type: ignore[attr-defined]
-            assert time.monotonic() < deadline
+        wait_until(lambda: channel._wire.fileno() == -1)  # type: ignore[attr-defined]
 
 
 def test_a_message_that_breaks_the_protocol_ends_the_connection_and_the_peer_is_told() -> None:
@@ -266,19 +318,15 @@ def test_a_message_that_breaks_the_protocol_ends_the_connection_and_the_peer_is_
         peer.answer(99, Pong())
         recorder.wait_for(lambda: bool(recorder.reasons))
         assert channel.lost == "answer to no question: Pong"
-        deadline = time.monotonic() + DEADLINE
-        while peer.error is None:
-            assert time.monotonic() < deadline
-        assert "answer to no question: Pong" in peer.error
+        peer.wait_for(lambda: peer.error is not None)
+        assert "answer to no question: Pong" in str(peer.error)
 
 
 def test_ping_is_answered() -> None:
     with channel_to(nothing) as (channel, _, _, peer):
         message_id = peer.connection.ask(Ping(), None)
         peer.flush()
-        deadline = time.monotonic() + DEADLINE
-        while Pong() not in peer.received:
-            assert time.monotonic() < deadline
+        peer.wait_for(lambda: Pong() in peer.received)
         assert message_id == 0
 
 

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Callable
 from hashlib import sha1
 from typing import Any
 
@@ -16,7 +18,13 @@ from ZODB.POSException import (
 )
 
 from neo.client import NEOStorage
-from neo.client.errors import NEOStorageError, TransactionLostError, UnavailableError
+from neo.client.errors import (
+    NEOStorageError,
+    OutcomeUnknownError,
+    TransactionLostError,
+    UnavailableError,
+)
+from neo.net.connection import Received
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import MAX_TID, ZERO_HASH, ZERO_TID, p64
@@ -47,8 +55,11 @@ from neo.protocol.packets import (
     InvalidateObjects,
     Message,
     NotifyDeadlock,
+    NotifyNodeInformation,
     RequestIdentification,
+    StopOperation,
 )
+from tests.unit.client.peers import Peer, wait_until
 from tests.unit.client.scripted import Scripted, scripted
 
 OID, OTHER = p64(1), p64(2)
@@ -464,6 +475,51 @@ def test_stores_without_locks_count_only_beside_a_node_that_locked(replica_lost:
             storage.tpc_finish(t)
 
 
+def last_words(cluster: Scripted, nid: int) -> Callable[[Message], None]:
+    """To be an answer: as a storage node that cannot write."""
+
+    def fail(m: Message) -> None:
+        peer = cluster.storages[nid].peer
+        peer.answer(None, Error(ErrorCode.NOT_READY.value, "the database failed: disk full"))
+        peer.close()
+
+    return fail
+
+
+@pytest.mark.parametrize("request_type", [AskStoreObject, AskStoreTransaction])
+def test_the_error_says_what_the_storage_node_said_when_it_left(request_type: type) -> None:
+    with scripted([1]) as (cluster, storage):
+        cluster.storages[1].answers[request_type] = last_words(cluster, 1)
+        t = begin(storage)
+        storage.store(OID, None, b"one", "", t)
+        words = r"S1 127.0.0.1:\d+: the peer says: the database failed: disk full"
+        with pytest.raises(TransactionLostError, match=words):
+            storage.tpc_vote(t)
+        storage.tpc_abort(t)
+
+
+def test_the_error_says_which_node_the_cluster_cannot_serve_without() -> None:
+    with scripted([1], [2], wait_timeout=0.2) as (cluster, storage):
+        t = begin(storage)
+        storage.store(OTHER, None, b"two", "", t)
+        storage._commit(t).settle()
+        cluster.master._identify = refuse_late
+        cluster.tell(NotifyNodeInformation(time.time(), cluster.rows(down=[1])), StopOperation())
+        wait_until(lambda: storage._session._master.lost is not None)
+        stopped = "the cluster stopped serving; S1 is not running"
+        with pytest.raises(TransactionLostError, match=f"during the transaction: {stopped}$"):
+            storage.tpc_vote(t)
+        storage.tpc_abort(t)
+        with pytest.raises(UnavailableError, match=f"NOT_READY: Retry Later, since {stopped}$"):
+            storage.sync()
+
+
+def refuse_late(peer: Peer, received: Received) -> None:
+    """As a master whose cluster is not RUNNING."""
+    peer.answer(received.message_id, Error(ErrorCode.NOT_READY.value, "Retry Later"))
+    peer.close()
+
+
 def test_a_partition_without_writable_cell_is_a_transient_error() -> None:
     with scripted([1], [], wait_timeout=0.2) as (_, storage):
         t = begin(storage)
@@ -519,6 +575,32 @@ def test_the_outcome_is_asked_for_when_the_master_is_lost_in_tpc_finish(known_by
             assert storage.tpc_finish(t, called.append) == tid
             assert called == [tid]
             assert storage.lastTransaction() == tid
+
+
+@pytest.mark.parametrize("who", ["master", "storage", "nobody"])
+def test_an_outcome_that_nobody_tells_is_not_to_be_tried_again(who: str) -> None:
+    """A transient error would be repeated by frameworks: twice is as bad as not at all."""
+    with scripted([1], wait_timeout=0.2) as (cluster, storage):
+        refuse = refusing(ErrorCode.PROTOCOL_ERROR)
+        cluster.master.answers[AskFinalTID] = lambda m: AnswerFinalTID(MAX_TID)
+        cluster.storages[1].answers[AskFinalTID] = refuse
+        if who == "master":
+            cluster.master.answers[AskFinalTID] = refuse
+
+        def lose(m: Message) -> None:
+            if who == "nobody":
+                cluster.master.server.close_listener()
+            cluster.master.peer.close()
+
+        cluster.master.answers[AskFinishTransaction] = lose
+        t = begin(storage)
+        storage.store(OID, None, b"one", "", t)
+        storage.tpc_vote(t)
+        reason = "did not answer for" if who == "nobody" else "PROTOCOL_ERROR"
+        with pytest.raises(OutcomeUnknownError, match=reason) as raised:
+            storage.tpc_finish(t)
+        assert not isinstance(raised.value, TransientError)
+        assert TTID.hex() in str(raised.value)
 
 
 def test_what_the_master_sends_after_the_end_of_a_transaction_takes_effect_after_it() -> None:

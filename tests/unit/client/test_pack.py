@@ -7,15 +7,18 @@ from hashlib import sha1
 import pytest
 
 import neo.client.pack
+from neo.client import NEOStorage
 from neo.protocol.ids import ZERO_OID, p64, time_from_tid
 from neo.protocol.packets import (
     AnswerObject,
+    AnswerObjectUndoSerial,
     AnswerPack,
     AnswerStoreTransaction,
     AnswerTIDsFrom,
     AnswerTransactionInformation,
     AskFinishTransaction,
     AskObject,
+    AskObjectUndoSerial,
     AskPack,
     AskStoreObject,
     AskStoreTransaction,
@@ -24,7 +27,7 @@ from neo.protocol.packets import (
     InvalidateObjects,
     Message,
 )
-from tests.unit.client.scripted import scripted
+from tests.unit.client.scripted import Scripted, scripted
 from tests.unit.client.test_session import DB
 
 GARBAGE = p64(1)
@@ -65,45 +68,123 @@ def test_connections_of_the_client_that_packs_hear_of_the_objects_that_it_delete
         assert db.calls == [(cluster.last_tid, GARBAGE)]
 
 
-def test_garbage_is_kept_when_the_head_that_it_hangs_on_comes_back_into_use(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A chain of two objects, whose end is deleted first. Its head comes back into use meanwhile."""
-    end, head, taken_back = GARBAGE, p64(2), p64(1 << 41)
-    oids = {CREATED: [ZERO_OID, end, head], taken_back: [ZERO_OID]}
-    data = {(ZERO_OID, taken_back): b"root", (head, CREATED): b"head"}
-    references = {b"root": [head], b"head": [end]}
-    committed = [CREATED]
+HEAD, END, OTHER = p64(2), p64(1), p64(3)
+TAKEN_BACK = p64(1 << 41)
 
-    def record(m: AskObject) -> Message:
-        serials = [tid for tid in committed if m.oid in oids[tid]]
-        serial = m.at or max(tid for tid in serials if m.before is None or tid < m.before)
-        found = data.get((m.oid, serial), b"data")
-        return AnswerObject(m.oid, serial, None, 0, sha1(found).digest(), found, None)
 
-    def vote(m: AskStoreTransaction) -> Message:
-        if taken_back not in committed:
-            committed.append(taken_back)
-            cluster.tell(InvalidateObjects(taken_back, [ZERO_OID]))
-        return AnswerStoreTransaction()
+class Database:
+    """One storage node. ``references``: of objects that were created at CREATED and are garbage, the end
+    of a chain before its head. When a transaction has voted, another one makes the root refer to HEAD,
+    if ``taken_back``; if ``taken_back_late``, nobody hears of that before the first one is finished."""
 
-    monkeypatch.setattr(neo.client.pack, "DELETED_TOGETHER", 1)
-    with scripted([1], cache_size=0) as (cluster, storage):
+    def __init__(self, cluster: Scripted, references: dict[bytes, list[bytes]]) -> None:
+        self.taken_back = self.taken_back_late = False
+        self.committed = {CREATED: [ZERO_OID, *sorted(references)]}
+        self._references = references
+        self._cluster = cluster
         cluster.storages[1].answers |= {
-            AskObject: record,
+            AskObject: self._record,
             AskTIDsFrom: lambda m: AnswerTIDsFrom(
-                [tid for tid in committed if m.min_tid <= tid <= m.max_tid]
+                [tid for tid in self.committed if m.min_tid <= tid <= m.max_tid]
             ),
             AskTransactionInformation: lambda m: AnswerTransactionInformation(
-                m.tid, b"", b"", b"", False, oids[m.tid]
+                m.tid, b"", b"", b"", False, self.committed[m.tid]
             ),
-            AskStoreTransaction: vote,
+            AskStoreTransaction: self._vote,
+            AskObjectUndoSerial: lambda m: AnswerObjectUndoSerial(
+                dict.fromkeys(m.oid_list, (m.undone_tid, CREATED, True))
+            ),
         }
-        cluster.master.answers[AskPack] = lambda m: AnswerPack(True)
+        self._finished = cluster.master.answers[AskFinishTransaction]
+        cluster.master.answers |= {
+            AskPack: lambda m: AnswerPack(True),
+            AskFinishTransaction: self._finish,
+        }
         cluster.next_tid = 1 << 42
         cluster.last_tid = CREATED
         cluster.master.peer.close()
+
+    def pack(self, storage: NEOStorage) -> None:
         storage.sync()  # joins again, and learns of the last transaction
-        storage.pack(time_from_tid(CREATED) + 1, lambda record: references.get(record, []))
-        assert [m.oid for m in cluster.storages[1].asked(AskStoreObject)] == [end]
-        assert not cluster.master.asked(AskFinishTransaction)
+        storage.pack(time_from_tid(CREATED) + 1, self._referred)
+
+    def deleted(self) -> list[list[bytes]]:
+        """The objects of transactions that were finished."""
+        return [sorted(m.stored_list) for m in self._cluster.master.asked(AskFinishTransaction)]
+
+    def _record(self, m: AskObject) -> Message:
+        serials = [tid for tid, oids in self.committed.items() if m.oid in oids]
+        serial = m.at or max(tid for tid in serials if m.before is None or tid < m.before)
+        data = m.oid + serial
+        return AnswerObject(m.oid, serial, None, 0, sha1(data).digest(), data, None)
+
+    def _referred(self, data: bytes) -> list[bytes]:
+        if data == ZERO_OID + TAKEN_BACK:
+            return [HEAD]
+        return self._references.get(data[:8], [])
+
+    def _vote(self, m: AskStoreTransaction) -> Message:
+        if self.taken_back and TAKEN_BACK not in self.committed:
+            self.committed[TAKEN_BACK] = [ZERO_OID]
+            self._cluster.tell(InvalidateObjects(TAKEN_BACK, [ZERO_OID]))
+        return AnswerStoreTransaction()
+
+    def _finish(self, m: AskFinishTransaction) -> Message | None:
+        answer = self._finished(m)
+        if self.taken_back_late:
+            self.committed[TAKEN_BACK] = [ZERO_OID]
+        self.committed[self._cluster.last_tid] = m.stored_list
+        return answer
+
+
+def test_nothing_is_deleted_before_what_refers_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its head may come back into use between the two, and whoever does that looks at nothing else."""
+    monkeypatch.setattr(neo.client.pack, "DELETED_TOGETHER", 1)
+    with scripted([1], cache_size=0) as (cluster, storage):
+        database = Database(cluster, {END: [], HEAD: [END]})
+        database.pack(storage)
+        assert database.deleted() == [[HEAD], [END]]
+
+
+def test_garbage_is_kept_when_the_head_that_it_hangs_on_comes_back_into_use(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(neo.client.pack, "DELETED_TOGETHER", 1)
+    with scripted([1], cache_size=0) as (cluster, storage):
+        database = Database(cluster, {END: [], HEAD: [END], OTHER: []})
+        database.taken_back = True
+        database.pack(storage)
+        assert database.deleted() == [[OTHER]]
+
+
+def test_what_hangs_on_garbage_that_was_brought_back_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """OTHER is deleted together with HEAD, and brought back together with it."""
+    monkeypatch.setattr(neo.client.pack, "DELETED_TOGETHER", 2)
+    with scripted([1], cache_size=0) as (cluster, storage):
+        database = Database(cluster, {END: [], HEAD: [], OTHER: [END]})
+        database.taken_back_late = True
+        database.pack(storage)
+        assert database.deleted() == [[HEAD, OTHER], [HEAD, OTHER]]
+
+
+def test_objects_that_refer_to_each_other_in_a_circle_are_deleted_by_one_transaction(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(neo.client.pack, "DELETED_TOGETHER", 1)
+    with scripted([1], cache_size=0) as (cluster, storage):
+        database = Database(cluster, {END: [], HEAD: [OTHER, END], OTHER: [HEAD]})
+        database.pack(storage)
+        circle, end = database.deleted()
+        assert circle == [HEAD, OTHER] and end == [END]
+
+
+def test_a_circle_that_is_too_large_for_one_transaction_is_kept_with_what_hangs_on_it(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(neo.client.pack, "CIRCLE_MAX", 1)
+    monkeypatch.setattr(neo.client.pack, "DELETED_TOGETHER", 1)
+    with scripted([1], cache_size=0) as (cluster, storage):
+        database = Database(cluster, {END: [], HEAD: [OTHER, END], OTHER: [HEAD]})
+        database.pack(storage)
+        assert database.deleted() == []
+    assert "2 objects refer to each other in a circle" in caplog.text

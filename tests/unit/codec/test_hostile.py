@@ -153,6 +153,25 @@ def test_one_long_text_many_times_exceeds_the_budget() -> None:
         state_json(decode(META + pickle.dumps([text] * 10_000, 3)))
 
 
+@pytest.mark.parametrize("item", [b"h\1h\0\x86Q", b"h\0", b"h\0)\x81"])
+def test_one_long_name_many_times_exceeds_the_budget(item: bytes) -> None:
+    name = b"c" + b"a" * 100_000 + b"\nC\nq\0"
+    state = b"\x80\x03](" + name + b"C\x08" + bytes(8) + b"q\1" + item * 1_000 + b"e."
+    with pytest.raises(BudgetExceeded, match="more text"):
+        state_json(decode(META + state))
+
+
+@pytest.mark.parametrize("size", [0, 1, 254, 255, 256, 257, 70_000])
+def test_a_memo_bomb_behind_text_of_any_length_is_refused_and_in_text_it_is_text(size: int) -> None:
+    bomb = b"r" + struct.pack("<I", 1 << 30)
+    text = (b"x" * size + bomb)[:size].replace(b"\0", b"@")
+    assert "memo" in error_of(b"X" + struct.pack("<I", size) + text + bomb + b".")
+    if size < 256:
+        assert "memo" in error_of(b"\x80\x03C" + bytes([size]) + text + bomb + b".")
+    read = decode(META + b"\x80\x03B" + struct.pack("<I", size + 5) + text + bomb + b"q\0.")
+    assert (read.error, read.state) == (None, text + bomb)
+
+
 def test_a_circle_exceeds_the_budget() -> None:
     circle: list[object] = []
     circle.append(circle)
@@ -247,3 +266,35 @@ def test_walk_refuses_what_is_cut_or_unknown() -> None:
 def test_a_record_without_anything_suspicious_is_passed_on_as_it_is() -> None:
     data = META + pickle.dumps({"n": 1}, 3)
     assert vet(data) is data
+
+
+LONE = b"X\x03\0\0\0\xed\xa0\x80"
+CLASS = b"\x80\x03cm\nC\n."
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x80\x03" + LONE + b"X\x01\0\0\0C\x86N\x86.\x80\x03N.",
+        CLASS + b"\x80\x03](X\x01\0\0\0m(" + LONE + b"C\x08" + bytes(8) + b"NteQ.",
+        CLASS + b"\x80\x03](X\x01\0\0\0n(" + LONE + b"C\x08" + bytes(8) + b"teQ.",
+        CLASS + b"\x80\x03](X\x01\0\0\0w(C\x08" + bytes(8) + LONE + b"teQ.",
+        CLASS + b"\x80\x03](" + LONE + b"eQ.",
+    ],
+    ids=["class", "database", "database without class", "database of a weak one", "error"],
+)
+def test_all_text_can_be_stored(data: bytes) -> None:
+    record = decode(data)
+    texts = [record.class_name, record.error, class_of(data)]
+    for reference in record.references:
+        texts += [reference.class_name, reference.database]
+    assert any("\\ud800" in (text or "") for text in texts)
+    for text in texts:
+        (text or "").encode()
+
+
+@pytest.mark.parametrize("oid", [1 << 63, (1 << 64) - 1])
+def test_a_reference_beyond_all_oids_is_an_error_of_the_record(oid: int) -> None:
+    record = decode(CLASS + b"\x80\x03C\x08" + oid.to_bytes(8, "big") + b"Q.")
+    assert "no oid" in (record.error or "")
+    assert record.references == []

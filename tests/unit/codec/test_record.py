@@ -5,6 +5,7 @@ from __future__ import annotations
 import copyreg
 import datetime
 import decimal
+import json
 import pickle
 import struct
 import uuid
@@ -19,6 +20,8 @@ import pytest
 import ZODB
 from BTrees.IOBTree import IOBTree
 from BTrees.OOBTree import OOBTree, OOTreeSet
+from hypothesis import given
+from hypothesis import strategies as st
 from persistent.wref import WeakRef
 from ZODB.MappingStorage import MappingStorage
 from ZODB.utils import p64, u64
@@ -145,7 +148,7 @@ def test_oids_written_by_python_2_are_text_where_they_look_like_it() -> None:
 
 @pytest.mark.parametrize("protocol", range(6))
 @pytest.mark.parametrize(
-    ("state", "json"),
+    ("state", "text"),
     [
         ({"a": [1, 2.5, None, True]}, '{"a":[1,2.5,null,true]}'),
         ({"u": "ü€𐍈"}, '{"u":"\\u00fc\\u20ac\\ud800\\udf48"}'),
@@ -180,10 +183,20 @@ def test_oids_written_by_python_2_are_text_where_they_look_like_it() -> None:
     ],
     ids=repr,
 )
-def test_values_of_every_protocol(protocol: int, state: object, json: str) -> None:
+def test_values_of_every_protocol(protocol: int, state: object, text: str) -> None:
     read = decode(record(state, protocol))
     assert (read.error, read.class_name) == (None, "app.models.Doc")
-    assert state_json(read) == json
+    assert state_json(read) == text
+
+
+_FINITE = st.floats(allow_nan=False, allow_infinity=False)
+_LEAVES = st.none() | st.booleans() | st.integers(-(2**63) + 1, 2**63 - 1) | _FINITE | st.text()
+_NAMES = st.text().filter(lambda name: name[:1] != "$")
+
+
+@given(st.recursive(_LEAVES, lambda values: st.lists(values) | st.dictionaries(_NAMES, values)))
+def test_what_json_knows_is_written_as_json_writes_it(state: object) -> None:
+    assert state_json(decode(record(state))) == json.dumps(state, separators=(",", ":"))
 
 
 @pytest.mark.parametrize("protocol", range(2, 6))

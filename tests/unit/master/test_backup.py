@@ -308,6 +308,7 @@ def replicated(world: BackupWorld) -> tuple[Remote, Remote, Remote]:
     storages[1].lose()
     upstream.send(InvalidateObjects(tid(21), [tid(1)]))
     storages[0].send(NotifyReplicationDone(1, tid(21)))
+    durable(storages[0], 0)  # the partition table without the lost node
     durable(storages[0], 0)
     durable(storages[0], 21)
     back = world.join(NodeType.STORAGE, 2, port=9102)
@@ -405,6 +406,21 @@ def test_packs_as_its_upstream_does_when_it_has_all_of_it(world: BackupWorld) ->
     storage.answer(question, AnswerPack(True))
     upstream.send(NotifyPack(tid(21)))
     assert not storage.has(AskPack), "once is enough"
+
+
+def test_a_pack_that_follows_another_waits_for_what_it_lacks(world: BackupWorld) -> None:
+    """The revision that deletes an object may be packed away before all replicas have got it."""
+    upstream, (storage,) = world.backingup()
+    upstream.send(NotifyPack(tid(21)))
+    question = storage.take(AskPack)
+    upstream.send(InvalidateObjects(tid(25), [tid(1)]))
+    upstream.send(NotifyPack(tid(25)))
+    storage.answer(question, AnswerPack(True))
+    assert not storage.has(AskPack)
+    storage.send(NotifyReplicationDone(1, tid(25)))
+    durable(storage, 0)
+    durable(storage, 25)
+    assert storage.take(AskPack).tid == tid(25)
 
 
 def test_packs_at_once_when_nothing_is_missing(world: BackupWorld) -> None:

@@ -13,6 +13,29 @@ ARGUMENTS = ["-c", "lab", "-m", "127.0.0.1:1", "-b", "127.0.0.1:1"]
 MASTERS = nid_namespace(NodeType.MASTER)
 
 
+def test_several_masters_have_a_log() -> None:
+    settings = load_settings(["-c", "my lab", "-m", "127.0.0.1:2 127.0.0.1:1", "-b", "127.0.0.1:1"])
+    assert settings.election_log == "my_lab-1.election"
+    settings = load_settings([*ARGUMENTS, "--election-log", "/var/lib/neo/log"])
+    assert settings.election_log == "/var/lib/neo/log"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["-m", "127.0.0.1:2"], "setting 'masters' lacks 127.0.0.1:1, the address of 'bind': name all"),
+        (
+            ["-m", "127.0.0.1:1 127.0.0.1:2", "--nid=M2"],
+            "setting 'nid': several masters number themselves, leave it out",
+        ),
+    ],
+)
+def test_wrong_settings_of_several_masters(arguments: list[str], message: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        load_settings([*ARGUMENTS, *arguments])
+    assert str(raised.value).startswith(message)
+
+
 @pytest.mark.parametrize("text", ["M2", "m2", str(MASTERS + 2)])
 def test_the_id_of_a_master(text: str) -> None:
     assert load_settings([*ARGUMENTS, f"--nid={text}"]).nid == MASTERS + 2

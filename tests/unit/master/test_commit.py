@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from neo.node.core import WATCH_SECONDS
 from neo.protocol.enums import ClusterState, ErrorCode, NodeType
 from neo.protocol.ids import MAX_TID, u64
@@ -123,6 +125,32 @@ def test_imposed_tid_is_used(world: MasterWorld) -> None:
     answer = client.ask(AskFinishTransaction(imposed, [], []))
     assert lock(storage).tid == imposed
     assert answer.result().tid == imposed
+
+
+@pytest.mark.parametrize("lost", ["client", "storage", "nothing"])
+def test_a_tid_is_not_imposed_again_before_storages_heard_the_end_of_the_first_attempt(
+    lost: str,
+) -> None:
+    """The abort of the first attempt could reach a storage after the votes of the second."""
+    world = MasterWorld(replicas=1)
+    world.extra = {"features": ["oids"]}
+    storage, other = world.running(2)
+    client = world.client()
+    imposed = begin(client, tid(12345))
+    if lost == "client":
+        client.lose()
+        client = world.client()
+    else:
+        client.send(AbortTransaction(imposed, []))
+    again, unrelated = (client.ask(AskBeginTransaction(t)) for t in (imposed, tid(12346)))
+    assert unrelated.done
+    world.remember(storage)
+    assert not again.done
+    if lost == "storage":
+        other.lose()
+    else:
+        world.remember(other)
+        assert again.result().ttid == imposed
 
 
 def test_an_imposed_tid_that_is_not_later_than_what_is_committed_is_refused(

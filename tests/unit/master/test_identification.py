@@ -63,6 +63,18 @@ def test_clients_are_told_to_retry_until_the_cluster_runs(world: MasterWorld) ->
     assert remote.closed
 
 
+def test_who_waits_to_join_is_logged_once_a_minute(
+    world: MasterWorld, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(61):
+        assert world.client().closed
+        world.shell.advance(1)
+    refusals = [r.getMessage() for r in caplog.records if "may not join" in r.getMessage()]
+    assert len(refusals) == 2
+    assert refusals[0].startswith("client (") and refusals[0].endswith("NOT_READY: Retry Later")
+    assert refusals[1].endswith("NOT_READY: Retry Later (59 times more in the last 60 s)")
+
+
 def test_client_learns_masters_and_storages_but_no_other_client(world: MasterWorld) -> None:
     world.running(1)
     world.client()

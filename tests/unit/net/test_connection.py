@@ -7,7 +7,7 @@ import pytest
 from neo.net.connection import HANDSHAKE, Connection, Received
 from neo.protocol.codec import LIMIT_PEER, LIMIT_STRANGER, encode
 from neo.protocol.enums import NodeType
-from neo.protocol.errors import HandshakeError, PeerError
+from neo.protocol.errors import HandshakeError, LastWords, PeerError
 from neo.protocol.packets import (
     AcceptIdentification,
     AnswerClusterState,
@@ -206,8 +206,11 @@ def test_the_answer_of_another_question() -> None:
 def test_an_error_of_the_peer_about_nothing_is_its_last_word() -> None:
     connection = opened()
     for message_id in (None, 4):
-        with pytest.raises(PeerError, match="the peer says: you are wrong"):
+        with pytest.raises(LastWords, match="the peer says: you are wrong") as raised:
             receive(connection, encode(message_id, Error(6, "you are wrong")))  # type: ignore[arg-type]
+    connection.take_outgoing()
+    connection.fail(raised.value)
+    assert connection.closed and not connection.take_outgoing(), "it does not listen any more"
 
 
 # -- limits ----------------------------------------------------------------------------------------

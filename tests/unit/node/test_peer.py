@@ -165,6 +165,21 @@ def test_a_handler_gets_rid_of_its_peer(core: Server) -> None:
     assert works(core)
 
 
+def test_a_farewell_is_the_reason_of_the_loss_and_no_breach(
+    core: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    remote = Remote.connect(core)
+    last_words = Error(ErrorCode.NOT_READY.value, "my disk is full")
+    remote.peer.received(HANDSHAKE + encode(None, last_words))  # type: ignore[arg-type]
+    assert remote.closed
+    assert core.handler.lost_peers == ["the peer says: my disk is full"]
+    assert "ended: the peer says: my disk is full" in caplog.text
+    assert "broke the protocol" not in caplog.text
+    assert remote.complaint == "", "nobody answers"
+    assert works(core)
+
+
 @pytest.mark.parametrize(
     ("data", "reason"),
     [

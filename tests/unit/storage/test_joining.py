@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -20,6 +21,7 @@ from neo.protocol.packets import (
     AskLockInformation,
     AskPartitionTable,
     AskRecovery,
+    AskVoteTransaction,
     Error,
     FlushLog,
     NotifyClusterInformation,
@@ -30,9 +32,10 @@ from neo.protocol.packets import (
     Truncate,
     ValidateTransaction,
 )
+from neo.storage.backend.api import BackendFailure
 from neo.storage.core import StorageCore
 from tests.unit.storage.test_serving import commit, load, store, vote
-from tests.unit.storage.world import C1, DISCARDED, MASTER, OUT, STORAGE, UP, World
+from tests.unit.storage.world import C1, DISCARDED, MASTER, OUT, STORAGE, UP, End, World
 
 MakeWorld = Callable[[], World]
 
@@ -341,6 +344,30 @@ def test_a_failing_database_ends_the_core_and_asks_for_another(world: World) -> 
     assert world.shell.restarts == 1
     assert master.closed and client.closed
     assert world.shell.exit_code is None
+
+
+def test_everybody_who_is_identified_hears_why_a_node_leaves(
+    world: World, master: End, client: End
+) -> None:
+    stranger = world.stranger()
+    world.core.backend_failed(BackendFailure("/data/x.sqlite: no space is left"))
+    why = "the peer says: the database failed: /data/x.sqlite: no space is left"
+    assert (master.complaint, client.complaint, stranger.complaint) == (why, why, "")
+    assert master.closed and client.closed and stranger.closed
+
+
+def test_a_node_whose_database_was_deleted_ends(
+    world: World, client: End, caplog: pytest.LogCaptureFixture
+) -> None:
+    """To open it again would begin an empty one under the same name."""
+    Path(world.backend.name).unlink()
+    store(client, 10, 1)
+    answers = client.ask_later(AskVoteTransaction(p64(10)))
+    world.wait(lambda: world.shell.exit_code is not None, "the node goes on")
+    assert not answers and world.shell.exit_code == 1 and world.shell.restarts == 0
+    assert "is gone: it was deleted, moved or replaced while this node ran" in caplog.text
+    assert "is gone" in client.complaint
+    assert not Path(world.backend.name).exists()
 
 
 def test_unvoted_data_is_deleted_at_a_clean_stop(make_world: MakeWorld) -> None:

@@ -146,6 +146,20 @@ def test_a_source_tells_up_to_where_it_is_packed_when_it_is(world: World) -> Non
     assert peer.ask(AskPackState(0)) == AnswerPackState(p64(26))
 
 
+def test_a_source_is_not_packed_before_others_can_see_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A replica that reads before the last step is executed would keep the revisions for ever."""
+    monkeypatch.setattr("neo.storage.pack.STEP_LENGTH", 200)
+    master = world.operate()
+    full(world, master, 0)
+    peer = storage(world, master, 2)
+    packing = master.ask_later(AskPack(p64(16)))
+    assert refused(peer.ask(AskPackState(0)))[0] == ErrorCode.REPLICATION_ERROR.value
+    world.wait(lambda: bool(packing), "the pack does not end")
+    assert peer.ask(AskPackState(0)) == AnswerPackState(p64(16))
+
+
 def test_a_cell_that_others_wait_for_comes_next(world: World) -> None:
     master = world.operate([[(1, UP)], [(1, UP)], [(1, UP)]])
     full(world, master, 0, 3, 2)

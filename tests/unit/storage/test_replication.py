@@ -141,6 +141,7 @@ def test_chunks_end_at_their_length(world: World, master: End) -> None:
 def test_chunks_end_when_they_are_big(
     world: World, master: End, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("neo.storage.serve_storage.BUFFER_BYTES", 1)
     monkeypatch.setattr("neo.storage.serve_storage.CHUNK_BYTES", 1)
     full(world, master)
     peer = storage(world, master, 2)
@@ -406,6 +407,83 @@ def test_a_cell_that_is_taken_away_is_not_announced(world: World) -> None:
     world.shell.advance(5)
     world.settle()
     assert not any(isinstance(m, NotifyReplicationDone) for _, m in node.master.inbox)
+
+
+def test_what_comes_for_a_cell_that_was_taken_away_is_dropped(world: World) -> None:
+    """The eraser may have been there already."""
+    node = Destination(world)
+    node.unfinished(12)
+    source = node.source()
+    message_id, _ = take_question(source, AskFetchTransactions)
+    answer(source, message_id, AnswerFetchTransactions(None, None, []))
+    message_id, _ = take_question(source, AskFetchObjects)
+    node.master.send(NotifyPartitionChanges(2, 0, [(0, 1, DISCARDED)]))
+    world.wait(lambda: not world.core.eraser._working, "the partition is not erased")
+    row = AddObject(p64(0), p64(12), 0, sha1(b"a").digest(), b"a", None)
+    source.connection.send(row, message_id)
+    answer(source, message_id, AnswerFetchObjects(None, None, None, {}))
+    world.settle()
+    assert not world.backend.object_exists(p64(0))
+
+
+# -- clients first ------------------------------------------------------------------------------
+
+
+def test_a_source_works_in_small_pieces_with_pauses_while_clients_are_at_work(
+    world: World, master: End, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("neo.storage.pace.STEP_LENGTH", 2)
+    full(world, master)
+    client = world.client(master)
+    peer = storage(world, master, 2)
+    load(client, 0)
+    monkeypatch.setattr(world.shell, "monotonic", slow_clock(world, 0.01))
+    answers = peer.ask_later(AskFetchObjects(0, 1000, ZERO_TID, MAX, ZERO_OID, {}))
+    world.settle()
+    world.shell.advance(0)
+    assert len(peer.inbox) == 2 and not answers
+    world.shell.advance(0.05)  # the pause is over
+    assert len(peer.inbox) == 4
+
+
+def test_a_destination_writes_in_small_pieces_with_pauses_while_clients_are_at_work(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("neo.storage.pace.STEP_LENGTH", 2)
+    node = Destination(world)
+    client = world.client(node.master)
+    node.unfinished(12)
+    source = node.source()
+    message_id, _ = take_question(source, AskFetchTransactions)
+    answer(source, message_id, AnswerFetchTransactions(None, None, []))
+    message_id, _ = take_question(source, AskFetchObjects)
+    refused(load(client, 0))
+    monkeypatch.setattr(world.shell, "monotonic", slow_clock(world, 0.001))
+    for oid in (0, 2, 4, 6, 8):
+        row = AddObject(p64(oid), p64(12), 0, sha1(b"a").digest(), b"a", None)
+        source.connection.send(row, message_id)
+    answer(source, message_id, AnswerFetchObjects(None, None, None, {}))
+
+    def written() -> int:
+        refused(load(client, 0))
+        world.settle()
+        return len(world.backend.objects_ascending(0, ZERO_TID, ZERO_OID, MAX, 100))
+
+    counts = [written()]
+    while counts[-1] < 5:
+        world.shell.advance(0.05)
+        counts.append(written())
+    assert counts == [1, 3, 5]  # what comes first is written at once
+
+
+def slow_clock(world: World, seconds: float) -> Callable[[], float]:
+    """Each look takes so long."""
+
+    def monotonic() -> float:
+        world.shell.now += seconds
+        return world.shell.now
+
+    return monotonic
 
 
 # -- connections --------------------------------------------------------------------------------

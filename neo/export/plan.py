@@ -1,0 +1,236 @@
+"""What one export takes: decided once, written down, followed by every process and after every kill."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from neo.client import NEOStorage
+from neo.client.scan import Scanner
+from neo.export.errors import ExportError, PackedError
+from neo.migrate.listing import last_tid, transactions
+from neo.protocol.ids import p64, u64
+from neo.spark.tables import TABLES, columns_of
+
+#: Files of one table, and steps of one export: Spark reads them in parallel, and a kill costs one step of
+#: each process. An increment adds as many to ``changes``.
+GROUPS = 16
+#: Of storages that know no partitions: the column is there for those who prune by it.
+PARTITIONS = 16
+#: What is not smaller does not fit into a signed column (SPARK, *Schemas*).
+LIMIT = 1 << 63
+
+#: Columns of revisions that no export can do without.
+KEYS = ("partition", "oid", "tid", "timestamp")
+#: ``data`` would be there three times, for few to read.
+DEFAULT_COLUMNS = tuple(c.name for c in TABLES["objects"] if c.name != "data")
+#: Rows that are never changed: an increment adds files.
+APPENDED = ("changes", "transactions")
+#: Rows that depend on all transactions: written anew, from the ones before and the changes.
+DERIVED = ("history", "objects", "references")
+
+
+@dataclass(frozen=True)
+class Boundary:
+    """A transaction that was exported, to prove later that the source is still the same. ``packed``:
+    whether a pack had passed it."""
+
+    tid: int
+    packed: bool
+
+
+@dataclass(frozen=True)
+class Plan:
+    """``number``: of the snapshot; ``first`` to ``last``: tids, both included, of what is read for it;
+    ``since``: what the whole folder begins after; ``previous``: the name of the snapshot that this one
+    continues, None for the first one. ``boundary``: of ``last``, None where nothing lists it."""
+
+    number: int
+    first: int
+    last: int
+    since: int
+    partitions: int
+    columns: tuple[str, ...]
+    boundary: Boundary | None
+    previous: str | None
+
+    @property
+    def name(self) -> str:
+        """Of the folder of this snapshot."""
+        return f"{self.number:06}-{self.last:016x}"
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """Without the beginning, nobody knows what exists."""
+        return APPENDED if self.since else (*APPENDED, *DERIVED)
+
+    @property
+    def groups(self) -> int:
+        return min(self.partitions, GROUPS)
+
+    def partitions_of(self, group: int) -> range:
+        return range(group, self.partitions, self.groups)
+
+    def columns_of(self, table: str) -> tuple[str, ...]:
+        """The columns of a table, in the order that Spark has them."""
+        left_out = {c.name for c in TABLES["objects"]}.difference(self.columns, KEYS)
+        if table in ("transactions", "references"):
+            left_out = set()
+        return tuple(c.name for c in TABLES[table] if c.name not in left_out)
+
+    def file(self, group: int) -> str:
+        """The name of what a group adds to a table. Never used again: who opens it has this one."""
+        return f"{self.name}-{group:03}.parquet"
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), indent=1)
+
+    @classmethod
+    def from_json(cls, text: str) -> Plan:
+        """Raises ValueError, TypeError or KeyError for another text."""
+        found: dict[str, Any] = json.loads(text)
+        boundary = found.pop("boundary")
+        columns = tuple(found.pop("columns"))
+        return cls(
+            **found, columns=columns, boundary=None if boundary is None else Boundary(**boundary)
+        )
+
+
+def checked_columns(text: str) -> tuple[str, ...]:
+    """Names of columns of revisions, separated by commas. Raises ExportError."""
+    names = [name.strip() for name in text.split(",")]
+    try:
+        return tuple(column.name for column in columns_of("objects", names))
+    except ValueError as e:
+        raise ExportError(f"--columns: {e}") from None
+
+
+def make_plan(
+    source: Any,
+    before: Plan | None,
+    since: int | None = None,
+    columns: tuple[str, ...] | None = None,
+    full: bool = False,
+) -> Plan | None:
+    """What to export now; None when the folder has everything. Raises ExportError.
+
+    ``before``: of the export that is continued, or replaced (``full``).
+    """
+    last = u64(_last(source))
+    if last >= LIMIT:
+        raise ExportError(
+            f"the last transaction is {last:#018x}: too great for a column of integers"
+        )
+    if before is None or full:
+        number = 1 if before is None else before.number + 1
+        partitions = Scanner(source).partitions if isinstance(source, NEOStorage) else PARTITIONS
+        if since is not None and since > last:
+            raise ExportError(
+                f"--since {since:#018x} is later than the last transaction, {last:#018x}"
+            )
+        first = 0 if not since else since + 1
+        boundary = boundary_of(source, last)
+        chosen = columns or DEFAULT_COLUMNS
+        return Plan(number, first, last, since or 0, partitions, chosen, boundary, None)
+    _check_continued(source, before, since, columns, last)
+    if last == before.last:
+        return None
+    return Plan(
+        before.number + 1,
+        before.last + 1,
+        last,
+        before.since,
+        before.partitions,
+        before.columns,
+        boundary_of(source, last),
+        before.name,
+    )
+
+
+def _check_continued(
+    source: Any, before: Plan, since: int | None, columns: tuple[str, ...] | None, last: int
+) -> None:
+    if since is not None and since > before.last:
+        raise ExportError(
+            f"--since {since:#018x} would leave out what is after {before.last:#018x}, where the "
+            "export ends: leave it out, or choose an empty folder"
+        )
+    if columns is not None and not _same_columns(columns, before):
+        raise ExportError(
+            f"the export has the columns {', '.join(before.columns)}, and an increment the same: "
+            "leave --columns out, or start anew with --full"
+        )
+    if isinstance(source, NEOStorage) and Scanner(source).partitions != before.partitions:
+        raise ExportError(
+            f"the export has {before.partitions} partitions, the source has not: it is another "
+            "database; choose an empty folder"
+        )
+    if last < before.last:
+        raise ExportError(
+            f"the source ends with {last:#018x}, the export with {before.last:#018x}: it was "
+            "truncated, or is another database; start anew with --full"
+        )
+    if before.boundary is not None:
+        check_boundary(source, before.boundary)
+
+
+def check_resumed(source: Any, plan: Plan, columns: tuple[str, ...] | None) -> None:
+    """Raises ExportError if an interrupted export cannot go on with this source."""
+    if columns is not None and not _same_columns(columns, plan):
+        raise ExportError(
+            f"an export with the columns {', '.join(plan.columns)} was interrupted: leave --columns "
+            "out to go on with it, or start anew with --full"
+        )
+    if plan.boundary is not None:
+        check_boundary(source, plan.boundary)
+
+
+def _same_columns(columns: tuple[str, ...], plan: Plan) -> bool:
+    return set(columns).union(KEYS) == set(plan.columns).union(KEYS)
+
+
+def check_boundary(source: Any, boundary: Boundary) -> None:
+    """Raises ExportError if the source is not the one that was exported, or was packed since."""
+    found = boundary_of(source, boundary.tid)
+    if found is None:
+        raise ExportError(
+            f"transaction {boundary.tid:#018x}, which was exported, is not in the source: it was "
+            "packed or truncated, or is another database; start anew with --full"
+        )
+    if found != boundary:
+        raise packed()
+
+
+def packed() -> PackedError:
+    return PackedError(
+        "the source was packed since the last export, and may have lost what was not exported yet: "
+        "start anew with --full"
+    )
+
+
+def boundary_of(source: Any, tid: int) -> Boundary | None:
+    """NEO refuses a reader what a pack removed; from others, the status of a transaction tells."""
+    with closing(transactions(source, p64(tid), p64(tid))) as found:
+        transaction = next(found, None)
+    if transaction is None or transaction.tid != p64(tid):
+        return None
+    neo = isinstance(source, NEOStorage)
+    return Boundary(tid, not neo and is_packed(transaction))
+
+
+def is_packed(transaction: Any) -> bool:
+    return bool(transaction.status == "p")
+
+
+def first_tid(source: Any, plan: Plan) -> int:
+    """Of the first transaction to read; the last one if there is none."""
+    with closing(transactions(source, p64(plan.first), p64(plan.last))) as found:
+        return next((u64(transaction.tid) for transaction in found), plan.last)
+
+
+def _last(source: Any) -> bytes:
+    if isinstance(source, NEOStorage):
+        return Scanner(source).last_tid()
+    return last_tid(source)

@@ -1,0 +1,162 @@
+"""Processes that write the files of one group of partitions after another.
+
+Each has a pipe to the process that started it. It says through it how far it is, so that none outlives
+a killed command by more than a page.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from multiprocessing.connection import wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+from ZODB.POSException import POSError
+
+from neo.client import NEOStorage
+from neo.client.scan import Scanner
+from neo.export import cluster, reader
+from neo.export.errors import ExportError
+from neo.export.folder import LINKS, Folder
+from neo.export.merging import Files, write_history, write_references
+from neo.export.plan import DERIVED, Plan
+from neo.export.segment import Report, write_changes, write_transactions
+from neo.migrate.copying import MigrateError
+from neo.migrate.opening import open_source
+from neo.protocol.errors import ConnectionLost, ErrorAnswer
+
+#: What a process says: so many rows and bytes were read, a group is done, or what went wrong.
+Message = tuple[int, int] | None | str
+
+
+@dataclass(frozen=True)
+class Job:
+    """``source``, ``config``: of a cluster, for each process to open; None when all was read already."""
+
+    folder: Path
+    plan: Plan
+    source: str | None
+    config: Path | None
+
+
+def run_here(job: Job, source: NEOStorage | None, report: Callable[[int, int, int], None]) -> None:
+    """As run(), without other processes."""
+    try:
+        for group in range(job.plan.groups):
+            write_group(job, source, group, lambda rows, size: report(0, rows, size))
+            report(1, 0, 0)
+    except (ErrorAnswer, ConnectionLost) as e:
+        raise ExportError(str(e)) from e
+
+
+def run(job: Job, processes: int, report: Callable[[int, int, int], None]) -> None:
+    """Write the files of all groups. ``report``: called with groups done, rows and bytes.
+
+    Raises ExportError.
+    """
+    todo = list(reversed(range(job.plan.groups)))
+    context = multiprocessing.get_context("spawn")
+    with ExitStack() as stack:
+        workers: dict[Any, BaseProcess] = {}
+        for _ in range(min(processes, len(todo))):
+            ours, theirs = context.Pipe()
+            process = context.Process(target=_work, args=(job, theirs), daemon=True)
+            process.start()
+            theirs.close()
+            stack.callback(_end, process, ours)
+            workers[ours] = process
+            ours.send(todo.pop())
+        while workers:
+            for pipe in _ready(workers):
+                read = _receive(pipe, workers[pipe])
+                if read is not None:
+                    report(0, *read)
+                    continue
+                report(1, 0, 0)
+                if todo:
+                    pipe.send(todo.pop())
+                else:
+                    del workers[pipe]
+
+
+def _ready(workers: dict[Any, BaseProcess]) -> list[Any]:
+    return list(wait(list(workers)))
+
+
+def _receive(pipe: Any, process: BaseProcess) -> tuple[int, int] | None:
+    try:
+        message: Message = pipe.recv()
+    except (EOFError, ConnectionResetError):
+        process.join()
+        raise ExportError(
+            f"a process ended with code {process.exitcode} (-9: killed, often for want of memory; "
+            "--jobs says how many there are): the same command goes on"
+        ) from None
+    if isinstance(message, str):
+        raise ExportError(message)
+    return message
+
+
+def _end(process: BaseProcess, pipe: Any) -> None:
+    """It has nothing to lose: files are complete, or have temporary names."""
+    pipe.close()
+    process.kill()
+    process.join()
+    process.close()
+
+
+# -- in the processes ----------------------------------------------------------------------------
+
+
+def _work(job: Job, pipe: Any) -> None:
+    """Write the groups that the pipe names, until it ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who started this process decides
+
+    def report(rows: int, size: int) -> None:
+        pipe.send((rows, size))
+
+    try:
+        with ExitStack() as stack:
+            source = None
+            if job.source is not None:
+                source = stack.enter_context(closing(open_source(job.source, job.config)))
+            while True:
+                write_group(job, source, pipe.recv(), report)
+                pipe.send(None)
+    except (EOFError, BrokenPipeError):
+        return  # who started this process is gone
+    except (ExportError, MigrateError, POSError, ErrorAnswer, ConnectionLost, OSError) as e:
+        pipe.send(str(e))
+
+
+def write_group(job: Job, source: NEOStorage | None, group: int, report: Report) -> None:
+    """The files of a group that are not there yet; each appears when it is complete."""
+    folder, plan = Folder(job.folder), job.plan
+    unfinished, name = folder.unfinished, plan.file(group)
+    changes, links = unfinished / "changes" / name, unfinished / LINKS / name
+    if not changes.exists():
+        if source is None:
+            pages = reader.revisions(unfinished, group)
+        else:
+            pages = cluster.revisions(Scanner(source), plan, group)
+        write_changes(plan, unfinished, group, pages, report)
+    if source is not None and not (unfinished / "transactions" / name).exists():
+        found = cluster.transactions(Scanner(source), plan, group)
+        write_transactions(unfinished / "transactions" / name, found)
+    if plan.since:
+        return
+    files = Files(*(unfinished / table / name for table in DERIVED))
+    before: list[Path | None] = [None] * len(DERIVED)
+    if plan.previous is not None:
+        old = folder.plan_of(plan.previous).file(group)
+        before = [folder.snapshots / plan.previous / table / old for table in DERIVED]
+    history, _, references = before
+    if not files.history.exists():
+        write_history(changes, history, files, plan.columns_of)
+    if not files.references.exists():
+        write_references(links, references, files)

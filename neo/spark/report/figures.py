@@ -1,0 +1,294 @@
+"""What the report says, asked of Spark. Of each answer only its first rows come to the driver."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from neo.spark import register
+from neo.spark.options import parse
+from neo.spark.plan import pin
+from neo.spark.report.reachable import DRIVER_EDGES, unreachable
+
+#: Classes that a chart can tell from each other; the others are one.
+CLASSES = 8
+OTHERS = "(others)"
+UNREADABLE = "(unreadable)"
+#: Until when the last revision of an object is current.
+_FOREVER = datetime(9999, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Tables:
+    """``load``: a table with some columns as of one transaction, always the same one."""
+
+    spark: SparkSession
+    where: str
+    load: Callable[[str, str], DataFrame]
+
+    @classmethod
+    def of_cluster(cls, spark: SparkSession, **options: str) -> Tables:
+        """``options``: those of the format "neo". Raises OptionError and what NEOStorage does."""
+        register(spark)
+        tid = f"{pin(parse(options)).tid:#018x}"
+
+        def load(table: str, columns: str) -> DataFrame:
+            reader = spark.read.format("neo").options(**(options | {"tid": tid}))
+            return reader.options(table=table, columns=columns).load()
+
+        return cls(spark, f"cluster {options['cluster']} at {options['masters']}", load)
+
+    @classmethod
+    def of_export(cls, spark: SparkSession, folder: str) -> Tables:
+        """``folder``: of neoexport. Another export may go on meanwhile."""
+        # A snapshot keeps its files; the links to the current one move on.
+        path = os.path.realpath(os.path.join(folder, "current")) if _is_local(folder) else folder
+
+        def load(table: str, columns: str) -> DataFrame:
+            return spark.read.parquet(f"{path}/{table}").select(*columns.split(","))
+
+        return cls(spark, f"export {folder}", load)
+
+
+def _is_local(folder: str) -> bool:
+    return os.path.islink(os.path.join(folder, "current"))
+
+
+@dataclass(frozen=True)
+class Table:
+    """One answer: names of columns, and rows."""
+
+    names: tuple[str, ...]
+    rows: list[tuple[Any, ...]]
+
+
+@dataclass(frozen=True)
+class Report:
+    """``objects``, ``size``: by class, at the end of each period. ``growth``: over the last days."""
+
+    where: str
+    until: datetime
+    totals: dict[str, int]
+    periods: list[str]
+    objects: dict[str, list[int]]
+    size: dict[str, list[int]]
+    classes: Table
+    growth: Table
+    hottest: Table
+    broken: Table
+    garbage: Table
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """``period``: day, week, month or year. ``days``: of what growth is measured. ``top``: rows of a
+    table. ``driver_edges``: see ``reachable``."""
+
+    period: str = "month"
+    days: int = 30
+    top: int = 15
+    driver_edges: int = DRIVER_EDGES
+
+
+def make_report(tables: Tables, wanted: Wanted | None = None) -> Report:
+    """Raises ValueError for a database without transactions."""
+    wanted = wanted or Wanted()
+    history = _history(tables).persist()
+    try:
+        return _report(tables, wanted, history)
+    finally:
+        history.unpersist()
+
+
+def _history(tables: Tables) -> DataFrame:
+    """Each revision: its class, what it adds while it is current, and until when it is."""
+    rows = tables.load("history", "oid,tid,timestamp,class,size,end_timestamp,deleted")
+    return rows.select(
+        "oid",
+        "tid",
+        "timestamp",
+        F.coalesce("end_timestamp", F.lit(_FOREVER)).alias("until"),
+        F.coalesce("class", F.lit(UNREADABLE)).alias("class"),
+        F.coalesce("size", F.lit(0)).cast("bigint").alias("size"),
+        F.when(F.col("deleted"), 0).otherwise(1).alias("exists"),
+    )
+
+
+def _report(tables: Tables, wanted: Wanted, history: DataFrame) -> Report:
+    totals = history.agg(
+        F.max(F.unix_micros("timestamp")).alias("until"),
+        F.count("*").alias("revisions"),
+        F.countDistinct("tid").alias("transactions"),
+        F.sum("size").alias("written"),
+    ).first()
+    if totals is None or totals.until is None:
+        raise ValueError(f"there are no transactions in {tables.where}")
+    until = datetime.fromtimestamp(totals.until / 1e6, UTC)
+    current = history.where((F.col("until") == _FOREVER) & (F.col("exists") == 1))
+    classes = _classes(current, history)
+    top = [row[0] for row in classes.limit(CLASSES).collect()]
+    periods, objects, size = _over_time(history, wanted.period, top)
+    live = current.agg(F.count("*"), F.sum("size")).first()
+    assert live is not None
+    references = tables.load("references", "src,src_class,dst,dst_class,kind").where("kind = 's'")
+    references = references.persist()
+    try:
+        broken = _broken(references, current, wanted.top)
+        lost = _garbage(tables.spark, references, current, wanted.driver_edges).persist()
+        garbage = _table(lost, wanted.top)
+        lost_totals = lost.agg(F.sum("objects"), F.sum("bytes")).first()
+    finally:
+        references.unpersist()
+    assert lost_totals is not None
+    return Report(
+        tables.where,
+        until,
+        {
+            "objects": live[0],
+            "bytes": live[1] or 0,
+            "revisions": totals.revisions,
+            "bytes of all revisions": totals.written or 0,
+            "transactions": totals.transactions,
+            "broken references": broken[0],
+            "unreachable objects": lost_totals[0] or 0,
+            "bytes of unreachable objects": lost_totals[1] or 0,
+        },
+        periods,
+        objects,
+        size,
+        _table(classes, wanted.top),
+        _growth(history, until, wanted.days, wanted.top),
+        _hottest(history, wanted.top),
+        broken[1],
+        garbage,
+    )
+
+
+def _table(rows: DataFrame, top: int) -> Table:
+    return Table(tuple(rows.columns), [tuple(row) for row in rows.limit(top).collect()])
+
+
+# -- classes and their growth --------------------------------------------------------------------
+
+
+def _classes(current: DataFrame, history: DataFrame) -> DataFrame:
+    """All classes, those with the most bytes first."""
+    live = current.groupBy("class").agg(
+        F.count("*").alias("objects"),
+        F.sum("size").alias("bytes"),
+        F.max("size").alias("largest"),
+    )
+    written = history.where("exists = 1").groupBy("class").agg(F.count("*").alias("revisions"))
+    found = live.join(written, "class").withColumn(
+        "revisions per object", F.round(F.col("revisions") / F.col("objects"), 1)
+    )
+    return found.orderBy(F.desc("bytes"), "class")
+
+
+def _over_time(
+    history: DataFrame, period: str, top: list[str]
+) -> tuple[list[str], dict[str, list[int]], dict[str, list[int]]]:
+    """(the days when periods begin, objects and bytes by class at their ends).
+
+    A revision adds its size when it is written and takes it away when it is replaced; an object counts
+    for the class that its revision has.
+    """
+    named = history.where("exists = 1").select(
+        F.when(F.col("class").isin(top), F.col("class")).otherwise(OTHERS).alias("class"),
+        _begin(period, "timestamp").alias("begin"),
+        _begin(period, "until").alias("end"),
+        "size",
+        "until",
+    )
+    added = named.select("class", F.col("begin").alias("at"), F.lit(1).alias("n"), "size")
+    gone = named.where(F.col("until") != _FOREVER).select(
+        "class", F.col("end").alias("at"), F.lit(-1).alias("n"), (-F.col("size")).alias("size")
+    )
+    changes = added.unionAll(gone).groupBy("class", "at").agg(F.sum("n"), F.sum("size")).collect()
+    periods = sorted({row[1] for row in changes})
+    by_key = {(row[0], row[1]): (row[2], row[3]) for row in changes}
+    objects: dict[str, list[int]] = {}
+    size: dict[str, list[int]] = {}
+    for name in [*top, OTHERS]:
+        if any(row[0] == name for row in changes):
+            steps = [by_key.get((name, at), (0, 0)) for at in periods]
+            objects[name] = _sums([n for n, _ in steps])
+            size[name] = _sums([n for _, n in steps])
+    return periods, objects, size
+
+
+def _begin(period: str, column: str) -> Column:
+    return F.date_format(F.date_trunc(period, column), "yyyy-MM-dd")
+
+
+def _sums(steps: list[int]) -> list[int]:
+    sums, total = [], 0
+    for step in steps:
+        total += step
+        sums.append(total)
+    return sums
+
+
+def _growth(history: DataFrame, until: datetime, days: int, top: int) -> Table:
+    """The classes that have grown most since some days before the last transaction, by bytes."""
+    then = F.lit(until - timedelta(days=days))
+    now = (F.col("until") == _FOREVER) & (F.col("exists") == 1)
+    before = (F.col("timestamp") <= then) & (F.col("until") > then) & (F.col("exists") == 1)
+
+    def total(condition: Column, what: Any) -> Column:
+        return F.sum(F.when(condition, what).otherwise(0))
+
+    found = history.groupBy("class").agg(
+        total(before, F.lit(1)).alias("objects before"),
+        total(now, F.lit(1)).alias("objects"),
+        total(before, F.col("size")).alias("bytes before"),
+        total(now, F.col("size")).alias("bytes"),
+    )
+    grown = found.withColumn("bytes more", F.col("bytes") - F.col("bytes before"))
+    return _table(grown.where("`bytes more` > 0").orderBy(F.desc("bytes more"), "class"), top)
+
+
+def _hottest(history: DataFrame, top: int) -> Table:
+    """The objects that are written most often."""
+    found = history.groupBy("oid").agg(
+        F.max_by("class", "tid").alias("class"),
+        F.count("*").alias("revisions"),
+        F.sum("size").alias("bytes written"),
+        F.date_format(F.max("timestamp"), "yyyy-MM-dd HH:mm").alias("last"),
+    )
+    return _table(found.orderBy(F.desc("revisions"), "oid"), top)
+
+
+# -- what is wrong -------------------------------------------------------------------------------
+
+
+def _broken(references: DataFrame, current: DataFrame, top: int) -> tuple[int, Table]:
+    """(how many, the first) strong references to what does not exist."""
+    oids = current.select("oid")
+    found = references.join(oids, references.dst == oids.oid, "left_anti").select(
+        "src", "src_class", "dst", "dst_class"
+    )
+    return found.count(), _table(found.orderBy("src", "dst"), top)
+
+
+def _garbage(
+    spark: SparkSession, references: DataFrame, current: DataFrame, most: int
+) -> DataFrame:
+    """What cannot be reached from the root by strong references, by class."""
+    lost = unreachable(spark, current, references, most)
+    found = (
+        current.join(lost, "oid")
+        .groupBy("class")
+        .agg(
+            F.count("*").alias("objects"),
+            F.sum("size").alias("bytes"),
+            F.min("oid").alias("first oid"),
+        )
+    )
+    return found.orderBy(F.desc("bytes"), "class")

@@ -1,0 +1,44 @@
+"""The files of a SQLite database by name: an operator may delete or replace them while a node has them
+open, and the system would go on writing to files that nobody will ever find again."""
+
+from __future__ import annotations
+
+import os
+
+from neo.storage.backend.api import DatabaseGone
+
+#: By suffix of the name.
+_ADVICE = {
+    "": "Put the right file back, or leave none and let the replicas of this node fill a new database;"
+    " then start the node",
+    # SQLite reads on from its own and copies it into the database when the node ends.
+    "-wal": "Nothing is lost if the database itself was left alone: start the node",
+}
+
+
+class Files:
+    """The database and its log, as they are now. Any thread."""
+
+    def __init__(self, path: str) -> None:
+        """Both exist. Raises OSError."""
+        self._path = path
+        self._known = {suffix: _identity(path + suffix) for suffix in _ADVICE}
+
+    def check(self) -> None:
+        """Raises DatabaseGone if a name does not lead to the same file any more. Some microseconds."""
+        for suffix, known in self._known.items():
+            what = "is another file than the one in use"
+            try:
+                if _identity(self._path + suffix) == known:
+                    continue
+            except FileNotFoundError:
+                what = "is gone"
+            raise DatabaseGone(
+                f"{self._path}{suffix} {what}: it was deleted, moved or replaced while this node ran."
+                f" Nothing was acknowledged since. {_ADVICE[suffix]}"
+            )
+
+
+def _identity(name: str) -> tuple[int, int]:
+    stat = os.stat(name)
+    return stat.st_dev, stat.st_ino

@@ -1,0 +1,161 @@
+"""Three masters are killed, stopped and restarted while clients write: one serves, and nothing is lost.
+
+Real processes. ``NEO_MASTER_ROUNDS`` and ``NEO_MASTER_SEED`` choose a longer run or repeat one.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from neo.protocol.enums import NodeType
+from neo.protocol.errors import ErrorAnswer
+from neo.protocol.ids import nid_namespace
+from neo.protocol.packets import AnswerElection, AskElection, AskPrimary, SetPrimary
+from neoctl.client import AdminAway
+from tests.faults.load import WRITERS, Load, check
+from tests.faults.writer import prepare
+from tests.support.certificates import Authority
+from tests.support.cluster import Cluster
+
+ROUNDS = int(os.environ.get("NEO_MASTER_ROUNDS", "6"))
+SEED = os.environ.get("NEO_MASTER_SEED")
+M1 = nid_namespace(NodeType.MASTER) + 1
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    with Cluster(masters=3, storages=2, replicas=1, partitions=6) as running:
+        yield running
+
+
+@pytest.fixture
+def load(cluster: Cluster, tmp_path: Path) -> Iterator[Load]:
+    prepare(cluster.storage(), WRITERS)
+    load = Load(cluster, tmp_path)
+    load.start()
+    try:
+        load.wait_commits(1)
+        yield load
+    finally:
+        load.stop()
+
+
+def primary(cluster: Cluster, load: Load) -> str:
+    """The name of its process."""
+    found: list[int] = []
+
+    def known() -> bool:
+        try:
+            with cluster.simple.admin() as admin:
+                found.append(admin.ask(AskPrimary()).primary_nid)
+        except (AdminAway, ErrorAnswer):
+            return False
+        return True
+
+    load.wait(known, "no primary")
+    return f"master{found[-1] - M1 + 1}"
+
+
+def election(cluster: Cluster, load: Load) -> AnswerElection:
+    found: list[AnswerElection] = []
+
+    def known() -> bool:
+        try:
+            with cluster.simple.admin() as admin:
+                found.append(admin.ask(AskElection()))
+        except (AdminAway, ErrorAnswer):
+            return False
+        return True
+
+    load.wait(known, "no primary")
+    return found[-1]
+
+
+def reigns(cluster: Cluster) -> dict[int, set[str]]:
+    """Who served in which epoch, according to the logs."""
+    found: dict[int, set[str]] = {}
+    for number in (1, 2, 3):
+        text = cluster.simple.log(f"master{number}").read_text()
+        for epoch in re.findall(r"this master is the primary, M\d, in epoch (\d+)", text):
+            found.setdefault(int(epoch), set()).add(f"master{number}")
+    return found
+
+
+def test_masters_are_lost_and_come_back(cluster: Cluster, load: Load) -> None:
+    seed = int(SEED) if SEED else random.SystemRandom().randrange(2**32)
+    print(f"NEO_MASTER_SEED={seed} NEO_MASTER_ROUNDS={ROUNDS}")
+    choices = random.Random(seed)
+    for number in range(ROUNDS):
+        victim = primary(cluster, load) if number % 2 else f"master{choices.randrange(3) + 1}"
+        how = choices.choice(("killed", "terminated", "stopped"))
+        print(f"{victim} is {how}")
+        process = cluster.simple.processes[victim]
+        if how == "stopped":
+            process.send_signal(signal.SIGSTOP)
+            load.wait_commits(1 + choices.randrange(50))
+            process.send_signal(signal.SIGCONT)
+        else:
+            if how == "killed":
+                cluster.simple.kill(victim)
+            else:
+                assert cluster.simple.terminate(victim) == 0
+            load.wait_commits(1 + choices.randrange(50))
+            cluster.simple.restart(victim)
+        load.wait_commits(1)
+        # Else the next loss could leave no majority that is up to date.
+        load.wait(
+            lambda: all(not row[4] for row in election(cluster, load).master_list),
+            "a master does not come back",
+        )
+        check(cluster, load)
+    assert all(len(names) == 1 for names in reigns(cluster).values()), reigns(cluster)
+
+
+def test_a_master_that_lost_its_disk_learns_from_the_others(cluster: Cluster, load: Load) -> None:
+    first = primary(cluster, load)
+    lost = next(name for name in ("master1", "master2") if name != first)
+    cluster.simple.kill(lost)
+    (folder,) = [
+        folder
+        for folder in cluster.simple.folder.glob("*.election")
+        if f"-{port(cluster, lost)}." in folder.name
+    ]
+    shutil.rmtree(folder)
+    cluster.simple.restart(lost)
+    load.logged(lost, "votes from now on")
+    cluster.simple.kill(first)
+    load.wait_commits(3)
+    check(cluster, load)
+
+
+def port(cluster: Cluster, name: str) -> int:
+    (node,) = [node for node in cluster.simple.conf.nodes if node.name == name]
+    return node.address[1]
+
+
+def test_the_primary_hands_over(cluster: Cluster, load: Load) -> None:
+    first = primary(cluster, load)
+    other = next(name for name in ("master1", "master2") if name != first)
+    with cluster.simple.admin() as admin:
+        answer = admin.ask(SetPrimary(M1 + int(other[-1]) - 1))
+    assert answer.message == f"M{other[-1]} becomes the primary master"
+    load.wait(lambda: primary(cluster, load) == other, "it does not hand over")
+    load.wait_commits(1)
+    check(cluster, load)
+
+
+def test_masters_with_certificates(tmp_path: Path) -> None:
+    ca, cert, key = Authority(tmp_path).node("all")
+    with Cluster(masters=3, storages=1, ca=ca, cert=cert, key=key) as cluster:
+        with cluster.simple.admin() as admin:
+            first = f"master{admin.ask(AskPrimary()).primary_nid - M1 + 1}"
+        cluster.simple.kill(first)
+        cluster.simple.wait_running()

@@ -1,0 +1,27 @@
+"""What the simulator knows of its cluster."""
+
+from __future__ import annotations
+
+from ZODB.utils import maxtid
+
+from neo.sim.cluster import Cluster, Shape
+from neo.sim.memory_disk import MemoryDisk
+from neo.sim.world import World
+from neo.storage.core import StorageCore
+from neo.topology.partitions import PartitionTable
+
+
+def test_a_pack_is_not_done_while_a_node_has_not_heard_that_its_cells_can_be_read() -> None:
+    world = World(0)
+    cluster = Cluster(world, Shape(1, 1, 0), lambda name: MemoryDisk(world, name))
+    cluster.start()
+    core, master = cluster.storages[0].core, cluster.master_core
+    assert isinstance(core, StorageCore) and master is not None
+    assert cluster.packed
+    master.packs.tid = maxtid
+    core.partitions = PartitionTable()
+    core.partitions.create(1, 0, [2])
+    assert not core.readable_partitions()
+    assert not cluster.packed
+    for disk in cluster.disks.values():
+        disk.close()
