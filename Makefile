@@ -2,19 +2,20 @@
 #
 #   make demo [DATA=Data.fs] [DEMO_OPTIONS=--keep]   a cluster at work on real input
 #   make test [TEST_OPTIONS="-k wire"]               lint, then the whole suite (-n 2)
-#   make lint | bench | docs | clean
+#   make lint | bench | bench-spark | docs | clean
 
 PYTHON ?= python3
 VENV ?= .venv
 DEMO_OPTIONS ?=
 TEST_OPTIONS ?= -n 2
 BENCH_OPTIONS ?=
+SPARK_OPTIONS ?=
 REPLICATION_OPTIONS ?= $(filter --quick,$(BENCH_OPTIONS))
 
 BIN := $(VENV)/bin
 PACKAGING := setup.cfg pyproject.toml tools/install-debian.sh
 
-.PHONY: help demo test lint bench docs clean
+.PHONY: help demo test lint bench bench-spark docs clean
 .DELETE_ON_ERROR:
 
 help:
@@ -33,6 +34,9 @@ lint: $(VENV)/.installed-test
 bench: $(VENV)/.installed-bench
 	$(BIN)/python -m tests.bench $(BENCH_OPTIONS)
 	$(BIN)/python -m tests.bench.replication $(REPLICATION_OPTIONS)
+
+bench-spark: $(VENV)/.installed-test
+	$(BIN)/python -m tests.bench.spark $(SPARK_OPTIONS)
 
 docs: $(VENV)/.installed-docs
 	$(BIN)/python tools/render_docs.py docs build/docs

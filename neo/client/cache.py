@@ -34,17 +34,20 @@ remembered as *ghosts*, without data: seen again, they go straight to the main q
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Iterable
 from typing import NamedTuple
 
 #: What a record costs besides its data: measured, with its key and places in the queues.
-OVERHEAD_BYTES = 350
+OVERHEAD_BYTES = 450
 #: Part of the capacity for records that were used once.
 SMALL_PART = 0.1
 #: An object that would take more of the cache than this part is not kept.
 LARGEST_PART = 0.25
 MAX_CHANCES = 3
+#: Revisions of one object; the oldest goes. Each look at an object is a walk over them, and only views
+#: as old as that many commits of it miss one.
+REVISIONS_MAX = 16
 
 
 class Loaded(NamedTuple):
@@ -87,8 +90,8 @@ class Cache:
         self._lock = threading.Lock()
         self._records: dict[bytes, tuple[Record, ...]] = {}  # newest first
         self._loads: dict[bytes, list[Load]] = {}
-        self._small: deque[Record] = deque()
-        self._main: deque[Record] = deque()
+        self._small: OrderedDict[Record, None] = OrderedDict()
+        self._main: OrderedDict[Record, None] = OrderedDict()
         self._small_size = 0
         self._ghosts: OrderedDict[tuple[bytes, bytes], None] = OrderedDict()
 
@@ -185,8 +188,6 @@ class Cache:
             for records in list(self._records.values()):
                 if records[0].next_tid is None:
                     self._remove(records[0])
-            self._small = deque(r for r in self._small if r.data is not None)
-            self._main = deque(r for r in self._main if r.data is not None)
 
     def clear(self) -> None:
         with self._lock:
@@ -208,18 +209,25 @@ class Cache:
         if record.size > self.capacity * LARGEST_PART:
             return
         records = self._records.get(record.oid, ())
+        place = 0
         for known in records:
-            if known.tid == record.tid:
+            if known.tid <= record.tid:
+                if known.tid == record.tid:
+                    return
+                break
+            place += 1
+        if len(records) >= REVISIONS_MAX:
+            if place == len(records):
                 return
-        self._records[record.oid] = tuple(
-            sorted((*records, record), key=lambda r: r.tid, reverse=True)
-        )
+            self._remove(records[-1])
+            records = records[:-1]
+        self._records[record.oid] = (*records[:place], record, *records[place:])
         self.size += record.size
         if self._ghosts.pop((record.oid, record.tid), self) is None:
             record.main = True
-            self._main.append(record)
+            self._main[record] = None
         else:
-            self._small.append(record)
+            self._small[record] = None
             self._small_size += record.size
         while self.size > self.capacity:
             self._evict()
@@ -227,28 +235,30 @@ class Cache:
     def _evict(self) -> None:
         """Free one record, or move one on."""
         if self._small and (self._small_size > self.capacity * SMALL_PART or not self._main):
-            record = self._small.popleft()
+            record, _ = self._small.popitem(last=False)
             self._small_size -= record.size
             if record.chances:
                 record.chances = 0
                 record.main = True
-                self._main.append(record)
+                self._main[record] = None
                 return
             self._ghosts[record.oid, record.tid] = None
             # As many ghosts as records that are still here.
             while len(self._ghosts) > len(self._records):
                 self._ghosts.popitem(last=False)
         else:
-            record = self._main.popleft()
+            record, _ = self._main.popitem(last=False)
             if record.chances:
                 record.chances -= 1
-                self._main.append(record)
+                self._main[record] = None
                 return
         self._unlink(record)
 
     def _remove(self, record: Record) -> None:
-        """Its queue still has it, without data."""
-        if not record.main:
+        if record.main:
+            del self._main[record]
+        else:
+            del self._small[record]
             self._small_size -= record.size
         self._unlink(record)
 

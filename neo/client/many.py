@@ -50,6 +50,13 @@ def collect(session: Session, partition: int, message: Message, question: Questi
     return session.read_patiently(partition, message)
 
 
+def forget(question: Question) -> None:
+    """Nobody wants the answer any more."""
+    if question is not None:
+        channel, ticket = question
+        channel.forget(ticket)
+
+
 def read_many(
     session: Session, requests: Sequence[tuple[int, Message]]
 ) -> list[Message | ErrorAnswer]:

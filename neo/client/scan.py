@@ -8,15 +8,15 @@ is asked again from another one, from where the last one ended: no revision come
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from hashlib import sha1
-from typing import TypeGuard
+from typing import NamedTuple, TypeGuard
 
 from neo.client.errors import CorruptedError
 from neo.client.history import BATCH, batches, tids_ascending, transaction_information
-from neo.client.many import WINDOW
+from neo.client.many import WINDOW, Question, ask, collect, forget
 from neo.client.session import Session
 from neo.client.storage import NEOStorage
 from neo.protocol.enums import ErrorCode
@@ -48,8 +48,7 @@ class Order(Enum):
     CHANGES = 2
 
 
-@dataclass(slots=True)
-class Revision:
+class Revision(NamedTuple):
     """``size``: of the record, in bytes, uncompressed if it was asked with data. ``error``: why there
     is no data although it was asked."""
 
@@ -99,34 +98,54 @@ class Scanner:
         if what.first > what.last:
             return
         after: tuple[bytes, bytes] | None = None
-        more = True
-        while more:
-            if not self._knows_pages(partition):
-                yield from self._without_pages(partition, what, after)
-                return
-            ask = AskRevisions(
-                partition,
-                what.order.value,
-                what.first,
-                what.last,
-                after,
-                what.page_bytes,
-                what.data,
-            )
-            answer = self._session.read(partition, ask)
+        asked = self._ask(partition, what, after)
+        while asked is not None:
+            message, question = asked
+            answer = collect(self._session, partition, message, question)
             assert isinstance(answer, AnswerRevisions)
-            rows, more = answer.revision_list, answer.more
+            rows = answer.revision_list
             if rows:
                 after = rows[-1][0], rows[-1][1]
-            yield [self._revision(partition, row, what) for row in rows]
+            if not answer.more:
+                yield self._page(partition, rows, what)
+                return
+            # The node reads the next page while this one is used.
+            asked = self._ask(partition, what, after)
+            try:
+                yield self._page(partition, rows, what)
+            except BaseException:
+                if asked is not None:
+                    forget(asked[1])
+                raise
+        yield from self._without_pages(partition, what, after)
 
-    def _revision(self, partition: int, row: RevisionRow, what: Range) -> Revision:
-        oid, tid, compression, checksum, size, data, _ = row
-        if compression is None or not what.data:
-            return Revision(u64(oid), u64(tid), compression is None, size, None, None)
-        if data is None or sha1(data).digest() != checksum:
-            return self._elsewhere(partition, oid, tid, what)
-        return _unpacked(oid, tid, compression, data, what)
+    def _ask(
+        self, partition: int, what: Range, after: tuple[bytes, bytes] | None
+    ) -> tuple[AskRevisions, Question] | None:
+        """Ask for a page. None if a node that may be asked does not know pages."""
+        if not self._knows_pages(partition):
+            return None
+        message = AskRevisions(
+            partition, what.order.value, what.first, what.last, after, what.page_bytes, what.data
+        )
+        return message, ask(self._session, partition, message)
+
+    def _page(self, partition: int, rows: Sequence[RevisionRow], what: Range) -> list[Revision]:
+        if not what.data:
+            return [
+                Revision(u64(oid), u64(tid), compression is None, size, None, None)
+                for oid, tid, compression, _, size, _, _ in rows
+            ]
+        page = []
+        limit = what.value_bytes
+        for oid, tid, compression, checksum, _, data, _ in rows:
+            if compression is None:
+                page.append(Revision(u64(oid), u64(tid), True, 0, None, None))
+            elif data is None or sha1(data).digest() != checksum:
+                page.append(self._elsewhere(partition, oid, tid, what))
+            else:
+                page.append(Revision(u64(oid), u64(tid), False, *_value(compression, data, limit)))
+        return page
 
     def _elsewhere(self, partition: int, oid: bytes, tid: bytes, what: Range) -> Revision:
         """The page was damaged: a replica may have it sound."""
@@ -239,21 +258,22 @@ def _from_object(answer: AnswerObject, what: Range) -> Revision:
     if not what.data:
         size = len(answer.data)
         return Revision(u64(answer.oid), u64(answer.serial), False, size, None, None)
-    return _unpacked(answer.oid, answer.serial, answer.compression, answer.data, what)
+    value = _value(answer.compression, answer.data, what.value_bytes)
+    return Revision(u64(answer.oid), u64(answer.serial), False, *value)
 
 
-def _unpacked(oid: bytes, tid: bytes, compression: int, data: bytes, what: Range) -> Revision:
-    """The record as ZODB wrote it, unless it is larger than its reader wants."""
-    size, error = len(data), None
+def _value(compression: int, data: bytes, limit: int) -> tuple[int, bytes | None, str | None]:
+    """(size, value, error): as ZODB wrote it, unless it is larger than its reader wants."""
+    size = len(data)
     value: bytes | None = data
     if compression:
         try:
-            size, value = _decompressed(data, what.value_bytes)
+            size, value = _decompressed(data, limit)
         except zlib.error as e:
-            return Revision(u64(oid), u64(tid), False, size, None, f"cannot be decompressed: {e}")
-    if size > what.value_bytes:
-        value, error = None, f"the record of {size} bytes is larger than {what.value_bytes}"
-    return Revision(u64(oid), u64(tid), False, size, value, error)
+            return size, None, f"cannot be decompressed: {e}"
+    if size > limit:
+        return size, None, f"the record of {size} bytes is larger than {limit}"
+    return size, value, None
 
 
 def _decompressed(data: bytes, limit: int) -> tuple[int, bytes | None]:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import zodbpickle.fastpickle
 
 from neo.codec.opcodes import MalformedPickle, vet
-from neo.codec.stubs import Allowance, Constructor, Stub, find_class
+from neo.codec.stubs import Allowance, Constructor, Stub, find_class, storable
 
 #: What a record may copy beyond its own size: many small values of a true record.
 ALLOWANCE_BASE = 1 << 16
@@ -101,13 +101,13 @@ def class_name_of(meta: object) -> str | None:
     if isinstance(meta, tuple) and len(meta) == 2 and not isinstance(meta, Reference):
         meta = meta[0]
         if isinstance(meta, tuple) and len(meta) == 2 and all(isinstance(x, str) for x in meta):
-            return _storable(f"{meta[0]}.{meta[1]}")
+            return storable(f"{meta[0]}.{meta[1]}")
     if isinstance(meta, tuple) and meta and not isinstance(meta, Reference):
         meta = meta[0]
     if isinstance(meta, Reference):
         return f"persistent:{meta.oid:016x}"
     if isinstance(meta, Constructor) or (isinstance(meta, type) and issubclass(meta, Stub)):
-        return _storable(meta.stands_for)
+        return meta.stands_for
     raise MalformedPickle("the first pickle of the record is no class")
 
 
@@ -201,11 +201,11 @@ def _reference(pid: object) -> Reference:
         case ["w", (oid,)]:
             return Reference("w", _oid(oid), None, None)
         case ["w", (oid, database)] if isinstance(database, str):
-            return Reference("w", _oid(oid), None, _storable(database))
+            return Reference("w", _oid(oid), None, storable(database))
         case ["m", (database, oid, target)] if isinstance(database, str):
-            return Reference("m", _oid(oid), _target_class(target), _storable(database))
+            return Reference("m", _oid(oid), _target_class(target), storable(database))
         case ["n", (database, oid)] if isinstance(database, str):
-            return Reference("m", _oid(oid), None, _storable(database))
+            return Reference("m", _oid(oid), None, storable(database))
         case [oid] if isinstance(pid, list):
             return Reference("w", _oid(oid), None, None)
     return Reference("s", _oid(pid), None, None)
@@ -221,16 +221,11 @@ def _oid(oid: object) -> int:
 
 def _target_class(target: object) -> str | None:
     if isinstance(target, type) and issubclass(target, Stub):
-        return _storable(target.stands_for)
+        return target.stands_for
     return None if target is None else class_name_of((target, None))
 
 
 def _explain(error: Exception) -> str:
     text = str(error) or type(error).__name__
     kind = "" if isinstance(error, MalformedPickle) else f"{type(error).__name__}: "
-    return _storable((kind + text)[:ERROR_LENGTH_MAX])
-
-
-def _storable(text: str) -> str:
-    """Pickles hold lone surrogates, which no column of text and no file can."""
-    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+    return storable((kind + text)[:ERROR_LENGTH_MAX])

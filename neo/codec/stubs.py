@@ -25,7 +25,7 @@ class Stub:
     """An instance of a class that is not imported: what the pickle said about it."""
 
     __slots__ = ("args", "items", "pairs", "state")
-    #: ``module.Class`` of the class that the stub stands for.
+    #: ``module.Class`` of the class that the stub stands for, storable.
     stands_for: ClassVar[str] = ""
     args: tuple[object, ...]
     state: object
@@ -58,7 +58,12 @@ class Stub:
 @functools.lru_cache(maxsize=STUB_TYPES_MAX)
 def stub_type(module: str, name: str) -> type[Stub]:
     """Return the stub type that stands for the class ``name`` of ``module``."""
-    return type("StubOf", (Stub,), {"__slots__": (), "stands_for": f"{module}.{name}"})
+    return type("StubOf", (Stub,), {"__slots__": (), "stands_for": storable(f"{module}.{name}")})
+
+
+def storable(text: str) -> str:
+    """Pickles hold lone surrogates, which no column of text and no file can."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 class Allowance:

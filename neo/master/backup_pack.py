@@ -1,7 +1,8 @@
 """Packs of the upstream cluster are done in its backups, too.
 
-The primary master of the upstream cluster tells of a pack that is complete (NotifyPack), at once and
-to each backup that joins later. The backup packs at the same tid when it has everything until then.
+The primary master of the upstream cluster tells of a pack that is complete, or goes on after it was cut
+short (NotifyPack), at once and to each backup that joins later. The backup packs at the same tid when
+it has everything until then.
 A pack that fails, since a storage node is away, is tried again. Only the latest matters: it does what
 all earlier ones would.
 """
@@ -29,7 +30,7 @@ RETRY_SECONDS = 10.0
 class Packer:
     def __init__(self, master: MasterCore) -> None:
         self._master = master
-        #: Tids: of the last pack upstream, of the last for which everything is here, of the last done.
+        #: The tids of the last pack upstream, of that for which everything is here, of that done.
         self._wanted = self._possible = self._done = ZERO_TID
         self._task: Task[None] | None = None
 

@@ -364,7 +364,7 @@ class MasterCore(Core):
             self.served_nodes = self.partitions.nodes(readable_only=True)
 
     def packed(self, tid: bytes) -> None:
-        """A pack is complete: backups of this cluster do it, too."""
+        """A pack is complete, or goes on by itself: backups of this cluster do it, too."""
         self.packed_tid = max(self.packed_tid or tid, tid)
         for peer in self.of_type(NodeType.CLIENT):
             if peer.node is not None and FEATURE_PACK in peer.node.features:

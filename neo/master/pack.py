@@ -76,6 +76,9 @@ class Packs:
         if master.partitions.assigned(node.nid):
             # Not above what exists: it is of no use, and may come from another database.
             self.tid = max(self.tid, min(node.pack_tid, master.last_tid))
+            if self.tid > (master.packed_tid or ZERO_TID):
+                # It was cut short, maybe under another master, and goes on now.
+                master.packed(self.tid)
         for nid in sorted(master.ready):
             storage = master.connected[nid]
             assert storage.node is not None

@@ -140,6 +140,62 @@ def _row(inners: list[Check]) -> Check:
     return check
 
 
+class _Columns(NamedTuple):
+    """Of a list of rows whose values come as they are: the types of each column, and the length of
+    its values where that is fixed."""
+
+    columns: list[tuple[frozenset[type], int | None]]
+
+    @classmethod
+    def of(cls, hints: tuple[Any, ...]) -> _Columns | None:
+        """None if values of some column are converted."""
+        columns = [_plain(hint) for hint in hints]
+        return None if None in columns else cls(columns)  # type: ignore[arg-type]
+
+    def match(self, rows: list[Any]) -> bool:
+        """Whether all rows are right. False says nothing about which is not, and why."""
+        if set(map(type, rows)) != {list} or set(map(len, rows)) != {len(self.columns)}:
+            return False
+        for (types, length), values in zip(self.columns, zip(*rows, strict=True), strict=True):
+            found = set(map(type, values))
+            if not found <= types:
+                return False
+            if length is not None:
+                given = (v for v in values if v is not None) if NoneType in found else values
+                if not set(map(len, given)) <= {length}:
+                    return False
+        return True
+
+
+def _plain(hint: Any) -> tuple[frozenset[type], int | None] | None:
+    """Types and fixed length of values that need no conversion, None for others."""
+    origin, args = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return frozenset([bytes]), args[1]
+    if origin in (Union, UnionType):
+        (inner,) = (arg for arg in args if arg is not NoneType)
+        plain = _plain(inner)
+        return plain and (plain[0] | {NoneType}, plain[1])
+    return (frozenset([hint]), None) if hint in (int, bool, bytes) else None
+
+
+def _rows(hints: tuple[Any, ...]) -> Check:
+    """A list of rows: column by column, which is four times as fast; if that fails, row by row, which
+    tells what is wrong."""
+    one_by_one = _list(_row([_checker(hint) for hint in hints]))
+    columns = _Columns.of(hints)
+    if columns is None:
+        return one_by_one
+
+    def check(value: Any) -> list[tuple[Any, ...]]:
+        if type(value) is list and value and columns.match(value):
+            return list(map(tuple, value))
+        checked: list[tuple[Any, ...]] = one_by_one(value)
+        return checked
+
+    return check
+
+
 def _map(key: Check, inner: Check) -> Check:
     def check(value: Any) -> dict[Any, Any]:
         if type(value) is not dict:
@@ -167,6 +223,8 @@ def _checker(hint: Any) -> Check:
         (inner,) = (arg for arg in args if arg is not NoneType)
         return _optional(_checker(inner))
     if origin is list:
+        if get_origin(args[0]) is tuple:
+            return _rows(get_args(args[0]))
         return _list(_checker(args[0]))
     if origin is tuple:
         return _row([_checker(arg) for arg in args])
@@ -285,11 +343,12 @@ class Decoder:
 
     def __next__(self) -> Packet:
         """The next whole message. Raises StopIteration when more bytes are needed."""
+        if self._fed == self._done:
+            raise StopIteration
         try:
             packet = self._unpacker.unpack()
         except msgpack.OutOfData:
-            if self._fed != self._done:
-                self._check_incomplete()
+            self._check_incomplete()
             raise StopIteration from None
         except msgpack.StackError:
             raise PeerError("malformed message: nested too deeply") from None

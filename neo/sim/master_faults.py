@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from neo.protocol.enums import NodeState, NodeType
 from neo.protocol.packets import AddPendingNodes, Message, SetNodeState, SetPrimary
 from neo.sim.console import Command
+from neo.sim.log_disk import SYNC_SECONDS
 from neo.sim.process import Process
 
 if TYPE_CHECKING:
@@ -218,7 +219,7 @@ class MasterFaults:
 
     def _slow_log(self, cluster: Cluster) -> None:
         name, platter = self._random.choice(list(cluster.masters.platters.items()))
-        platter.slow = self._random.uniform(2, SLOW_MAX)
+        platter.sync_seconds = SYNC_SECONDS * self._random.uniform(2, SLOW_MAX)
         self._later(platter.heal, f"heal log of {name}")
 
     def _full_log(self, cluster: Cluster) -> None:

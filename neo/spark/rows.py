@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import date
 from typing import Any
 
 import pyarrow as pa
 
 from neo.client.scan import Revision
-from neo.codec import Budget, BudgetExceeded, class_of, decode, state_json, value_json
+from neo.codec import (
+    Budget,
+    BudgetExceeded,
+    Reference,
+    class_of,
+    decode,
+    state_json,
+    value_json,
+)
 from neo.protocol.ids import u64
 from neo.protocol.packets import AnswerTransactionInformation
 from neo.spark.tables import Column, schema_of
@@ -19,7 +27,14 @@ JSON_BUDGET = 100_000
 
 _EPOCH = date(1970, 1, 1).toordinal()
 #: Columns that need more than the class out of a record.
-_DECODED = {"refs", "state", "error", "dst", "dst_class", "kind", "dst_db"}
+_DECODED = {"refs", "state", "error"}
+
+
+#: In the table of references: what a row says of the object, and of what it refers to.
+_SOURCE = ("src", "src_tid", "src_class")
+_TARGET = ("kind", "dst", "dst_class", "dst_db")
+
+Columns = dict[str, Sequence[Any]]
 
 
 class UnreadableRecord(Exception):
@@ -36,8 +51,7 @@ class Builder:
         self.columns = columns
         self.schema = schema_of(columns)
         self.needs_data = any(column.data for column in columns)
-        self._wants_state = any(column.name == "state" for column in columns)
-        self._decoded = any(column.name in _DECODED for column in columns)
+        self._names = {column.name for column in columns}
         self._json_budget = json_budget
         self._fail = fail
         self._minutes: dict[int, int] = {}
@@ -54,109 +68,123 @@ class Builder:
 
     def objects(self, partition: int, page: Iterable[Revision]) -> pa.RecordBatch:
         """Those that exist."""
-        return self._batch(self._object(partition, r) for r in page if not r.deleted)
+        return self._batch(self._revisions(partition, [r for r in page if not r.deleted]))
 
     def changes(self, partition: int, page: Iterable[Revision]) -> pa.RecordBatch:
         """Those that were deleted, too."""
-        return self._batch(
-            self._object(partition, revision) | {"deleted": revision.deleted} for revision in page
-        )
+        return self._batch(self._revisions(partition, list(page)))
 
     def history(
         self, partition: int, page: Iterable[tuple[Revision, int | None, int]]
     ) -> pa.RecordBatch:
         """``page``: (revision, end_tid, seq)."""
+        revisions, ends, numbers = _transposed(page, 3)
+        columns = self._revisions(partition, revisions)
+        columns["end_tid"], columns["seq"] = ends, numbers
+        if "end_timestamp" in self._names:
+            columns["end_timestamp"] = [
+                None if tid is None else self.timestamp(tid) for tid in ends
+            ]
+        return self._batch(columns)
 
-        def rows() -> Iterator[dict[str, Any]]:
-            for revision, end_tid, seq in page:
-                row = self._object(partition, revision)
-                row["end_tid"] = end_tid
-                row["end_timestamp"] = None if end_tid is None else self.timestamp(end_tid)
-                row["seq"] = seq
-                row["deleted"] = revision.deleted
-                yield row
-
-        return self._batch(rows())
-
-    def _object(self, partition: int, revision: Revision) -> dict[str, Any]:
-        row: dict[str, Any] = {
-            "partition": partition,
-            "oid": revision.oid,
-            "tid": revision.tid,
-            "timestamp": self.timestamp(revision.tid),
-            "size": None if revision.deleted else revision.size,
-            "error": revision.error,
-            "data": revision.data,
+    def _revisions(self, partition: int, page: Sequence[Revision]) -> Columns:
+        """The columns that all tables of revisions have."""
+        oids, tids, deleted, sizes, values, errors = _transposed(page, 6)
+        columns: Columns = {
+            "partition": [partition] * len(oids),
+            "oid": oids,
+            "tid": tids,
+            "deleted": deleted,
+            "data": values,
         }
-        if revision.data is not None:
-            self._decode(revision.data, row)
-        if row["error"] is not None and self._fail:
-            raise UnreadableRecord(
-                f"object {revision.oid:#x} at serial {revision.tid:#018x}: {row['error']}"
-            )
-        return row
+        if "timestamp" in self._names:
+            columns["timestamp"] = list(map(self.timestamp, tids))
+        if "size" in self._names:
+            pairs = zip(deleted, sizes, strict=True)
+            columns["size"] = [None if gone else size for gone, size in pairs]
+        if not self._names.isdisjoint(_DECODED):
+            columns |= self._decoded(values, errors)
+            errors = columns["error"]
+        elif "class" in self._names:
+            columns["class"] = [None if data is None else class_of(data) for data in values]
+        if self._fail:
+            self._refuse(page, errors)
+        return columns
 
-    def _decode(self, data: bytes, row: dict[str, Any]) -> None:
-        if not self._decoded:
-            row["class"] = class_of(data)
-            return
-        record = decode(data)
-        row["class"] = record.class_name
-        row["error"] = record.error
-        if record.error is None:
-            row["refs"] = [r.oid for r in record.references if r.kind == "s"]
-        if self._wants_state:
-            try:
-                row["state"] = state_json(record, Budget(self._json_budget))
-            except BudgetExceeded as e:
-                row["error"] = str(e)
+    @staticmethod
+    def _refuse(page: Sequence[Revision], errors: Sequence[str | None]) -> None:
+        for revision, error in zip(page, errors, strict=True):
+            if error is not None:
+                raise UnreadableRecord(
+                    f"object {revision.oid:#x} at serial {revision.tid:#018x}: {error}"
+                )
+
+    def _decoded(self, values: Iterable[bytes | None], errors: Iterable[str | None]) -> Columns:
+        wants_refs, wants_state = "refs" in self._names, "state" in self._names
+        rows: list[tuple[str | None, list[int] | None, str | None, str | None]] = []
+        for data, error in zip(values, errors, strict=True):
+            if data is None:
+                rows.append((None, None, None, error))
+                continue
+            record = decode(data)
+            error, refs, state = record.error, None, None
+            if wants_refs and error is None:
+                refs = [oid for kind, oid, _, _ in record.references if kind == "s"]
+            if wants_state:
+                try:
+                    state = state_json(record, Budget(self._json_budget))
+                except BudgetExceeded as e:
+                    error = str(e)
+            rows.append((record.class_name, refs, state, error))
+        return dict(zip(("class", "refs", "state", "error"), _transposed(rows, 4), strict=True))
 
     # -- references --------------------------------------------------------------------------------
 
     def references(self, partition: int, page: Iterable[Revision]) -> pa.RecordBatch:
-        def rows() -> Iterator[dict[str, Any]]:
-            for revision in page:
-                if revision.data is None:
-                    continue
+        sources: list[tuple[int, int, str | None]] = []
+        found: list[Reference] = []
+        for revision in page:
+            if revision.data is not None:
                 record = decode(revision.data)
-                for reference in record.references:
-                    yield {
-                        "partition": partition,
-                        "src": revision.oid,
-                        "src_tid": revision.tid,
-                        "src_class": record.class_name,
-                        "dst": reference.oid,
-                        "dst_class": reference.class_name,
-                        "kind": reference.kind,
-                        "dst_db": reference.database,
-                    }
-
-        return self._batch(rows())
+                source = revision.oid, revision.tid, record.class_name
+                sources += [source] * len(record.references)
+                found += record.references
+        columns: Columns = {"partition": [partition] * len(found)}
+        for names, rows in (_SOURCE, sources), (_TARGET, found):
+            columns |= zip(names, _transposed(rows, len(names)), strict=True)
+        return self._batch(columns)
 
     # -- transactions ------------------------------------------------------------------------------
 
     def transactions(
         self, partition: int, page: Iterable[AnswerTransactionInformation]
     ) -> pa.RecordBatch:
+        page = list(page)
+        tids = [u64(t.tid) for t in page]
         return self._batch(
             {
-                "partition": partition,
-                "tid": u64(t.tid),
-                "timestamp": self.timestamp(u64(t.tid)),
-                "user": t.user.decode("utf-8", "backslashreplace"),
-                "description": t.description.decode("utf-8", "backslashreplace"),
-                "extension": value_json(t.extension) if t.extension else None,
-                "oids": [u64(oid) for oid in t.oid_list],
+                "partition": [partition] * len(tids),
+                "tid": tids,
+                "timestamp": list(map(self.timestamp, tids)),
+                "user": [_text(t.user) for t in page],
+                "description": [_text(t.description) for t in page],
+                "extension": [value_json(t.extension) if t.extension else None for t in page],
+                "oids": [list(map(u64, t.oid_list)) for t in page],
             }
-            for t in page
         )
 
-    def _batch(self, rows: Iterable[dict[str, Any]]) -> pa.RecordBatch:
-        rows = list(rows)
-        arrays = [
-            pa.array([row.get(column.name) for row in rows], column.type) for column in self.columns
-        ]
+    def _batch(self, columns: Columns) -> pa.RecordBatch:
+        arrays = [pa.array(columns[column.name], column.type) for column in self.columns]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+
+def _transposed(rows: Iterable[tuple[Any, ...]], width: int) -> list[Sequence[Any]]:
+    """The columns of rows that have so many."""
+    return list(zip(*rows, strict=True)) or [()] * width
+
+
+def _text(value: bytes) -> str:
+    return value.decode("utf-8", "backslashreplace")
 
 
 def _minute_start(minutes: int) -> int:

@@ -14,6 +14,6 @@ class Destination(StorageHandler):
 
     @on(AddTransaction, AddObject)
     def add(self, peer: Peer, message_id: int, m: AddTransaction | AddObject) -> None:
-        for fetch in self.core.fetches:
+        for fetch in tuple(self.core.fetches):  # it may end with this: the database fails
             if fetch.source is peer:
                 fetch.add(m)

@@ -142,8 +142,6 @@ class ServeMaster(StorageHandler):
     def truncate(self, peer: Peer, message_id: int, m: Truncate) -> None:
         """Only remembered: the data is truncated when all nodes do, in VERIFYING. Not answered."""
         self.core.backend.set_config("truncate_tid", m.tid.hex())
-        # What is left afterwards is a database of its own.
-        self.core.backend.set_config("backup_tid", None)
 
     # -- VERIFYING -----------------------------------------------------------------------------------
 
@@ -168,7 +166,7 @@ class ServeMaster(StorageHandler):
             logger.warning("everything later than %s is deleted", truncate_tid.hex())
             # Data of partitions that are not here any more, but not erased yet, might come back.
             core.backend.truncate(truncate_tid, range(len(core.partitions)))
-            core.backend.set_config("truncate_tid", None)
+            self._truncated()
         loid, ltid = core.backend.last_ids(core.readable_partitions())
         core.answer_stored(peer, message_id, AnswerLastIDs(loid, ltid))
 
@@ -196,7 +194,13 @@ class ServeMaster(StorageHandler):
             kept = core.readable_partitions()
             others = [p for p in range(len(core.partitions)) if p not in kept]
             core.backend.truncate(truncate_tid, others)
-            core.backend.set_config("truncate_tid", None)
+            self._truncated()
+
+    def _truncated(self) -> None:
+        """What is left is a database of its own. Not earlier: own cells that become out of date are
+        complete up to ``backup_tid``, though some of what is later was fetched already."""
+        self.core.backend.set_config("truncate_tid", None)
+        self.core.backend.set_config("backup_tid", None)
 
     @on(StopOperation)
     def stop_operation(self, peer: Peer, message_id: int, m: StopOperation) -> None:

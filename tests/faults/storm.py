@@ -25,14 +25,11 @@ from typing import NamedTuple
 from ZODB.DB import DB
 
 from neo.client import Storage
-from neo.protocol.enums import CellState, ClusterState, NodeState, NodeType
-from neo.protocol.errors import ErrorAnswer
-from neo.protocol.packets import AnswerPartitionList, AskNodeList, AskPartitionList, SetClusterState
-from neo.simple import Cluster
-from neo.simple.conf import NodeConf
-from neoctl.client import AdminAway
+from neo.protocol.enums import NodeState, NodeType
+from neo.protocol.packets import AskNodeList
+from tests.faults.machines import MachineCluster
 from tests.faults.mixed import check_end, prepare
-from tests.faults.mixed_load import STOP_SECONDS, Load
+from tests.faults.mixed_load import Load
 from tests.faults.network import HUB, Machine, Network, isolated
 from tests.faults.rows import check_equal
 from tests.support import mariadb
@@ -41,44 +38,9 @@ STORAGES, REPLICAS, PARTITIONS, CLIENTS = 4, 1, 6, 4
 MASTER_PORT = 2050
 
 
-class StormCluster(Cluster):
-    """Its nodes run on machines of the network; the admin node, and we, on the hub."""
-
-    def __init__(self, folder: Path, network: Network, databases: Sequence[str]) -> None:
-        self.machines = network.machines
-        _write_conf(folder, network, databases)
-        super().__init__(folder)
-
-    def command(self, node: NodeConf) -> list[str]:
-        machine = self.machines.get(node.name)
-        return [*(machine.prefix if machine else ()), *super().command(node)]
-
-    def rows(self) -> list[dict[int, CellState]]:
-        """The partition table. Raises AdminAway, ErrorAnswer while nobody knows it."""
-        with self.admin() as admin:
-            answer = admin.ask(AskPartitionList(0, 0, None))
-        assert isinstance(answer, AnswerPartitionList)
-        return [dict(row) for row in answer.row_list]
-
-    def complete(self) -> bool:
-        """Every cell is up to date."""
-        try:
-            rows = self.rows()
-        except (AdminAway, ErrorAnswer):
-            return False
-        return bool(rows) and all(s is CellState.UP_TO_DATE for row in rows for s in row.values())
-
-    def stop_all(self) -> None:
-        """As an operator does: transactions in progress end first, on all nodes alike."""
-        with self.admin() as admin:
-            admin.ask(SetClusterState(ClusterState.STOPPING))
-        for name, process in self.processes.items():
-            if name != "admin":
-                process.wait(STOP_SECONDS)
-        self.stop()
-
-
-def _write_conf(folder: Path, network: Network, databases: Sequence[str]) -> None:
+def configuration(
+    folder: Path, network: Network, databases: Sequence[str]
+) -> configparser.ConfigParser:
     masters = f"{network.machines['master1'].address}:{MASTER_PORT}"
     parser = configparser.ConfigParser(interpolation=None)
     parser["DEFAULT"] = {
@@ -98,8 +60,7 @@ def _write_conf(folder: Path, network: Network, databases: Sequence[str]) -> Non
             "database": database,
         }
     parser["admin"] = {"bind": f"{HUB}:{MASTER_PORT + 2}", "logfile": str(folder / "admin.log")}
-    with open(folder / "neo.conf", "x") as file:
-        parser.write(file)
+    return parser
 
 
 # -- faults ----------------------------------------------------------------------------------------
@@ -117,7 +78,7 @@ class Fault(NamedTuple):
 class Storm:
     """Faults drawn from a seed. ``patient``: some last longer than anybody waits for a peer."""
 
-    def __init__(self, cluster: StormCluster, load: Load, seed: int, patient: bool) -> None:
+    def __init__(self, cluster: MachineCluster, load: Load, seed: int, patient: bool) -> None:
         self.cluster = cluster
         self.load = load
         self.faults: list[Fault] = []
@@ -302,7 +263,8 @@ def run(folder: Path, backend: str, seconds: float, seed: int) -> str:
         network = Network([*nodes, *(f"client{n}" for n in range(CLIENTS))])
         stack.callback(network.close)
         names = stack.enter_context(databases(backend, folder))
-        cluster = stack.enter_context(StormCluster(folder, network, names))
+        conf = configuration(folder, network, names)
+        cluster = stack.enter_context(MachineCluster(folder, network, conf))
         prepare(Storage(cluster.masters, cluster.name), CLIENTS)
         prefixes = [network.machines[f"client{n}"].prefix for n in range(CLIENTS)]
         load = Load(cluster.masters, cluster.name, folder, prefixes, seed)

@@ -9,7 +9,7 @@ import pytest
 from ZODB.serialize import referencesf
 from ZODB.utils import p64, u64
 
-from neo.client import NEOStorage, scan
+from neo.client import NEOStorage, many, scan
 from neo.client.scan import Order, Range, Revision, Scanner
 from neo.protocol.errors import ErrorAnswer
 from tests.pipelines.sample import Sample
@@ -99,6 +99,23 @@ def test_transactions_of_all_partitions_are_all_transactions(
         for transaction in page
     ]
     assert sorted(found) == sample.tids
+
+
+def test_a_page_is_on_its_way_while_the_one_before_is_used(
+    sample: Sample, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+    monkeypatch.setattr(scan, "ask", lambda *args: asked.append(args[2]) or many.ask(*args))
+    scanner = Scanner(sample.storage)
+    pages = scanner.revisions(0, Range(Order.HISTORY, scanner.last_tid(), page_bytes=300))
+    for count in range(2, 5):
+        assert next(pages)
+        assert len(asked) == count
+    # What is on its way when the reader leaves does not disturb the next one.
+    pages.close()
+    whole = Range(Order.HISTORY, scanner.last_tid())
+    found = [revision for page in scanner.revisions(0, whole) for revision in page]
+    assert len(found) == sum(oid % 12 == 0 for oid, _ in sample.revisions)
 
 
 def test_a_snapshot_older_than_a_pack_is_refused(sample: Sample) -> None:

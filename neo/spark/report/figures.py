@@ -126,48 +126,53 @@ def _report(tables: Tables, wanted: Wanted, history: DataFrame) -> Report:
         F.count("*").alias("revisions"),
         F.countDistinct("tid").alias("transactions"),
         F.sum("size").alias("written"),
+        _total(_is_current(), F.lit(1)).alias("objects"),
+        _total(_is_current(), F.col("size")).alias("bytes"),
     ).first()
     if totals is None or totals.until is None:
         raise ValueError(f"there are no transactions in {tables.where}")
     until = datetime.fromtimestamp(totals.until / 1e6, UTC)
-    current = history.where((F.col("until") == _FOREVER) & (F.col("exists") == 1))
-    classes = _classes(current, history)
-    top = [row[0] for row in classes.limit(CLASSES).collect()]
+    current = history.where(_is_current())
+    classes = _table(_classes(history), max(CLASSES, wanted.top))
+    top = [row[0] for row in classes.rows[:CLASSES]]
     periods, objects, size = _over_time(history, wanted.period, top)
-    live = current.agg(F.count("*"), F.sum("size")).first()
-    assert live is not None
     references = tables.load("references", "src,src_class,dst,dst_class,kind").where("kind = 's'")
     references = references.persist()
     try:
         broken = _broken(references, current, wanted.top)
-        lost = _garbage(tables.spark, references, current, wanted.driver_edges).persist()
-        garbage = _table(lost, wanted.top)
-        lost_totals = lost.agg(F.sum("objects"), F.sum("bytes")).first()
+        lost, garbage = _garbage(tables.spark, references, current, wanted)
     finally:
         references.unpersist()
-    assert lost_totals is not None
     return Report(
         tables.where,
         until,
         {
-            "objects": live[0],
-            "bytes": live[1] or 0,
+            "objects": totals.objects,
+            "bytes": totals.bytes,
             "revisions": totals.revisions,
-            "bytes of all revisions": totals.written or 0,
+            "bytes of all revisions": totals.written,
             "transactions": totals.transactions,
             "broken references": broken[0],
-            "unreachable objects": lost_totals[0] or 0,
-            "bytes of unreachable objects": lost_totals[1] or 0,
+            "unreachable objects": lost[0],
+            "bytes of unreachable objects": lost[1],
         },
         periods,
         objects,
         size,
-        _table(classes, wanted.top),
+        Table(classes.names, classes.rows[: wanted.top]),
         _growth(history, until, wanted.days, wanted.top),
         _hottest(history, wanted.top),
         broken[1],
         garbage,
     )
+
+
+def _is_current() -> Column:
+    return (F.col("until") == _FOREVER) & (F.col("exists") == 1)
+
+
+def _total(condition: Column, what: Any) -> Column:
+    return F.sum(F.when(condition, what).otherwise(0))
 
 
 def _table(rows: DataFrame, top: int) -> Table:
@@ -177,18 +182,20 @@ def _table(rows: DataFrame, top: int) -> Table:
 # -- classes and their growth --------------------------------------------------------------------
 
 
-def _classes(current: DataFrame, history: DataFrame) -> DataFrame:
-    """All classes, those with the most bytes first."""
-    live = current.groupBy("class").agg(
-        F.count("*").alias("objects"),
-        F.sum("size").alias("bytes"),
-        F.max("size").alias("largest"),
+def _classes(history: DataFrame) -> DataFrame:
+    """All classes of what exists, those with the most bytes first."""
+    found = (
+        history.where("exists = 1")
+        .groupBy("class")
+        .agg(
+            _total(_is_current(), F.lit(1)).alias("objects"),
+            _total(_is_current(), F.col("size")).alias("bytes"),
+            F.max(F.when(_is_current(), F.col("size"))).alias("largest"),
+            F.count("*").alias("revisions"),
+        )
     )
-    written = history.where("exists = 1").groupBy("class").agg(F.count("*").alias("revisions"))
-    found = live.join(written, "class").withColumn(
-        "revisions per object", F.round(F.col("revisions") / F.col("objects"), 1)
-    )
-    return found.orderBy(F.desc("bytes"), "class")
+    per_object = F.round(F.col("revisions") / F.col("objects"), 1).alias("revisions per object")
+    return found.where("objects > 0").select("*", per_object).orderBy(F.desc("bytes"), "class")
 
 
 def _over_time(
@@ -238,17 +245,14 @@ def _sums(steps: list[int]) -> list[int]:
 def _growth(history: DataFrame, until: datetime, days: int, top: int) -> Table:
     """The classes that have grown most since some days before the last transaction, by bytes."""
     then = F.lit(until - timedelta(days=days))
-    now = (F.col("until") == _FOREVER) & (F.col("exists") == 1)
+    now = _is_current()
     before = (F.col("timestamp") <= then) & (F.col("until") > then) & (F.col("exists") == 1)
 
-    def total(condition: Column, what: Any) -> Column:
-        return F.sum(F.when(condition, what).otherwise(0))
-
     found = history.groupBy("class").agg(
-        total(before, F.lit(1)).alias("objects before"),
-        total(now, F.lit(1)).alias("objects"),
-        total(before, F.col("size")).alias("bytes before"),
-        total(now, F.col("size")).alias("bytes"),
+        _total(before, F.lit(1)).alias("objects before"),
+        _total(now, F.lit(1)).alias("objects"),
+        _total(before, F.col("size")).alias("bytes before"),
+        _total(now, F.col("size")).alias("bytes"),
     )
     grown = found.withColumn("bytes more", F.col("bytes") - F.col("bytes before"))
     return _table(grown.where("`bytes more` > 0").orderBy(F.desc("bytes more"), "class"), top)
@@ -278,17 +282,21 @@ def _broken(references: DataFrame, current: DataFrame, top: int) -> tuple[int, T
 
 
 def _garbage(
-    spark: SparkSession, references: DataFrame, current: DataFrame, most: int
-) -> DataFrame:
-    """What cannot be reached from the root by strong references, by class."""
-    lost = unreachable(spark, current, references, most)
+    spark: SparkSession, references: DataFrame, current: DataFrame, wanted: Wanted
+) -> tuple[tuple[int, int], Table]:
+    """(objects and bytes, the same by class) of what no strong references join to the root."""
+    lost = unreachable(spark, current, references, wanted.driver_edges)
+    # The sum of all classes is one more row, of which the class is NULL.
     found = (
         current.join(lost, "oid")
-        .groupBy("class")
+        .rollup("class")
         .agg(
             F.count("*").alias("objects"),
             F.sum("size").alias("bytes"),
             F.min("oid").alias("first oid"),
         )
     )
-    return found.orderBy(F.desc("bytes"), "class")
+    ordered = found.orderBy(F.col("class").isNotNull(), F.desc("bytes"), "class")
+    table = _table(ordered, wanted.top + 1)
+    total = table.rows[0] if table.rows else (None, 0, 0)
+    return (total[1], total[2] or 0), Table(table.names, table.rows[1:])

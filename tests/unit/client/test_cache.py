@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from neo.client.cache import LARGEST_PART, OVERHEAD_BYTES, Cache, Load, Loaded
+from neo.client.cache import LARGEST_PART, OVERHEAD_BYTES, REVISIONS_MAX, Cache, Load, Loaded
 from neo.protocol.ids import p64, u64
 from tests.unit.client.peers import in_threads
 
@@ -119,6 +119,25 @@ def test_without_capacity_nothing_is_kept() -> None:
     cache = Cache(0)
     put(cache, OID, 1, None)
     assert len(cache) == 0
+
+
+def test_an_object_that_always_changes_keeps_its_newest_revisions_only() -> None:
+    """Each commit of it walks over them, however big the cache is."""
+    cache = Cache(1 << 20)
+    for n in range(1, 1000):
+        cache.committed(p64(n), {OID: b"data %d" % n})
+    oldest = 1000 - REVISIONS_MAX
+    assert len(cache) == REVISIONS_MAX == len(cache._small) + len(cache._main)
+    assert cache.size == REVISIONS_MAX * (OVERHEAD_BYTES + len(b"data 999"))
+    assert cache.load_before(OID, p64(1000)) == Loaded(b"data 999", p64(999), None)
+    found = cache.load_before(OID, p64(oldest + 1))
+    assert found == Loaded(b"data %d" % oldest, p64(oldest), p64(oldest + 1))
+    assert cache.load_before(OID, p64(oldest)) is None
+    # A view that is older still is served by the storage nodes, and drives nothing out.
+    load = cache.load_begins(OID)
+    cache.load_ends(OID, load, Loaded(b"old", p64(3), p64(4)))
+    assert cache.load_before(OID, p64(4)) is None
+    assert cache.load_before(OID, p64(oldest + 1)) == found
 
 
 def test_objects_in_use_survive_a_scan() -> None:

@@ -7,10 +7,12 @@ from typing import Any
 from neo.protocol.enums import ErrorCode, NodeType
 from neo.protocol.packets import (
     FEATURE_MAINTENANCE,
+    FEATURE_PACK,
     FEATURES,
     AnswerPack,
     AskPack,
     Error,
+    NotifyPack,
     NotifyReady,
     RequestIdentification,
     StartOperation,
@@ -38,6 +40,13 @@ def back(world: MasterWorld, nid: int, **extra: Any) -> Remote:
     remote.take(StartOperation)
     remote.send(NotifyReady())
     return remote
+
+
+def refuse(storage: Remote, question: AskPack) -> None:
+    message_id = storage.ids[id(question)]
+    assert message_id is not None
+    storage.connection.answer(message_id, Error(ErrorCode.NOT_READY.value, "it stops"))
+    storage._flush()
 
 
 def test_all_storages_pack_and_then_it_is_answered() -> None:
@@ -69,10 +78,7 @@ def test_a_refusal_is_passed_on() -> None:
     world, (first, second) = served()
     answer = world.client().ask(AskPack(tid(7)))
     first.answer(first.take(AskPack), AnswerPack(True))
-    message_id = second.ids[id(second.take(AskPack))]
-    assert message_id is not None
-    second.connection.answer(message_id, Error(ErrorCode.NOT_READY.value, "it stops"))
-    second._flush()
+    refuse(second, second.take(AskPack))
     assert error_of(answer).message == "pack is not complete: NOT_READY: it stops"
 
 
@@ -103,6 +109,20 @@ def test_nodes_that_know_less_than_one_that_is_back_are_asked() -> None:
     second = back(world, 2, pack_tid=9)
     assert first.take(AskPack).tid == tid(9)
     assert not second.has(AskPack)
+
+
+def test_backups_hear_of_a_pack_that_was_cut_short_when_a_node_goes_on_with_it() -> None:
+    world, (first, second) = served()
+    backup = Remote.connect(world.master)
+    extra = {"backup": b"bak", FEATURES: [FEATURE_PACK]}
+    backup.ask(RequestIdentification(NodeType.CLIENT, None, None, "test", None, extra))
+    world.client().ask(AskPack(tid(7)))
+    first.answer(first.take(AskPack), AnswerPack(True))
+    refuse(second, second.take(AskPack))
+    assert not backup.has(NotifyPack)
+    second.lose()
+    back(world, 2, pack_tid=7)
+    assert backup.take(NotifyPack).tid == tid(7)
 
 
 def test_a_pack_of_another_database_is_not_believed() -> None:

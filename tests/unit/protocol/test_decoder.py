@@ -13,7 +13,9 @@ from neo.protocol.enums import CellState, ClusterState, NodeType
 from neo.protocol.errors import PeerError
 from neo.protocol.lengths import check_lengths
 from neo.protocol.packets import (
+    CODES,
     AnswerMonitorInformation,
+    AnswerRevisions,
     AskFinishTransaction,
     AskObject,
     AskStoreObject,
@@ -111,6 +113,39 @@ def test_wrong_argument(oid: Any, problem: str) -> None:
     assert refusal(packed(0, 32, [oid, None, None])).startswith(
         f"AskObject: wrong argument: {problem}"
     )
+
+
+ANSWER_REVISIONS = CODES[AnswerRevisions]
+_ROW: list[Any] = [OID, OID, 1, bytes(20), 5, b"data!", None]
+
+
+@pytest.mark.parametrize("position", [0, 1, 2])
+@pytest.mark.parametrize(
+    ("column", "value", "problem"),
+    [
+        (0, None, "8 bytes expected, got None"),
+        (0, b"", "8 bytes expected, got b''"),
+        (1, 7, "8 bytes expected, got 7"),
+        (2, True, "int expected, got True"),
+        (3, bytes(19), "20 bytes expected"),
+        (4, None, "int expected, got None"),
+        (5, 5, "bytes expected, got 5"),
+        (6, b"", "8 bytes expected, got b''"),
+        (6, bytes(9), "8 bytes expected"),
+    ],
+)
+def test_wrong_values_in_rows(position: int, column: int, value: object, problem: str) -> None:
+    rows = [[*_ROW], [*_ROW[:6], OID], [OID, OID, None, bytes(20), 0, None, None]]
+    assert len(decode(packed(0, ANSWER_REVISIONS, [rows, True]))) == 1
+    rows[position][column] = value
+    text = refusal(packed(0, ANSWER_REVISIONS, [rows, True]))
+    assert text.startswith(f"AnswerRevisions: wrong argument: {problem}")
+
+
+@pytest.mark.parametrize("row", [5, b"row", None, {}, [], _ROW[:6], [*_ROW, None]])
+def test_rows_that_are_none(row: object) -> None:
+    text = refusal(packed(0, ANSWER_REVISIONS, [[_ROW, row], True]))
+    assert "array of 7 expected" in text
 
 
 @pytest.mark.parametrize("number", [True, 1.0, b"1", None, msgpack.ExtType(4, b"\x01")])

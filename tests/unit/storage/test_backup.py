@@ -9,6 +9,7 @@ from neo.protocol.ids import ZERO_TID, p64
 from neo.protocol.packets import (
     AcceptIdentification,
     Address,
+    AddTransaction,
     AnswerFetchTransactions,
     AnswerStoreObject,
     AskFetchTransactions,
@@ -183,10 +184,31 @@ def test_truncation_ends_the_backup(world: World) -> None:
     master.send(Replicate(p64(10), "", {0: None, 1: None}))
     master.send(StopOperation())
     master.send(Truncate(p64(10)))
-    assert backup_tid(master) is None
     assert master.ask(AskRecovery()).truncate_tid == p64(10)
     master.ask(AskLastIDs())
-    assert master.ask(AskRecovery()).truncate_tid is None
+    answered = master.ask(AskRecovery())
+    assert answered.truncate_tid is None is answered.backup_tid
+
+
+def test_what_was_fetched_in_part_is_fetched_again_after_the_backup_ended(world: World) -> None:
+    """Metadata came, objects did not: the cell is not complete up to there."""
+    master = backup(world)
+    master.send(Replicate(p64(10), "", {0: None, 1: None}))
+    master.send(Replicate(p64(12), "up", {0: SOURCE}))
+    source = upstream(world)
+    message_id, _ = take_question(source, AskFetchTransactions)
+    row = AddTransaction(p64(12), b"", b"", b"", False, p64(12), [p64(2)])
+    source.connection.send(row, message_id)
+    answer(source, message_id, AnswerFetchTransactions(None, None, []))
+    world.settle()
+    master.send(StopOperation())
+    master.send(Truncate(p64(12)))
+    world.send_table(master, [[(1, OUT), (2, UP)], [(1, UP)]], 2)
+    master.ask(AskLastIDs())
+    world.settle()
+    assert {(c.partition, c.tid) for c in world.backend.cells() if c.nid == 1 and c.tid >= 0} == {
+        (0, 10)
+    }
 
 
 def test_who_missed_the_end_of_the_backup_is_compared_in_whole(world: World) -> None:

@@ -1,0 +1,287 @@
+"""Every subset of a cluster's machines is cut off from every other: ``python -m tests.faults.cuts``.
+
+Three masters and two storage nodes, each on a machine of its own (:mod:`tests.faults.network`); clients,
+the admin node and observers are on the hub, which reaches everybody whatever is cut: the hardest place
+to be, since two primaries could both be found from there. Observers ask each master all the time whether
+it serves. Where a majority of the masters has a storage node, clients must go on; where none has, nothing
+may be acknowledged; when all is healed, they go on in any case.
+"""
+
+from __future__ import annotations
+
+import argparse
+import configparser
+import random
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from itertools import combinations, pairwise, permutations, product
+from pathlib import Path
+from typing import NamedTuple
+
+from ZODB.DB import DB
+
+from neo.client import Storage
+from neo.net.sockets import parse_address
+from neo.protocol.enums import NodeType
+from neo.protocol.packets import AcceptIdentification, Address, Ping, RequestIdentification
+from tests.faults.machines import MachineCluster
+from tests.faults.mixed import check_end, prepare
+from tests.faults.mixed_load import Load
+from tests.faults.network import HUB, Network, isolated
+from tests.faults.rows import check_equal
+from tests.faults.storm import MASTER_PORT, Fault, longest_gap
+from tests.support.raw import RawPeer
+
+MASTERS = ("master1", "master2", "master3")
+STORAGES = ("storage1", "storage2")
+MACHINES = (*MASTERS, *STORAGES)
+CLUSTER, PARTITIONS, CLIENTS = "cuts", 6, 2
+#: Longer than a lease, and than a failover usually takes.
+HOLD_SECONDS = 4.5
+SILENT_SECONDS = 4.5
+#: Between two questions of an observer.
+LOOK_SECONDS = 0.02
+
+
+# -- what is cut ---------------------------------------------------------------------------------
+
+
+class Cut(NamedTuple):
+    """``pairs``: what the first sends to the second is lost. ``serves``: clients must go on meanwhile."""
+
+    what: str
+    pairs: list[tuple[str, str]]
+    serves: bool
+
+
+def _serves(group: Sequence[str]) -> bool:
+    masters = sum(name in MASTERS for name in group)
+    return masters > len(MASTERS) // 2 and masters < len(group)
+
+
+def split(group: Sequence[str]) -> Cut:
+    """``group`` and all others do not hear each other."""
+    rest = [name for name in MACHINES if name not in group]
+    pairs = [*product(group, rest), *product(rest, group)]
+    return Cut(f"{' '.join(group)} | {' '.join(rest)}", pairs, _serves(group) or _serves(rest))
+
+
+def all_cuts() -> list[Cut]:
+    first, *others = MACHINES
+    cuts = [
+        split([first, *some]) for n in range(len(others)) for some in combinations(others, n)
+    ]
+    cuts += [
+        Cut(f"{one} does not reach {other}", [(one, other)], True)
+        for one, other in permutations(MASTERS, 2)
+    ]
+    cuts += [Cut("each master is alone", list(permutations(MASTERS, 2)), False)]
+    for one in MASTERS:
+        others = [name for name in MACHINES if name != one]
+        cuts += [Cut(f"{one} does not reach anybody", list(product([one], others)), True)]
+        cuts += [Cut(f"nobody reaches {one}", list(product(others, [one])), True)]
+    return cuts
+
+
+# -- who serves ----------------------------------------------------------------------------------
+
+
+class Reign(NamedTuple):
+    """A master served at least from ``begin`` to ``end``: one connection was served all the time, and
+    a primary closes all when it ends."""
+
+    begin: float
+    end: float
+    master: str
+
+
+class Observer(threading.Thread):
+    """Asks a master again and again, as an admin node would."""
+
+    def __init__(self, name: str, address: Address, own: Address, stop: threading.Event) -> None:
+        super().__init__(name=name, daemon=True)
+        self.reigns: list[Reign] = []
+        self._address = address
+        self._request = RequestIdentification(NodeType.ADMIN, None, own, CLUSTER, None, {})
+        self._stop_asked = stop
+
+    def run(self) -> None:
+        while not self._stop_asked.wait(LOOK_SECONDS):
+            try:
+                with RawPeer(self._address) as peer:
+                    peer.greet()
+                    if type(peer.ask(self._request)) is AcceptIdentification:
+                        self._watch(peer)
+            except (OSError, EOFError):
+                continue  # it does not serve, or not any more
+
+    def _watch(self, peer: RawPeer) -> None:
+        begin = end = time.monotonic()
+        try:
+            while not self._stop_asked.wait(LOOK_SECONDS):
+                asked = time.monotonic()
+                peer.ask(Ping())
+                end = asked
+        finally:
+            self.reigns.append(Reign(begin, end, self.name))
+
+
+def check_alone(reigns: Sequence[Reign]) -> None:
+    """Never do two masters serve at once. Raises AssertionError."""
+    for one, other in pairwise(sorted(reigns)):
+        assert one.end < other.begin or one.master == other.master, f"{one} and {other}"
+
+
+# -- the whole -----------------------------------------------------------------------------------
+
+
+def configuration(folder: Path, network: Network) -> configparser.ConfigParser:
+    masters = [f"{network.machines[name].address}:{MASTER_PORT}" for name in MASTERS]
+    parser = configparser.ConfigParser(interpolation=None)
+    parser["DEFAULT"] = {
+        "cluster": CLUSTER,
+        "masters": " ".join(masters),
+        "partitions": str(PARTITIONS),
+        "replicas": str(len(STORAGES) - 1),
+        "autostart": str(len(STORAGES)),
+        "adapter": "SQLite",
+    }
+    for name, bind in zip(MASTERS, masters, strict=True):
+        parser[name] = {"bind": bind, "election_log": str(folder / f"{name}.election")}
+    for name in STORAGES:
+        bind = f"{network.machines[name].address}:{MASTER_PORT + 1}"
+        parser[name] = {"bind": bind, "database": str(folder / f"{name}.sqlite")}
+    parser["admin"] = {"bind": f"{HUB}:{MASTER_PORT + 2}"}
+    for name in (*MACHINES, "admin"):
+        parser[name]["logfile"] = str(folder / f"{name}.log")
+    return parser
+
+
+class Trial:
+    """One cut after the other, under load."""
+
+    def __init__(self, cluster: MachineCluster, load: Load) -> None:
+        self.cluster = cluster
+        self.load = load
+        self.served: list[Fault] = []
+
+    def suffer(self, cut: Cut) -> None:
+        # What was cut off before must have caught up: else its other half may have to be waited for.
+        self.load.wait(self.cluster.complete, "some cell is not up to date")
+        machines = self.cluster.machines
+        begin = time.monotonic()
+        print(f"{begin:.3f} {cut.what}", flush=True)
+        for one, other in cut.pairs:
+            machines[one].lose(machines[other])
+        # The old primary loses its lease, and another one begins, or not.
+        time.sleep(HOLD_SECONDS)
+        if cut.serves:
+            self.load.wait_progress()
+            self.served.append(Fault(begin, time.monotonic(), cut.what, "cut"))
+        else:
+            self._check_silence()
+        for one, other in cut.pairs:
+            machines[one].find(machines[other])
+        self.load.wait_progress()
+
+    def _check_silence(self) -> None:
+        """Nobody may serve."""
+        before = [len(journals.acknowledged) for journals in self.load.journals]
+        time.sleep(SILENT_SECONDS)
+        after = [len(journals.acknowledged) for journals in self.load.journals]
+        assert before == after, f"commits without a majority: {before} {after}"
+
+    def pauses(self) -> list[tuple[float, str]]:
+        """Seconds without a commit of some client, for each cut in which they had to go on."""
+        found = []
+        times = [[e.when for e in j.acknowledged.entries()] for j in self.load.journals]
+        for cut in self.served:
+            gaps = [
+                longest_gap([when for when in of_client if cut.begin - 1 < when < cut.end + 1])
+                for of_client in times
+            ]
+            found.append((max(gap.seconds for gap in gaps), cut.what))
+        return sorted(found)
+
+
+def run(folder: Path, seed: int, count: int) -> str:
+    """The report. ``count`` cuts, or all. Raises AssertionError, Violation."""
+    choices = random.Random(seed)
+    cuts = all_cuts()
+    choices.shuffle(cuts)
+    cuts.sort(key=lambda cut: not cut.serves)
+    # One at least in which clients must go on.
+    cuts = [cuts[0], *choices.sample(cuts[1:], min(count, len(cuts)) - 1)]
+    with ExitStack() as stack:
+        network = Network(MACHINES)
+        stack.callback(network.close)
+        cluster = stack.enter_context(MachineCluster(folder, network, configuration(folder, network)))
+        prepare(Storage(cluster.masters, cluster.name), CLIENTS)
+        load = Load(cluster.masters, cluster.name, folder, [()] * CLIENTS, seed)
+        stack.callback(load.kill)
+        stop = threading.Event()
+        observers = [
+            Observer(name, parse_address(address), (HUB, 3000 + number), stop)
+            for number, (name, address) in enumerate(
+                zip(MASTERS, cluster.masters.split(), strict=True)
+            )
+        ]
+        for observer in observers:
+            observer.start()
+        stack.callback(stop.set)
+        load.wait_progress()
+        trial = Trial(cluster, load)
+        for cut in cuts:
+            trial.suffer(cut)
+        load.wait(cluster.complete, "some cell is not up to date")
+        load.stop()
+        stop.set()
+        for observer in observers:
+            observer.join()
+        db = DB(Storage(cluster.masters, cluster.name))
+        try:
+            done = check_end(db.open(), folder, CLIENTS)
+        finally:
+            db.close()
+        cluster.stop_all()
+        check_equal(cluster.conf.path, PARTITIONS, len(STORAGES))
+        reigns = [reign for observer in observers for reign in observer.reigns]
+        check_alone(reigns)
+    pauses = trial.pauses()
+    return "\n".join(
+        [
+            f"cuts: {len(cuts)}; reigns seen: {len(reigns)}, never two at once",
+            "acknowledged: " + ", ".join(f"{n} {kind}" for kind, n in sorted(done.items())),
+            f"longest time without a commit of a client, with a majority ({len(pauses)} cuts): median"
+            f" {pauses[len(pauses) // 2][0]:.1f} s, longest {pauses[-1][0]:.1f} s ({pauses[-1][1]})",
+        ]
+    )
+
+
+def command(folder: Path, seed: int, count: int) -> list[str]:
+    """What runs it on a network of its own. Raises NetworkError."""
+    module = [sys.executable, "-m", "tests.faults.cuts", "--inside", str(folder)]
+    return isolated([*module, "--seed", str(seed), "--count", str(count)])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--count", type=int, default=len(all_cuts()))
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
+    parser.add_argument("--inside", type=Path, metavar="FOLDER", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.inside is not None:
+        print(run(options.inside, options.seed, options.count))
+        return 0
+    with tempfile.TemporaryDirectory() as folder:
+        print(f"--seed {options.seed}", flush=True)
+        return subprocess.run(command(Path(folder), options.seed, options.count)).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())
