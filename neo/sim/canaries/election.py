@@ -32,7 +32,7 @@ LOST_POWER = {**THREE, "faults": ("kill-master", "slow-log", "kill-server", "par
 AWAY = {**THREE, "faults": ("pause-master", "cut-master", "part-masters")}
 SLOW = {**THREE, "faults": ("pause-master", "cut-master", "slow-masters")}
 WIPED = {**THREE, "faults": ("lose-log", "kill-server", "part-masters", "slow-log")}
-ASKED = {**THREE, "faults": ("hand-over", "end-master", "slow-masters")}
+ASKED = {**THREE, "faults": ("hand-over", "end-master", "slow-log")}
 
 
 def _promise_not_synced() -> list[Patch]:
