@@ -348,8 +348,7 @@ def test_another_source_is_refused(
 
 
 def pack(storage: Any) -> None:
-    db = DB(storage)
-    db.pack(time.time() + 1)
+    storage.pack(time.time() + 1, referencesf, gc=False)
 
 
 def test_a_pack_between_exports_is_refused_and_full_starts_anew(
@@ -510,22 +509,22 @@ def test_kill_9_of_the_command_ends_its_processes_and_costs_only_what_they_were_
 ) -> None:
     path, out = tmp_path / "many.fs", tmp_path / "out"
     with closing(DB(FileStorage(str(path)))) as db, db.transaction() as connection:
-        for number in range(12_000):
+        for number in range(8_000):
             connection.root()[number] = Document(number)
     arguments = [sys.executable, "-m", "neo.export", str(path), "--parquet", str(out), "--quiet"]
     process = subprocess.Popen([*arguments, "--jobs", "2"], cwd=ROOT)
-    references = out / "unfinished" / "references"
-    until(lambda: references.exists() and any(references.glob("0*")), "no file was finished")
+    changes = out / "unfinished" / "changes"
+    until(lambda: changes.exists() and any(changes.glob("0*")), "no file was finished")
     workers = children(process.pid)
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert not (out / "current").exists()
     until(lambda: not any(map(alive, workers)), "processes outlive the command")
-    finished = {path.name: path.stat().st_ino for path in references.glob("0*")}
+    finished = {path.name: path.stat().st_ino for path in changes.glob("0*")}
     assert 0 < len(finished) < 16
     export(path, out)
     for name, inode in finished.items():
-        assert (out / "references" / name).stat().st_ino == inode
+        assert (out / "changes" / name).stat().st_ino == inode
     export(path, tmp_path / "whole")
     for table in TABLES:
         assert exported(out, table) == exported(tmp_path / "whole", table)

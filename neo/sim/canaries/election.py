@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from neo.master import lease
+from neo.master import lease, recovery
 from neo.master.election import Election
 from neo.master.epochs import Claim, Decision, Epochs, decode
 from neo.master.lease import Grant, Lease, Witness
@@ -32,7 +32,7 @@ LOST_POWER = {**THREE, "faults": ("kill-master", "slow-log", "kill-server", "par
 AWAY = {**THREE, "faults": ("pause-master", "cut-master", "part-masters")}
 SLOW = {**THREE, "faults": ("pause-master", "cut-master", "slow-masters")}
 WIPED = {**THREE, "faults": ("lose-log", "kill-server", "part-masters", "slow-log")}
-ASKED = {**THREE, "faults": ("hand-over", "end-master", "slow-masters")}
+ASKED = {**THREE, "faults": ("hand-over", "end-master", "slow-log")}
 
 
 def _promise_not_synced() -> list[Patch]:
@@ -74,14 +74,6 @@ def _old_epoch_granted() -> list[Patch]:
     return [(Election, "asked", asked)]
 
 
-def _old_grant_counts() -> list[Patch]:
-    def granted(self: Election, master: str, m: NotifyLeaseGranted, now: float) -> None:
-        if self.lease is not None:
-            self.lease.granted(master, m.sent, m.age, now)
-
-    return [(Election, "granted", granted)]
-
-
 def _no_wait_before_serving() -> list[Patch]:
     original = Lease.__init__
 
@@ -121,7 +113,7 @@ def _guard_forgotten() -> list[Patch]:
         original(self, node, epoch, nid)
         self.nodes = frozenset()
 
-    return [(Tenure, "__init__", init)]
+    return [(Tenure, "__init__", init), (recovery, "STORAGES_SECONDS", 0.5)]
 
 
 def _lease_of_a_minority() -> list[Patch]:
@@ -233,14 +225,6 @@ CANARIES = (
         AWAY,
     ),
     Canary(
-        "old-grant-counts",
-        "a lease granted for an older epoch counts for the present one",
-        "reigns: a primary may act when the next one does",
-        _old_grant_counts,
-        200,
-        SLOW,
-    ),
-    Canary(
         "no-wait-before-serving",
         "a new primary does not wait until the leases of older epochs are over",
         "reigns: a primary may act when the next one does",
@@ -274,11 +258,11 @@ CANARIES = (
     ),
     Canary(
         "guard-forgotten",
-        "a new primary does not ask for the nodes that could be read last",
+        "a new primary does not wait long, and not for the nodes that could be read last",
         "reigns: an older table; history: an acknowledged commit is lost",
         _guard_forgotten,
         100,
-        LOST_POWER,
+        {**LOST_POWER, "faults": ("kill-master", "kill-server", "hand-over"), "replicas": 1},
     ),
     Canary(
         "lease-of-a-minority",
@@ -293,8 +277,8 @@ CANARIES = (
         "half of the masters, rounded down, is taken for a majority when votes are counted",
         "log: two masters have another transaction under one number",
         _log_of_a_minority,
-        20,
-        AWAY,
+        60,
+        {**AWAY, "faults": ("part-masters", "cut-master", "hand-over", "kill-server")},
     ),
     Canary(
         "votes-before-it-learned",
