@@ -37,7 +37,8 @@ class Pause:
                 f"{self._session.settings.wait_timeout:g} s; last reason: {reason}"
             )
 
-    def take(self, reason: str) -> None:
+    def take(self, reason: str, most: float = PAUSE_SECONDS[1]) -> None:
+        """``most``: seconds of the longest pause."""
         self.check(reason)
-        self._session.host.sleep(self._seconds)
+        self._session.host.sleep(min(self._seconds, most))
         self._seconds = min(2 * self._seconds, PAUSE_SECONDS[1])

@@ -165,12 +165,15 @@ class Session:
             if reason not in reported:
                 reported.add(reason)
                 logger.warning("master %s: %s", format_address(address), reason)
-            pause.take(f"master {format_address(address)}: {reason}")
+            # The same master is not dialed more often than once a second.
+            most = 1 / len(self._candidates.addresses)
+            pause.take(f"master {format_address(address)}: {reason}", most)
 
     def _join_at(self, address: Address, link: MasterLink) -> None:
         several = len(self._candidates.addresses) > 1
         patience = MASTER_PATIENCE_SECONDS if several else PATIENCE_SECONDS
-        channel = self._open(address, link, format_address(address), patience)
+        dial = MASTER_IDENTIFY_SECONDS if several else None
+        channel = self._open(address, link, format_address(address), patience, dial)
         try:
             request = RequestIdentification(
                 NodeType.CLIENT, self._nid, None, self.settings.cluster, None,
@@ -199,9 +202,10 @@ class Session:
         link: MasterLink | StorageLink,
         name: str,
         patience: float = PATIENCE_SECONDS,
+        dial: float | None = None,
     ) -> Channel:
         tls = None if self.settings.tls is None else TlsLink(self.settings.tls, server=False)
-        wire = self.host.connect(address, tls)
+        wire = self.host.connect(address, tls, dial)
         return Channel(self.host, wire, link, name, patience)
 
     def _identify(

@@ -212,8 +212,10 @@ class System:
     def fault(self, site: FaultSite) -> bool:
         return False
 
-    def connect(self, address: Address, tls: TlsLink | None) -> SocketWire:
-        sock = socket.create_connection(address, DIAL_SECONDS)
+    def connect(
+        self, address: Address, tls: TlsLink | None, seconds: float | None = None
+    ) -> SocketWire:
+        sock = socket.create_connection(address, seconds or DIAL_SECONDS)
         try:
             configure(sock)
             return SocketWire(sock, tls, self._patience)

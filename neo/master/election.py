@@ -115,7 +115,7 @@ class Election:
 
     def suspicion(self, now: float) -> bool:
         """Whether to tell the others now that the primary is suspected."""
-        if not self._suspects(now) or now - self._said < SUSPECT_SECONDS:
+        if not self.suspects(now) or now - self._said < SUSPECT_SECONDS:
             return False
         self._said = now
         return True
@@ -141,7 +141,8 @@ class Election:
             return now > self._patience
         return not epochs.epoch or epochs.resigned or epochs.primary == self.me
 
-    def _suspects(self, now: float) -> bool:
+    def suspects(self, now: float) -> bool:
+        """Whether the primary does not seem to serve any more."""
         primary = self.epochs.primary
         if not self.epochs.epoch or primary == self.me:
             return False
@@ -150,7 +151,7 @@ class Election:
 
     def _agreed(self, members: tuple[str, ...], now: float) -> bool:
         """A majority suspects the primary, this master included."""
-        if not self._suspects(now):
+        if not self.suspects(now):
             return False
         others = [
             master

@@ -110,7 +110,9 @@ class MasterNode(LogMember):
         now = self.shell.monotonic()
         if self.log is not None and not self.log.epochs.resigned:
             link = self.links.get(self.log.epochs.primary)
-            if link is not None and link.alive(now) and link.address in addresses:
+            suspected = self.election is not None and self.election.suspects(now)
+            known = link is not None and link.alive(now) and not suspected
+            if known and link is not None and link.address in addresses:
                 return NotPrimaryMaster(addresses.index(link.address), addresses)
         return NotPrimaryMaster(None, addresses)
 
@@ -139,7 +141,8 @@ class MasterNode(LogMember):
     # -- lease and epochs --------------------------------------------------------------------------
 
     def lease_asked(self, link: Link, m: NotifyLease) -> None:
-        if self.election is not None:
+        # Who lost its log may know less than it granted: the newest epoch here may be an older one.
+        if self.election is not None and not self.the_log().engine.learns:
             granted = self.election.asked(link.name, m, self.shell.monotonic())
             if granted is not None:
                 link.send(granted)

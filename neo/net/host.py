@@ -73,8 +73,8 @@ class Host(Protocol):
     def watch(self, wire: Wire, served: Served) -> Watch:
         """Disarmed at first."""
 
-    def connect(self, address: Address, tls: TlsLink | None) -> Wire:
-        """Raises OSError, HandshakeError."""
+    def connect(self, address: Address, tls: TlsLink | None, seconds: float | None = None) -> Wire:
+        """``seconds``: to be connected in, if not as usual. Raises OSError, HandshakeError."""
 
     def sleep(self, seconds: float) -> None: ...
 

@@ -29,6 +29,8 @@ logger = logging.getLogger("neo.node")
 #: Pause before the same master is dialed again, so that a cluster without primary is not flooded
 #: (FACTS 3.10).
 RETRY_SECONDS = 1.0
+#: Among several masters, the first pause between two of them; it doubles.
+FIRST_RETRY_SECONDS = 0.05
 #: A master answers at once or refuses.
 ANSWER_SECONDS = 30.0
 #: The same if there are others, from which one that is stopped must not keep us.
@@ -59,6 +61,7 @@ async def find_primary(
     Each distinct reason of a failure is logged once a minute, not at every try.
     """
     hinted = False
+    wait = FIRST_RETRY_SECONDS if len(masters.addresses) > 1 else RETRY_SECONDS
     while True:
         was_hint, hinted = hinted, False
         address = masters.take()
@@ -98,7 +101,8 @@ async def find_primary(
         if (more := core.noise.admit(report)) is not None:
             logger.warning("%s%s", report, more)
         if pause:
-            await core.sleep(RETRY_SECONDS / len(masters.addresses))
+            await core.sleep(min(wait, RETRY_SECONDS / len(masters.addresses)))
+            wait *= 2
 
 
 class _Alive:

@@ -230,17 +230,20 @@ class SimHost:
     def fault(self, site: FaultSite) -> bool:
         return self._process.faults(self._process.name, site)
 
-    def connect(self, address: Address, tls: TlsLink | None) -> Wire:
+    def connect(
+        self, address: Address, tls: TlsLink | None, seconds: float | None = None
+    ) -> Wire:
         assert tls is None, "simulated streams are plain"
         thread = self.thread()
         result: list[SimWire | str] = []
 
         def failed(reason: str) -> None:
-            result.append(reason)
-            thread.resume()
+            if not result:
+                result.append(reason)
+                thread.resume()
 
         def connected(end: End) -> None:
-            if self._process.dead:
+            if self._process.dead or result:
                 end.reset("reset by the peer")
             else:
                 self._process.ends.append(end)
@@ -248,6 +251,8 @@ class SimHost:
                 thread.resume()
 
         self._process.network.connect(self._process.host, address, connected, failed)
+        if seconds is not None:
+            self.world.call_later(seconds, lambda: failed("no answer"), f"{self._process.name} dial")
         while not result:
             thread.park()
         outcome = result[0]

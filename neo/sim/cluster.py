@@ -219,7 +219,9 @@ class Cluster:
             disk.heal()
         for platter in self.masters.platters.values():
             platter.heal()
-        for process in self.servers:
+        for process in self.masters.all:
+            process.resume()
+        for process in dict.fromkeys([*self.masters.members(), *self.servers]):
             process.resume()
             if not process.alive:
                 process.start()

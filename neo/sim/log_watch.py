@@ -10,6 +10,7 @@ from neo.master.log import MasterLog
 from neo.sim.canaries.base import plant
 from neo.sim.log_disk import SimLogDisk
 from neo.sim.world import Violation, World
+from neo.transactor.members import Members
 from neo.transactor.messages import Entry, Kind, Spec
 
 
@@ -24,6 +25,8 @@ class LogWatch:
         self.epochs = Epochs()
         #: How often the operator gave up a partition table.
         self.forgotten = 0
+        #: Names of those who vote; None: those that were configured at first.
+        self.members: set[str] | None = None
 
     def saw(self, name: str, tid: int, spec: Spec) -> None:
         """A transaction is on the disk of a master."""
@@ -32,6 +35,9 @@ class LogWatch:
             self.specs.append(spec)
             if spec.kind == Kind.DATA:
                 self.forgotten += isinstance(self.epochs.apply(spec.data), Forget)
+            elif spec.kind == Kind.MEMBERS:
+                self.members = {member.name for member in Members.decode(spec.data).all}
+                self._world.log(name, f"has new members: {', '.join(sorted(self.members))}")
         elif self.specs[tid - 1] != spec:
             self._world.fail(
                 Violation(f"{name} has another transaction {tid} in its log than others had")

@@ -9,7 +9,9 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import TYPE_CHECKING
 
-from neo.master.node import MasterNode
+from neo.protocol.enums import NodeState, NodeType
+from neo.protocol.packets import AddPendingNodes, Message, SetNodeState, SetPrimary
+from neo.sim.console import Command
 from neo.sim.log_disk import SYNC_SECONDS
 from neo.sim.process import Process
 
@@ -26,6 +28,8 @@ LATENCY_SECONDS_MAX = 0.4
 SLOW_MAX = 500.0
 #: How often a fault is about the primary.
 PRIMARY_CHANCE = 0.6
+#: Whoever is dead for so long is down for everybody, and what was asked of the log is there.
+SILENT_SECONDS = 4.0
 #: When nothing fails any more and a majority is there, somebody is primary within this virtual time.
 PRIMARY_SECONDS = 20.0
 #: Every master has the whole log within this virtual time.
@@ -46,6 +50,8 @@ class MasterFaults:
         ]
         self._between = random.uniform(*BETWEEN_SECONDS)
         self._active = False
+        #: Clusters that a master is being dropped from.
+        self._dropping: list[Cluster] = []
         self.injected: dict[str, int] = {}
 
     def start(self) -> None:
@@ -76,7 +82,7 @@ class MasterFaults:
     def _any(self, cluster: Cluster) -> Process:
         if self._random.random() < PRIMARY_CHANCE:
             return cluster.master
-        return self._random.choice(cluster.masters.processes)
+        return self._random.choice(cluster.masters.members())
 
     # -- processes ---------------------------------------------------------------------------------
 
@@ -96,18 +102,75 @@ class MasterFaults:
         process.pause()
         self._later(process.resume, f"resume {process.name}")
 
+    # -- the operator --------------------------------------------------------------------------------
+
+    def _type(self, cluster: Cluster, message: Message) -> None:
+        def told(answer: Message | None) -> None:
+            name = f"{cluster.site.prefix}operator"
+            self._world.log(name, f"{message}: {answer or 'no answer'}")
+
+        Command(cluster, message, told)
+
+    def _nid(self, cluster: Cluster, process: Process, state: NodeState) -> int | None:
+        """As the operator sees it in the node table, if the process is in that state."""
+        primary = cluster.master_core
+        nodes = primary.nodes.of_type(NodeType.MASTER) if primary is not None else []
+        found = (
+            node.nid for node in nodes if (node.address, node.state) == (process.address, state)
+        )
+        return next(found, None)
+
     def _hand_over(self, cluster: Cluster) -> None:
-        """The operator wants another primary."""
-        core = cluster.master.core
-        if isinstance(core, MasterNode) and not cluster.master.paused and core.log is not None:
-            core.resign(self._random.choice(core.log.members), "the operator wants another one")
+        """Another primary is wanted."""
+        nid = self._nid(cluster, self._any(cluster), NodeState.RUNNING)
+        if nid is not None:
+            self._type(cluster, SetPrimary(nid))
+
+    def _change_masters(self, cluster: Cluster) -> None:
+        """The next step of adding or dropping one."""
+        masters = cluster.masters
+        members = masters.members()
+        others = [process for process in masters.all if process not in members]
+        if cluster in self._dropping:
+            return
+        if not others:
+            process = self._random.choice(members)
+            if process is not cluster.master:
+                self._drop(cluster, process)
+            return
+        process = self._random.choice(others)
+        if not process.alive:
+            # It has not been a member, or its folder was set aside.
+            masters.platters[process.name].wipe()
+            process.start()
+        elif (nid := self._nid(cluster, process, NodeState.PENDING)) is not None:
+            self._type(cluster, AddPendingNodes([nid]))
+
+    def _drop(self, cluster: Cluster, process: Process) -> None:
+        self._dropping.append(cluster)
+        process.kill()
+
+        def drop() -> None:
+            if self._active:
+                process.kill()
+            nid = self._nid(cluster, process, NodeState.DOWN)
+            if nid is not None:
+                self._type(cluster, SetNodeState(nid, NodeState.UNKNOWN))
+            self._world.call_later(SILENT_SECONDS, done, "operator looks")
+
+        def done() -> None:
+            self._dropping.remove(cluster)
+            if process in cluster.masters.members():
+                _start(process)
+
+        self._world.call_later(SILENT_SECONDS, drop, "operator drops")
 
     # -- network -----------------------------------------------------------------------------------
 
     def _cut(self, cluster: Cluster) -> None:
         """A master from others of some kind, one way or both."""
         master = self._any(cluster)
-        masters = [p.host for p in cluster.masters.processes if p is not master]
+        masters = [p.host for p in cluster.masters.all if p is not master]
         storages = [p.host for p in cluster.storages]
         clients = [process.host for process in cluster.clients if not process.dead]
         admin = [cluster.admin.host]
@@ -127,7 +190,8 @@ class MasterFaults:
 
     def _part(self, cluster: Cluster) -> None:
         """Two groups of masters, with what is on either side."""
-        hosts = [process.host for process in cluster.servers]
+        servers = [*cluster.masters.all, *cluster.storages, cluster.admin]
+        hosts = [process.host for process in servers]
         hosts += [process.host for process in cluster.clients if not process.dead]
         side = {host for host in hosts if self._random.random() < 0.5}
         self._world.log("network", f"{','.join(sorted(side))} are cut off")
@@ -140,7 +204,7 @@ class MasterFaults:
     def _slow_links(self, cluster: Cluster) -> None:
         """From one master, or to it."""
         master = self._any(cluster).host
-        for process in cluster.masters.processes:
+        for process in cluster.masters.all:
             seconds = self._random.uniform(0.001, LATENCY_SECONDS_MAX)
             ends = self._random.choice(((master, process.host), (process.host, master)))
             cluster.network.slow(*ends, seconds)
@@ -149,7 +213,7 @@ class MasterFaults:
     # -- clocks and disks --------------------------------------------------------------------------
 
     def _drift(self, cluster: Cluster) -> None:
-        for process in cluster.masters.processes:
+        for process in cluster.masters.all:
             if process.clock is not None:
                 process.clock.turn()
 
@@ -168,8 +232,7 @@ class MasterFaults:
         """Of one master, as long as a majority remembers what it promised."""
         masters = cluster.masters
         process = self._any(cluster)
-        forgetful = [name for name, platter in masters.platters.items() if platter.forgetful]
-        if process.name not in forgetful and len(forgetful) >= masters.minority:
+        if process not in masters.forgetful() and not masters.expendable():
             return
         process.kill()
         self._world.log(process.name, "has lost its log")
@@ -200,12 +263,10 @@ class MasterFaults:
 
     def _away(self, cluster: Cluster) -> list[Process]:
         """Who is missing: not more than may be, with those who do not vote yet."""
-        masters = cluster.masters
-        random = self._random
-        forgetful = [name for name, platter in masters.platters.items() if platter.forgetful]
-        count = random.randint(0, max(0, masters.minority - len(forgetful)))
-        others = [process for process in masters.processes if process.name not in forgetful]
-        away = random.sample(others, count)
+        masters, random = cluster.masters, self._random
+        forgetful = masters.forgetful()
+        others = [process for process in masters.members() if process not in forgetful]
+        away = random.sample(others, random.randint(0, masters.expendable()))
         for process in away:
             random.choice((process.kill, process.pause))()
         return away
@@ -221,6 +282,7 @@ MASTER_KINDS: dict[str, Callable[[MasterFaults, Cluster], None]] = {
     "end-master": MasterFaults._end,
     "pause-master": MasterFaults._pause,
     "hand-over": MasterFaults._hand_over,
+    "change-masters": MasterFaults._change_masters,
     "cut-master": MasterFaults._cut,
     "part-masters": MasterFaults._part,
     "slow-masters": MasterFaults._slow_links,

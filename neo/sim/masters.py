@@ -11,6 +11,7 @@ from neo.master.core import MasterCore
 from neo.master.node import MasterNode
 from neo.master.primary import PrimaryMaster
 from neo.master.tenure import Tenure
+from neo.net.sockets import format_address
 from neo.node.core import Shell
 from neo.protocol.packets import Address, CellChange
 from neo.sim.clock import Clock
@@ -53,6 +54,8 @@ class Masters:
         world, site = cluster.world, cluster.site
         #: All of them, for nodes and clients.
         self.addresses: list[Address] = [site.address(MASTER_PORT + i) for i in range(count)]
+        #: One that is not configured, and may become a member.
+        self.spare: Process | None = None
         #: How many primary masters there were.
         self.primaries = 0
         self.log = LogWatch(world)
@@ -64,7 +67,9 @@ class Masters:
                 self._one_of_several(f"{site.prefix}master{i + 1}", address)
                 for i, address in enumerate(self.addresses)
             ]
-        self.reigns = Reigns(world, self.processes, self.log)
+            name, address = f"{site.prefix}master{count + 1}", site.address(MASTER_PORT + count)
+            self.spare = self._one_of_several(name, address)
+        self.reigns = Reigns(world, self.all, self.log)
 
     # -- processes -----------------------------------------------------------------------------------
 
@@ -88,7 +93,7 @@ class Masters:
 
         def make(shell: SimShell) -> MasterNode:
             settings = self._settings()
-            settings.masters = list(self.addresses)
+            settings.masters = list(dict.fromkeys([*self.addresses, address]))
             disk = SimLogDisk(platter, shell.call_later)
             node = WatchedNode(shell, settings, address, disk)
             node.new = lambda primary: self._new(process, primary)
@@ -125,10 +130,11 @@ class Masters:
         )
 
     def restart(self) -> None:
-        """All of them."""
-        for process in self.processes:
+        """All that run."""
+        running = [process for process in self.all if process.alive]
+        for process in running:
             process.kill()
-        for process in self.processes:
+        for process in running:
             process.start()
 
     # -- state ---------------------------------------------------------------------------------------
@@ -138,15 +144,31 @@ class Masters:
         return len(self.processes) > 1
 
     @property
-    def minority(self) -> int:
-        """How many may be away."""
-        return (len(self.processes) - 1) // 2
+    def all(self) -> list[Process]:
+        """Those that vote, and those that might."""
+        return self.processes if self.spare is None else [*self.processes, self.spare]
+
+    def members(self) -> list[Process]:
+        """Those that vote, as the log says."""
+        names = self.log.members
+        if names is None:
+            return self.processes
+        return [process for process in self.all if format_address(process.address) in names]
+
+    def forgetful(self) -> list[Process]:
+        """Members that do not know yet what they may have promised."""
+        return [p for p in self.members() if self.platters[p.name].forgetful]
+
+    def expendable(self) -> int:
+        """How many members more may be away or lose what they know."""
+        members = self.members()
+        return max(0, (len(members) - 1) // 2 - len(self.forgetful()))
 
     def serving(self) -> tuple[Process, MasterCore] | None:
         """The primary of the newest epoch, if there is one, and its process."""
         serving: tuple[Process, MasterCore] | None = None
         newest = -1
-        for process in self.processes:
+        for process in self.all:
             core = process.core
             if isinstance(core, MasterCore):
                 return process, core
@@ -156,8 +178,6 @@ class Masters:
         return serving
 
     def equal(self) -> bool:
-        """Every log has the same transactions, and every master votes."""
-        logs = [platter.entries for platter in self.platters.values()]
-        return all(log == logs[0] for log in logs) and not any(
-            platter.forgetful for platter in self.platters.values()
-        )
+        """The members have the same log, and all vote."""
+        logs = [self.platters[process.name].entries for process in self.members()]
+        return all(log == logs[0] for log in logs) and not self.forgetful()

@@ -214,9 +214,13 @@ class Operator:
         )
 
     def _all_nids(self) -> list[int]:
-        """Nodes of every type, and one that does not exist."""
+        """Nodes of every type, and one that does not exist; not masters that may be stopped or dropped:
+        who does that must know when (:mod:`neo.sim.master_faults`)."""
         master = self._cluster.master_core
-        nodes = [] if master is None else [n.nid for n in master.nodes if n.nid is not None]
+        nodes = []
+        if master is not None:
+            others = [n for n in master.nodes.of_type(NodeType.MASTER) if n is not master.node]
+            nodes = [n.nid for n in master.nodes if n.nid is not None and n not in others]
         return [*nodes, 99]
 
     # -- the end -----------------------------------------------------------------------------------

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from neo.master import lease
+from neo.master import lease, recovery
 from neo.master.election import Election
 from neo.master.epochs import Claim, Decision, Epochs, decode
 from neo.master.lease import Grant, Lease, Witness
+from neo.master.links import Link
 from neo.master.node import MasterNode
 from neo.master.tenure import Tenure
 from neo.protocol.packets import NotifyLease, NotifyLeaseGranted
+from neo.sim import network
 from neo.sim.canaries.base import Canary, Patch
 from neo.transactor.consensus import Port, Process
 from neo.transactor.learner import Learner
@@ -32,7 +34,6 @@ LOST_POWER = {**THREE, "faults": ("kill-master", "slow-log", "kill-server", "par
 AWAY = {**THREE, "faults": ("pause-master", "cut-master", "part-masters")}
 SLOW = {**THREE, "faults": ("pause-master", "cut-master", "slow-masters")}
 WIPED = {**THREE, "faults": ("lose-log", "kill-server", "part-masters", "slow-log")}
-ASKED = {**THREE, "faults": ("hand-over", "end-master", "slow-masters")}
 
 
 def _promise_not_synced() -> list[Patch]:
@@ -74,14 +75,6 @@ def _old_epoch_granted() -> list[Patch]:
     return [(Election, "asked", asked)]
 
 
-def _old_grant_counts() -> list[Patch]:
-    def granted(self: Election, master: str, m: NotifyLeaseGranted, now: float) -> None:
-        if self.lease is not None:
-            self.lease.granted(master, m.sent, m.age, now)
-
-    return [(Election, "granted", granted)]
-
-
 def _no_wait_before_serving() -> list[Patch]:
     original = Lease.__init__
 
@@ -121,7 +114,7 @@ def _guard_forgotten() -> list[Patch]:
         original(self, node, epoch, nid)
         self.nodes = frozenset()
 
-    return [(Tenure, "__init__", init)]
+    return [(Tenure, "__init__", init), (recovery, "STORAGES_SECONDS", 0.5)]
 
 
 def _lease_of_a_minority() -> list[Patch]:
@@ -180,23 +173,18 @@ def _witness_forgets() -> list[Patch]:
         original(self, now, epoch)
         self.former = self._last = -math.inf
 
-    return [(Witness, "__init__", init)]
+    # Who cannot be dialed is suspected before its lease is over.
+    return [(Witness, "__init__", init), (network, "DIAL_SECONDS", 0.3)]
 
 
-def _serves_until_resigned() -> list[Patch]:
-    def resign(self: MasterNode, successor: str, reason: str) -> None:
-        from neo.master.epochs import Resign, encode
-        from neo.transactor.messages import Kind
+def _learner_grants() -> list[Patch]:
+    def lease_asked(self: MasterNode, link: Link, m: NotifyLease) -> None:
+        if self.election is not None:
+            granted = self.election.asked(link.name, m, self.shell.monotonic())
+            if granted is not None:
+                link.send(granted)
 
-        election = self.election
-        if election is None or not election.is_primary:
-            return
-        served = election.lease is not None and election.lease.begun
-        data = encode(Resign(election.epochs.epoch, self.life, served, successor))
-        wanted = iter([(Kind.DATA, data)])
-        self.the_log().post(lambda: next(wanted, None), self._resigned)
-
-    return [(MasterNode, "resign", resign)]
+    return [(MasterNode, "lease_asked", lease_asked)]
 
 
 CANARIES = (
@@ -233,14 +221,6 @@ CANARIES = (
         AWAY,
     ),
     Canary(
-        "old-grant-counts",
-        "a lease granted for an older epoch counts for the present one",
-        "reigns: a primary may act when the next one does",
-        _old_grant_counts,
-        200,
-        SLOW,
-    ),
-    Canary(
         "no-wait-before-serving",
         "a new primary does not wait until the leases of older epochs are over",
         "reigns: a primary may act when the next one does",
@@ -274,11 +254,11 @@ CANARIES = (
     ),
     Canary(
         "guard-forgotten",
-        "a new primary does not ask for the nodes that could be read last",
+        "a new primary does not wait long, and not for the nodes that could be read last",
         "reigns: an older table; history: an acknowledged commit is lost",
         _guard_forgotten,
         100,
-        LOST_POWER,
+        {**LOST_POWER, "faults": ("kill-master", "kill-server", "hand-over"), "replicas": 1},
     ),
     Canary(
         "lease-of-a-minority",
@@ -293,8 +273,8 @@ CANARIES = (
         "half of the masters, rounded down, is taken for a majority when votes are counted",
         "log: two masters have another transaction under one number",
         _log_of_a_minority,
-        20,
-        AWAY,
+        60,
+        {**AWAY, "faults": ("part-masters", "cut-master", "hand-over", "kill-server")},
     ),
     Canary(
         "votes-before-it-learned",
@@ -318,14 +298,14 @@ CANARIES = (
         "reigns: a primary may act when the next one does",
         _witness_forgets,
         200,
-        LOST_POWER,
+        {**THREE, "faults": ("kill-master", "cut-master", "part-masters")},
     ),
     Canary(
-        "serves-until-resigned",
-        "a primary that hands over goes on until the log has it",
-        "reigns: a primary may act when the next one does",
-        _serves_until_resigned,
-        60,
-        ASKED,
+        "learner-grants",
+        "a master that lost its log grants leases before it knows the newest epoch",
+        "reigns: a primary of an older epoch acts",
+        _learner_grants,
+        200,
+        {**THREE, "faults": ("lose-log", "part-masters")},
     ),
 )

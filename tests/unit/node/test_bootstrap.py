@@ -11,6 +11,7 @@ from neo.node.bootstrap import (
     ALIVE_SECONDS,
     ANSWER_SECONDS,
     ANSWER_SECONDS_OF_SEVERAL,
+    FIRST_RETRY_SECONDS,
     RETRY_SECONDS,
     SILENCE_SECONDS,
     find_primary,
@@ -169,10 +170,22 @@ def test_a_primary_that_falls_silent_is_left_for_another(seeker: Seeker) -> None
 
 def test_nobody_is_dialed_before_the_pause_is_over(seeker: Seeker) -> None:
     seeker.master().lose("cannot connect to 127.0.0.1:1: Connection refused")
-    seeker.shell.advance(RETRY_SECONDS / 2 * 0.9)
+    seeker.shell.advance(FIRST_RETRY_SECONDS * 0.9)
     assert seeker.dialed == [ONE]
-    seeker.shell.advance(RETRY_SECONDS / 2 * 0.1)
+    seeker.shell.advance(FIRST_RETRY_SECONDS * 0.1)
     assert seeker.dialed == [ONE, TWO]
+
+
+def test_pauses_grow_until_each_master_is_dialed_once_a_second(seeker: Seeker) -> None:
+    for _ in range(10):
+        seeker.master().lose("cannot connect: Connection refused")
+        seeker.pause()
+    count = len(seeker.dialed)
+    for _ in range(100):
+        if not seeker.master().closed:
+            seeker.master().lose("cannot connect: Connection refused")
+        seeker.shell.advance(0.1)
+    assert count + 15 <= len(seeker.dialed) <= count + 2 * 10
 
 
 def test_a_reason_is_logged_once_and_a_new_one_again(

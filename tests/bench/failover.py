@@ -1,0 +1,201 @@
+"""How long applications wait when the primary master is lost: ``python -m tests.bench.failover``.
+
+Three masters and two storage nodes, real processes, each on a machine of its own (network namespaces),
+with syncs. A client commits one small transaction after the other. The primary is killed, stopped
+(SIGSTOP), cut off from everybody without a word, asked to end, or told to hand over; what is measured is
+the time from then until the next commit is acknowledged.
+"""
+
+from __future__ import annotations
+
+import argparse
+import configparser
+import json
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import transaction
+from ZODB.DB import DB
+
+from neo.client import Storage
+from neo.client.errors import NEOStorageError
+from neo.protocol.enums import NodeType
+from neo.protocol.errors import ErrorAnswer
+from neo.protocol.ids import nid_namespace
+from neo.protocol.packets import AskElection, AskPrimary, SetPrimary
+from neoctl.client import AdminAway
+from tests.faults.machines import MachineCluster
+from tests.faults.network import HUB, Network, isolated
+
+MASTERS, STORAGES = 3, 2
+PORT = 2050
+DEADLINE_SECONDS = 60
+M1 = nid_namespace(NodeType.MASTER) + 1
+WAYS = ("kill -9", "SIGSTOP", "cut off", "SIGTERM", "hand over")
+
+
+def configure(folder: Path, network: Network) -> configparser.ConfigParser:
+    """What becomes neo.conf."""
+    parser = configparser.ConfigParser(interpolation=None)
+    machines = network.machines
+    masters = [f"{machines[f'master{n + 1}'].address}:{PORT}" for n in range(MASTERS)]
+    parser["DEFAULT"] = {
+        "cluster": "failover",
+        "masters": " ".join(masters),
+        "partitions": "6",
+        "replicas": "1",
+        "autostart": str(STORAGES),
+        "adapter": "SQLite",
+    }
+    for name, machine in machines.items():
+        port = PORT + name.startswith("storage")
+        parser[name] = {"bind": f"{machine.address}:{port}", "logfile": str(folder / f"{name}.log")}
+        if name.startswith("storage"):
+            parser[name]["database"] = str(folder / f"{name}.sqlite")
+        else:
+            parser[name]["election_log"] = str(folder / f"{name}.election")
+    parser["admin"] = {"bind": f"{HUB}:{PORT + 2}", "logfile": str(folder / "admin.log")}
+    return parser
+
+
+class Counter:
+    """A client that adds one, and knows what was acknowledged."""
+
+    def __init__(self, cluster: MachineCluster) -> None:
+        self.db = DB(Storage(cluster.masters, cluster.name, wait_timeout=DEADLINE_SECONDS))
+        self._connection = self.db.open()
+        root: Any = self._connection.root()
+        root["n"] = 0
+        transaction.commit()
+        self.acknowledged = 0
+
+    def add(self) -> None:
+        """Until it is acknowledged. What was interrupted may have happened."""
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while True:
+            try:
+                self._connection.sync()
+                root: Any = self._connection.root()
+                assert root["n"] >= self.acknowledged, "an acknowledged commit is lost"
+                root["n"] = number = root["n"] + 1
+                transaction.commit()
+                self.acknowledged = number
+                return
+            except NEOStorageError:
+                transaction.abort()
+                assert time.monotonic() < deadline, "no commit"
+                time.sleep(0.02)
+
+    def close(self) -> None:
+        self._connection.close()
+        self.db.close()
+
+
+def settle(cluster: MachineCluster) -> str:
+    """Until all masters run and are up to date, and all storage nodes; the primary's process."""
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while True:
+        try:
+            with cluster.admin() as admin:
+                primary = admin.ask(AskPrimary()).primary_nid
+                if not any(row[4] for row in admin.ask(AskElection()).master_list):
+                    break
+        except (AdminAway, ErrorAnswer):
+            pass
+        assert time.monotonic() < deadline, "the masters do not come together again"
+        time.sleep(0.05)
+    cluster.wait_running(DEADLINE_SECONDS)
+    while not cluster.complete():
+        assert time.monotonic() < deadline, "some cell is not up to date"
+        time.sleep(0.05)
+    return f"master{primary - M1 + 1}"
+
+
+def lose(cluster: MachineCluster, how: str, name: str) -> None:
+    """Take the primary away."""
+    process = cluster.processes[name]
+    if how == "kill -9":
+        cluster.kill(name)
+    elif how == "SIGSTOP":
+        process.send_signal(signal.SIGSTOP)
+    elif how == "cut off":
+        cluster.machines[name].unplug()
+    elif how == "SIGTERM":
+        process.send_signal(signal.SIGTERM)
+    else:
+        with cluster.admin() as admin:
+            admin.ask(SetPrimary(M1 + int(name[-1]) % MASTERS))
+
+
+def bring_back(cluster: MachineCluster, how: str, name: str) -> None:
+    if how in ("kill -9", "SIGTERM"):
+        cluster.restart(name)
+    elif how == "SIGSTOP":
+        cluster.processes[name].send_signal(signal.SIGCONT)
+    elif how == "cut off":
+        cluster.machines[name].plug()
+
+
+def measure(cluster: MachineCluster, client: Counter, how: str, rounds: int) -> list[float]:
+    """Seconds without a commit, each time."""
+    found = []
+    for _ in range(rounds):
+        name = settle(cluster)
+        for _ in range(20):
+            client.add()
+        begin = time.monotonic()
+        lose(cluster, how, name)
+        client.add()
+        found.append(time.monotonic() - begin)
+        if how != "hand over":
+            bring_back(cluster, how, name)
+    return found
+
+
+def inside(folder: Path, ways: list[str], rounds: int) -> dict[str, list[float]]:
+    with ExitStack() as stack:
+        nodes = [f"master{n + 1}" for n in range(MASTERS)]
+        network = Network([*nodes, *(f"storage{n + 1}" for n in range(STORAGES))])
+        stack.callback(network.close)
+        cluster = stack.enter_context(MachineCluster(folder, network, configure(folder, network)))
+        client = Counter(cluster)
+        stack.callback(client.close)
+        return {how: measure(cluster, client, how, rounds) for how in ways}
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=50)
+    parser.add_argument("--ways", default=",".join(WAYS), help="some of: " + ", ".join(WAYS))
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--inside", type=Path, metavar="FOLDER", help=argparse.SUPPRESS)
+    options = parser.parse_args(argv)
+    if options.inside is not None:
+        found = inside(options.inside, options.ways.split(","), options.rounds)
+        options.json.write_text(json.dumps(found))
+        return 0
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "figures.json")
+        module = [sys.executable, "-m", "tests.bench.failover", "--inside", folder]
+        arguments = ["--rounds", str(options.rounds), "--ways", options.ways, "--json", str(path)]
+        subprocess.run(isolated([*module, *arguments]), check=True)
+        found = json.loads(path.read_text())
+    if options.json is not None:
+        options.json.write_text(json.dumps(found))
+    print("| the primary is lost by | times | median | worst |")
+    print("|---|---|---|---|")
+    for how, seconds in found.items():
+        median, worst = statistics.median(seconds), max(seconds)
+        print(f"| {how} | {len(seconds)} | {median:.2f} s | {worst:.2f} s |")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

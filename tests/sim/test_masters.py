@@ -1,0 +1,262 @@
+"""Several masters in a simulated world: their clocks, logs and disks, the oracles, whole runs."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections import Counter
+from random import Random
+from typing import cast
+
+import pytest
+
+from neo.master.core import MasterCore
+from neo.master.epochs import Claim, Forget, Table, encode
+from neo.master.lease import DRIFT
+from neo.master.log import LogFailure
+from neo.node.peer import Peer
+from neo.protocol.enums import ClusterState, NodeType
+from neo.sim.canaries.election import CANARIES
+from neo.sim.clock import SKEW_MAX, Clock
+from neo.sim.cluster import Cluster, Shape
+from neo.sim.log_disk import LogPlatter, SimLogDisk
+from neo.sim.log_watch import LogWatch
+from neo.sim.memory_disk import MemoryDisk
+from neo.sim.process import Process
+from neo.sim.reigns import Reigns
+from neo.sim.run import Options, Run
+from neo.sim.trial import attempt
+from neo.sim.world import Event, Violation, World
+from neo.transactor.durable import Begun
+from neo.transactor.members import first_members
+from neo.transactor.messages import Entry, Kind, Sid, Spec, Vote
+
+GENESIS = first_members([("a", ("host", 1)), ("b", ("host", 2)), ("c", ("host", 3))])
+
+
+# -- clocks ----------------------------------------------------------------------------------------
+
+
+def test_two_clocks_differ_by_less_than_the_lease_allows() -> None:
+    assert (1 + SKEW_MAX) / (1 - SKEW_MAX) < 1 + DRIFT
+    world = World(0)
+    clock = Clock(world, Random(0))
+    for _ in range(100):
+        clock.turn()
+        shown = clock.read()
+        world.now += 10.0
+        assert abs(clock.read() - shown - 10.0) < 10.0 * SKEW_MAX
+
+
+def test_a_timer_is_never_early_by_its_own_clock() -> None:
+    world = World(0)
+    clock = Clock(world, Random(1))
+    clock.boot()
+    rang: list[float] = []
+    for _ in range(50):
+        start = clock.read()
+        clock.call_later(5.0, lambda start=start: rang.append(clock.read() - start), "timer")  # type: ignore[misc]
+        clock.turn()
+        world.run(3.0)
+        clock.turn()
+        world.run(7.0)
+    assert len(rang) == 50
+    assert all(4.999 < after < 5.2 for after in rang)
+
+
+def test_a_timer_that_goes_on_can_be_cancelled() -> None:
+    world = World(0)
+    clock = Clock(world, Random(2))
+    rang: list[int] = []
+    timers: list[Event] = [clock.call_later(1.0, lambda: rang.append(1), "timer")]
+    clock.rate = 0.9  # it has become slower: the event comes too early, and once more
+    world.run(1.05)
+    assert not rang
+    timers[0].cancel()
+    world.run(1.0)
+    assert not rang
+
+
+# -- the disk of a log -------------------------------------------------------------------------------
+
+
+def spec(number: int, data: bytes = encode(Claim(1, "a", 7))) -> Spec:
+    return Spec(Sid(0, number), Kind.DATA, data)
+
+
+def log_disk(platter: LogPlatter, world: World) -> SimLogDisk:
+    return SimLogDisk(platter, lambda seconds, callback: world.call_later(seconds, callback))
+
+
+def test_a_crash_keeps_what_was_synced_and_some_of_the_rest_of_each_file() -> None:
+    kept: set[tuple[int, int]] = set()
+    for seed in range(200):
+        world = World(seed)
+        platter = LogPlatter(Random(seed))
+        disk = log_disk(platter, world)
+        disk.begin(Begun.FRESH, GENESIS, {})
+        disk.append([Entry(1, spec(1)), Vote(2, 0, None, -1)])
+        done: list[bool] = []
+        disk.sync(lambda done=done: done.append(True))  # type: ignore[misc]
+        disk.append([Entry(2, spec(2)), Vote(3, 0, None, -1)])
+        world.run(1.0)
+        assert done
+        platter.crash()
+        durable = platter.durable()
+        assert durable is not None and durable.end.tid >= 2
+        kept.add((len(platter.entries), len(platter.records)))
+    assert kept == {(1, 1), (1, 2), (2, 1), (2, 2)}
+
+
+def test_a_lost_disk_is_another_one_and_forgetful() -> None:
+    platter = LogPlatter(Random(0))
+    disk = log_disk(platter, World(0))
+    disk.begin(Begun.FRESH, GENESIS, {})
+    states = [(platter.forgetful, platter.journal)]
+    platter.wipe()
+    states.append((platter.forgetful, platter.journal))
+    log_disk(platter, World(0)).begin(Begun.RECOVERED, GENESIS, {})
+    states.append((platter.forgetful, platter.journal))
+    assert [forgetful for forgetful, _ in states] == [False, True, True]
+    assert states[0][1] != states[1][1] == states[2][1]
+
+
+def test_a_full_disk_takes_nothing_until_it_is_healed() -> None:
+    platter = LogPlatter(Random(0))
+    disk = log_disk(platter, World(0))
+    disk.begin(Begun.FRESH, GENESIS, {})
+    platter.full = True
+    with pytest.raises(LogFailure, match="no space left"):
+        disk.append([Vote(1, 0, None, -1)])
+    platter.heal()
+    disk.append([Vote(1, 0, None, -1)])
+
+
+# -- oracles -----------------------------------------------------------------------------------------
+
+
+def fails(world: World) -> str:
+    """What the world failed with, if it did."""
+    world.call_later(0, lambda: None)
+    try:
+        world.step()
+    except Violation as e:
+        return str(e)
+    return ""
+
+
+def test_logs_that_differ_are_found_even_when_one_was_lost() -> None:
+    world = World(0)
+    watch = LogWatch(world)
+    watch.saw("master1", 1, spec(1))
+    watch.saw("master2", 1, spec(1))
+    assert not fails(world)
+    watch.saw("master3", 1, spec(2))
+    assert "master3 has another transaction 1" in fails(world)
+
+
+def test_the_watch_knows_what_the_log_says() -> None:
+    watch = LogWatch(World(0))
+    watch.saw("master1", 1, spec(1, encode(Claim(1, "a", 7))))
+    watch.saw("master1", 2, spec(2, encode(Table(1, 7, 5, (1,)))))
+    assert (watch.epochs.epoch, watch.epochs.ptid, watch.forgotten) == (1, 5, 0)
+    watch.saw("master1", 3, spec(3, encode(Forget(1, 7, 5))))
+    assert (watch.epochs.ptid, watch.forgotten) == (None, 1)
+    members = Spec(Sid(0, 4), Kind.MEMBERS, GENESIS.removed("b").encode())
+    watch.saw("master2", 4, members)
+    assert watch.members == {"a", "c"}
+
+
+class Reigning(MasterCore):
+    """All that the oracle looks at."""
+
+    def __init__(self, epoch: int, ptid: int = 1) -> None:
+        self.tenure = Namespace(epoch=epoch)  # type: ignore[assignment]
+        self.partitions = Namespace(ptid=ptid)  # type: ignore[assignment]
+        self.state = ClusterState.RUNNING
+
+
+class Watched:
+    def __init__(self) -> None:
+        self.world = World(0)
+        cluster = Cluster(self.world, Shape(masters=3), lambda name: MemoryDisk(self.world, name))
+        self.one, self.two, self.three = cluster.masters.processes
+        self.log = LogWatch(self.world)
+        self.log.epochs.ptid = 9
+        self.reigns = Reigns(self.world, cluster.masters.processes, self.log)
+
+    def act(self, process: Process, primary: MasterCore, to: NodeType = NodeType.CLIENT) -> str:
+        self.world.run(1.0)
+        peer = cast(Peer, Namespace(core=primary, node=Namespace(type=to)))
+        self.reigns.writes(process, peer)
+        return fails(self.world)
+
+
+def test_acts_of_one_primary_after_the_other_are_right() -> None:
+    watched = Watched()
+    first, second = Reigning(1), Reigning(2)
+    assert not watched.act(watched.one, first)
+    assert not watched.act(watched.one, first, NodeType.STORAGE)
+    assert not watched.act(watched.two, second)
+
+
+def test_a_primary_that_acts_after_the_next_one_is_found() -> None:
+    watched = Watched()
+    first, second = Reigning(1), Reigning(2)
+    assert not watched.act(watched.one, first)
+    assert not watched.act(watched.two, second)
+    assert not watched.act(watched.one, first, NodeType.ADMIN)  # it asks nobody to believe it
+    assert "in epoch 1, from 1.0000 to 1.0000 acts again" in watched.act(watched.one, first)
+
+
+def test_an_epoch_with_two_processes_is_found() -> None:
+    watched = Watched()
+    assert not watched.act(watched.one, Reigning(3))
+    assert not watched.act(watched.one, Reigning(3))  # it lost its lease, and got it back
+    assert "master2 in epoch 3" in watched.act(watched.two, Reigning(3))
+
+
+def test_an_epoch_before_the_last_is_found() -> None:
+    watched = Watched()
+    assert not watched.act(watched.one, Reigning(3))
+    assert "master1 in epoch 2" in watched.act(watched.one, Reigning(2))
+
+
+def test_an_older_partition_table_is_found() -> None:
+    watched = Watched()
+    assert not watched.act(watched.one, Reigning(1, ptid=7))
+    assert not watched.act(watched.two, Reigning(2, ptid=7))
+    assert "table 6, and 7 was in use" in watched.act(watched.three, Reigning(3, ptid=6))
+
+
+def test_a_partition_table_that_the_operator_gave_up_may_be_followed_by_an_older_one() -> None:
+    watched = Watched()
+    assert not watched.act(watched.one, Reigning(1, ptid=7))
+    watched.log.forgotten = 1
+    assert not watched.act(watched.two, Reigning(2, ptid=5))
+
+
+def test_a_partition_table_that_is_not_logged_is_found() -> None:
+    watched = Watched()
+    assert "table 10, and the log only of 9" in watched.act(watched.one, Reigning(1, ptid=10))
+
+
+# -- runs --------------------------------------------------------------------------------------------
+
+
+def test_most_seeds_have_one_master_and_some_have_three_or_five() -> None:
+    counts = Counter(len(Run(seed, Options(storages=1)).masters) for seed in range(100))
+    assert counts.keys() == {1, 3, 5}
+    assert 45 < counts[1] < 75 and counts[5] < counts[3] < counts[1]
+
+
+@pytest.mark.parametrize("masters", [3, 5])
+def test_a_run_with_several_masters_is_right_and_comes_again(masters: int) -> None:
+    options = Options(masters=masters, seconds=4.0, workloads=("bank",), storages=2, backup=False)
+    trial = attempt(1, options)
+    assert trial.result is not None, trial.report(40)
+    assert trial.result.commits
+
+
+def test_there_are_enough_planted_bugs_of_several_masters() -> None:
+    assert len(CANARIES) >= 8
+    assert all(canary.options["masters"] == 3 for canary in CANARIES)
