@@ -130,6 +130,25 @@ def test_a_secondary_that_knows_no_primary_tells_of_other_masters(primary: int |
     assert [masters.take() for _ in range(3)] == [ONE, TWO, ONE]
 
 
+def test_a_master_that_was_silent_is_passed_over_for_a_while() -> None:
+    masters = MasterCandidates([ONE, TWO, THREE])
+    masters.silent(ONE)
+    assert [masters.take() for _ in range(8)] == [TWO, THREE, TWO, THREE, TWO, THREE, ONE, TWO]
+    masters.silent(TWO)
+    assert masters.learn(NotPrimaryMaster(1, [ONE, TWO, THREE]))
+    assert masters.take() == TWO
+
+
+def test_if_all_masters_were_silent_they_are_tried_in_turn() -> None:
+    masters = MasterCandidates([ONE, TWO])
+    masters.silent(ONE)
+    masters.silent(TWO)
+    assert {masters.take() for _ in range(6)} == {ONE, TWO}
+    alone = MasterCandidates([ONE])
+    alone.silent(ONE)
+    assert alone.take() == ONE
+
+
 def test_no_master_at_all() -> None:
     with pytest.raises(ValueError, match="no master is configured: set 'masters'"):
         MasterCandidates([])
