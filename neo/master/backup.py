@@ -79,7 +79,7 @@ class Backup:
         #: Sources of the orders that are carried out, and when they were given.
         self._orders: dict[Order, tuple[Address | None, float]] = {}
         self._asking: dict[int, bool] = {}  # AskRecovery; True: once more when it is answered
-        self._readers = Readers(master)
+        self._readers = Readers(master, last)
         self._told_admin: Address | None = None
         self._task: Task[None] | None = None
         self._stopped = False

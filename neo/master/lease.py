@@ -6,6 +6,8 @@ again. The primary may serve until ``LEASE_SECONDS`` after it *sent* the questio
 majority, itself included. A new primary serves when a majority granted its own epoch, and so many seconds
 have passed since any of these granted an earlier one that a lease made with it is over. Any two
 majorities have a master in common: that one granted the old lease not earlier than it was asked for.
+A master that lost its log grants nothing until it has learned what it may have promised: by then its log
+has every epoch that it ever granted.
 
 Times are readings of one monotonic clock per machine, in seconds; only differences travel. Clocks may
 run differently fast by ``DRIFT``. Pure: time is given.

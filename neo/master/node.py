@@ -141,7 +141,8 @@ class MasterNode(LogMember):
     # -- lease and epochs --------------------------------------------------------------------------
 
     def lease_asked(self, link: Link, m: NotifyLease) -> None:
-        if self.election is not None:
+        # Who lost its log may know less than it granted: the newest epoch here may be an older one.
+        if self.election is not None and not self.the_log().engine.learns:
             granted = self.election.asked(link.name, m, self.shell.monotonic())
             if granted is not None:
                 link.send(granted)

@@ -182,6 +182,14 @@ class Network:
         for end in holding:
             end.release()
 
+    def join(self, one: str, other: str) -> None:
+        """The links between two hosts are not cut any more."""
+        pair = {one, other}
+        self._cuts = {cut for cut in self._cuts if set(cut) != pair}
+        for end in [end for end in self.holding if {end.host, end.other.host} == pair]:
+            self.holding.remove(end)
+            end.release()
+
     # -- connections -------------------------------------------------------------------------------
 
     def connect(

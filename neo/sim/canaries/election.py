@@ -9,9 +9,11 @@ from neo.master import lease, recovery
 from neo.master.election import Election
 from neo.master.epochs import Claim, Decision, Epochs, decode
 from neo.master.lease import Grant, Lease, Witness
+from neo.master.links import Link
 from neo.master.node import MasterNode
 from neo.master.tenure import Tenure
 from neo.protocol.packets import NotifyLease, NotifyLeaseGranted
+from neo.sim import network
 from neo.sim.canaries.base import Canary, Patch
 from neo.transactor.consensus import Port, Process
 from neo.transactor.learner import Learner
@@ -32,7 +34,6 @@ LOST_POWER = {**THREE, "faults": ("kill-master", "slow-log", "kill-server", "par
 AWAY = {**THREE, "faults": ("pause-master", "cut-master", "part-masters")}
 SLOW = {**THREE, "faults": ("pause-master", "cut-master", "slow-masters")}
 WIPED = {**THREE, "faults": ("lose-log", "kill-server", "part-masters", "slow-log")}
-ASKED = {**THREE, "faults": ("hand-over", "end-master", "slow-log")}
 
 
 def _promise_not_synced() -> list[Patch]:
@@ -172,23 +173,18 @@ def _witness_forgets() -> list[Patch]:
         original(self, now, epoch)
         self.former = self._last = -math.inf
 
-    return [(Witness, "__init__", init)]
+    # Who cannot be dialed is suspected before its lease is over.
+    return [(Witness, "__init__", init), (network, "DIAL_SECONDS", 0.3)]
 
 
-def _serves_until_resigned() -> list[Patch]:
-    def resign(self: MasterNode, successor: str, reason: str) -> None:
-        from neo.master.epochs import Resign, encode
-        from neo.transactor.messages import Kind
+def _learner_grants() -> list[Patch]:
+    def lease_asked(self: MasterNode, link: Link, m: NotifyLease) -> None:
+        if self.election is not None:
+            granted = self.election.asked(link.name, m, self.shell.monotonic())
+            if granted is not None:
+                link.send(granted)
 
-        election = self.election
-        if election is None or not election.is_primary:
-            return
-        served = election.lease is not None and election.lease.begun
-        data = encode(Resign(election.epochs.epoch, self.life, served, successor))
-        wanted = iter([(Kind.DATA, data)])
-        self.the_log().post(lambda: next(wanted, None), self._resigned)
-
-    return [(MasterNode, "resign", resign)]
+    return [(MasterNode, "lease_asked", lease_asked)]
 
 
 CANARIES = (
@@ -302,14 +298,14 @@ CANARIES = (
         "reigns: a primary may act when the next one does",
         _witness_forgets,
         200,
-        LOST_POWER,
+        {**THREE, "faults": ("kill-master", "cut-master", "part-masters")},
     ),
     Canary(
-        "serves-until-resigned",
-        "a primary that hands over goes on until the log has it",
-        "reigns: a primary may act when the next one does",
-        _serves_until_resigned,
-        60,
-        ASKED,
+        "learner-grants",
+        "a master that lost its log grants leases before it knows the newest epoch",
+        "reigns: a primary of an older epoch acts",
+        _learner_grants,
+        200,
+        {**THREE, "faults": ("lose-log", "part-masters")},
     ),
 )

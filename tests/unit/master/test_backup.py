@@ -333,7 +333,8 @@ def test_a_node_that_was_away_joins_when_it_has_what_readers_see(world: BackupWo
     assert world.master.partitions.rows[1][2] is UP
 
 
-def test_a_restart_goes_on_as_a_backup(world: BackupWorld) -> None:
+def restarted(world: BackupWorld) -> Remote:
+    """The storage node has all up to 15, and some of what is not later than 18."""
     storage = world.storage(1, None, nid=1)
     rows = spread(1)
     storage.lose()
@@ -346,7 +347,25 @@ def test_a_restart_goes_on_as_a_backup(world: BackupWorld) -> None:
     assert admin.ask(AskRecovery()).result().backup_tid == tid(15)
     world.upstream(18)
     assert world.master.state is ClusterState.BACKINGUP
+    return storage
+
+
+def test_a_restart_goes_on_as_a_backup(world: BackupWorld) -> None:
+    storage = restarted(world)
     assert storage.take(Replicate).tid == tid(18), "what was fetched in part is completed"
+
+
+def test_after_a_restart_readers_join_again_when_what_was_fetched_in_part_is_complete(
+    world: BackupWorld,
+) -> None:
+    """What changed until then was told to another master."""
+    storage = restarted(world)
+    reader = world.client()
+    assert reader.ask(AskLastTransaction()).result().tid == tid(15)
+    for partition in range(4):
+        assert not reader.closed
+        storage.send(NotifyReplicationDone(partition, tid(18)))
+    assert reader.closed
 
 
 def test_a_backup_without_configuration_can_be_left() -> None:

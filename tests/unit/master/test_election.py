@@ -120,6 +120,27 @@ def test_a_master_that_lost_its_disk_learns_and_votes_again(three: Masters) -> N
     three.until_serving(2 * FAILOVER_SECONDS, but=primary)
 
 
+def test_a_master_that_lost_its_disk_grants_nothing_before_it_knows_the_newest_epoch(
+    three: Masters,
+) -> None:
+    first = three.until_serving()
+    three.cut(first, *({0, 1, 2} - {first}))
+    three.run(1)
+    second = three.until_serving(FAILOVER_SECONDS, but=first)
+    third = 3 - first - second
+    three.run(3)
+    three.processes[third].kill()
+    three.platters[third].wipe()
+    three.cut(second, third)  # who knows of the second epoch cannot tell
+    three.network.join(f"m{first}", f"m{third}")
+    three.processes[third].start()
+    three.run(20)  # fails if the first one serves, although it does not know what the second one did
+    assert {epoch for epoch, _ in three.served} == {1, 2}
+    assert three.serving() == []
+    three.network.heal()
+    three.until_serving(20)
+
+
 def test_the_log_begins_when_all_masters_are_there() -> None:
     masters = Masters(3)
     masters.start(0, 1)
