@@ -8,8 +8,8 @@ from pathlib import Path
 
 from neo.protocol.packets import Address, NotPrimaryMaster
 
-#: So many times the others are tried first.
-PASSED_OVER = 3
+#: So many times the others are tried first: longer than an election takes. One of them knows better.
+PASSED_OVER = 8
 
 
 class MasterCandidates:
