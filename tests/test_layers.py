@@ -34,7 +34,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     # Records read without their classes: knows ZODB's format and nothing of the cluster.
     "neo.codec": set(),
     "neo.spark": {"neo.protocol", "neo.client", "neo.codec"},
-    "neo.export": {"neo.protocol", "neo.client", "neo.migrate", "neo.spark"},
+    "neo.export": {"neo.protocol", "neo.client", "neo.codec", "neo.migrate", "neo.spark"},
     "neo.demo": {"neo.protocol", "neo.client", "neo.simple", "neo.migrate", "neoctl"},
     # A cluster in one process. Nothing may import it.
     "neo.sim": {

@@ -78,13 +78,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _arguments(argv)
     console = Console(stderr=True, highlight=False, quiet=options.quiet)
     try:
-        import pyarrow  # noqa: F401
+        from pyarrow import ArrowException
     except ImportError:
         print("neoexport: pyarrow is missing: pip install 'zodb-neo[parquet]'", file=sys.stderr)
         return 1
     try:
         return _export(options, console)
-    except (ExportError, MigrateError, POSError, OSError) as e:
+    except (ExportError, MigrateError, POSError, OSError, ArrowException) as e:
         print(f"neoexport: {e}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from neo.client.scan import Revision
+from neo.codec import Record, decode
 from neo.export.folder import LINKS, finished
 from neo.export.plan import Plan
 from neo.export.tables import writing
@@ -26,8 +27,9 @@ def write_changes(
 ) -> None:
     """``pages``: by (partition, oid, tid). Beside the file is another one with the references of *all*
     these revisions, sorted the same way, for the table of references to choose from."""
-    rows = Builder(columns_of("changes", plan.columns_of("changes")))
-    links = Builder(columns_of("references"))
+    once = _Once()
+    rows = Builder(columns_of("changes", plan.columns_of("changes")), read=once)
+    links = Builder(columns_of("references"), read=once)
     name = plan.file(group)
     with (
         finished(folder / "changes" / name) as changes_path,
@@ -39,7 +41,24 @@ def write_changes(
             changes_file.add(rows.changes(partition, page))
             if not plan.since:
                 links_file.add(links.references(partition, page))
+            once.forget()
             report(len(page), sum(revision.size for revision in page))
+
+
+class _Once:
+    """Decodes each record of a page once, for two tables."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, Record] = {}
+
+    def __call__(self, data: bytes) -> Record:
+        record = self._known.get(data)
+        if record is None:
+            record = self._known[data] = decode(data)
+        return record
+
+    def forget(self) -> None:
+        self._known.clear()
 
 
 def write_transactions(

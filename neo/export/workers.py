@@ -16,6 +16,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+from pyarrow import ArrowException
 from ZODB.POSException import POSError
 
 from neo.client import NEOStorage
@@ -29,6 +30,11 @@ from neo.export.segment import Report, write_changes, write_transactions
 from neo.migrate.copying import MigrateError
 from neo.migrate.opening import open_source
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
+
+#: What may go wrong, and is said in a line. ArrowException: a damaged file of the export before.
+_EXPECTED = (
+    *(ExportError, MigrateError, POSError, ErrorAnswer, ConnectionLost, OSError, ArrowException),
+)
 
 #: What a process says: so many rows and bytes were read, a group is done, or what went wrong.
 Message = tuple[int, int] | None | str
@@ -130,7 +136,7 @@ def _work(job: Job, pipe: Any) -> None:
                 pipe.send(None)
     except (EOFError, BrokenPipeError):
         return  # who started this process is gone
-    except (ExportError, MigrateError, POSError, ErrorAnswer, ConnectionLost, OSError) as e:
+    except _EXPECTED as e:
         pipe.send(str(e))
 
 

@@ -19,7 +19,7 @@ for ``backup_tid``. Nodes of other implementations might not expect the question
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from neo.master.backup_cells import BackupCells, Cell, Order, Where
@@ -79,7 +79,7 @@ class Backup:
         #: Sources of the orders that are carried out, and when they were given.
         self._orders: dict[Order, tuple[Address | None, float]] = {}
         self._asking: dict[int, bool] = {}  # AskRecovery; True: once more when it is answered
-        self._readers = Readers(master)
+        self._readers = Readers(master, last)
         self._told_admin: Address | None = None
         self._task: Task[None] | None = None
         self._stopped = False
@@ -149,10 +149,7 @@ class Backup:
         if last > self.cells.last:
             self._readers.missed(last)
         # What was ordered before may come from nodes that are gone.
-        for cell in self.cells.all():
-            if cell.order is not None and cell.order.source is Where.UPSTREAM:
-                cell.order = None
-        self._prune()
+        self._withdraw(lambda order: order.source is Where.UPSTREAM)
         self.cells.jumped(last)
         self.master.tids.seen(last)
         logger.info("following the upstream cluster from %s", last.hex())
@@ -184,12 +181,10 @@ class Backup:
         """Sources may have come or gone upstream."""
         if not self.following:
             return
-        for order, (address, _) in list(self._orders.items()):
-            if order.source is Where.UPSTREAM and address not in self._sources(order.partition):
-                cell = self.cells.get(order.partition, order.nid)
-                if cell is not None and cell.order == order:
-                    cell.order = None
-        self._prune()
+        self._withdraw(
+            lambda order: order.source is Where.UPSTREAM
+            and self._orders[order][0] not in self._sources(order.partition)
+        )
         self._tell_admins()
         self._order_all()
 
@@ -252,10 +247,7 @@ class Backup:
         if self._stopped:
             return
         limit = self.master.shell.monotonic() - ORDER_SECONDS
-        for cell in self.cells.all():
-            if cell.order and self._orders[cell.order][1] <= limit:
-                cell.order = None
-        self._prune()
+        self._withdraw(lambda order: self._orders[order][1] <= limit)
         self._order_all()
         self.master.call_later(ORDER_SECONDS / 3, self._look)
 
@@ -275,6 +267,13 @@ class Backup:
         if any(cell.told > cell.tid for cell in self.cells.of_node(nid).values()):
             self._ask(nid)
         self.advance()
+
+    def _withdraw(self, which: Callable[[Order], bool]) -> None:
+        """These are not waited for any more; their cells get others."""
+        for cell in self.cells.all():
+            if cell.order is not None and which(cell.order):
+                cell.order = None
+        self._prune()
 
     def _prune(self) -> None:
         """Forget the sources of orders that are done, or not wanted any more."""
@@ -365,8 +364,11 @@ class Backup:
         self._pack()
 
     def packed(self, tid: bytes) -> None:
-        """NotifyPack: the upstream cluster was packed."""
+        """NotifyPack. A cell that is behind the pack cannot go on to less than that."""
         self.packer.wanted(tid)
+        if self.following:
+            self._withdraw(lambda order: order.tid < tid)
+            self._order_all()
         self._pack()
 
     def _pack(self) -> None:

@@ -1,8 +1,7 @@
 """Packs of the upstream cluster are done in its backups, too.
 
-The primary master of the upstream cluster tells of a pack that is complete, or goes on after it was cut
-short (NotifyPack), at once and to each backup that joins later. The backup packs at the same tid when
-it has everything until then.
+The primary master of the upstream cluster tells of a pack that was asked for (NotifyPack), at once and
+to each backup that joins later. The backup packs at the same tid when it has everything until then.
 A pack that fails, since a storage node is away, is tried again. Only the latest matters: it does what
 all earlier ones would.
 """

@@ -6,7 +6,6 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from neo.protocol.enums import NodeType
-from neo.protocol.ids import ZERO_TID
 from neo.protocol.packets import InvalidateObjects
 
 if TYPE_CHECKING:
@@ -17,12 +16,13 @@ WAITING_OIDS_MAX = 200_000
 
 
 class Readers:
-    def __init__(self, master: MasterCore) -> None:
+    def __init__(self, master: MasterCore, last: bytes) -> None:
+        """``last``: what was committed until then was told to another master, if to any."""
         self._master = master
         self._waiting: deque[InvalidateObjects] = deque()
         self._oids = 0
         #: Of what was committed until then, not all is known.
-        self._gap = ZERO_TID
+        self._gap = last
 
     def heard(self, tid: bytes, oids: list[bytes]) -> None:
         """A transaction was committed upstream."""

@@ -38,9 +38,15 @@ class Packs:
             peer.answer(message_id, AnswerPack(False))
             return
         # What is finished later has a greater tid, so that all replicas pack the same.
-        self.tid = max(self.tid, min(tid, master.last_tid))
+        self._wanted(min(tid, master.last_tid))
         self.running = True
         master.spawn(self._run(peer, message_id))
+
+    def _wanted(self, tid: bytes) -> None:
+        """It will be done, whatever happens; so backups are told."""
+        if tid > self.tid:
+            self.tid = tid
+            self._master.packed(tid)
 
     async def _run(self, peer: Peer, message_id: int) -> None:
         master = self._master
@@ -61,7 +67,6 @@ class Packs:
         if failure:
             peer.refuse(message_id, ErrorCode.NOT_READY, f"pack is not complete: {failure}")
         else:
-            master.packed(self.tid)
             peer.answer(message_id, AnswerPack(True))
 
     def _send(self, storage: Peer) -> Future[Message]:
@@ -75,10 +80,7 @@ class Packs:
         assert node is not None and node.nid is not None
         if master.partitions.assigned(node.nid):
             # Not above what exists: it is of no use, and may come from another database.
-            self.tid = max(self.tid, min(node.pack_tid, master.last_tid))
-            if self.tid > (master.packed_tid or ZERO_TID):
-                # It was cut short, maybe under another master, and goes on now.
-                master.packed(self.tid)
+            self._wanted(min(node.pack_tid, master.last_tid))
         for nid in sorted(master.ready):
             storage = master.connected[nid]
             assert storage.node is not None

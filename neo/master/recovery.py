@@ -32,6 +32,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("neo.master")
 
+#: Numbers of partition tables that a restarted master leaves out when nodes are away: so many may have
+#: been told to them, and to nobody who is here. More changes at a time need as many cells.
+UNKNOWN_TABLES = 1000
+
 
 #: How long a new primary waits for all storage nodes that can be read. They notice within three seconds
 #: that the one before is gone; those that come later copy what they miss.
@@ -301,7 +305,10 @@ class Recovery:
             if master.partitions.ptid < master.told.ptid:
                 # Somebody who is not here may have one that was told.
                 master.partitions.ptid = master.told.ptid + 1
-            self._remember_older(master.partitions.ptid)
+            elif not master.told.ptid:
+                self._remember_older(master.partitions.ptid)
+                if master.partitions.nodes() - identified:
+                    master.partitions.ptid += UNKNOWN_TABLES
         master.told.give_up(identified)
         nodes = [node for nid in serving if (node := master.nodes.get(nid)) is not None]
         master.set_node_states(nodes, NodeState.RUNNING)
@@ -317,8 +324,6 @@ class Recovery:
 
     def _remember_older(self, ptid: int) -> None:
         """Tables that an earlier master told, and that nodes may still have when they are lost again."""
-        if self.master.told.ptid:
-            return  # it was this one
         for nid in sorted(self.master.partitions.nodes(readable_only=True) & self._answers.keys()):
             older = self._answers[nid].ptid
             if older is not None and older < ptid:

@@ -925,14 +925,15 @@ FEATURE_MAINTENANCE = "maintenance"
 
 
 class AnswerPackState(NamedTuple):
-    """``tid``: of the last pack of this cell."""
+    """``tid``: of the last pack that was asked for."""
 
     tid: Tid
 
 
 @request(EXTENSION | 0x10, AnswerPackState)
 class AskPackState(NamedTuple):
-    """Up to which tid a readable cell is packed; an error while it is being packed. S ⇄ S"""
+    """At which tid a readable cell is packed, or will be. Meanwhile, to fetch what is not later is
+    refused. S ⇄ S"""
 
     partition: int
 

@@ -188,6 +188,11 @@ class Cluster:
     def packed(self) -> bool:
         """No pack is left to be done."""
         master = self.master_core
+        return master is not None and self.packed_at(master.packs.tid)
+
+    def packed_at(self, tid: bytes) -> bool:
+        """All readable cells are packed at ``tid`` or later, and no pack is left to be done."""
+        master = self.master_core
         cores = {
             process.core.nid: process.core
             for process in self.storages
@@ -196,8 +201,7 @@ class Cluster:
         # A storage node may not have heard yet that its cells can be read.
         return master is not None and all(
             nid in cores
-            and cores[nid].packer.packed(partition)
-            >= max(u64(master.packs.tid), cores[nid].packer.wanted())
+            and cores[nid].packer.packed(partition) >= max(u64(tid), cores[nid].packer.wanted())
             for partition in range(len(master.partitions))
             for nid in master.partitions.readable(partition)
         )

@@ -92,6 +92,12 @@ class MemoryReads(ABC):
         serials = self.tables.serials.get(to_int(oid))
         return to_bytes(serials[-1]) if serials else None
 
+    def serial_at(self, oid: bytes, tid: bytes) -> bytes | None:
+        self._check()
+        serials = self.tables.serials.get(to_int(oid), [])
+        i = bisect_right(serials, bound(tid))
+        return to_bytes(serials[i - 1]) if i else None
+
     def value_at(self, oid: bytes, serial: bytes) -> tuple[int | None, bytes | None] | None:
         self._check()
         row = self.tables.obj.get((to_int(oid), to_int(serial)))

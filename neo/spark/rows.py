@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import date
 from typing import Any
 
@@ -12,6 +12,7 @@ from neo.client.scan import Revision
 from neo.codec import (
     Budget,
     BudgetExceeded,
+    Record,
     Reference,
     class_of,
     decode,
@@ -45,15 +46,21 @@ class Builder:
     """Makes batches. One per task: its caches grow with what it reads."""
 
     def __init__(
-        self, columns: Sequence[Column], json_budget: int = JSON_BUDGET, fail: bool = False
+        self,
+        columns: Sequence[Column],
+        json_budget: int = JSON_BUDGET,
+        fail: bool = False,
+        read: Callable[[bytes], Record] = decode,
     ) -> None:
-        """``fail``: raise UnreadableRecord instead of filling the column ``error``."""
+        """``fail``: raise UnreadableRecord instead of filling the column ``error``. ``read``: decode(),
+        or what remembers its answers."""
         self.columns = columns
         self.schema = schema_of(columns)
         self.needs_data = any(column.data for column in columns)
         self._names = {column.name for column in columns}
         self._json_budget = json_budget
         self._fail = fail
+        self._read = read
         self._minutes: dict[int, int] = {}
 
     def timestamp(self, tid: int) -> int:
@@ -126,7 +133,7 @@ class Builder:
             if data is None:
                 rows.append((None, None, None, error))
                 continue
-            record = decode(data)
+            record = self._read(data)
             error, refs, state = record.error, None, None
             if wants_refs and error is None:
                 refs = [oid for kind, oid, _, _ in record.references if kind == "s"]
@@ -145,7 +152,7 @@ class Builder:
         found: list[Reference] = []
         for revision in page:
             if revision.data is not None:
-                record = decode(revision.data)
+                record = self._read(revision.data)
                 source = revision.oid, revision.tid, record.class_name
                 sources += [source] * len(record.references)
                 found += record.references

@@ -35,7 +35,8 @@ from neo.protocol.packets import (
     CellChange,
     NotifyReplicationDone,
 )
-from neo.storage.fetch import Fetch, FetchFailed
+from neo.storage.backup_fetch import BackupFetch
+from neo.storage.fetch import FetchFailed
 from neo.storage.upstream import UpstreamLinks
 
 if TYPE_CHECKING:
@@ -164,6 +165,7 @@ class BackupReplicator:
             else:
                 self._complete[partition] = max(self._complete[partition], tid)
         self._remember()
+        core.packer.begin()
         self._look()
         if self._orders and not self._working:
             self._working = True
@@ -193,6 +195,8 @@ class BackupReplicator:
             try:
                 await self._fetch(partition, order)
             except (ConnectionLost, ErrorAnswer, FetchFailed) as e:
+                if partition not in self._orders:
+                    continue
                 if str(e) != order.failure:  # once, not every second
                     order.failure = str(e)
                     logger.warning("partition %s does not follow: %s", partition, e)
@@ -204,12 +208,13 @@ class BackupReplicator:
         first = ZERO_TID if complete == ZERO_TID else add64(complete, 1)
         if first <= last:
             source = await self._connect(order)
-            await Fetch(core, source, partition, first, last).run()
+            await BackupFetch(core, source, partition, first, last).run()
             await core.stored()
         if self._losses[partition] != losses:
             return
         self._complete[partition] = max(self._complete[partition], last)
         self._remember()
+        core.packer.begin()
         current = self._orders.get(partition)
         if current is not None and current.tid <= last:
             del self._orders[partition]

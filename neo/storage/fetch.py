@@ -8,7 +8,7 @@ LENGTH, the range ends earlier. So nothing is sent that is here already, however
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from hashlib import sha1
 from typing import TYPE_CHECKING, Any
 
@@ -103,7 +103,8 @@ class Fetch:
         return self._first == ZERO_TID
 
     async def _pack_tid(self) -> int:
-        """Of the source's cell. Raises ErrorAnswer while it is being packed."""
+        """At which the source's cell is packed, or will be before it lets anything until then be
+        fetched. The own one if the source does not know the question."""
         node = self.source.node
         if self.unpacked or node is None or FEATURE_MAINTENANCE not in node.features:
             return self.pack_tid
@@ -164,7 +165,6 @@ class Fetch:
             first = following
 
     async def _objects(self) -> None:
-        backend = self._core.backend
         first = self._first, ZERO_OID
         while first[0] <= self._last:
             here, last = self._known(*first)
@@ -177,10 +177,7 @@ class Fetch:
             )
             assert isinstance(answer, AnswerFetchObjects)
             deleted = {(tid, oid) for tid, oids in answer.delete_dict.items() for oid in oids}
-            gone = sorted(deleted.intersection(here))
-            backend.delete_objects(gone, packed=True)
-            if gone:
-                backend.packed_elsewhere(gone[-1][0])
+            self._delete(sorted(deleted.intersection(here)))
             following = (
                 (add64(last, 1), ZERO_OID)
                 if answer.next_tid is None
@@ -189,6 +186,13 @@ class Fetch:
             if following <= first:
                 raise FetchFailed(f"{self.source} goes back from {first[0].hex()}")
             first = following
+
+    def _delete(self, gone: Sequence[tuple[bytes, bytes]]) -> None:
+        """The source has packed these, in order of tids."""
+        backend = self._core.backend
+        backend.delete_objects(gone, packed=True)
+        if gone:
+            backend.packed_elsewhere(gone[-1][0])
 
     def _known(self, tid: bytes, oid: bytes) -> tuple[list[tuple[bytes, bytes]], bytes]:
         """What is here from (tid, oid) to the end of the tid that is returned with it."""

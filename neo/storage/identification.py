@@ -82,6 +82,10 @@ class Identification(StorageHandler):
     ) -> None:
         peer.connection.trust()
         if node.nid is None:
+            node.features = _features(request)
+            if FEATURES in request.extra:
+                # Before it is accepted: it fetches at once.
+                peer.send(NotifyFeatures([FEATURE_MAINTENANCE]))
             peer.answer(message_id, AcceptIdentification(NodeType.STORAGE, None, None))
             peer.node = node
             peer.handler = self.core.storage_handler()
@@ -98,8 +102,12 @@ class Identification(StorageHandler):
             peer.send(NotifyFeatures([FEATURE_OIDS, FEATURE_PAGES]))
 
     def _link(self, peer: Peer, request: RequestIdentification, node: Node) -> None:
-        features = request.extra.get(FEATURES)
-        node.features = frozenset(map(str, features)) if isinstance(features, list) else frozenset()
+        node.features = _features(request)
         if FEATURES in request.extra:
             peer.send(NotifyFeatures([FEATURE_MAINTENANCE]))
         self.core.links.established(peer, node)
+
+
+def _features(request: RequestIdentification) -> frozenset[str]:
+    features = request.extra.get(FEATURES)
+    return frozenset(map(str, features)) if isinstance(features, list) else frozenset()

@@ -12,7 +12,7 @@ What a pack leaves depends on nothing but the tid and the revisions up to it, so
 the same revisions end with the same. Only complete cells are packed for that reason: one that is out of
 date is made equal to a source first (``AskPackState``):
 
-* a source whose cell is pending does not answer: what it has now will soon be gone;
+* from a source whose cell is pending nothing up to that tid is fetched: it will soon be gone;
 * if the source was packed at another tid than the own cell, all that is here is compared again, because
   revisions may be gone that were replicated long ago;
 * if the source's pack changed while it was compared, the round begins again.
@@ -73,9 +73,13 @@ class Packer:
         self._core.backend.set_config(f"_packed.{partition}", str(tid) if tid else None)
 
     def pending(self, partition: int) -> bool:
-        """Whether an own cell can be read and is to be packed."""
-        state = self._core.partitions.state(partition, self._core.nid)
-        return state is not None and state.readable and self.packed(partition) < self.wanted()
+        """Whether an own cell can be read and is to be packed. One of a backup has everything until
+        then before."""
+        core, wanted = self._core, self.wanted()
+        state = core.partitions.state(partition, core.nid)
+        if state is None or not state.readable or self.packed(partition) >= wanted:
+            return False
+        return core.backup.has(partition, p64(wanted))
 
     def _next(self) -> int | None:
         """The partition to pack: the one that was begun, then one that others wait for."""
@@ -109,7 +113,7 @@ class Packer:
         self.begin()
 
     def begin(self) -> None:
-        """Look for work: the operation began, or own cells changed."""
+        """Look for work: the operation began, own cells changed, or got what a pack waits for."""
         if not self._working and (self._waiting or self._next() is not None):
             self._working = True
             self._core.run_job(self._work())

@@ -17,8 +17,9 @@ from neo.node.handler import on
 from neo.node.peer import Peer
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer
-from neo.protocol.ids import ZERO_HASH, p64
+from neo.protocol.ids import ZERO_HASH, p64, u64
 from neo.protocol.packets import (
+    FEATURE_MAINTENANCE,
     AddObject,
     AddTransaction,
     AnswerFetchObjects,
@@ -93,12 +94,8 @@ class ServeStorage(Destination):
     def pack_state(self, peer: Peer, message_id: int, m: AskPackState) -> Message:
         self._check(m.partition)
         packer = self.core.packer
-        if packer.pending(m.partition):
-            packer.hurry(m.partition)
-            raise ErrorAnswer(
-                ErrorCode.REPLICATION_ERROR, f"partition {m.partition} is being packed"
-            )
-        return AnswerPackState(p64(packer.packed(m.partition)))
+        pending = packer.pending(m.partition)
+        return AnswerPackState(p64(packer.wanted() if pending else packer.packed(m.partition)))
 
     @on(AskFetchTransactions)
     def fetch_transactions(self, peer: Peer, message_id: int, m: AskFetchTransactions) -> None:
@@ -115,12 +112,20 @@ class ServeStorage(Destination):
         m: AskFetchTransactions | AskFetchObjects,
         job: Callable[[], Job],
     ) -> None:
-        """Later transactions than ``max_tid`` do not matter; those that are locked may be earlier."""
+        """Later transactions than ``max_tid`` do not matter; those that are locked may be earlier.
+        Who knows of packs gets what a pack may remove when that is done."""
         self._check(m.partition)
         if not self.core.backup.has(m.partition, m.max_tid):
             raise ErrorAnswer(
                 ErrorCode.REPLICATION_ERROR,
                 f"partition {m.partition} is not complete up to {m.max_tid.hex()} here",
+            )
+        packer, node = self.core.packer, peer.node
+        knows = node is not None and FEATURE_MAINTENANCE in node.features
+        if knows and packer.pending(m.partition) and u64(m.min_tid) <= packer.wanted():
+            packer.hurry(m.partition)
+            raise ErrorAnswer(
+                ErrorCode.REPLICATION_ERROR, f"partition {m.partition} is being packed"
             )
         self.core.locks.when_unlocked(
             lambda: self.core.run_job(self._refusing(peer, message_id, job()))
@@ -179,7 +184,9 @@ class ServeStorage(Destination):
                     yield 0
                 else:
                     peer.send(_add_transaction(found), message_id)
-                    yield sum(map(len, (found.user, found.description, found.extension, *found.oids)))
+                    yield sum(
+                        map(len, (found.user, found.description, found.extension, *found.oids))
+                    )
 
         done = await self._pass(m.partition, tids[:length], send)
         next_tid = tids[done] if done < len(tids) else None

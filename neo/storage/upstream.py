@@ -16,10 +16,13 @@ from neo.node.task import Future
 from neo.protocol.enums import NodeState, NodeType
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.packets import (
+    FEATURE_MAINTENANCE,
+    FEATURES,
     AcceptIdentification,
     Address,
     CloseClient,
     Message,
+    NotifyFeatures,
     RequestIdentification,
 )
 from neo.storage.destination import Destination
@@ -37,12 +40,21 @@ IDENTIFY_SECONDS = 10.0
 class FromUpstream(Destination):
     """What the source of a fetch sends."""
 
+    def __init__(self, core: StorageCore) -> None:
+        super().__init__(core)
+        #: It says so before it accepts us.
+        self.features: frozenset[str] = frozenset()
+
     def lost(self, peer: Peer, reason: str) -> None:
         self.core.backup.links.lost(peer)
 
     @on(CloseClient)
     def close_client(self, peer: Peer, message_id: int, m: CloseClient) -> None:
         """It has nothing to ask of us anyway."""
+
+    @on(NotifyFeatures)
+    def features_known(self, peer: Peer, message_id: int, m: NotifyFeatures) -> None:
+        self.features = frozenset(m.features)
 
 
 class UpstreamLinks:
@@ -60,14 +72,15 @@ class UpstreamLinks:
             return established
         core = self._core
         own = core.nodes.get(core.nid)
-        peer = core.dial(address, FromUpstream(core))
+        handler = FromUpstream(core)
+        peer = core.dial(address, handler)
         request = RequestIdentification(
             NodeType.STORAGE,
             None,
             core.address,
             cluster,
             None if own is None else own.id_timestamp,
-            {},
+            {FEATURES: [FEATURE_MAINTENANCE]},
         )
         timer = core.call_later(IDENTIFY_SECONDS, lambda: peer.lost("it does not answer"))
 
@@ -84,6 +97,7 @@ class UpstreamLinks:
                 established.fail(ConnectionLost(f"upstream {format_address(address)}: {e}"))
                 return
             peer.node = Node(NodeType.STORAGE, accepted.nid, address, NodeState.RUNNING)
+            peer.node.features = handler.features
             self._peers[address] = peer
             established.resolve(peer)
 

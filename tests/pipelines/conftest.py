@@ -37,13 +37,12 @@ def sample(storage: NEOStorage) -> Sample:
     return fill(storage)
 
 
-@pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    """One session for all tests: it takes seconds to start."""
+def session() -> SparkSession:
+    """A small one, which fails tasks three times before it fails a job."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     os.environ["PYTHONPATH"] = str(ROOT)
-    session = (
+    found = (
         SparkSession.builder.master("local[2,4]")
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "2")
@@ -53,6 +52,13 @@ def spark() -> Iterator[SparkSession]:
         .config("spark.sql.session.timeZone", "UTC")
         .getOrCreate()
     )
-    neo.spark.register(session)
-    yield session
-    session.stop()
+    neo.spark.register(found)
+    return found
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """One session for all tests: it takes seconds to start."""
+    started = session()
+    yield started
+    started.stop()

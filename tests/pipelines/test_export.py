@@ -24,7 +24,7 @@ from ZODB.utils import get_pickle_metadata, p64, u64
 
 from neo.client.scan import Scanner
 from neo.demo.stdlib import find_modules, load_library, standard_library
-from neo.export import main, plan, reader, spill, tables
+from neo.export import folder, main, plan, reader, spill, tables
 from neo.export.plan import DEFAULT_COLUMNS
 from neo.migrate import copy_from
 from neo.protocol.ids import ZERO_TID
@@ -147,6 +147,24 @@ def test_references_are_those_of_zodb(copied: Path, tmp_path: Path) -> None:
             if row["error"] is None:
                 strong = [r["dst"] for r in rows if r["src"] == row["oid"] and r["kind"] == "s"]
                 assert sorted(strong) == sorted(u64(oid) for oid in referencesf(data))
+
+
+def test_a_cluster_whose_nodes_know_no_pages(
+    sample: Sample, fleet: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Scanner, "_node_knows_pages", lambda self, nid: False)
+    for number in range(2):
+        export(uri(fleet), tmp_path / "out")
+        same_as_cluster(tmp_path / "out", sample.storage)
+        change(sample.storage, number)
+
+
+def test_a_storage_of_a_configuration_file(copied: Path, tmp_path: Path) -> None:
+    config = tmp_path / "app.conf"
+    config.write_text(f"<filestorage old>\n path {copied}\n</filestorage>\n")
+    export("old", tmp_path / "out", "--config", str(config))
+    export(copied, tmp_path / "whole")
+    assert exported(tmp_path / "out", "history") == exported(tmp_path / "whole", "history")
 
 
 @pytest.fixture
@@ -348,8 +366,7 @@ def test_another_source_is_refused(
 
 
 def pack(storage: Any) -> None:
-    db = DB(storage)
-    db.pack(time.time() + 1)
+    storage.pack(time.time() + 1, referencesf, gc=False)
 
 
 def test_a_pack_between_exports_is_refused_and_full_starts_anew(
@@ -392,6 +409,44 @@ def test_increments_go_on_after_a_pack_of_what_was_exported(
     assert exported(out, "references") == direct(sample.storage, "references")
 
 
+def test_a_pack_while_a_cluster_is_exported_is_noticed(
+    sample: Sample, fleet: Fleet, tmp_path: Path, capsys: Capture
+) -> None:
+    """It may remove what was current at the transaction as of which is exported."""
+    out = folder.Folder(tmp_path / "out")
+    begun = plan.make_plan(sample.storage, None)
+    assert begun is not None
+    with out.locked():
+        out.recover()
+        out.begin(begun)
+    change(sample.storage, 1)
+    pack(sample.storage)
+    assert "packed since the last export, or during" in refused(capsys, uri(fleet), out.path)
+    assert not (out.path / "objects").exists()
+    export(uri(fleet), out.path, "--full")
+    same_as_cluster(out.path, sample.storage)
+
+
+def test_a_pack_between_a_kill_and_its_resumption_is_noticed(
+    copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.setattr(spill, "RUN_BYTES", 10_000)
+    monkeypatch.setattr(plan, "GROUPS", 2)
+    out, moment = tmp_path / "out", 0
+    progress = out / "unfinished" / "_runs" / "progress.json"
+    while not progress.exists():
+        moment += 1
+        shutil.rmtree(out, ignore_errors=True)
+        assert killed_at(moment, copied, out, monkeypatch)
+    with closing(FileStorage(str(copied))) as storage:
+        pack(storage)
+    assert "start anew with --full" in refused(capsys, copied, out)
+    export(copied, out, "--full")
+    export(copied, tmp_path / "whole")
+    for table in TABLES:
+        assert exported(out, table) == exported(tmp_path / "whole", table)
+
+
 # -- what readers see ----------------------------------------------------------------------------
 
 
@@ -417,9 +472,7 @@ def test_a_reader_of_a_snapshot_keeps_it_while_the_next_one_is_made(
 
 
 def test_two_exports_at_once_are_refused(copied: Path, tmp_path: Path, capsys: Capture) -> None:
-    from neo.export.folder import Folder
-
-    with Folder(tmp_path / "out").locked():
+    with folder.Folder(tmp_path / "out").locked():
         assert "another neoexport writes" in refused(capsys, copied, tmp_path / "out")
 
 
@@ -510,22 +563,22 @@ def test_kill_9_of_the_command_ends_its_processes_and_costs_only_what_they_were_
 ) -> None:
     path, out = tmp_path / "many.fs", tmp_path / "out"
     with closing(DB(FileStorage(str(path)))) as db, db.transaction() as connection:
-        for number in range(12_000):
+        for number in range(8_000):
             connection.root()[number] = Document(number)
     arguments = [sys.executable, "-m", "neo.export", str(path), "--parquet", str(out), "--quiet"]
     process = subprocess.Popen([*arguments, "--jobs", "2"], cwd=ROOT)
-    references = out / "unfinished" / "references"
-    until(lambda: references.exists() and any(references.glob("0*")), "no file was finished")
+    changes = out / "unfinished" / "changes"
+    until(lambda: changes.exists() and any(changes.glob("0*")), "no file was finished")
     workers = children(process.pid)
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert not (out / "current").exists()
     until(lambda: not any(map(alive, workers)), "processes outlive the command")
-    finished = {path.name: path.stat().st_ino for path in references.glob("0*")}
+    finished = {path.name: path.stat().st_ino for path in changes.glob("0*")}
     assert 0 < len(finished) < 16
     export(path, out)
     for name, inode in finished.items():
-        assert (out / "references" / name).stat().st_ino == inode
+        assert (out / "changes" / name).stat().st_ino == inode
     export(path, tmp_path / "whole")
     for table in TABLES:
         assert exported(out, table) == exported(tmp_path / "whole", table)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from random import Random
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +16,7 @@ from ZODB.DB import DB
 from ZODB.MappingStorage import MappingStorage
 
 from neo.net.fault_sites import FaultSite
-from neo.protocol.ids import ZERO_TID, p64
+from neo.protocol.ids import ZERO_TID, p64, u64
 from neo.sim.backup_site import Shown
 from neo.sim.faults import Sites
 from neo.sim.history import History
@@ -104,6 +105,17 @@ def test_oids_of_copies_are_below_one_in_use_so_that_no_master_gives_them_again(
     assert oids and max(oids) < stored
     workload.setup(_alone(SimpleNamespace(storage=storage)))  # type: ignore[arg-type]
     assert workload.oids == oids
+
+
+def test_tids_of_copies_are_not_those_that_masters_give_next() -> None:
+    last = p64(1 << 50)
+    storage: Any = SimpleNamespace(lastTransaction=lambda: last)
+    workload = Restore(Random(0))
+    workload.oids = [p64(1)]
+    for seed in range(50):
+        context = _alone(SimpleNamespace(storage=storage), random=Random(seed))  # type: ignore[arg-type]
+        tids = [last, *(transaction.tid for transaction in workload._make(context, 1))]
+        assert all(u64(after) - u64(tid) > 500_000 for tid, after in pairwise(tids))
 
 
 def test_a_cluster_that_leaves_its_mode_as_a_backup_may_give_oids_that_are_in_use_upstream() -> None:

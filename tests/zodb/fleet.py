@@ -26,6 +26,9 @@ from neo.client import NEOStorage
 from neo.master.__main__ import load_settings as master_settings
 from neo.master.__main__ import make_core as make_master
 from neo.node.process import ProcessShell
+from neo.protocol import codec
+from neo.protocol.packets import CODES, AskOIDs, AskRevisions
+from neo.storage import identification
 from neo.storage.__main__ import load_settings as storage_settings
 from neo.storage.__main__ import make_core as make_storage
 from tests.support import mariadb
@@ -71,7 +74,10 @@ class _Shell(ProcessShell):
 
 
 class Fleet:
-    """``backend``: 'sqlite' or 'mariadb'. start() gives an empty cluster, also in place of another."""
+    """``backend``: 'sqlite' or 'mariadb'. start() gives an empty cluster, also in place of another.
+
+    ``foreign``: the storage nodes know the messages of the specification, and no others.
+    """
 
     def __init__(
         self,
@@ -79,7 +85,11 @@ class Fleet:
         backend: str,
         server: mariadb.Server | None = None,
         replicas: int = 0,
+        foreign: bool = False,
     ) -> None:
+        self._foreign = foreign
+        #: Files, or names in the database server.
+        self.databases: list[str] = []
         self._replicas = replicas
         self._stack = ExitStack()
         self._storages = storages
@@ -94,6 +104,7 @@ class Fleet:
         if self._backend == "mariadb":
             assert self._server is not None
             databases = [self._server.create_database() for _ in databases]
+        self.databases = databases
         adapter = "SQLite" if self._backend == "sqlite" else "MySQL"
         self._clock = Clock(folder / "clock")
         self._log = self._stack.enter_context(open(folder / "log", "w+"))
@@ -126,7 +137,11 @@ class Fleet:
     def start(self) -> None:
         self.masters = f"127.0.0.1:{mariadb.free_port()}"
         self._clock.set(0)
-        self._tell(masters=self.masters)
+        self._tell(masters=self.masters, foreign=self._foreign)
+
+    def stop(self) -> None:
+        """What the nodes have is in their databases then, for others to read."""
+        self._tell(masters=None, foreign=self._foreign)
 
     def storage(self, **options: Any) -> NEOStorage:
         storage = FleetStorage(self.masters, NAME, **options)
@@ -154,8 +169,12 @@ class _Nodes:
         self._databases = databases
         self._running: list[tuple[ProcessShell, asyncio.Task[int]]] = []
 
-    async def start(self, masters: str) -> None:
+    async def start(self, masters: str | None, foreign: bool) -> None:
         await self.stop()
+        if foreign:
+            _know_no_extensions()
+        if masters is None:
+            return
         common = ["--cluster", NAME, "--masters", masters, "--bind"]
         shape = ["-p", str(PARTITIONS), "-r", self._replicas, "-A", str(len(self._databases))]
         master = master_settings([*common, masters, *shape])
@@ -179,6 +198,13 @@ class _Nodes:
                 shell._core.stop(0)
         for _, task in running:
             await task
+
+
+def _know_no_extensions() -> None:
+    """From here on, storage nodes of this process do not hear of features, nor understand them."""
+    identification.FEATURES = "unheard of"  # type: ignore[attr-defined]
+    for message in (AskOIDs, AskRevisions):
+        codec._CHECKS.pop(CODES[message], None)
 
 
 async def _serve(folder: str, adapter: str, replicas: str, databases: list[str]) -> None:

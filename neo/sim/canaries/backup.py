@@ -10,6 +10,7 @@ from neo.master.backup_readers import Readers
 from neo.protocol.ids import ZERO_TID
 from neo.sim.canaries.base import Canary, Patch
 from neo.storage.backup import BackupReplicator
+from neo.storage.backup_fetch import BackupFetch
 
 #: A backup beside a busy cluster, and processes that are killed.
 KILLS = {"backup": True, "workloads": ("bank",), "faults": ("kill-server",), "seconds": 5.0}
@@ -69,11 +70,25 @@ def _not_asked_whether_durable() -> list[Patch]:
     return [(Backup, "_ask", ask)]
 
 
+def _packed_deletions_missed() -> list[Patch]:
+    return [(BackupFetch, "_delete", lambda self, gone: None)]
+
+
 def _no_invalidations() -> list[Patch]:
     return [(Readers, "show", lambda self, before, tid: None)]
 
 
+PACKS = {"backup": True, "workloads": ("pack", "bank"), "seconds": 6.0}
+
 CANARIES = (
+    Canary(
+        "backup-keeps-deleted",
+        "what was deleted and packed away upstream, before a backup heard of it, stays there",
+        "backup: rows are too many",
+        _packed_deletions_missed,
+        30,
+        PACKS,
+    ),
     Canary(
         "backup-shown-too-early",
         "clients of a backup are shown a transaction when one cell has it, not all",

@@ -190,6 +190,9 @@ class Backend(Protocol):
 
     def last_serial(self, oid: bytes) -> bytes | None: ...
 
+    def serial_at(self, oid: bytes, tid: bytes) -> bytes | None:
+        """Of the last revision up to ``tid``, also if that is a deletion."""
+
     def value_at(self, oid: bytes, serial: bytes) -> tuple[int | None, bytes | None] | None:
         """(data_id, value_serial) of the revision, None if there is none: to store an undo.
 

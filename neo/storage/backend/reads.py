@@ -114,6 +114,11 @@ class Reads(Tables):
         rows = self._read(_LAST_SERIAL, o % self._modulo, o)
         return to_bytes(rows[0][0]) if rows else None
 
+    def serial_at(self, oid: bytes, tid: bytes) -> bytes | None:
+        o = to_int(oid)
+        sql = "SELECT MAX(tid) FROM obj WHERE `partition`=? AND oid=? AND tid<=?"
+        return optional_bytes(self._read(sql, o % self._modulo, o, bound(tid))[0][0])
+
     def value_at(self, oid: bytes, serial: bytes) -> tuple[int | None, bytes | None] | None:
         self.drain()
         o = to_int(oid)

@@ -333,7 +333,8 @@ def test_a_node_that_was_away_joins_when_it_has_what_readers_see(world: BackupWo
     assert world.master.partitions.rows[1][2] is UP
 
 
-def test_a_restart_goes_on_as_a_backup(world: BackupWorld) -> None:
+def restarted(world: BackupWorld) -> Remote:
+    """The storage node has all up to 15, and some of what is not later than 18."""
     storage = world.storage(1, None, nid=1)
     rows = spread(1)
     storage.lose()
@@ -346,7 +347,25 @@ def test_a_restart_goes_on_as_a_backup(world: BackupWorld) -> None:
     assert admin.ask(AskRecovery()).result().backup_tid == tid(15)
     world.upstream(18)
     assert world.master.state is ClusterState.BACKINGUP
+    return storage
+
+
+def test_a_restart_goes_on_as_a_backup(world: BackupWorld) -> None:
+    storage = restarted(world)
     assert storage.take(Replicate).tid == tid(18), "what was fetched in part is completed"
+
+
+def test_after_a_restart_readers_join_again_when_what_was_fetched_in_part_is_complete(
+    world: BackupWorld,
+) -> None:
+    """What changed until then was told to another master."""
+    storage = restarted(world)
+    reader = world.client()
+    assert reader.ask(AskLastTransaction()).result().tid == tid(15)
+    for partition in range(4):
+        assert not reader.closed
+        storage.send(NotifyReplicationDone(partition, tid(18)))
+    assert reader.closed
 
 
 def test_a_backup_without_configuration_can_be_left() -> None:
@@ -408,6 +427,19 @@ def test_packs_as_its_upstream_does_when_it_has_all_of_it(world: BackupWorld) ->
     assert not storage.has(AskPack), "once is enough"
 
 
+def test_a_cell_that_is_behind_a_pack_is_ordered_to_go_on_beyond_it(world: BackupWorld) -> None:
+    """What was committed up to the pack must be there to compare with."""
+    upstream, (storage,) = world.backingup()
+    upstream.send(InvalidateObjects(tid(21), [tid(1)]))
+    fetched = [m.tid for m in storage.received if isinstance(m, Replicate) and m.upstream_name]
+    assert fetched == [tid(21)]
+    upstream.send(InvalidateObjects(tid(31), [tid(1)]))
+    storage.received.clear()
+    upstream.send(NotifyPack(tid(31)))
+    fetched = [m.tid for m in storage.received if isinstance(m, Replicate) and m.upstream_name]
+    assert fetched == [tid(31)]
+
+
 def test_a_pack_that_follows_another_waits_for_what_it_lacks(world: BackupWorld) -> None:
     """The revision that deletes an object may be packed away before all replicas have got it."""
     upstream, (storage,) = world.backingup()
@@ -442,6 +474,5 @@ def test_tells_backups_of_packs_at_once_and_later() -> None:
     first, client = backup(), world.client()
     world.master.last_tid = tid(5)
     client.ask(AskPack(tid(5)))
-    storage.answer(storage.take(AskPack), AnswerPack(True))
     assert first.take(NotifyPack).tid == tid(5) == backup().take(NotifyPack).tid
     assert not client.has(NotifyPack)

@@ -111,18 +111,19 @@ def test_nodes_that_know_less_than_one_that_is_back_are_asked() -> None:
     assert not second.has(AskPack)
 
 
-def test_backups_hear_of_a_pack_that_was_cut_short_when_a_node_goes_on_with_it() -> None:
-    world, (first, second) = served()
+def test_a_master_tells_backups_of_packs_before_its_time() -> None:
+    """Storage nodes remember them."""
+    world, (first, _) = served()
     backup = Remote.connect(world.master)
     extra = {"backup": b"bak", FEATURES: [FEATURE_PACK]}
     backup.ask(RequestIdentification(NodeType.CLIENT, None, None, "test", None, extra))
-    world.client().ask(AskPack(tid(7)))
-    first.answer(first.take(AskPack), AnswerPack(True))
-    refuse(second, second.take(AskPack))
     assert not backup.has(NotifyPack)
-    second.lose()
-    back(world, 2, pack_tid=7)
-    assert backup.take(NotifyPack).tid == tid(7)
+    first.lose()
+    first = back(world, 1, pack_tid=9)
+    assert backup.take(NotifyPack).tid == tid(9)
+    first.lose()
+    back(world, 1, pack_tid=9)
+    assert not backup.has(NotifyPack), "once is enough"
 
 
 def test_a_pack_of_another_database_is_not_believed() -> None:

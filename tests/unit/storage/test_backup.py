@@ -5,17 +5,25 @@ from __future__ import annotations
 import pytest
 
 from neo.protocol.enums import ErrorCode, NodeType
-from neo.protocol.ids import ZERO_TID, p64
+from neo.protocol.ids import ZERO_OID, ZERO_TID, p64
 from neo.protocol.packets import (
+    FEATURE_MAINTENANCE,
+    FEATURES,
     AcceptIdentification,
     Address,
     AddTransaction,
+    AnswerFetchObjects,
     AnswerFetchTransactions,
+    AnswerPackState,
     AnswerStoreObject,
+    AskFetchObjects,
     AskFetchTransactions,
     AskLastIDs,
+    AskPack,
+    AskPackState,
     AskRecovery,
     AskStoreObject,
+    NotifyFeatures,
     NotifyPartitionChanges,
     NotifyReady,
     NotifyReplicationDone,
@@ -57,12 +65,15 @@ def backup_tid(master: End) -> bytes | None:
     return tid
 
 
-def upstream(world: World) -> End:
+def upstream(world: World, *features: str) -> End:
     """A storage node of the upstream cluster is dialed and accepts."""
     world.wait(lambda: bool(world.shell.dialed), "upstream is not dialed")
     source = world.take_dial()
     message_id, request = take_question(source, RequestIdentification)
-    assert request == RequestIdentification(NodeType.STORAGE, None, STORAGE, "up", 1.5, {})
+    extra = {FEATURES: [FEATURE_MAINTENANCE]}
+    assert request == RequestIdentification(NodeType.STORAGE, None, STORAGE, "up", 1.5, extra)
+    if features:
+        source.send(NotifyFeatures(list(features)))
     answer(source, message_id, AcceptIdentification(NodeType.STORAGE, None, None))
     return source
 
@@ -228,3 +239,107 @@ def test_orders_for_unknown_cells_are_ignored(world: World, partition: int) -> N
     master.send(Replicate(p64(12), "up", {partition: SOURCE, 1: SOURCE}))
     world.settle()
     assert not world.shell.dialed and not master.closed
+
+
+# -- packs of the source ------------------------------------------------------------------------
+
+
+def has(world: World, oid: int) -> list[tuple[int, bool]]:
+    """Serials of the revisions, and whether they have data."""
+    world.settle()
+    found = world.backend.objects_ascending(0, ZERO_TID, ZERO_OID, MAX, 100)
+    return [
+        (int.from_bytes(tid, "big"), world.backend.load(o, tid, None).compression is not None)
+        for tid, o in found
+        if o == p64(oid)
+    ]
+
+
+def behind(world: World) -> tuple[End, End]:
+    """What it has up to 12 can be read, with objects 0, 2 and 4; the upstream has committed 14 to 18."""
+    master = backup(world)
+    master.send(Replicate(ZERO_TID, "", {0: None, 1: None}))
+    master.send(Replicate(p64(12), "up", {0: SOURCE}))
+    source = upstream(world, FEATURE_MAINTENANCE)
+    pack_state(source, 0)
+    Destination.serve(
+        Destination.__new__(Destination),
+        source,
+        0,
+        12,
+        {(12, oid): b"old" for oid in (0, 2, 4)},
+    )
+    pack_state(source, 0)
+    master.take(NotifyReplicationDone)
+    return master, source
+
+
+def pack_state(source: End, tid: int) -> None:
+    message_id, m = take_question(source, AskPackState)
+    assert m == AskPackState(0)
+    answer(source, message_id, AnswerPackState(p64(tid)))
+
+
+def compared(source: End, first: int, last: int, *gone: int) -> None:
+    """Objects of 12 are compared; these are not at the source any more."""
+    message_id, m = take_question(source, AskFetchObjects)
+    assert (m.min_tid, m.max_tid) == (p64(first), p64(last))
+    assert m.object_dict == {p64(12): [p64(0), p64(2), p64(4)]}
+    deleted = {p64(12): [p64(oid) for oid in gone]}
+    answer(source, message_id, AnswerFetchObjects(None, None, None, deleted))
+
+
+def test_what_was_deleted_and_packed_away_before_it_was_fetched_is_deleted(world: World) -> None:
+    master, source = behind(world)
+    master.send(Replicate(p64(18), "up", {0: SOURCE}))
+    pack_state(source, 16)
+    # 2 has a new revision at 14, 4 was deleted then, and the pack took all but 0 and the new one.
+    Destination.serve(
+        Destination.__new__(Destination), source, 13, 18, {(14, 2): b"new", (18, 0): b"later"}
+    )
+    compared(source, 0, 12, 2, 4)
+    pack_state(source, 16)
+    assert master.take(NotifyReplicationDone) == NotifyReplicationDone(0, p64(18))
+    assert has(world, 0) == [(12, True), (18, True)]
+    assert has(world, 2) == [(12, True), (14, True)], "clients may see 12 until all cells are at 18"
+    assert has(world, 4) == [(12, True), (16, False)]
+    master.ask(AskPack(p64(16)))
+    assert has(world, 0) == [(12, True), (18, True)]
+    assert has(world, 2) == [(14, True)]
+    assert has(world, 4) == []
+
+
+def test_a_pack_of_what_it_has_already_is_not_waited_for(world: World) -> None:
+    master, source = behind(world)
+    master.send(Replicate(p64(18), "up", {0: SOURCE}))
+    pack_state(source, 12)
+    serve(world, source, 13, 18, 2, 18)
+    pack_state(source, 12)
+    assert master.take(NotifyReplicationDone) == NotifyReplicationDone(0, p64(18))
+
+
+def test_an_order_up_to_before_the_pack_waits_for_a_later_one(world: World) -> None:
+    master, source = behind(world)
+    master.send(Replicate(p64(14), "up", {0: SOURCE}))
+    pack_state(source, 16)
+    world.settle()
+    assert not source.inbox and not master.inbox
+    master.send(Replicate(p64(16), "up", {0: SOURCE}))
+    world.shell.advance(RETRY_SECONDS)
+    pack_state(source, 16)
+    serve(world, source, 13, 16, 2, 16)
+    compared(source, 0, 12)
+    pack_state(source, 16)
+    assert master.take(NotifyReplicationDone) == NotifyReplicationDone(0, p64(16))
+
+
+def test_a_source_that_was_packed_meanwhile_is_fetched_from_again(world: World) -> None:
+    master, source = behind(world)
+    master.send(Replicate(p64(18), "up", {0: SOURCE}))
+    pack_state(source, 0)
+    serve(world, source, 13, 18, 2, 18)
+    pack_state(source, 16)
+    world.settle()
+    assert not master.inbox
+    world.shell.advance(RETRY_SECONDS)
+    pack_state(source, 16)

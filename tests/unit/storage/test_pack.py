@@ -6,10 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from neo.protocol.enums import ErrorCode
+from neo.protocol.enums import ErrorCode, NodeType
 from neo.protocol.ids import ZERO_OID, ZERO_TID, p64
 from neo.protocol.packets import (
     FEATURE_MAINTENANCE,
+    FEATURES,
     AnswerFetchObjects,
     AnswerFetchTransactions,
     AnswerPack,
@@ -18,13 +19,21 @@ from neo.protocol.packets import (
     AskFetchTransactions,
     AskPack,
     AskPackState,
+    NotifyFeatures,
     NotifyPartitionChanges,
     NotifyReady,
     NotifyReplicationDone,
+    RequestIdentification,
     StartOperation,
     StopOperation,
 )
-from tests.unit.storage.test_replication import Destination, answer, storage, take_question
+from tests.unit.storage.test_replication import (
+    OTHER,
+    Destination,
+    answer,
+    storage_row,
+    take_question,
+)
 from tests.unit.storage.test_serving import commit
 from tests.unit.storage.world import OUT, UP, End, World, refused
 
@@ -135,15 +144,37 @@ def test_the_node_tells_the_master_of_the_last_pack(make_world: MakeWorld) -> No
 # -- source -------------------------------------------------------------------------------------
 
 
-def test_a_source_tells_up_to_where_it_is_packed_when_it_is(world: World) -> None:
+def knowing(world: World, master: End, nid: int | None) -> End:
+    """A storage node that knows of packs; ``nid`` None: of a backup."""
+    if nid is not None:
+        world.notify(master, storage_row(nid))
+    end = world.stranger()
+    extra = {FEATURES: [FEATURE_MAINTENANCE]}
+    stamp = None if nid is None else 20.0 + nid
+    end.ask(RequestIdentification(NodeType.STORAGE, nid, OTHER, "test", stamp, extra))
+    assert end.take(NotifyFeatures).features == [FEATURE_MAINTENANCE]
+    return end
+
+
+def fetch(peer: End, partition: int, first: int) -> object:
+    tid = p64(first)
+    answer: object = peer.ask(AskFetchObjects(partition, 10, tid, p64(2**62), ZERO_OID, {}))
+    peer.inbox.clear()
+    return answer
+
+
+@pytest.mark.parametrize("nid", [2, None])
+def test_what_a_pack_may_remove_is_sent_when_that_is_done(world: World, nid: int | None) -> None:
     master = world.operate()
     full(world, master, 0, 2)
-    peer = storage(world, master, 2)
+    peer = knowing(world, master, nid)
     assert peer.ask(AskPackState(0)) == AnswerPackState(ZERO_TID)
-    packing = master.ask_later(AskPack(p64(26)))
-    assert refused(peer.ask(AskPackState(0)))[0] == ErrorCode.REPLICATION_ERROR.value
+    packing = master.ask_later(AskPack(p64(16)))
+    assert peer.ask(AskPackState(0)) == AnswerPackState(p64(16))
+    assert refused(fetch(peer, 0, 16))[0] == ErrorCode.REPLICATION_ERROR.value
+    assert isinstance(fetch(peer, 0, 17), AnswerFetchObjects)
     world.wait(lambda: bool(packing), "the pack does not end")
-    assert peer.ask(AskPackState(0)) == AnswerPackState(p64(26))
+    assert isinstance(fetch(peer, 0, 0), AnswerFetchObjects)
 
 
 def test_a_source_is_not_packed_before_others_can_see_it(
@@ -153,11 +184,11 @@ def test_a_source_is_not_packed_before_others_can_see_it(
     monkeypatch.setattr("neo.storage.pack.STEP_LENGTH", 200)
     master = world.operate()
     full(world, master, 0)
-    peer = storage(world, master, 2)
+    peer = knowing(world, master, 2)
     packing = master.ask_later(AskPack(p64(16)))
-    assert refused(peer.ask(AskPackState(0)))[0] == ErrorCode.REPLICATION_ERROR.value
+    assert refused(fetch(peer, 0, 0))[0] == ErrorCode.REPLICATION_ERROR.value
     world.wait(lambda: bool(packing), "the pack does not end")
-    assert peer.ask(AskPackState(0)) == AnswerPackState(p64(16))
+    assert isinstance(fetch(peer, 0, 0), AnswerFetchObjects)
 
 
 def test_a_cell_that_others_wait_for_comes_next(world: World) -> None:
@@ -167,9 +198,9 @@ def test_a_cell_that_others_wait_for_comes_next(world: World) -> None:
     packer = world.core.packer
     original = packer.set_packed
     packer.set_packed = lambda p, tid: (order.append(p), original(p, tid))[1]  # type: ignore[method-assign]
-    peer = storage(world, master, 2)
+    peer = knowing(world, master, 2)
     packing = master.ask_later(AskPack(p64(36)))
-    assert refused(peer.ask(AskPackState(2)))[0] == ErrorCode.REPLICATION_ERROR.value
+    assert refused(fetch(peer, 2, 0))[0] == ErrorCode.REPLICATION_ERROR.value
     world.wait(lambda: bool(packing), "the pack does not end")
     assert order == [0, 2, 1]
 

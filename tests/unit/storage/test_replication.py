@@ -38,6 +38,7 @@ from neo.protocol.packets import (
     RequestIdentification,
     StartOperation,
 )
+from neo.storage.backend.api import BackendFailure, Transaction
 from tests.unit.storage.test_serving import commit, data_of, finish, load, store, vote
 from tests.unit.storage.world import C2, DISCARDED, OUT, STORAGE, UP, End, World, refused
 
@@ -424,6 +425,25 @@ def test_what_comes_for_a_cell_that_was_taken_away_is_dropped(world: World) -> N
     answer(source, message_id, AnswerFetchObjects(None, None, None, {}))
     world.settle()
     assert not world.backend.object_exists(p64(0))
+
+
+def test_a_database_that_fails_while_it_is_written_starts_the_node_again(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    node = Destination(world)
+    node.unfinished(12)
+    source = node.source()
+    message_id, _ = take_question(source, AskFetchTransactions)
+
+    def fail(row: Transaction) -> None:
+        raise BackendFailure("the disk is gone")
+
+    monkeypatch.setattr(world.backend, "add_transaction", fail)
+    row = AddTransaction(p64(12), b"u", b"d", b"", False, p64(12), [])
+    source.connection.send(row, message_id)
+    source._deliver()
+    assert world.shell.restarts == 1
+    assert "failure while serving" not in caplog.text
 
 
 # -- clients first ------------------------------------------------------------------------------

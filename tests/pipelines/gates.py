@@ -1,0 +1,71 @@
+"""Rows that wait in the middle of a job, so that a test can do something meanwhile; and the processes
+of such a job."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+
+#: Machines are shared; whoever waits longer waits for ever.
+DEADLINE_SECONDS = 240.0
+POLL_SECONDS = 0.02
+
+
+def wait_for(condition: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not within {DEADLINE_SECONDS:.0f} s: {what}")
+        time.sleep(POLL_SECONDS)
+
+
+class Gate:
+    """For ``mapInArrow``: passes batches on. While the file ``closed`` is in the folder, whoever comes
+    with a first batch says so in ``waiting`` and waits; not before the file ``after`` exists."""
+
+    def __init__(self, folder: Path, after: str = "") -> None:
+        self.folder = folder
+        self._after = folder / after
+
+    def close(self) -> None:
+        (self.folder / "closed").touch()
+
+    def open(self) -> None:
+        (self.folder / "closed").unlink()
+
+    def wait_for_somebody(self) -> None:
+        wait_for((self.folder / "waiting").exists, "a task at the gate")
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            if self._after.exists():
+                (self.folder / "waiting").touch()
+                wait_for(lambda: not (self.folder / "closed").exists(), "the gate")
+            yield batch
+
+
+def descendants(pid: int) -> Iterator[int]:
+    """Processes that this one started, and those that they started, before their parents."""
+    try:
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            for child in (task / "children").read_text().split():
+                yield from descendants(int(child))
+                yield int(child)
+    except (FileNotFoundError, ProcessLookupError):
+        return  # it has ended
+
+
+def workers_of_python(pid: int) -> list[int]:
+    """The workers of the Spark session whose JVM has this process id."""
+    daemons = [p for p in descendants(pid) if b"pyspark.daemon" in _command(p)]
+    return [worker for daemon in daemons for worker in descendants(daemon)]
+
+
+def _command(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""  # it has ended
