@@ -209,6 +209,9 @@ class MasterNode(LogMember):
         ask = None if self._resigning else election.ask(self.tenure is not None, now)
         if ask is not None:
             self.links.broadcast(ask)
+        if election.suspects(now):
+            # The log must not wait for it either; its own detector is slower each time it erred.
+            log.gone(election.epochs.primary)
         if election.suspicion(now):
             self.links.broadcast(NotifySuspicion(election.epochs.epoch))
         if not self._claiming and not self._leaving and election.claim(members, now) is not None:
