@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 #: Mean time between two of them, and how long one lasts: longer than a failover takes, or shorter.
 BETWEEN_SECONDS = (0.3, 3.0)
 LASTING_SECONDS = (0.05, 8.0)
+#: How long a cluster stays in two parts.
+PARTS_SECONDS = (3.0, 15.0)
 #: From one master to another, seldom ten times as long: less than what progress is waited for.
 LATENCY_SECONDS_MAX = 0.4
 #: A sync of a slow disk takes so many times as long.
@@ -52,6 +54,8 @@ class MasterFaults:
         self._active = False
         #: Clusters that a master is being dropped from.
         self._dropping: list[Cluster] = []
+        #: By cluster: hosts of one of its parts.
+        self._sides: dict[str, set[str]] = {}
         self.injected: dict[str, int] = {}
 
     def start(self) -> None:
@@ -201,6 +205,30 @@ class MasterFaults:
                     cluster.network.cut(one, other)
         self._later(cluster.network.heal, "heal network")
 
+    def _move_parts(self, cluster: Cluster) -> None:
+        """Two parts for a long time; when there are already two, a master changes sides."""
+        network = cluster.network
+        servers = [*cluster.masters.all, *cluster.storages, cluster.admin]
+        hosts = [process.host for process in servers]
+        side = self._sides.get(cluster.site.prefix)
+        if side is None:
+            side = {host for host in hosts if self._random.random() < 0.5}
+            self._world.call_later(self._random.uniform(*PARTS_SECONDS), self._heal, "heal parts")
+        else:
+            side = side ^ {self._random.choice(cluster.masters.members()).host}
+        self._sides[cluster.site.prefix] = side
+        self._world.log("network", f"{','.join(sorted(side))} are one part")
+        for one in hosts:
+            for other in hosts:
+                if (one in side) != (other in side):
+                    network.cut(one, other)
+                elif one < other:
+                    network.join(one, other)
+
+    def _heal(self) -> None:
+        self._sides.clear()
+        self._run.cluster.network.heal()
+
     def _slow_links(self, cluster: Cluster) -> None:
         """From one master, or to it."""
         master = self._any(cluster).host
@@ -285,6 +313,7 @@ MASTER_KINDS: dict[str, Callable[[MasterFaults, Cluster], None]] = {
     "change-masters": MasterFaults._change_masters,
     "cut-master": MasterFaults._cut,
     "part-masters": MasterFaults._part,
+    "move-parts": MasterFaults._move_parts,
     "slow-masters": MasterFaults._slow_links,
     "drift": MasterFaults._drift,
     "slow-log": MasterFaults._slow_log,

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from neo.master import lease, recovery
 from neo.master.election import Election
 from neo.master.epochs import Claim, Decision, Epochs, decode
-from neo.master.lease import Grant, Lease, Witness
+from neo.master.lease import Grant, Lease
 from neo.master.links import Link
 from neo.master.node import MasterNode
 from neo.master.tenure import Tenure
 from neo.protocol.packets import NotifyLease, NotifyLeaseGranted
-from neo.sim import network
 from neo.sim.canaries.base import Canary, Patch
 from neo.transactor.consensus import Port, Process
 from neo.transactor.learner import Learner
@@ -166,17 +164,6 @@ def _claimed_twice() -> list[Patch]:
     return [(Epochs, "apply", apply)]
 
 
-def _witness_forgets() -> list[Patch]:
-    original = Witness.__init__
-
-    def init(self: Witness, now: float, epoch: int) -> None:
-        original(self, now, epoch)
-        self.former = self._last = -math.inf
-
-    # Who cannot be dialed is suspected before its lease is over.
-    return [(Witness, "__init__", init), (network, "DIAL_SECONDS", 0.3)]
-
-
 def _learner_grants() -> list[Patch]:
     def lease_asked(self: MasterNode, link: Link, m: NotifyLease) -> None:
         if self.election is not None:
@@ -293,19 +280,11 @@ CANARIES = (
         AWAY,
     ),
     Canary(
-        "witness-forgets",
-        "a master that was restarted takes it that it never granted a lease",
-        "reigns: a primary may act when the next one does",
-        _witness_forgets,
-        200,
-        {**THREE, "faults": ("kill-master", "cut-master", "part-masters")},
-    ),
-    Canary(
         "learner-grants",
         "a master that lost its log grants leases before it knows the newest epoch",
         "reigns: a primary of an older epoch acts",
         _learner_grants,
         200,
-        {**THREE, "faults": ("lose-log", "part-masters")},
+        {**THREE, "faults": ("lose-log", "move-parts"), "seconds": 30.0},
     ),
 )
