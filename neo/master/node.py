@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import logging
 
-from neo.master.election import Election
+from neo.master.election import SILENCE_SECONDS, Election
 from neo.master.epochs import Claim, Decision, Resign, encode
 from neo.master.links import Link
 from neo.master.log import TICK_SECONDS, LogDisk, MasterLog
@@ -85,6 +85,8 @@ class MasterNode(LogMember):
         #: Of the cluster, while this master is primary.
         self.serving_state = ClusterState.RECOVERING
         self._claiming = False
+        #: When this master was last in a majority.
+        self._decided_last = shell.monotonic()
         #: This master will not serve in this epoch any more.
         self._resigning = False
         self._leaving = False
@@ -221,7 +223,11 @@ class MasterNode(LogMember):
 
     def _report_minority(self) -> None:
         """Why nobody serves, as far as this master knows."""
+        now = self.shell.monotonic()
         if self.log is None or self._may_decide():
+            self._decided_last = now
+            return
+        if now - self._decided_last < SILENCE_SECONDS:
             return
         members = self.log.members
         away = [name for name in members if (link := self.links.get(name)) and not link.up]
