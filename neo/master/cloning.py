@@ -6,10 +6,10 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from neo.master.states import HEARS_OF
+from neo.master.states import HEARS_OF, SERVING
 from neo.node.handler import Handler
 from neo.node.peer import Peer
-from neo.protocol.enums import CellState, ClusterState, ErrorCode, NodeState, NodeType
+from neo.protocol.enums import CellState, ErrorCode, NodeState, NodeType
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import format_nid
 from neo.protocol.packets import (
@@ -27,7 +27,7 @@ logger = logging.getLogger("neo.master")
 
 def check_clone(master: MasterCore, request: RequestIdentification) -> list[int]:
     """The partitions that the clone has. Raises ErrorAnswer."""
-    if master.state is not ClusterState.RUNNING:
+    if master.state not in SERVING:
         raise ErrorAnswer(ErrorCode.NOT_READY, "Retry Later")
     partitions = request.extra["new_nid"]
     if (

@@ -79,6 +79,8 @@ async def clone(core: StorageCore) -> None:
     core.backend.drop_unfinished()
     core.backend.set_config("nid", str(core.nid))
     core.backend.set_config("truncate_tid", None)
+    # It has no readable cell, of which alone that would tell.
+    core.backend.set_config("backup_tid", None)
     try:
         cells.replace(core, table)
     except ValueError as e:

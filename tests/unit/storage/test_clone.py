@@ -32,6 +32,7 @@ def copy(tmp_path: Path) -> Path:
     master = world.operate([[(1, UP)], [(1, CORRUPTED), (2, UP)], [(1, UP)], [(2, UP)]])
     commit(master, world.client(master), 16, 20, 0)
     master.send(Truncate(p64(7)))
+    world.backend.set_config("backup_tid", p64(20).hex())
     world.backend.vote(p64(24), TransactionMeta(b"", b"", b"", []), [])
     world.settle()
     world.close()
@@ -83,6 +84,7 @@ def test_remembers_its_id_and_its_cells_and_ends(clone: World, copy: Path) -> No
     assert again.backend.last_ids([0]) == (p64(0), p64(20))
     assert again.backend.locked_transactions() == {}
     assert again.backend.get_config("truncate_tid") is None
+    assert again.backend.get_config("backup_tid") is None
     again.join(nid=3)
     assert again.request.nid == 3 and again.request.address == STORAGE
     again.close()
