@@ -49,7 +49,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("neo.master")
 
 
-
 def is_master(nid: int) -> bool:
     return nid >> 24 == nid_namespace(NodeType.MASTER) >> 24
 
@@ -283,7 +282,7 @@ class ServeAdmin(ServeMasters):
 
     @on(CheckReplicas)
     def check_replicas(self, peer: Peer, message_id: int, m: CheckReplicas) -> Message:
-        self._serving("check replicas")
+        self._operating("check replicas")
         for nid in m.partition_dict.values():
             if nid is not None:
                 self._storage(nid)
@@ -296,7 +295,7 @@ class ServeAdmin(ServeMasters):
 
     @on(RepairCells)
     def repair_cells(self, peer: Peer, message_id: int, m: RepairCells) -> Message:
-        self._serving("repair cells")
+        self._operating("repair cells")
         for _, nid in m.cell_list:
             self._storage(nid)
         count = self.master.checks.repair(m.cell_list)

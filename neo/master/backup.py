@@ -137,6 +137,7 @@ class Backup:
                     if isinstance(e, Unfit):
                         pause = UNFIT_SECONDS
                 self._following, self._heard = None, ZERO_TID
+                self.master.checks.upstream_lost()
                 peer.close()
                 await self.master.sleep(pause)
         finally:
@@ -167,13 +168,12 @@ class Backup:
         if tid <= self.cells.last:
             logger.error(
                 "transaction %s was imported into the upstream cluster before %s: this backup will"
-                " not have it. Compare the clusters when the import is over, or make the backup anew",
+                " not have it. When the import is over: neoctl check, then neoctl print check",
                 tid.hex(),
                 self.cells.last.hex(),
             )
             return
-        partitions = {self.master.partitions.partition(id_) for id_ in (tid, *oids)}
-        self.cells.heard(tid, partitions)
+        self.cells.heard(tid, {self.master.partitions.partition(id_) for id_ in (tid, *oids)})
         self._readers.heard(tid, oids)
         self._order_all()
 
@@ -187,6 +187,12 @@ class Backup:
         )
         self._tell_admins()
         self._order_all()
+
+    def source(self, partition: int) -> tuple[str, Address] | None:
+        """The upstream cluster and one of its nodes where the partition can be read now."""
+        sources = self._sources(partition)
+        address = self.master.shell.random.choice(sources) if sources else None
+        return None if address is None else (self.cluster or "", address)
 
     def _sources(self, partition: int) -> list[Address]:
         if self._following is None or self.master.state is not BACKINGUP:
@@ -210,10 +216,8 @@ class Backup:
         self._order(*range(len(self.cells.rows)))
 
     def _order(self, *partitions: int) -> None:
-        orders: list[Order] = []
-        for partition in partitions:
-            orders += self.cells.orders(partition, lambda p: bool(self._sources(p)))
-        self._send(orders)
+        cells = self.cells
+        self._send([order for p in partitions for order in cells.orders(p, self._sources)])
 
     def _send(self, orders: list[Order]) -> None:
         """One message for each node, tid and kind of source."""
@@ -236,8 +240,7 @@ class Backup:
 
     def _source(self, order: Order) -> tuple[str, Address | None]:
         if order.source is Where.UPSTREAM:
-            assert self.cluster is not None
-            return self.cluster, self.master.shell.random.choice(self._sources(order.partition))
+            return self.source(order.partition) or ("", None)
         assert isinstance(order.source, int)
         node = self.master.nodes.get(order.source)
         return "", None if node is None else node.address
@@ -388,12 +391,9 @@ class Backup:
         out of date from now on."""
         self.stop()
         tid, table = self.cells.switch_tid(), self.master.partitions
-        changes: list[CellChange] = []
-        for partition, row in enumerate(self.cells.rows):
-            for nid, cell in row.items():
-                if cell.tid < tid and not cell.joining:
-                    feeding = table.state(partition, nid) is CellState.FEEDING
-                    state = CellState.DISCARDED if feeding else CellState.OUT_OF_DATE
-                    changes.append((partition, nid, state))
-        self.master.change_partitions(changes)
+        feeding, out, gone = CellState.FEEDING, CellState.OUT_OF_DATE, CellState.DISCARDED
+        behind = self.cells.behind(tid)
+        self.master.change_partitions(
+            [(p, nid, gone if table.state(p, nid) is feeding else out) for p, nid in behind]
+        )
         return tid

@@ -140,10 +140,10 @@ class BackupCells:
         nids = sorted(nid for nid, cell in row.items() if cell.reached == ahead)
         return nids[partition % len(nids)]
 
-    def orders(self, partition: int, upstream: Callable[[int], bool]) -> list[Order]:
+    def orders(self, partition: int, upstream: Callable[[int], object]) -> list[Order]:
         """What the idle cells of a partition have to do now; from then on they do it.
 
-        ``upstream``: whether the partition can be fetched there.
+        ``upstream``: true where the partition can be fetched there.
         """
         row, orders = self.rows[partition], []
         leader = self._leader(partition) if row else None
@@ -178,6 +178,15 @@ class BackupCells:
             (max(cell.tid for cell in row.values() if not cell.joining) for row in self.rows),
             default=ZERO_TID,
         )
+
+    def behind(self, tid: bytes) -> list[tuple[int, int]]:
+        """(partition, nid) of the readable cells that are not complete up to a tid."""
+        return [
+            (partition, nid)
+            for partition, row in enumerate(self.rows)
+            for nid, cell in row.items()
+            if cell.tid < tid and not cell.joining
+        ]
 
     def validate(self) -> None:
         """Assert what must always hold; called by tests and the simulator."""

@@ -5,6 +5,10 @@ master makes these CORRUPTED, which takes them out of service. It never does so 
 that can be read: when nobody knows which of two copies is right, both go on serving, and the operator
 is told to name one (``neoctl print check``, then ``neoctl check PARTITION:NODE``).
 
+In a backup that is connected to its upstream cluster, a cell of that one is the reference, unless the
+operator names another; so that a single copy can be checked, too. Cells are compared up to the tid that
+readers see, which is what every cell is complete up to.
+
 A CORRUPTED cell is repaired as OUT_OF_DATE: its node erases it and copies it anew.
 """
 
@@ -12,7 +16,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -20,7 +24,14 @@ from typing import TYPE_CHECKING
 from neo.protocol.enums import CellState, ErrorCode, NodeState
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import ZERO_TID, format_nid
-from neo.protocol.packets import FEATURE_MAINTENANCE, AnswerCheckReport, CellChange, CheckPartition
+from neo.protocol.packets import (
+    FEATURE_MAINTENANCE,
+    Address,
+    AnswerCheckReport,
+    CellChange,
+    CheckPartition,
+    MendCell,
+)
 from neo.topology.nodes import Node
 
 if TYPE_CHECKING:
@@ -35,17 +46,25 @@ class Finding(Enum):
     ALONE = "alone"  # there is nothing to compare
     EQUAL = "equal"
     CORRUPTED = "corrupted"  # wrong cells were taken out of service
-    UNDECIDED = "undecided"  # cells differ, nobody knows which is right
+    UNDECIDED = "undecided"  # cells differ, nobody knows which is right, or no right one is here
     FAILED = "failed"  # not compared to the end
 
 
 @dataclass(slots=True)
 class Row:
-    """What is known of a partition. ``by``: the node that compares."""
+    """What is known of a partition. ``by``: the node that compares. ``upstream``: with a cell of the
+    upstream cluster."""
 
     by: int | None
     finding: Finding
     text: str = ""
+    upstream: bool = False
+    #: While it is made equal to the upstream cluster.
+    mended: bool = False
+
+    @property
+    def open(self) -> bool:
+        return self.finding in (Finding.RUNNING, Finding.UNKNOWN)
 
 
 def _denied(text: str) -> ErrorAnswer:
@@ -103,16 +122,20 @@ class Checks:
         self, partition: int, reference: int | None, cells: list[int], load: Counter[int]
     ) -> None:
         master = self._master
-        if len(cells) < 2:
+        upstream: tuple[str, Address] | None = None
+        if reference is None and master.backup is not None and cells:
+            upstream = master.backup.source(partition)
+        if len(cells) < 2 and upstream is None:
             self._rows[partition] = Row(None, Finding.ALONE, "one readable copy")
             return
         address = None if reference is None else self._node(reference).address
         nid = min((nid for nid in cells if nid != reference), key=lambda nid: (load[nid], nid))
         load[nid] += 1
         tells = FEATURE_MAINTENANCE in self._node(nid).features
-        self._rows[partition] = Row(nid, Finding.RUNNING if tells else Finding.UNKNOWN)
+        finding = Finding.RUNNING if tells else Finding.UNKNOWN
+        self._rows[partition] = Row(nid, finding, upstream=upstream is not None)
         master.connected[nid].send(
-            CheckPartition(partition, ("", address), self._min_tid, self._max_tid)
+            CheckPartition(partition, upstream or ("", address), self._min_tid, self._max_tid)
         )
 
     def _node(self, nid: int) -> Node:
@@ -123,11 +146,35 @@ class Checks:
     def repair(self, cells: Iterable[tuple[int, int]]) -> int:
         """RepairCells; returns how many. Raises ErrorAnswer, and then nothing is changed."""
         changes: dict[tuple[int, int], CellChange] = {}
+        mended: dict[int, tuple[int, tuple[str, Address]]] = {}
         for partition, nid in cells:
-            self._repairable(partition, nid)
-            changes[partition, nid] = partition, nid, CellState.OUT_OF_DATE
-        self._master.change_partitions(list(changes.values()))
-        return len(changes)
+            if self._differs(partition, nid):
+                mended[partition] = nid, self._upstream(partition)
+            else:
+                self._repairable(partition, nid)
+                changes[partition, nid] = partition, nid, CellState.OUT_OF_DATE
+        for partition, (nid, source) in mended.items():
+            self._rows[partition] = Row(nid, Finding.RUNNING, upstream=True, mended=True)
+            self._master.connected[nid].send(MendCell(partition, source, self._max_tid))
+        if changes:
+            self._master.change_partitions(list(changes.values()))
+        return len(changes) + len(mended)
+
+    def _differs(self, partition: int, nid: int) -> bool:
+        """Whether it is one of the last copies, which was found to differ from the upstream cluster."""
+        row, master = self._rows.get(partition), self._master
+        return (
+            row is not None
+            and (row.finding, row.upstream) == (Finding.UNDECIDED, True)
+            and nid in set(master.partitions.readable(partition)) & master.ready
+            and FEATURE_MAINTENANCE in self._node(nid).features
+        )
+
+    def _upstream(self, partition: int) -> tuple[str, Address]:
+        backup = self._master.backup
+        if backup is None or (source := backup.source(partition)) is None:
+            raise _denied(f"partition {partition} cannot be read in the upstream cluster now")
+        return source
 
     def _repairable(self, partition: int, nid: int) -> None:
         table = self._master.partitions
@@ -160,7 +207,7 @@ class Checks:
     def corrupted(self, nid: int, partition: int, nids: Iterable[int]) -> None:
         """NotifyPartitionCorrupted."""
         master, row = self._master, self._rows.get(partition)
-        if row is None or row.by != nid:
+        if row is None or row.by != nid or row.finding is Finding.FAILED:
             logger.warning("%s reports what it was not asked", format_nid(nid))
             return
         readable = set(master.partitions.readable(partition))
@@ -170,6 +217,17 @@ class Checks:
             return
         if not (readable - set(wrong)) & master.ready:
             row.finding = Finding.UNDECIDED
+            if row.upstream:
+                row.text = (
+                    f"{names} differ from the upstream cluster: check that one, too; if it is right:"
+                    f" neoctl repair {partition}:{format_nid(wrong[0])}"
+                )
+                logger.error(
+                    "partition %s: %s differ from the upstream cluster: check that one, too; if it is"
+                    " right: neoctl repair %s:%s",
+                    *(partition, names, partition, format_nid(wrong[0])),
+                )
+                return
             row.text = f"{names} differ: name the one to believe: neoctl check {partition}:NODE"
             logger.error(
                 "partition %s: %s differ, and it is not known which is right: name the one to"
@@ -190,15 +248,22 @@ class Checks:
         if problem:
             logger.error("partition %s could not be checked: %s", partition, problem)
         row.finding, row.text = (Finding.FAILED, problem) if problem else (Finding.EQUAL, "")
+        if row.mended and not problem:
+            logger.info("partition %s of %s got what it lacked", partition, format_nid(nid))
+            row.text = f"{format_nid(nid)} got what it lacked of the upstream cluster: check again"
 
     def storage_lost(self, nid: int) -> None:
-        self._fail(f"{format_nid(nid)} was lost", nid)
+        self._fail(f"{format_nid(nid)} was lost", lambda row: row.by == nid)
+
+    def upstream_lost(self) -> None:
+        """It may come back with another history."""
+        self._fail("the upstream cluster was lost", lambda row: row.upstream)
 
     def clear(self) -> None:
         """The cluster stops operating."""
-        self._fail("the cluster stopped operating", None)
+        self._fail("the cluster stopped operating", lambda row: True)
 
-    def _fail(self, reason: str, nid: int | None) -> None:
+    def _fail(self, reason: str, which: Callable[[Row], bool]) -> None:
         for row in self._rows.values():
-            if row.finding in (Finding.RUNNING, Finding.UNKNOWN) and nid in (None, row.by):
+            if row.open and which(row):
                 row.finding, row.text = Finding.FAILED, reason

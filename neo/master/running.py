@@ -12,7 +12,7 @@ from neo.master.votes import operational_without
 from neo.net.fault_sites import LATE_SECONDS, FaultSite
 from neo.node.handler import Handler, on
 from neo.node.peer import Peer
-from neo.protocol.enums import ClusterState, ErrorCode, NodeState
+from neo.protocol.enums import ErrorCode, NodeState
 from neo.protocol.errors import ErrorAnswer, PeerError
 from neo.protocol.ids import MAX_TID, add64
 from neo.protocol.packets import (
@@ -234,7 +234,7 @@ class ServeStorage(Handler):
     @on(NotifyPartitionCorrupted)
     def corrupted(self, peer: Peer, message_id: int, m: NotifyPartitionCorrupted) -> None:
         assert peer.node is not None and peer.node.nid is not None
-        if self.master.state is ClusterState.RUNNING:
+        if self.master.state in SERVING:
             self.master.checks.corrupted(peer.node.nid, m.partition, m.nid_list)
 
     @on(NotifyPartitionChecked)

@@ -961,9 +961,20 @@ class AskCheckReport(NamedTuple):
 
 @request(EXTENSION | 0x13, Error)
 class RepairCells(NamedTuple):
-    """Copy CORRUPTED cells (partition, node) anew from a good replica. ctl ⇄ A ⇄ M"""
+    """Copy CORRUPTED cells (partition, node) anew from a good replica. In a backup, also: give its last
+    cell of a partition what it lacks of the upstream cluster. ctl ⇄ A ⇄ M"""
 
     cell_list: list[tuple[int, int]]
+
+
+@notification(EXTENSION | 0x14)
+class MendCell(NamedTuple):
+    """Make a readable cell of a backup equal to one of the upstream cluster, up to ``max_tid``;
+    ``source``: (upstream cluster, address). NotifyPartitionChecked tells the end. M → S"""
+
+    partition: int
+    source: tuple[str, Address]
+    max_tid: Tid
 
 
 #: The messages below are understood: masters that keep a log together, and elect their primary.

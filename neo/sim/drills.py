@@ -102,6 +102,39 @@ class Drills:
         self._wait(lambda: self._operator.settled, "the cell is repaired")
         self._cluster.damaged.clear()
 
+    def compare_with_upstream(self) -> None:
+        """The same in a backup that has caught up: of one copy, too. Raises Violation."""
+        table = self._master.partitions
+        if any(Finding(row[2]) is Finding.UNDECIDED for row in self._master.checks.report().row_list):
+            raise Violation(f"sound cells differ: {self._master.checks.report()}")
+        partition = self._random.randrange(len(table))
+        self._expect_equal(partition)
+        nids = sorted(table.readable(partition))
+        victim = self._random.choice(nids)
+        if not self._damage(self._storage(victim), partition):
+            return
+        self._operator.rests = True
+        self._cluster.damaged.add(partition)
+        found = self._check(partition, None)
+        if (found is Finding.CORRUPTED) is not (len(nids) > 1):
+            raise Violation(f"check: {victim} of {nids} is damaged in partition {partition}: {found}")
+        self._type(RepairCells([(partition, victim)]))
+        self._operator.rests = False
+        self._wait(lambda: self._operator.settled, "the cell is repaired")
+        self._wait(lambda: self._finding() is not Finding.RUNNING, "the cell is mended")
+        self._expect_equal(partition)
+        self._cluster.damaged.clear()
+
+    def _expect_equal(self, partition: int) -> None:
+        self._type(CheckReplicas({partition: None}, ZERO_TID, None))
+        self._wait(lambda: self._finding() is not Finding.RUNNING, "the check ends")
+        if self._finding() is not Finding.EQUAL:
+            raise Violation(f"partition {partition} is sound: {self._master.checks.report()}")
+
+    def _finding(self) -> Finding:
+        ((_, _, text, _),) = self._master.checks.report().row_list
+        return Finding(text)
+
     def _damage(self, core: StorageCore, partition: int) -> bool:
         """False if there is nothing to be damaged."""
         backend, last = core.backend, self._master.last_tid
@@ -132,11 +165,7 @@ class Drills:
     def _check(self, partition: int, reference: int | None) -> Finding:
         self._type(CheckReplicas({partition: reference}, ZERO_TID, None))
 
-        def finding() -> Finding:
-            ((_, _, text, _),) = self._master.checks.report().row_list
-            return Finding(text)
-
-        running = (Finding.RUNNING, Finding.UNKNOWN)
+        finding, running = self._finding, (Finding.RUNNING, Finding.UNKNOWN)
         self._wait(lambda: finding() not in running, "the check ends")
         if finding() not in (Finding.CORRUPTED, Finding.UNDECIDED):
             raise Violation(f"check of partition {partition}: {self._master.checks.report()}")

@@ -196,6 +196,10 @@ class Run:
                 drill()
                 self._judge_tables()
         if self.backup is not None:
+            random = Random(f"drills {self.world.seed}")
+            Drills(self.backup.cluster, self.backup.operator, random).compare_with_upstream()
+            self.world.run(QUIET_SECONDS)
+            self.backup.judge()
             self.backup.take_over()
 
     @property

@@ -120,6 +120,11 @@ class BackupReplicator:
         """Whether the own readable cell can be a source up to ``tid``."""
         return not self.active or self._complete.get(partition, ZERO_TID) >= tid
 
+    def has_readable(self, partition: int, tid: bytes) -> bool:
+        """Whether there is a cell here that readers of a backup are shown up to ``tid``."""
+        readable = partition in self._core.readable_partitions()
+        return self.active and readable and self.has(partition, tid)
+
     # -- the partition table -----------------------------------------------------------------------
 
     def replicated(self, partition: int, tid: bytes) -> None:

@@ -13,30 +13,41 @@ Wrong nodes are reported and left out, and the comparison goes on with the other
 compared: a pack may make them differ for a moment, while it has ended on one node and another has not
 heard of it. So what differs is asked again before it is believed.
 
+In a backup the reference is a cell of the upstream cluster, unless the operator named another: it is
+asked like the others, and never reported. Cells of a backup, and the upstream cluster, are packed at
+different times, after which they differ for as long: only those are compared that are packed at one tid
+before and after.
+
 One partition is compared at a time, with the pace of replication.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
+from neo.net.sockets import format_address
 from neo.node.task import Future, Task
 from neo.protocol.enums import NodeState, NodeType
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.ids import ZERO_OID, add64, format_nid
 from neo.protocol.packets import (
     FEATURE_MAINTENANCE,
+    Address,
+    AnswerPackState,
     AskCheckSerialRange,
     AskCheckTIDRange,
+    AskPackState,
     CheckPartition,
+    MendCell,
     Message,
     NotifyPartitionChecked,
     NotifyPartitionCorrupted,
 )
 from neo.storage.backend.api import RecordDamaged
-from neo.storage.digests import serial_digest, tid_digest
+from neo.storage.digests import check_readable, serial_digest, tid_digest
+from neo.storage.fetch import FetchFailed
+from neo.storage.mend import mend
 
 if TYPE_CHECKING:
     from neo.storage.core import StorageCore
@@ -52,7 +63,10 @@ CONFIRM_SECONDS = (1.0, 3.0)
 RECONNECT_SECONDS = (0.1, 1.0)
 #: In :class:`~neo.storage.links.Links`.
 USER = "check"
+#: Among the ids of nodes to compare: the cell of the upstream cluster. No storage node has this id.
+UPSTREAM = 0
 
+_Request = AskCheckTIDRange | AskCheckSerialRange | AskPackState
 _Answers = dict[int, Message]
 
 
@@ -65,7 +79,7 @@ class Checker:
 
     def __init__(self, core: StorageCore) -> None:
         self._core = core
-        self._queue: dict[int, CheckPartition] = {}
+        self._queue: dict[int, CheckPartition | MendCell] = {}
         self._working = False
 
     def clear(self) -> None:
@@ -73,8 +87,8 @@ class Checker:
         self._queue.clear()
         self._working = False
 
-    def add(self, m: CheckPartition) -> None:
-        """CheckPartition."""
+    def add(self, m: CheckPartition | MendCell) -> None:
+        """Compare, or mend."""
         self._queue[m.partition] = m
         if not self._working:
             self._working = True
@@ -84,21 +98,28 @@ class Checker:
         core = self._core
         while self._queue:
             m = self._queue.pop(next(iter(self._queue)))
-            problem = ""
-            try:
-                comparison = Comparison(core, m)
-                await comparison.run()
-                problem = "; ".join(comparison.problems)
-            except CheckFailed as e:
-                problem = str(e)
-            if problem:
-                logger.warning("partition %s is not completely checked: %s", m.partition, problem)
-            else:
+            problem = await self._problem(m)
+            if not problem:
                 logger.info("partition %s is checked", m.partition)
+            elif isinstance(m, MendCell):
+                logger.warning("partition %s is not completely mended: %s", m.partition, problem)
+            else:
+                logger.warning("partition %s is not completely checked: %s", m.partition, problem)
             if core.master is not None and FEATURE_MAINTENANCE in core.master_features:
                 core.master.send(NotifyPartitionChecked(m.partition, problem))
         self._working = False
         core.links.release(USER)
+
+    async def _problem(self, m: CheckPartition | MendCell) -> str:
+        try:
+            if isinstance(m, MendCell):
+                await mend(self._core, m)
+                return ""
+            comparison = Comparison(self._core, m)
+            await comparison.run()
+            return "; ".join(comparison.problems)
+        except (CheckFailed, FetchFailed, ConnectionLost, ErrorAnswer) as e:
+            return str(e)
 
 
 class Comparison:
@@ -119,10 +140,18 @@ class Comparison:
         #: Those that are right as far as is known.
         self._nodes = sorted(running)
         self._reference: int | None = None
-        upstream, address = m.source
-        if upstream:
-            raise CheckFailed("cells are not compared with those of another cluster")
-        if address is not None:
+        #: What all were packed at when the comparison began; None if that does not matter.
+        self._packed: Message | None = None
+        self._cluster, address = m.source
+        self._address: Address | None = address
+        if self._cluster:
+            if address is None or not core.backup.active:
+                raise CheckFailed(
+                    "cells are compared with those of another cluster in a backup only"
+                )
+            self._nodes.append(UPSTREAM)
+            self._reference = UPSTREAM
+        elif address is not None:
             node = core.nodes.by_address(NodeType.STORAGE, address)
             if node is None or node.nid not in self._nodes:
                 raise CheckFailed("the reference cannot be read any more")
@@ -132,6 +161,8 @@ class Comparison:
         """Raises CheckFailed, Cancelled."""
         if len(self._nodes) < 2:
             raise CheckFailed("no other node can be compared any more")
+        if self._core.backup.active:
+            self._packed = await self._pack_state()
         m, first = self._m, self._m.min_tid
         while first <= m.max_tid:
             answer = await self._agreed(AskCheckTIDRange(m.partition, LENGTH, first, m.max_tid))
@@ -147,18 +178,33 @@ class Comparison:
                 break
             start = answer.max_tid, add64(answer.max_oid, 1)
 
+    async def _pack_state(self) -> Message | None:
+        """The one of all. Raises CheckFailed if they have different ones."""
+        answers = await self._ask_all(AskPackState(self._m.partition))
+        self._check_reference(answers)
+        if len(set(answers.values())) > 1:
+            raise CheckFailed(
+                "the cells are not packed alike yet: check again when the backup has caught up"
+            )
+        return next(iter(answers.values()), None)
+
+    def _check_reference(self, answers: _Answers) -> None:
+        if self._reference is not None and self._reference not in answers:
+            raise CheckFailed(f"the reference does not answer: {self.problems[-1]}")
+
     async def _agreed(self, request: AskCheckTIDRange | AskCheckSerialRange) -> Any:
         """The digest of those that are right; None if there is nobody left to compare."""
         pauses = list(CONFIRM_SECONDS)
         while len(self._nodes) > 1:
             answers = await self._ask_all(request)
-            if self._reference is not None and self._reference not in answers:
-                raise CheckFailed(f"the reference does not answer: {self.problems[-1]}")
+            self._check_reference(answers)
             if len(set(answers.values())) <= 1:
                 return next(iter(answers.values()), None)
             if pauses:
                 await self._core.sleep(pauses.pop(0))
                 continue
+            if self._packed is not None and await self._pack_state() != self._packed:
+                raise CheckFailed("the cells were packed meanwhile: check again")
             right = self._report(answers)
             return right if len(self._nodes) > 1 else None
         return None
@@ -192,7 +238,7 @@ class Comparison:
 
     # -- questions ---------------------------------------------------------------------------------
 
-    async def _ask_all(self, request: AskCheckTIDRange | AskCheckSerialRange) -> _Answers:
+    async def _ask_all(self, request: _Request) -> _Answers:
         """By node; those that do not answer are left out from now on."""
         core = self._core
         began = core.shell.monotonic()
@@ -204,7 +250,7 @@ class Comparison:
                 try:
                     answers[nid] = await task
                 except (ConnectionLost, ErrorAnswer, RecordDamaged) as e:
-                    self.problems.append(f"{format_nid(nid)}: {e}")
+                    self.problems.append(f"{self._name(nid)}: {e}")
                     self._nodes.remove(nid)
         finally:
             for task in asked.values():
@@ -212,32 +258,46 @@ class Comparison:
         await core.pace.give_way(began)
         return answers
 
-    async def _ask_other(self, nid: int, request: AskCheckTIDRange | AskCheckSerialRange) -> Message:
-        peer = await self._core.links.connect(nid, USER)
+    def _name(self, nid: int) -> str:
+        if nid != UPSTREAM or self._address is None:
+            return format_nid(nid)
+        return f"{format_address(self._address)} of the upstream cluster"
+
+    async def _ask_other(self, nid: int, request: _Request) -> Message:
+        core = self._core
+        if nid == UPSTREAM:
+            assert self._address is not None
+            peer = await core.backup.links.connect(self._cluster, self._address)
+        else:
+            peer = await core.links.connect(nid, USER)
+        features = frozenset() if peer.node is None else peer.node.features
+        if isinstance(request, AskPackState) and FEATURE_MAINTENANCE not in features:
+            return await answer(core, request)  # it does not know the question
         return await peer.ask(request)
 
-    async def _ask(self, nid: int, request: AskCheckTIDRange | AskCheckSerialRange) -> Message:
+    async def _ask(self, nid: int, request: _Request) -> Message:
         if nid != self._core.nid:
             for pause in RECONNECT_SECONDS:
                 try:
                     return await self._ask_other(nid, request)
                 except ConnectionLost as e:
                     node = self._core.nodes.get(nid)
-                    if node is None or node.state is not NodeState.RUNNING:
+                    if nid != UPSTREAM and (node is None or node.state is not NodeState.RUNNING):
                         raise
-                    logger.info("%s is asked again: %s", format_nid(nid), e)
+                    logger.info("%s is asked again: %s", self._name(nid), e)
                     await self._core.sleep(pause)
             return await self._ask_other(nid, request)
         unlocked: Future[None] = Future()
         self._core.locks.when_unlocked(lambda: unlocked.resolve(None))
         await unlocked
-        return await digest(self._core, request)
+        return await answer(self._core, request)
 
 
-def digest(
-    core: StorageCore, request: AskCheckTIDRange | AskCheckSerialRange
-) -> Coroutine[Any, Any, Message]:
+async def answer(core: StorageCore, request: _Request) -> Message:
     """What this node answers. Raises ErrorAnswer."""
+    if isinstance(request, AskPackState):
+        check_readable(core, request.partition)
+        return AnswerPackState(core.packer.state(request.partition))
     if isinstance(request, AskCheckTIDRange):
-        return tid_digest(core, request)
-    return serial_digest(core, request)
+        return await tid_digest(core, request)
+    return await serial_digest(core, request)

@@ -42,14 +42,19 @@ class _Digest:
         return self._hash.digest() if self.count else ZERO_HASH
 
 
-def check_comparable(core: StorageCore, partition: int) -> None:
-    """Raises ErrorAnswer unless the rows of a cell are those that its replicas should have."""
+def check_readable(core: StorageCore, partition: int) -> None:
+    """Raises ErrorAnswer unless there is a cell here that can be read."""
     readable = 0 <= partition < len(core.partitions)
     if readable:
         state = core.partitions.state(partition, core.nid)
         readable = state is not None and state.readable
     if not readable:
         raise ErrorAnswer(ErrorCode.CHECKING_ERROR, f"partition {partition} cannot be read here")
+
+
+def check_comparable(core: StorageCore, partition: int) -> None:
+    """Raises ErrorAnswer unless the rows of a cell are those that its replicas should have."""
+    check_readable(core, partition)
     if core.packer.pending(partition):
         raise ErrorAnswer(ErrorCode.CHECKING_ERROR, f"partition {partition} is being packed")
 

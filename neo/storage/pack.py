@@ -81,6 +81,12 @@ class Packer:
             return False
         return core.backup.has(partition, p64(wanted))
 
+    def state(self, partition: int) -> bytes:
+        """The tid at which a readable cell is packed, or will be before it lets anything until then be
+        fetched or compared."""
+        tid: bytes = p64(self.wanted() if self.pending(partition) else self.packed(partition))
+        return tid
+
     def _next(self) -> int | None:
         """The partition to pack: the one that was begun, then one that others wait for."""
         begun = (self._core.backend.get_config("_packing") or "").partition(":")[0]

@@ -26,6 +26,7 @@ from neo.protocol.packets import (
     AskRecovery,
     CheckPartition,
     FlushLog,
+    MendCell,
     Message,
     NotifyClusterInformation,
     NotifyFeatures,
@@ -253,8 +254,8 @@ class ServeMaster(StorageHandler):
         self._check_operational()
         self.core.packer.ask(peer, message_id, m.tid)
 
-    @on(CheckPartition)
-    def check_partition(self, peer: Peer, message_id: int, m: CheckPartition) -> None:
+    @on(CheckPartition, MendCell)
+    def check_partition(self, peer: Peer, message_id: int, m: CheckPartition | MendCell) -> None:
         if self.core.operational:
             self.core.checker.add(m)
 

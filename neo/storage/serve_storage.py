@@ -17,7 +17,7 @@ from neo.node.handler import on
 from neo.node.peer import Peer
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer
-from neo.protocol.ids import ZERO_HASH, p64, u64
+from neo.protocol.ids import ZERO_HASH, u64
 from neo.protocol.packets import (
     FEATURE_MAINTENANCE,
     AddObject,
@@ -35,7 +35,7 @@ from neo.protocol.packets import (
     NotifyFeatures,
 )
 from neo.storage.backend.api import Record, RecordDamaged, Transaction
-from neo.storage.check import digest
+from neo.storage.check import answer
 from neo.storage.destination import Destination
 from neo.storage.digests import check_comparable
 from neo.storage.maintenance import Job
@@ -86,16 +86,14 @@ class ServeStorage(Destination):
     async def _digest(
         self, peer: Peer, message_id: int, m: AskCheckTIDRange | AskCheckSerialRange
     ) -> None:
-        peer.answer(message_id, await digest(self.core, m))
+        peer.answer(message_id, await answer(self.core, m))
 
     # -- source ------------------------------------------------------------------------------------
 
     @on(AskPackState)
     def pack_state(self, peer: Peer, message_id: int, m: AskPackState) -> Message:
         self._check(m.partition)
-        packer = self.core.packer
-        pending = packer.pending(m.partition)
-        return AnswerPackState(p64(packer.wanted() if pending else packer.packed(m.partition)))
+        return AnswerPackState(self.core.packer.state(m.partition))
 
     @on(AskFetchTransactions)
     def fetch_transactions(self, peer: Peer, message_id: int, m: AskFetchTransactions) -> None:

@@ -61,16 +61,20 @@ class UpstreamLinks:
     def __init__(self, core: StorageCore) -> None:
         self._core = core
         self._peers: dict[Address, Peer] = {}
+        #: Those that are not accepted yet.
+        self._dialed: dict[Address, Future[Peer]] = {}
 
     def connect(self, cluster: str, address: Address) -> Future[Peer]:
-        """The connection with a node, dialed if there is none; fails with ConnectionLost. One at a
-        time is asked for."""
+        """The connection with a node, dialed if there is none; fails with ConnectionLost."""
+        if address in self._dialed:
+            return self._dialed[address]
         established: Future[Peer] = Future()
         peer = self._peers.get(address)
         if peer is not None and not peer.closed:
             established.resolve(peer)
             return established
         core = self._core
+        self._dialed[address] = established
         own = core.nodes.get(core.nid)
         handler = FromUpstream(core)
         peer = core.dial(address, handler)
@@ -87,6 +91,9 @@ class UpstreamLinks:
         def answered(answer: Future[Message]) -> None:
             timer.cancel()
             try:
+                if self._dialed.get(address) is not established:
+                    raise ConnectionLost("the operation stopped meanwhile")
+                del self._dialed[address]
                 accepted = answer.result()
                 if not isinstance(accepted, AcceptIdentification):
                     raise ConnectionLost("it is not a storage node")
@@ -109,6 +116,7 @@ class UpstreamLinks:
 
     def clear(self) -> None:
         """The operation stops."""
+        self._dialed.clear()
         peers, self._peers = self._peers, {}
         for peer in peers.values():
             peer.close()

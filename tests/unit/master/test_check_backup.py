@@ -1,0 +1,188 @@
+"""Check and repair in a backup, and clones of its nodes, as the master leads them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from neo.protocol.enums import CellState, ClusterState, ErrorCode, NodeType
+from neo.protocol.ids import ZERO_TID
+from neo.protocol.packets import (
+    FEATURE_MAINTENANCE,
+    FEATURES,
+    AcceptIdentification,
+    AnswerRecovery,
+    AskCheckReport,
+    AskRecovery,
+    CheckPartition,
+    CheckReplicas,
+    InvalidateObjects,
+    MendCell,
+    NotifyPartitionChanges,
+    NotifyPartitionChecked,
+    NotifyPartitionCorrupted,
+    NotifyReplicationDone,
+    RepairCells,
+    Replicate,
+    RequestIdentification,
+    SetClusterState,
+    StartOperation,
+)
+from tests.support.remote import Remote, error_of
+from tests.unit.master.cluster import tid
+from tests.unit.master.test_backup import OTHER, SOURCE, BackupWorld, durable
+
+OUT, UP, BAD = CellState.OUT_OF_DATE, CellState.UP_TO_DATE, CellState.CORRUPTED
+SOURCES = [("up", SOURCE), ("up", OTHER)]
+
+
+class Followed(BackupWorld):
+    """A backup with all partitions on all of its nodes, which show what is up to 10."""
+
+    def __init__(self, count: int = 1) -> None:
+        super().__init__(replicas=count - 1)
+        self.storages = [self._join(number) for number in range(1, count + 1)]
+        self.admin().ask(SetClusterState(ClusterState.VERIFYING)).result()
+        self.verify(*self.storages)
+        self.admin().ask(SetClusterState(ClusterState.STARTING_BACKUP)).result()
+        self.following = self.upstream(0)
+        for storage in self.storages:
+            storage.take(StartOperation)
+            storage.take(Replicate)
+            durable(storage, 0)
+        self.following.send(InvalidateObjects(tid(10), []))
+        partition = self.master.partitions.partition(tid(10))
+        for _ in range(count):
+            for storage in self.storages:
+                while storage.has(Replicate):
+                    order = storage.take(Replicate)
+                    if partition in order.source_dict and order.source_dict[partition]:
+                        storage.send(NotifyReplicationDone(partition, tid(10)))
+                while storage.has(AskRecovery):
+                    durable(storage, 10)
+        assert self.master.last_tid == tid(10)
+        for storage in self.storages:
+            storage.received.clear()
+
+    def _join(self, number: int) -> Remote:
+        remote = Remote.connect(self.master)
+        extra = {FEATURES: [FEATURE_MAINTENANCE]}
+        address = ("127.0.0.1", 9100 + number)
+        remote.ask(RequestIdentification(NodeType.STORAGE, None, address, "test", None, extra))
+        remote.answer(remote.take(AskRecovery), AnswerRecovery(None, None, None))
+        return remote
+
+    def do(self, message: Any) -> str:
+        return str(self.admin().ask(message).result().message)
+
+    def refusal(self, message: Any) -> str:
+        error = error_of(self.admin().ask(message))
+        assert error.code is ErrorCode.DENIED
+        return error.message
+
+    def rows(self) -> list[Any]:
+        return list(self.admin().ask(AskCheckReport()).result().row_list)
+
+    def check(self, reference: int | None = None) -> None:
+        self.do(CheckReplicas({0: reference}, ZERO_TID, None))
+
+    def undecided(self) -> None:
+        self.check()
+        self.storages[0].take(CheckPartition)
+        wrong = list(range(1, len(self.storages) + 1))
+        self.storages[0].send(NotifyPartitionCorrupted(0, wrong))
+        self.storages[0].send(NotifyPartitionChecked(0, ""))
+
+
+def test_a_single_copy_is_compared_with_the_upstream_cluster_up_to_what_readers_see() -> None:
+    world = Followed()
+    world.check()
+    question = world.storages[0].take(CheckPartition)
+    assert question.source in SOURCES
+    assert (question.partition, *question[2:]) == (0, ZERO_TID, tid(10))
+    world.storages[0].send(NotifyPartitionChecked(0, ""))
+    assert world.rows() == [(0, 1, "equal", "")]
+
+
+def test_the_operator_may_name_a_node_of_the_backup() -> None:
+    world = Followed(2)
+    world.check(1)
+    question = world.storages[1].take(CheckPartition)
+    assert question.source == ("", ("127.0.0.1", 9101))
+
+
+def test_without_the_upstream_cluster_copies_are_compared_with_each_other() -> None:
+    world = Followed(2)
+    world.following.lose()
+    world.check()
+    assert world.storages[0].take(CheckPartition).source == ("", None)
+    alone = Followed()
+    alone.following.lose()
+    alone.check()
+    assert alone.rows() == [(0, None, "alone", "one readable copy")]
+
+
+def test_a_check_fails_with_the_upstream_cluster() -> None:
+    """It may come back with another history, from which everything differs."""
+    world = Followed(2)
+    world.check()
+    world.following.lose()
+    assert world.rows() == [(0, 1, "failed", "the upstream cluster was lost")]
+    world.storages[0].send(NotifyPartitionCorrupted(0, [2]))
+    assert world.master.partitions.rows[0] == {1: UP, 2: UP}
+
+
+def test_a_wrong_copy_beside_a_right_one_is_copied_anew() -> None:
+    world = Followed(2)
+    world.check()
+    world.storages[0].send(NotifyPartitionCorrupted(0, [2]))
+    assert world.storages[0].take(NotifyPartitionChanges).cell_list == [(0, 2, BAD)]
+    assert world.rows()[0][2] == "corrupted"
+    assert world.do(RepairCells([(0, 2)])) == "1 cells are copied anew"
+    assert world.master.partitions.rows[0] == {1: UP, 2: OUT}
+    assert world.master.state is ClusterState.BACKINGUP
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_the_last_copies_stay_in_service_and_get_what_they_lack(count: int) -> None:
+    world = Followed(count)
+    world.undecided()
+    ((*_, finding, text),) = world.rows()
+    assert finding == "undecided" and text.endswith("if it is right: neoctl repair 0:S1")
+    assert set(world.master.partitions.rows[0].values()) == {UP}
+    world.do(RepairCells([(0, 1)]))
+    order = world.storages[0].take(MendCell)
+    assert (order.partition, order.max_tid) == (0, tid(10)) and order.source in SOURCES
+    assert world.rows() == [(0, 1, "running", "")]
+    world.storages[0].send(NotifyPartitionChecked(0, ""))
+    ((*_, finding, text),) = world.rows()
+    assert finding == "equal" and "check again" in text
+    assert set(world.master.partitions.rows[0].values()) == {UP}
+
+
+def test_what_cannot_be_taken_over_is_told() -> None:
+    world = Followed()
+    world.undecided()
+    world.do(RepairCells([(0, 1)]))
+    world.storages[0].send(NotifyPartitionChecked(0, "packed at another tid"))
+    assert world.rows() == [(0, 1, "failed", "packed at another tid")]
+
+
+def test_nothing_is_taken_over_without_the_upstream_cluster_or_without_a_finding() -> None:
+    world = Followed()
+    assert "only CORRUPTED" in world.refusal(RepairCells([(0, 1)]))
+    world.undecided()
+    world.following.lose()
+    assert "cannot be read in the upstream" in world.refusal(RepairCells([(0, 1)]))
+    assert not world.storages[0].has(MendCell)
+
+
+def test_a_copy_of_a_backup_becomes_a_node_of_it() -> None:
+    world = Followed()
+    remote = Remote.connect(world.master)
+    request = RequestIdentification(NodeType.STORAGE, None, None, "test", None, {"new_nid": [2]})
+    answer = remote.ask(request)
+    assert answer.result() == AcceptIdentification(NodeType.MASTER, world.master.node.nid, 2)
+    assert world.master.partitions.rows[2] == {1: UP, 2: OUT}
+    assert world.master.state is ClusterState.BACKINGUP
