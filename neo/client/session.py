@@ -87,6 +87,8 @@ class Session:
         self._joining = self.host.lock()
         self._dialing: dict[int, AbstractContextManager[object]] = {}
         self._master: Channel | None = None
+        #: Where it was.
+        self._primary: Address | None = None
         self._link: MasterLink | None = None
         self._storages: dict[int, Channel] = {}
         self._storage_links: dict[int, StorageLink] = {}
@@ -131,6 +133,9 @@ class Session:
         """With the lock: find the primary master and identify."""
         reported: set[str] = set()
         hinted = False
+        if self._primary is not None:
+            self._candidates.silent(self._primary)
+            self._primary = None
         while True:
             if self._closed:
                 raise ClosedError("the storage is closed")
@@ -138,6 +143,7 @@ class Session:
             link = MasterLink(self)
             try:
                 self._join_at(address, link)
+                self._primary = address
                 return
             except ErrorAnswer as e:
                 reason = f"it refused: {e}"
@@ -156,6 +162,8 @@ class Session:
             except LOST as e:
                 reason = (e.strerror if isinstance(e, OSError) else None) or str(e)
                 reason = reason.removeprefix(f"{format_address(address)}: ")
+                if isinstance(e, TimeoutError):
+                    self._candidates.silent(address)
                 # Two masters that point to each other must not be dialed in a tight loop.
                 was_hint, hinted = hinted, False
                 if link.redirected is not None and self._candidates.learn(link.redirected):

@@ -89,9 +89,10 @@ class MasterCore(Core):
         #: Those that could be read with the one served with.
         self.served_nodes: set[int] = set()
         self.told = ToldTables()
-        if tenure is not None and tenure.ptid is not None:
+        if tenure is not None:
             # What any primary before told of.
-            self.served_ptid = self.told.ptid = tenure.ptid
+            self.told.ptid = tenure.greatest
+            self.served_ptid = tenure.ptid
             self.served_nodes = set(tenure.nodes)
         #: This master has verified the database: its storages are connected, or away.
         self.was_operational = False

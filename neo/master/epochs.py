@@ -82,6 +82,8 @@ class Epochs:
         #: The greatest partition table that others may have been told of, and who was readable in it.
         self.ptid: int | None = None
         self.nodes: frozenset[int] = frozenset()
+        #: The same, even if it was given up: who has it may come back.
+        self.greatest = 0
 
     def apply(self, data: bytes) -> Decision | None:
         """A transaction of the log; returns it if it changed something."""
@@ -107,6 +109,7 @@ class Epochs:
             if self.ptid is not None and decision.ptid <= self.ptid:
                 return None
             self.ptid = decision.ptid
+            self.greatest = max(self.greatest, decision.ptid)
             self.nodes = frozenset(decision.nodes)
             self.doubt = False
         else:

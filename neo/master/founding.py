@@ -34,6 +34,8 @@ class Founding:
         """``masters`` as configured, this one included."""
         self.me = me
         self.journal = journal
+        #: Others have a log, of which this master is no member.
+        self.outside = False
         self._masters = set(masters)
         #: Names of the journals that have not begun.
         self._names: dict[Address, int] = {me: journal}
@@ -52,7 +54,8 @@ class Founding:
         told = dict(m.journal_list)
         if m.begun:
             if self.me not in told:
-                return None  # not a member yet
+                self.outside = True
+                return None
             founder = told[self.me] == self.journal and told.keys() == self._masters
             return Beginning.FOUND if founder else Beginning.RECOVER
         if master not in self._masters:

@@ -181,6 +181,8 @@ class LogMember(Core):
             return
         absent = ", ".join(map(format_address, self._founding.waits_for()))
         waiting = f"the log of the masters begins when all are there: {absent} missing"
+        if self._founding.outside:
+            absent = waiting = "the other masters have a log without this one: it waits for neoctl add"
         if absent and waiting != self._waiting:
             logger.info("%s", waiting)
         self._waiting = waiting

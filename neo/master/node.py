@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import logging
 
-from neo.master.election import Election
+from neo.master.election import SILENCE_SECONDS, Election
 from neo.master.epochs import Claim, Decision, Resign, encode
 from neo.master.links import Link
 from neo.master.log import TICK_SECONDS, LogDisk, MasterLog
@@ -85,6 +85,8 @@ class MasterNode(LogMember):
         #: Of the cluster, while this master is primary.
         self.serving_state = ClusterState.RECOVERING
         self._claiming = False
+        #: When this master was last in a majority.
+        self._decided_last = shell.monotonic()
         #: This master will not serve in this epoch any more.
         self._resigning = False
         self._leaving = False
@@ -209,6 +211,9 @@ class MasterNode(LogMember):
         ask = None if self._resigning else election.ask(self.tenure is not None, now)
         if ask is not None:
             self.links.broadcast(ask)
+        if election.suspects(now):
+            # The log must not wait for it either; its own detector is slower each time it erred.
+            log.gone(election.epochs.primary)
         if election.suspicion(now):
             self.links.broadcast(NotifySuspicion(election.epochs.epoch))
         if not self._claiming and not self._leaving and election.claim(members, now) is not None:
@@ -218,7 +223,11 @@ class MasterNode(LogMember):
 
     def _report_minority(self) -> None:
         """Why nobody serves, as far as this master knows."""
+        now = self.shell.monotonic()
         if self.log is None or self._may_decide():
+            self._decided_last = now
+            return
+        if now - self._decided_last < SILENCE_SECONDS:
             return
         members = self.log.members
         away = [name for name in members if (link := self.links.get(name)) and not link.up]

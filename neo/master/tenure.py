@@ -32,6 +32,8 @@ class Tenure:
         #: The greatest table that may have been told by any primary, and who was readable in it.
         log = node.the_log()
         self.ptid, self.nodes = log.epochs.ptid, log.epochs.nodes
+        #: No other table may have its number, or a smaller one.
+        self.greatest = log.epochs.greatest
         #: The table that is being logged: nothing leaves meanwhile.
         self._table: tuple[int, tuple[int, ...]] | None = None
         self._posted = False

@@ -14,6 +14,7 @@ from neo.protocol.enums import NodeType
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.packets import (
     AcceptIdentification,
+    Address,
     Message,
     NotPrimaryMaster,
     Ping,
@@ -69,7 +70,7 @@ async def find_primary(
         peer = core.dial(address, _Candidate(redirected))
         several = len(masters.addresses) > 1
         limit = ANSWER_SECONDS_OF_SEVERAL if several else ANSWER_SECONDS
-        timer = core.call_later(limit, partial(peer.lost, "it does not answer"))
+        timer = core.call_later(limit, partial(_give_up, masters, address, peer))
         pause = True
         try:
             accepted = await peer.ask(request)
@@ -105,6 +106,11 @@ async def find_primary(
             wait *= 2
 
 
+def _give_up(masters: MasterCandidates, address: Address, peer: Peer) -> None:
+    masters.silent(address)
+    peer.lost("it does not answer")
+
+
 class _Alive:
     """Watches over a connection with the primary, if another master can take over."""
 
@@ -124,6 +130,8 @@ class _Alive:
                 self._asked = now
                 peer.ask(Ping()).then(self._answered)
         elif now - self._asked > SILENCE_SECONDS:
+            assert peer.address is not None
+            self._masters.silent(peer.address)
             peer.lost("it does not answer, and another master may be primary")
             return
         self._core.call_later(ALIVE_SECONDS, self.look)

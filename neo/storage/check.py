@@ -47,6 +47,9 @@ logger = logging.getLogger("neo.storage")
 LENGTH = 40_000
 #: A difference is believed when it is seen once more after each of these pauses.
 CONFIRM_SECONDS = (1.0, 3.0)
+#: Two nodes that compare with each other may dial, or close, at the same time: who loses a connection
+#: tries again after each of these pauses.
+RECONNECT_SECONDS = (0.1, 1.0)
 #: In :class:`~neo.storage.links.Links`.
 USER = "check"
 
@@ -209,10 +212,22 @@ class Comparison:
         await core.pace.give_way(began)
         return answers
 
+    async def _ask_other(self, nid: int, request: AskCheckTIDRange | AskCheckSerialRange) -> Message:
+        peer = await self._core.links.connect(nid, USER)
+        return await peer.ask(request)
+
     async def _ask(self, nid: int, request: AskCheckTIDRange | AskCheckSerialRange) -> Message:
         if nid != self._core.nid:
-            peer = await self._core.links.connect(nid, USER)
-            return await peer.ask(request)
+            for pause in RECONNECT_SECONDS:
+                try:
+                    return await self._ask_other(nid, request)
+                except ConnectionLost as e:
+                    node = self._core.nodes.get(nid)
+                    if node is None or node.state is not NodeState.RUNNING:
+                        raise
+                    logger.info("%s is asked again: %s", format_nid(nid), e)
+                    await self._core.sleep(pause)
+            return await self._ask_other(nid, request)
         unlocked: Future[None] = Future()
         self._core.locks.when_unlocked(lambda: unlocked.resolve(None))
         await unlocked

@@ -17,7 +17,7 @@ logger = logging.getLogger("neo.storage")
 
 Job = Coroutine[Any, Any, None]
 
-#: Objects, or rows, of a step: a few milliseconds of work, since nobody is served meanwhile.
+#: Objects, or rows, of a step while no client is at work. Nobody is served meanwhile.
 STEP_LENGTH = 200
 
 
@@ -27,7 +27,8 @@ async def prune_orphans(core: StorageCore, dry_run: bool) -> None:
     next_id: int | None = 0
     while next_id is not None:
         began = core.shell.monotonic()
-        found, found_size, next_id = core.backend.prune_orphans(dry_run, next_id, STEP_LENGTH)
+        length = core.pace.rows(STEP_LENGTH)
+        found, found_size, next_id = core.backend.prune_orphans(dry_run, next_id, length)
         rows += found
         size += found_size
         await core.stored()
@@ -70,7 +71,7 @@ class Eraser:
         core = self._core
         while core.partitions.state(partition, core.nid) is None:
             began = core.shell.monotonic()
-            if not core.backend.drop_partition(partition, STEP_LENGTH):
+            if not core.backend.drop_partition(partition, core.pace.rows(STEP_LENGTH)):
                 break
             await core.stored()
             await core.pace.give_way(began)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("neo.storage")
 
-#: Objects of a step.
+#: Objects of a step while no client is at work.
 STEP_LENGTH = 200
 #: How often it is looked whether undos in progress have ended.
 LOOK_SECONDS = 0.02
@@ -157,7 +157,7 @@ class Packer:
             if not self.pending(partition) or self.wanted() != tid:
                 return False
             began = core.shell.monotonic()
-            oid = core.backend.pack(p64(tid), partition, oid, STEP_LENGTH)
+            oid = core.backend.pack(p64(tid), partition, oid, core.pace.rows(STEP_LENGTH))
             if oid is None:
                 # Whoever replicates or checks the cell reads what is executed.
                 await core.stored()

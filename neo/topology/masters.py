@@ -8,6 +8,9 @@ from pathlib import Path
 
 from neo.protocol.packets import Address, NotPrimaryMaster
 
+#: So many times the others are tried first: longer than an election takes. One of them knows better.
+PASSED_OVER = 8
+
 
 class MasterCandidates:
     """Known masters in turn; the one that a secondary points to goes first."""
@@ -18,6 +21,12 @@ class MasterCandidates:
             raise ValueError("no master is configured: set 'masters'")
         self._next = 0
         self._hint: Address | None = None
+        #: How often a master that was silent is still passed over.
+        self._silent: dict[Address, int] = {}
+
+    def silent(self, address: Address) -> None:
+        """It did not answer in time, or not any more: asking it again would take as long."""
+        self._silent[address] = PASSED_OVER
 
     def take(self) -> Address:
         if self._hint is not None:
@@ -26,8 +35,14 @@ class MasterCandidates:
                 # If it is lost, the others are tried first.
                 self._next = self.addresses.index(address) + 1
             return address
-        address = self.addresses[self._next % len(self.addresses)]
-        self._next += 1
+        for _ in self.addresses:
+            address = self.addresses[self._next % len(self.addresses)]
+            self._next += 1
+            left = self._silent.pop(address, 0)
+            if not left or len(self._silent) + 1 == len(self.addresses):
+                break
+            if left > 1:
+                self._silent[address] = left - 1
         return address
 
     def learn(self, message: NotPrimaryMaster) -> bool:

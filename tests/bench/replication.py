@@ -1,5 +1,5 @@
 """`python -m tests.bench.replication`: how fast cells are copied, how long a node that was away needs
-to catch up, and what clients notice of it.
+to catch up, how fast they are packed, and what clients notice of it.
 
 Two clients work all the time, each a process: one commits small objects, one loads without a cache.
 They pause between two operations, so that their latency shows what replication does to it, and not
@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.table import Table
+from ZODB.serialize import referencesf
 from ZODB.utils import z64
 
 from neo.protocol.enums import CellState
@@ -145,7 +146,12 @@ class Clients:
 
     def _load(self, view: Any) -> Callable[[], object]:
         rng = random.Random(2)
-        return lambda: view.load(rng.choice(self._oids))
+
+        def once() -> None:
+            view.poll_invalidations()  # a pack removes what older views see
+            view.load(rng.choice(self._oids))
+
+        return once
 
     def stop(self) -> tuple[list[Sample], list[Sample]]:
         """Samples of commits and of loads. Raises ClientFailed."""
@@ -204,11 +210,13 @@ class Bench:
         with self._filled() as (cluster, oids):
             working = Clients(cluster, oids)
             try:
-                yield from self._with_clients(cluster, working)
+                yield from self._with_clients(cluster, working, oids)
             finally:
                 working.kill()
 
-    def _with_clients(self, cluster: Cluster, working: Clients) -> Iterator[Row]:
+    def _with_clients(
+        self, cluster: Cluster, working: Clients, oids: Sequence[bytes]
+    ) -> Iterator[Row]:
         windows = {}
         _wait(lambda: working.committed > 0, "clients work")
         windows["without replicas"] = self._quiet()
@@ -220,11 +228,16 @@ class Bench:
             self._say(f"  a node is away for {seconds:g} s")
             what = f"after {seconds:g} s away"
             missed[what], windows[f"catching up {what}"] = _absence(cluster, working, seconds)
+        clients.run(lambda: _rewrite(cluster, oids), SECONDS_MAX)
+        self._say("  a pack, clients work")
+        windows["during a pack"] = clients.run(lambda: _pack(cluster), SECONDS_MAX)
         commits, loads = working.stop()
         yield from self._speed("while clients work", windows["during replication"].seconds)
         for what, count in missed.items():
             yield Row(f"catching up {what}", "s", windows[f"catching up {what}"].seconds)
             yield Row(f"… transactions missed {what}", "", count)
+        seconds = windows["during a pack"].seconds
+        yield Row("packed while clients work", "revisions/s", len(oids) / seconds)
         for kind, samples in (("commit", commits), ("load", loads)):
             for what, window in windows.items():
                 yield from window.rows(what, kind, samples)
@@ -245,6 +258,27 @@ def _fill(cluster: Cluster, count: int) -> list[bytes]:
         commit(view, [(oid, z64, record(rng, RECORD)) for oid in oids[start : start + BATCH]])
     storage.close()
     return oids
+
+
+def _rewrite(cluster: Cluster, oids: Sequence[bytes]) -> None:
+    """A second revision of each object, so that a pack has something to remove."""
+    rng = random.Random(len(oids))
+    storage = cluster.storage()
+    view = session(storage)
+    for start in range(0, len(oids), BATCH):
+        batch = oids[start : start + BATCH]
+        commit(view, [(oid, view.load(oid)[1], record(rng, RECORD)) for oid in batch])
+    storage.close()
+
+
+def _pack(cluster: Cluster) -> Window:
+    """Of everything, without garbage collection, which is work of the client."""
+    storage = cluster.storage()
+    window = Window()
+    storage.pack(time.time(), referencesf, gc=False)
+    window.close()
+    storage.close()
+    return window
 
 
 def _ask(cluster: Cluster, message: Message) -> Message:

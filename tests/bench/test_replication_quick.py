@@ -26,6 +26,7 @@ def test_every_figure_is_there(tmp_path: Path) -> None:
                 p50, p99 = (by_title[f"{kind} {when}, {p}, ms"] for p in ("p50", "p99"))
                 assert 0 < p50 <= p99
         assert by_title["catching up after 0.5 s away, s"] > 0
+        assert by_title["packed while clients work, revisions/s"] > 0
         assert by_title["… transactions missed after 0.5 s away, "] > 0
     assert "| commit with a replica, p50, ms |" in table.read_text()
 

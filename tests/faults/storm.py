@@ -3,7 +3,8 @@
 A cluster of real processes, each on a machine of its own (:mod:`tests.faults.network`), and clients
 with a mixed load (:mod:`tests.faults.mixed`). Processes are killed, end, stand still; machines are cut
 off; two machines lose what one sends to the other; and all that in twos. In the end everything is
-healed. Then no client may have ended, all invariants hold, and replicas are equal row by row.
+healed. Then no client may have ended, all invariants hold, ``neoctl check`` finds nothing, and replicas
+are equal row by row.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from tests.faults.machines import MachineCluster
 from tests.faults.mixed import check_end, prepare
 from tests.faults.mixed_load import Load
 from tests.faults.network import HUB, Machine, Network, isolated
+from tests.faults.operator import findings
 from tests.faults.rows import check_equal
 from tests.support import mariadb
 
@@ -282,6 +284,7 @@ def run(folder: Path, backend: str, seconds: float, seed: int) -> str:
             done = check_end(db.open(), folder, CLIENTS)
         finally:
             db.close()
+        assert findings(cluster.admin_address) == {"equal": PARTITIONS}
         cluster.stop_all()
         check_equal(cluster.conf.path, PARTITIONS, REPLICAS + 1)
         return report(storm.faults, load, done)

@@ -50,6 +50,8 @@ def session() -> SparkSession:
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         .config("spark.sql.session.timeZone", "UTC")
+        # Of a worker that starts; a machine that is shared may need more than the default of 15.
+        .config("spark.python.authenticate.socketTimeout", "120s")
         .getOrCreate()
     )
     neo.spark.register(found)

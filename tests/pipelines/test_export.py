@@ -548,7 +548,9 @@ def test_an_export_killed_at_any_moment_goes_on_and_readers_see_all_or_nothing(
 
 
 def children(pid: int) -> list[int]:
-    return [int(n) for n in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    """The processes that work for another one; it also has one that watches over its resources."""
+    found = map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+    return [n for n in found if b"spawn_main" in Path(f"/proc/{n}/cmdline").read_bytes()]
 
 
 def until(condition: Callable[[], bool], what: str) -> None:
@@ -566,13 +568,24 @@ def test_kill_9_of_the_command_ends_its_processes_and_costs_only_what_they_were_
         for number in range(8_000):
             connection.root()[number] = Document(number)
     arguments = [sys.executable, "-m", "neo.export", str(path), "--parquet", str(out), "--quiet"]
-    process = subprocess.Popen([*arguments, "--jobs", "2"], cwd=ROOT)
     changes = out / "unfinished" / "changes"
-    until(lambda: changes.exists() and any(changes.glob("0*")), "no file was finished")
-    workers = children(process.pid)
+
+    def started(files: int) -> tuple[subprocess.Popen[str], list[int]]:
+        """The command and its processes, when so many files are finished."""
+        process = subprocess.Popen(
+            [*arguments, "--jobs", "2"], cwd=ROOT, stderr=subprocess.PIPE, text=True
+        )
+        until(lambda: len(list(changes.glob("0*"))) >= files, "no file was finished")
+        return process, children(process.pid)
+
+    process, workers = started(1)
+    os.kill(workers[0], signal.SIGKILL)
+    assert "a process ended with code -9" in process.communicate()[1]
+    assert process.returncode == 1
+    process, workers = started(len(list(changes.glob("0*"))) + 1)
     process.send_signal(signal.SIGKILL)
-    process.wait()
-    assert not (out / "current").exists()
+    process.communicate()
+    assert workers and not (out / "current").exists()
     until(lambda: not any(map(alive, workers)), "processes outlive the command")
     finished = {path.name: path.stat().st_ino for path in changes.glob("0*")}
     assert 0 < len(finished) < 16

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from types import SimpleNamespace
+
 import pytest
 
-from neo.master.__main__ import load_settings
+from neo.master.__main__ import load_settings, make_core
 from neo.node.config import ConfigError
+from neo.node.process import StartFailure
 from neo.protocol.enums import NodeType
 from neo.protocol.ids import nid_namespace
 
@@ -47,3 +51,11 @@ def test_what_is_not_the_id_of_a_master(text: str) -> None:
         load_settings([*ARGUMENTS, f"--nid={text}"])
     expected = f"setting 'nid': {text!r} is not the id of a master: write M1, M2, M3..."
     assert str(raised.value) == expected
+
+
+def test_a_master_with_a_log_of_several_does_not_run_alone(tmp_path: Path) -> None:
+    (tmp_path / "mlog").touch()
+    settings = load_settings([*ARGUMENTS, "--election-log", str(tmp_path)])
+    shell = SimpleNamespace(settings=settings, bind=settings.bind)
+    with pytest.raises(StartFailure, match="keeps a log with others in .* name them all; or, if they"):
+        make_core(shell)  # type: ignore[arg-type]

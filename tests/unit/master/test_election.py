@@ -58,6 +58,16 @@ def test_a_primary_that_is_stopped_serves_no_more_when_it_goes_on(three: Masters
     assert three.serving() == [second]
 
 
+def test_the_last_of_many_primaries_that_are_stopped_is_replaced_as_soon(three: Masters) -> None:
+    for _ in range(21):
+        first = three.until_serving()
+        three.run(2)
+        three.processes[first].pause()
+        three.run(1.0)
+        three.until_serving(FAILOVER_SECONDS - 1.0, but=first)
+        three.processes[first].resume()
+
+
 def test_a_primary_that_is_cut_off_is_replaced_after_its_lease(three: Masters) -> None:
     first = three.until_serving()
     three.cut(first, *({0, 1, 2} - {first}))

@@ -40,7 +40,7 @@ def test_the_newest_table_stays_until_it_is_given_up_by_its_number() -> None:
     assert epochs.apply(encode(Forget(1, 7, 4))) is None
     assert (epochs.ptid, epochs.nodes) == (5, {1, 2})
     epochs.apply(encode(Forget(1, 7, 5)))
-    assert (epochs.ptid, epochs.nodes) == (None, set())
+    assert (epochs.ptid, epochs.nodes, epochs.greatest) == (None, set(), 5)
 
 
 def test_what_a_later_version_writes_is_left_alone() -> None:

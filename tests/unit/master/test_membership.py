@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from itertools import count
 
 import pytest
@@ -128,7 +129,8 @@ def test_a_hand_over_to_nobody_is_refused(three: Masters) -> None:
     assert three.serving() == [first]
 
 
-def test_a_fourth_master_waits_to_be_added_then_votes() -> None:
+def test_a_fourth_master_waits_to_be_added_then_votes(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
     masters = Masters(4, configured=3)
     masters.start(0, 1, 2)
     masters.until_serving()
@@ -136,6 +138,7 @@ def test_a_fourth_master_waits_to_be_added_then_votes() -> None:
     masters.run(5)
     assert states(masters)[4] is NodeState.PENDING
     assert masters.core(3).log is None
+    assert "the other masters have a log without this one: it waits for neoctl add" in caplog.text
     asked = admin(masters).ask(AddPendingNodes([M1 + 3]))
     masters.run(5)
     assert asked.result().message == "Nodes added: M4"

@@ -146,7 +146,9 @@ def test_an_operator_can_give_up_a_table_by_its_number(database: Database) -> No
     asked = remote.ask(ForgetTable(2))
     database.run(1)
     assert asked.result().message == "partition table 2 is given up: now neoctl start"
-    remote.ask(SetClusterState(ClusterState.VERIFYING))
+    database.fail_over()  # nor does another primary use its number again
+    first = database.storage(1, 1, BOTH)
+    admin(database).ask(SetClusterState(ClusterState.VERIFYING))
     database.verify(first)
     assert database.state is ClusterState.RUNNING
     log = database.core(0).log

@@ -28,6 +28,7 @@ from neo.protocol.packets import (
     RequestIdentification,
     StartOperation,
 )
+from neo.storage.check import RECONNECT_SECONDS
 from tests.unit.storage.test_replication import Destination, answer, storage, take_question
 from tests.unit.storage.test_serving import commit
 from tests.unit.storage.world import UP, End, World, refused
@@ -127,6 +128,11 @@ class Compared:
             message_id, _ = take_question(end, RequestIdentification)
             answer(end, message_id, AcceptIdentification(NodeType.STORAGE, nid, 1))
             self.others[nid] = end
+
+    def lose(self, nid: int) -> None:
+        """The node ends, and the master knows."""
+        row = (NodeType.STORAGE, address(nid), nid, NodeState.DOWN, 20.0 + nid)
+        self.world.notify(self.master, row)
 
     def replies(self, nid: int, message: Message) -> None:
         """To one question; then as often as it is asked again."""
@@ -253,17 +259,30 @@ def test_a_node_that_is_lost_is_told(world: World) -> None:
     checked = Compared(world, 2)
     checked.check()
     checked.connect(2)
-    checked.others[2].disconnect()
+    checked.lose(2)
     (end,) = checked.result()
     assert isinstance(end, NotifyPartitionChecked)
     assert end.problem.startswith("S2: connection with ")
+
+
+def test_a_connection_that_is_lost_is_made_again(world: World) -> None:
+    """The other node had nothing more to ask, and closed it."""
+    checked = Compared(world, 2)
+    checked.check()
+    checked.connect(2)
+    checked.others[2].disconnect()
+    world.shell.advance(RECONNECT_SECONDS[0])
+    checked.connect(2)
+    checked.replies(2, TIDS)
+    checked.replies(2, SERIALS)
+    assert checked.result() == [FINE]
 
 
 def test_a_reference_that_is_lost_ends_the_check(world: World) -> None:
     checked = Compared(world, 2)
     checked.check(2)
     checked.connect(2)
-    checked.others[2].disconnect()
+    checked.lose(2)
     (end,) = checked.result()
     assert isinstance(end, NotifyPartitionChecked)
     assert "the reference does not answer" in end.problem

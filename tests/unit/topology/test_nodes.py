@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from neo.protocol.enums import NodeState, NodeType
 from neo.protocol.ids import nid_namespace
 from neo.protocol.packets import NodeRow, NotPrimaryMaster
-from neo.topology.masters import MasterCandidates, MasterListFile
+from neo.topology.masters import PASSED_OVER, MasterCandidates, MasterListFile
 from neo.topology.nodes import Node, NodeTable
 
 ONE, TWO, THREE = ("127.0.0.1", 1), ("127.0.0.1", 2), ("::1", 3)
@@ -128,6 +128,26 @@ def test_a_secondary_that_knows_no_primary_tells_of_other_masters(primary: int |
     masters = MasterCandidates([ONE])
     assert not masters.learn(NotPrimaryMaster(primary, [ONE, TWO]))
     assert [masters.take() for _ in range(3)] == [ONE, TWO, ONE]
+
+
+def test_a_master_that_was_silent_is_passed_over_for_a_while() -> None:
+    masters = MasterCandidates([ONE, TWO, THREE])
+    masters.silent(ONE)
+    assert [masters.take() for _ in range(2 * PASSED_OVER)] == [TWO, THREE] * PASSED_OVER
+    assert masters.take() == ONE
+    masters.silent(TWO)
+    assert masters.learn(NotPrimaryMaster(1, [ONE, TWO, THREE]))
+    assert masters.take() == TWO
+
+
+def test_if_all_masters_were_silent_they_are_tried_in_turn() -> None:
+    masters = MasterCandidates([ONE, TWO])
+    masters.silent(ONE)
+    masters.silent(TWO)
+    assert {masters.take() for _ in range(2 + PASSED_OVER)} == {ONE, TWO}
+    alone = MasterCandidates([ONE])
+    alone.silent(ONE)
+    assert alone.take() == ONE
 
 
 def test_no_master_at_all() -> None:

@@ -1,0 +1,40 @@
+"""What an operator types: ``neoctl``, as a process."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from typing import Any
+
+#: A machine that runs other tests beside this one is slow.
+DEADLINE_SECONDS = 90
+LOOK_SECONDS = 0.1
+
+
+def neoctl(admin: str, *words: str) -> Any:
+    """What ``neoctl --json`` says. Raises AssertionError if it refuses."""
+    done = subprocess.run(
+        [sys.executable, "-m", "neoctl", "-a", admin, "--json", *words],
+        capture_output=True,
+        env={**os.environ, "NO_COLOR": "1"},
+    )
+    assert done.returncode == 0, f"neoctl {' '.join(words)}: {done.stdout!r} {done.stderr!r}"
+    return json.loads(done.stdout)
+
+
+def findings(admin: str, *which: str) -> Counter[str]:
+    """``neoctl check``: how many partitions were found how, when it is over."""
+    neoctl(admin, "check", *which)
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while True:
+        rows = neoctl(admin, "print", "check")["partitions"]
+        found = Counter(row["finding"] for row in rows)
+        if not found["running"]:
+            print(rows)
+            return found
+        assert time.monotonic() < deadline, f"the check does not end: {rows}"
+        time.sleep(LOOK_SECONDS)

@@ -1,0 +1,152 @@
+"""``neoctl check`` and ``repair`` of a cell that lost rows, and a node cloned from a copied disk."""
+
+from __future__ import annotations
+
+import configparser
+import shutil
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+from ZODB.DB import DB
+
+from neo.protocol.enums import CellState, ClusterState
+from neo.protocol.errors import ErrorAnswer
+from neo.protocol.packets import AskPartitionList, Message, SetClusterState
+from neoctl.client import AdminAway
+from tests.faults.operator import DEADLINE_SECONDS, LOOK_SECONDS, findings, neoctl
+from tests.faults.rows import check_equal
+from tests.support.cluster import Cluster
+from tests.support.mariadb import free_port
+
+PARTITIONS, OBJECTS = 4, 40
+
+
+@pytest.fixture
+def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """As many copies as storage nodes, with something in each partition."""
+    storages = request.param
+    with Cluster(storages=storages, partitions=PARTITIONS, replicas=storages - 1) as running:
+        write(running)
+        yield running
+
+
+def write(cluster: Cluster) -> None:
+    """A transaction for each object."""
+    with closing(DB(cluster.storage())) as db:
+        for number in range(OBJECTS):
+            with db.transaction() as connection:
+                connection.root()[number] = type(connection.root())()
+
+
+def ask(cluster: Cluster, message: Message) -> Message:
+    with cluster.simple.admin() as admin:
+        return admin.ask(message)
+
+
+def complete(cluster: Cluster, copies: int) -> bool:
+    try:
+        rows = ask(cluster, AskPartitionList(0, 0, None)).row_list  # type: ignore[attr-defined]
+    except (AdminAway, ErrorAnswer, OSError):
+        return False
+    return bool(rows) and all(
+        len(row) == copies and all(state is CellState.UP_TO_DATE for _, state in row)
+        for row in rows
+    )
+
+
+def wait(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(LOOK_SECONDS)
+
+
+def stop(cluster: Cluster) -> None:
+    """All transactions end first, on all nodes alike."""
+    ask(cluster, SetClusterState(ClusterState.STOPPING))
+    for name, process in cluster.simple.processes.items():
+        if name != "admin":
+            process.wait(DEADLINE_SECONDS)
+    cluster.simple.stop()
+
+
+def settings(cluster: Cluster) -> configparser.ConfigParser:
+    parser = configparser.ConfigParser(interpolation=None)
+    parser.read(cluster.simple.conf.path)
+    return parser
+
+
+def database(cluster: Cluster, name: str) -> Path:
+    return cluster.simple.folder / settings(cluster)[name]["database"]
+
+
+@contextmanager
+def _away(cluster: Cluster, name: str, copies: int) -> Iterator[Path]:
+    """The node ends, its database is yielded, and it comes back."""
+    assert cluster.simple.terminate(name) == 0
+    yield database(cluster, name)
+    cluster.simple.restart(name)
+    wait(lambda: complete(cluster, copies), f"{name} does not come back")
+
+
+@pytest.mark.parametrize("cluster", [3], indirect=True)
+def test_a_cell_that_lost_rows_is_found_and_repaired(cluster: Cluster) -> None:
+    admin = cluster.simple.admin_address
+    assert findings(admin) == {"equal": PARTITIONS}
+    with _away(cluster, "storage2", 3) as path, closing(sqlite3.connect(path)) as db, db:
+        for table in ("obj", "trans"):
+            db.execute(
+                f"DELETE FROM {table} WHERE partition=1 AND tid="
+                f"(SELECT MIN(tid) FROM {table} WHERE partition=1)"
+            )
+    assert findings(admin) == {"corrupted": 1, "equal": PARTITIONS - 1}
+    neoctl(admin, "repair")
+    wait(lambda: complete(cluster, 3), "the cell is not repaired")
+    assert findings(admin) == {"equal": PARTITIONS}
+    stop(cluster)
+    check_equal(cluster.simple.conf.path, PARTITIONS, 3)
+
+
+@pytest.mark.parametrize("cluster", [2], indirect=True)
+def test_a_copied_disk_becomes_a_node_that_gets_what_it_lacks(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    parser = settings(cluster)
+    copy = tmp_path / "copy.sqlite"
+    with _away(cluster, "storage1", 2) as path:
+        shutil.copyfile(path, copy)
+    write(cluster)  # what the copy lacks
+    parser["storage3"] = {
+        **dict(parser.items("storage1")),
+        "bind": f"127.0.0.1:{free_port()}",
+        "database": str(copy),
+        "logfile": str(tmp_path / "storage3.log"),
+    }
+    conf = tmp_path / "neo.conf"
+    with open(conf, "w") as file:
+        parser.write(file)
+    command = [sys.executable, "-m", "neo.storage", "-f", str(conf), "-s", "storage3"]
+    log = tmp_path / "storage3.log"
+    cloned = subprocess.run([*command, "--new-nid"], cwd=cluster.simple.folder)
+    assert cloned.returncode == 0, log.read_text()
+    assert "start it without --new-nid" in log.read_text()
+    with subprocess.Popen(command, cwd=cluster.simple.folder) as node:
+        try:
+            wait(lambda: complete(cluster, 3), "the clone does not get what it lacks")
+            assert findings(cluster.simple.admin_address) == {"equal": PARTITIONS}
+            stop(cluster)
+            assert node.wait(DEADLINE_SECONDS) == 0
+        finally:
+            node.kill()
+    for section in parser.sections():
+        if section in ("storage1", "storage2"):
+            parser[section]["database"] = str(database(cluster, section))
+    with open(conf, "w") as file:
+        parser.write(file)
+    check_equal(conf, PARTITIONS, 3)
