@@ -198,7 +198,7 @@ CANARIES = (
         "a master grants the lease to whoever asks, whatever his epoch is",
         "reigns: a primary of an older epoch acts",
         _old_epoch_granted,
-        40,
+        80,
         AWAY,
     ),
     Canary(
@@ -214,7 +214,7 @@ CANARIES = (
         "the lease is counted from when the answer came, not from when the question left",
         "reigns: a primary may act when the next one does",
         _lease_from_the_answer,
-        100,
+        200,
         SLOW,
     ),
     Canary(
@@ -222,7 +222,7 @@ CANARIES = (
         "what leaves is not held up when the lease is over",
         "reigns: a primary that was stopped acts again",
         _lease_not_looked_at,
-        40,
+        150,
         AWAY,
     ),
     Canary(
@@ -262,7 +262,7 @@ CANARIES = (
         "a master that lost its log votes at once",
         "log: two masters have another transaction under one number",
         _votes_before_it_learned,
-        200,
+        160,
         WIPED,
     ),
     Canary(
