@@ -1,5 +1,5 @@
 """A query on the change feed that keeps its place: in a session of a test, or in a process that a test
-kills: ``python -m tests.pipelines.feed MASTERS CLUSTER FOLDER``."""
+kills: ``python -m tests.pipelines.feed MASTERS CLUSTER FOLDER FOLDER``."""
 
 from __future__ import annotations
 
@@ -46,15 +46,16 @@ def batches(folder: Path) -> list[list[tuple[int, int]]]:
     return found
 
 
-def main(masters: str, cluster: str, folder: str) -> None:
+def main(masters: str, cluster: str, *folders: str) -> None:
+    """Two queries: one that has read everything and waits for more, and one whose gate is closed."""
     from tests.pipelines.conftest import session
 
-    place = Path(folder)
     where = {"masters": masters, "cluster": cluster, "maxTasks": 2}
-    query = start(session(), where, place, processingTime="0 seconds")
-    query.processAllAvailable()
-    (place / "idle").touch()
-    wait_for(lambda: not place.exists(), f"a signal, for {DEADLINE_SECONDS:.0f} s")
+    spark = session()
+    between, inside = map(Path, folders)
+    start(spark, where, between, processingTime="0 seconds").processAllAvailable()
+    start(spark, where, inside, processingTime="0 seconds")
+    wait_for(lambda: not inside.exists(), f"a signal, for {DEADLINE_SECONDS:.0f} s")
 
 
 if __name__ == "__main__":

@@ -36,8 +36,14 @@ class Gate:
     def open(self) -> None:
         (self.folder / "closed").unlink()
 
-    def wait_for_somebody(self) -> None:
-        wait_for((self.folder / "waiting").exists, "a task at the gate")
+    def wait_for_somebody(self, check: Callable[[], object] = lambda: None) -> None:
+        """``check`` raises if nobody will come."""
+
+        def is_there() -> bool:
+            check()
+            return (self.folder / "waiting").exists()
+
+        wait_for(is_there, "a task at the gate")
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:

@@ -134,24 +134,19 @@ def test_spark_loses_a_storage_node_in_the_middle_of_a_job(
 class Driver:
     """A driver of Spark in a process of its own, with its JVM and workers."""
 
-    def __init__(self, fleet: Fleet, folder: Path) -> None:
-        self.folder = folder
-        with (folder / "log").open("w") as log:
+    def __init__(self, fleet: Fleet, between: Path, inside: Path) -> None:
+        self._log = inside / "log"
+        with self._log.open("w") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.pipelines.feed", fleet.masters, NAME, str(folder)],
+                [sys.executable, "-m", "tests.pipelines.feed"]
+                + [fleet.masters, NAME, str(between), str(inside)],
                 stdout=log,
                 stderr=log,
                 cwd=ROOT,
             )
 
-    def wait_for(self, name: str) -> None:
-        """A file of this name in the folder."""
-
-        def is_there() -> bool:
-            assert self._process.poll() is None, (self.folder / "log").read_text()[-2000:]
-            return (self.folder / name).exists()
-
-        wait_for(is_there, f"{name} in {self.folder}")
+    def check(self) -> None:
+        assert self._process.poll() is None, self._log.read_text()[-2000:]
 
     def kill(self) -> None:
         """``kill -9`` of all its processes, those that start others first."""
@@ -180,19 +175,16 @@ def check(folder: Path, sample: Sample) -> None:
 def test_a_stream_is_killed_between_batches_inside_one_and_in_its_workers(
     spark: SparkSession, fleet: Fleet, sample: Sample, tmp_path: Path
 ) -> None:
-    folders = [tmp_path / name for name in ("between", "inside")]
-    for folder in folders:
-        folder.mkdir()
-    between, inside = folders
+    between, inside = tmp_path / "between", tmp_path / "inside"
+    between.mkdir()
+    inside.mkdir()
     gate = Gate(inside)
     gate.close()
-    drivers = [Driver(fleet, folder) for folder in folders]
+    driver = Driver(fleet, between, inside)
     try:
-        drivers[0].wait_for("idle")
-        drivers[1].wait_for("waiting")
+        gate.wait_for_somebody(driver.check)
     finally:
-        for driver in drivers:
-            driver.kill()
+        driver.kill()
     check(between, sample)
     assert 0 < len(feed.batches(inside)[0]) < len(sample.revisions)
     where = {"masters": fleet.masters, "cluster": NAME, "maxTasks": 2}
