@@ -270,7 +270,7 @@ CANARIES = (
         "of two claims of one epoch, of masters that do not take turns, the second counts, too",
         "reigns: one epoch, two primaries",
         _claimed_twice,
-        40,
+        80,
         AWAY,
     ),
 )
