@@ -149,8 +149,19 @@ class _Collection:
             del waiting[-count:]
             for answer in self._as_of_pack(batch):
                 data = None if answer is None else data_of(answer)
-                if data:
-                    waiting += (r for r in self._references(data) if self._kept.insert(u64(r)))
+                if answer is not None and data:
+                    referred = self._referred(answer.oid, data)
+                    waiting += (r for r in referred if self._kept.insert(u64(r)))
+
+    def _referred(self, oid: bytes, data: bytes) -> list[bytes]:
+        """Raises NEOStorageError: what this object refers to may be in use."""
+        try:
+            return list(self._references(data))
+        except Exception as e:
+            raise NEOStorageError(
+                f"pack: object {oid.hex()} is in use, and its record cannot be read to see what it refers"
+                f" to ({e!r}); nothing is packed: mend the object, or pack without garbage collection"
+            ) from e
 
     def _mark_later(self, last_tid: bytes) -> None:
         """Keep what transactions up to ``last_tid`` wrote or refer to, and what hangs on it."""
@@ -165,8 +176,8 @@ class _Collection:
                 for start in range(0, len(written), 100):
                     for answer in self._reader.read(written[start : start + 100]):
                         data = None if answer is None else data_of(answer)
-                        if data:
-                            mentioned.update(self._references(data))
+                        if answer is not None and data:
+                            mentioned.update(self._referred(answer.oid, data))
         self._seen_tid = max(self._seen_tid, last_tid)
         self._mark(mentioned)
 
@@ -184,8 +195,19 @@ class _Collection:
             )
             for oid, answer in zip(oids, map(self._reader.known, answers), strict=True):
                 data = None if answer is None else data_of(answer)
-                if answer is not None and data is not None and answer.serial <= self._tid:
+                if answer is None or data is None or answer.serial > self._tid:
+                    continue
+                try:
                     garbage.add(oid, answer.serial, self._references(data) if data else ())
+                except Exception as e:  # noqa: BLE001
+                    # Of the unpickler, whatever is in the record.
+                    self._kept.insert(u64(oid))
+                    logger.warning(
+                        "garbage collection: object %s is not in use, but its record cannot be read (%r):"
+                        " it is kept",
+                        oid.hex(),
+                        e,
+                    )
         return garbage
 
     def _delete(self, garbage: Deleted) -> bytes | None:

@@ -67,14 +67,17 @@ class MemoryReplication(MemoryMaintenance):
     def delete_objects(self, objects: Iterable[tuple[bytes, bytes]], packed: bool = False) -> None:
         self.drain()
         objects = list(objects)
-        gone: dict[int, set[int]] = {}
-        for tid, oid in objects if packed else ():
-            gone.setdefault(to_int(oid), set()).add(to_int(tid))
-        for o, tids in gone.items():
+        for o, tids in revisions.by_oid(objects if packed else ()).items():
             for t, value_tid in revisions.repoint(self._revisions(o), tids):
                 self._write(self.tables.repoint, o, t, value_tid)
         for tid, oid in objects:
             self._write(self.tables.remove_object, to_int(oid), to_int(tid))
+
+    def unlink_undone(self, objects: Iterable[tuple[bytes, bytes]]) -> None:
+        self.drain()
+        for o, tids in revisions.by_oid(objects).items():
+            for revision in revisions.pointing(self._revisions(o), tids):
+                self._write(self.tables.unlink, o, revision.tid)
 
     def packed_elsewhere(self, tid: bytes) -> None:
         t = to_int(tid)

@@ -226,6 +226,11 @@ class Tables:
                         self.uses[value.data_id] += 1
                         self.obj.put((oid, tid), row._replace(data_id=value.data_id))
 
+    def unlink(self, oid: int, tid: int) -> None:
+        row = self.obj[oid, tid]
+        self.obj.put((oid, tid), row._replace(data_id=None))
+        self._unuse(row.data_id)
+
     def repoint(self, oid: int, tid: int, value_tid: int | None) -> None:
         self.obj.put((oid, tid), self.obj[oid, tid]._replace(value_tid=value_tid))
 

@@ -28,6 +28,8 @@ class Reign:
     epoch: int
     first: float
     last: float
+    #: It looks for its partition table, or was told to stop while it did: what it has is not in use.
+    recovers: bool = False
 
     def __str__(self) -> str:
         return (
@@ -88,7 +90,9 @@ class Reigns:
 
     def _check_table(self, reign: Reign, primary: MasterCore) -> None:
         ptid = primary.partitions.ptid
-        if ptid is None or primary.state is ClusterState.RECOVERING:
+        if primary.state is not ClusterState.STOPPING:
+            reign.recovers = primary.state is ClusterState.RECOVERING
+        if ptid is None or reign.recovers:
             return
         if self._log.forgotten != self._forgotten:
             self._forgotten, self._ptid = self._log.forgotten, -1

@@ -57,11 +57,14 @@ class BackupFetch(Fetch):
         if u64(first) <= await self._pack_tid() != packed:
             raise FetchFailed(f"{self.source} was packed meanwhile")
 
-    def _delete(self, gone: Sequence[tuple[bytes, bytes]]) -> None:
-        if self._pack is None:
-            super()._delete(gone)
-            return
+    async def _delete(self, gone: Sequence[tuple[bytes, bytes]]) -> None:
         backend = self._core.backend
+        if self._pack is None:
+            # All came in the order of tids: what undos go back to is here.
+            backend.delete_objects(gone, packed=True)
+            if gone:
+                backend.packed_elsewhere(gone[-1][0])
+            return
         for tid, oid in gone:
             if backend.serial_at(oid, self._pack) == tid:
                 backend.add_object(oid, Record(self._pack, None, None, ZERO_HASH, b"", None))

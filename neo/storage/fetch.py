@@ -29,6 +29,7 @@ from neo.protocol.packets import (
 )
 from neo.storage.backend.api import BackendRefused, Record, Transaction
 from neo.storage.pace import STEP_BYTES
+from neo.storage.removal import remove
 
 if TYPE_CHECKING:
     from neo.storage.core import StorageCore
@@ -75,9 +76,13 @@ class Fetch:
         """Raises ConnectionLost, ErrorAnswer (of the source), FetchFailed, Cancelled."""
         await self._listening(self._all())
 
-    async def objects(self) -> None:
-        """Raises as run()."""
+    async def objects(self) -> bool:
+        """False if the source was packed at another tid than ``pack_tid``: then what is here must be
+        compared. Raises as run()."""
+        if await self._pack_tid() != self.pack_tid:
+            return False
         await self._listening(self._objects())
+        return await self._pack_tid() == self.pack_tid
 
     async def _listening(self, work: Coroutine[Any, Any, None]) -> None:
         """What the source sends meanwhile is for us."""
@@ -177,7 +182,7 @@ class Fetch:
             )
             assert isinstance(answer, AnswerFetchObjects)
             deleted = {(tid, oid) for tid, oids in answer.delete_dict.items() for oid in oids}
-            self._delete(sorted(deleted.intersection(here)))
+            await self._delete(sorted(deleted.intersection(here)))
             following = (
                 (add64(last, 1), ZERO_OID)
                 if answer.next_tid is None
@@ -187,12 +192,11 @@ class Fetch:
                 raise FetchFailed(f"{self.source} goes back from {first[0].hex()}")
             first = following
 
-    def _delete(self, gone: Sequence[tuple[bytes, bytes]]) -> None:
+    async def _delete(self, gone: Sequence[tuple[bytes, bytes]]) -> None:
         """The source has packed these, in order of tids."""
-        backend = self._core.backend
-        backend.delete_objects(gone, packed=True)
         if gone:
-            backend.packed_elsewhere(gone[-1][0])
+            await remove(self._core, self._partition, gone)
+            self._core.backend.packed_elsewhere(gone[-1][0])
 
     def _known(self, tid: bytes, oid: bytes) -> tuple[list[tuple[bytes, bytes]], bytes]:
         """What is here from (tid, oid) to the end of the tid that is returned with it."""

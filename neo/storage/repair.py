@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from neo.protocol.ids import ZERO_OID, ZERO_TID
+from neo.storage.removal import remove
 
 if TYPE_CHECKING:
     from neo.storage.core import StorageCore
@@ -43,7 +44,7 @@ async def erase(core: StorageCore, partition: int, last: bytes) -> None:
     """Delete all revisions and transactions up to ``last``; later ones came from clients."""
     backend = core.backend
     while rows := backend.objects_ascending(partition, ZERO_TID, ZERO_OID, last, STEP_LENGTH):
-        backend.delete_objects(rows)
+        await remove(core, partition, rows)
         await core.stored()
     while tids := backend.tids_ascending(ZERO_TID, last, STEP_LENGTH, partition):
         backend.delete_transactions(tids)

@@ -64,7 +64,7 @@ class OutdatedCell:
     finishing: bool = False
     #: The pack of the source that was compared with.
     pack_tid: int = 0
-    #: (tid, oid) of undos whose data was packed away at the source before it came here.
+    #: (tid, oid) of undos that go back to what was packed away at the source.
     lacking: frozenset[tuple[bytes, bytes]] = frozenset()
 
     @property
@@ -225,15 +225,17 @@ class Replicator:
 
     async def _fetch_lacking(self, cell: OutdatedCell) -> None:
         """The source has the data with the undos themselves, or has packed these as well: they were
-        locked there before they were unlocked here."""
+        locked there before they were unlocked here. What goes back to these has to be fetched next."""
         core = self._core
         source = await core.links.connect(self._source(cell.partition), USER)
         for tid in sorted({tid for tid, _ in cell.lacking}):
             fetch = Fetch(core, source, cell.partition, tid, tid, cell.pack_tid, cell.lacking)
-            await fetch.objects()
+            if not await fetch.objects():
+                cell.first = ZERO_TID
+                return
         if self._current(cell):
             packed = cell.lacking.intersection(core.backend.link_undone(cell.partition))
-            core.backend.delete_objects(sorted(packed), packed=True)
+            core.backend.delete_objects(sorted(packed))
             cell.lacking = frozenset()
 
     def _source(self, partition: int) -> int:

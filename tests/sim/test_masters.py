@@ -228,6 +228,18 @@ def test_an_older_partition_table_is_found() -> None:
     assert "table 6, and 7 was in use" in watched.act(watched.three, Reigning(3, ptid=6))
 
 
+def test_a_table_that_was_read_by_a_recovery_that_is_stopped_was_not_in_use() -> None:
+    watched = Watched()
+    first, second = Reigning(1, ptid=7), Reigning(2, ptid=6)
+    assert not watched.act(watched.one, first)
+    second.state = ClusterState.RECOVERING
+    assert not watched.act(watched.two, second)
+    second.state = ClusterState.STOPPING
+    assert not watched.act(watched.two, second)
+    second.state = ClusterState.VERIFYING
+    assert "table 6, and 7 was in use" in watched.act(watched.two, second)
+
+
 def test_a_partition_table_that_the_operator_gave_up_may_be_followed_by_an_older_one() -> None:
     watched = Watched()
     assert not watched.act(watched.one, Reigning(1, ptid=7))

@@ -303,9 +303,13 @@ class Backend(Protocol):
     def delete_objects(self, objects: Iterable[tuple[bytes, bytes]], packed: bool = False) -> None:
         """Delete revisions (tid, oid) and their unreferenced data.
 
-        ``packed``: a pack of the source removed them, so undos that had their values are pointed to
-        others as that pack did.
+        ``packed``: a pack of the source removed them, and all revisions that were there before are
+        here: undos that had their values are pointed to others as that pack did.
         """
+
+    def unlink_undone(self, objects: Iterable[tuple[bytes, bytes]]) -> None:
+        """Take their data from undos that go back to one of these revisions (tid, oid), which are about
+        to be deleted: ``link_undone`` lists them, as those that were accepted blindly."""
 
     def packed_elsewhere(self, tid: bytes) -> None:
         """Revisions up to tid may be gone, or are about to go: raises ``_pack_tid``."""

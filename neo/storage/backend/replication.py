@@ -6,7 +6,6 @@ from collections.abc import Iterable
 
 from neo.storage.backend import revisions
 from neo.storage.backend.api import Record, Transaction
-from neo.storage.backend.revisions import Revision
 from neo.storage.backend.sql import bound, storable, to_bytes, to_int
 from neo.storage.backend.writes import Writes
 
@@ -86,16 +85,8 @@ class Replication(Writes):
         self._collect(data_id for data_id in ids if data_id is not None)
 
     def _repoint(self, objects: list[tuple[bytes, bytes]]) -> None:
-        gone: dict[int, set[int]] = {}
-        for tid, oid in objects:
-            gone.setdefault(to_int(oid), set()).add(to_int(tid))
-        for o, tids in gone.items():
-            rows = self._read(
-                "SELECT tid, data_id, value_tid FROM obj WHERE `partition`=? AND oid=? ORDER BY tid",
-                o % self._modulo,
-                o,
-            )
-            for t, value_tid in revisions.repoint([Revision(*row) for row in rows], tids):
+        for o, tids in revisions.by_oid(objects).items():
+            for t, value_tid in revisions.repoint(self._revisions(o), tids):
                 self._write(
                     "UPDATE obj SET value_tid=? WHERE `partition`=? AND oid=? AND tid=?",
                     value_tid,
@@ -103,6 +94,20 @@ class Replication(Writes):
                     o,
                     t,
                 )
+
+    def unlink_undone(self, objects: Iterable[tuple[bytes, bytes]]) -> None:
+        self.drain()
+        released: list[int] = []
+        for o, tids in revisions.by_oid(objects).items():
+            for revision in revisions.pointing(self._revisions(o), tids):
+                self._write(
+                    "UPDATE obj SET data_id=NULL WHERE `partition`=? AND oid=? AND tid=?",
+                    o % self._modulo,
+                    o,
+                    revision.tid,
+                )
+                released += [] if revision.data_id is None else [revision.data_id]
+        self._collect(released)
 
     def packed_elsewhere(self, tid: bytes) -> None:
         t = to_int(tid)

@@ -7,7 +7,7 @@ the object does not exist: its creation was undone, or it was deleted.
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from typing import NamedTuple
 
 
@@ -55,6 +55,19 @@ def pack(revisions: Sequence[Revision], tid: int) -> Packed:
     first = revisions.index(kept) + (kept.data_id is None)
     removed = list(revisions[:first])
     return Packed(removed, repoint(revisions, {revision.tid for revision in removed}))
+
+
+def by_oid(objects: Iterable[tuple[bytes, bytes]]) -> dict[int, set[int]]:
+    """The tids of each oid, from (tid, oid)."""
+    found: dict[int, set[int]] = {}
+    for tid, oid in objects:
+        found.setdefault(int.from_bytes(oid), set()).add(int.from_bytes(tid))
+    return found
+
+
+def pointing(revisions: Sequence[Revision], gone: Set[int]) -> list[Revision]:
+    """Those left of the revisions that have the data of one of the ``gone`` ones."""
+    return [r for r in revisions if r.tid not in gone and r.value_tid in gone]
 
 
 def repoint(revisions: Sequence[Revision], gone: Set[int]) -> list[tuple[int, int | None]]:

@@ -133,6 +133,24 @@ def test_a_blind_undo_of_what_is_packed_away_gets_the_data_that_is_sent_with_it(
     assert node.data_rows(backend) == 1
 
 
+def test_an_undo_to_what_is_about_to_go_is_as_one_that_was_accepted_blindly(node: Harness) -> None:
+    backend = node.ready()
+    node.commit(backend, 10, {3: b"old", 6: b"other"})
+    node.commit(backend, 20, {3: b"new"})
+    for tid, oid, value_serial in (30, 3, 10), (40, 3, 20), (50, 3, 30), (60, 6, 10):
+        backend.add_object(p64(oid), record(tid, b"sent", data_serial=value_serial))
+    gone = [(p64(10), p64(3))]
+    backend.unlink_undone(gone)
+    backend.delete_objects(gone)
+    assert backend.link_undone(0) == [(p64(30), p64(3))]
+    backend.add_object(p64(3), record(30, b"old"))
+    assert backend.link_undone(0) == []
+    node.wait(backend.stored)
+    found = {tid: backend.load(p64(3), p64(tid), None) for tid in (30, 40, 50)}
+    assert {tid: r and r.data for tid, r in found.items()} == {30: b"old", 40: b"new", 50: b"old"}
+    assert serials(backend, 6) == [60, 10]
+
+
 def test_rows_that_the_source_has_not_are_deleted_with_their_data(node: Harness) -> None:
     backend = node.ready()
     node.commit(backend, 9, {3: b"kept", 6: b"bad"})

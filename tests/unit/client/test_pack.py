@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from hashlib import sha1
+from pickle import UnpicklingError
 
 import pytest
 
 import neo.client.pack
 from neo.client import NEOStorage
+from neo.client.errors import NEOStorageError
 from neo.protocol.ids import ZERO_OID, p64, time_from_tid
 from neo.protocol.packets import (
     AnswerObject,
@@ -135,6 +137,38 @@ class Database:
             self.committed[TAKEN_BACK] = [ZERO_OID]
         self.committed[self._cluster.last_tid] = m.stored_list
         return answer
+
+
+def unreadable(storage: NEOStorage, oid: bytes) -> None:
+    """Pack with the record of this object being no pickle."""
+
+    def references(data: bytes) -> list[bytes]:
+        if data[:8] == oid:
+            raise UnpicklingError("invalid load key")
+        return []
+
+    storage.sync()
+    storage.pack(time_from_tid(CREATED) + 1, references)
+
+
+def test_garbage_that_cannot_be_read_is_kept_and_does_not_stop_the_pack(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with scripted([1], cache_size=0) as (cluster, storage):
+        database = Database(cluster, {END: [], HEAD: []})
+        unreadable(storage, HEAD)
+        assert database.deleted() == [[END]]
+        assert cluster.master.asked(AskPack)
+    assert "object 0000000000000002 is not in use, but its record cannot be read" in caplog.text
+
+
+def test_an_object_in_use_that_cannot_be_read_stops_the_pack_before_anything_is_deleted() -> None:
+    with scripted([1], cache_size=0) as (cluster, storage):
+        database = Database(cluster, {END: []})
+        with pytest.raises(NEOStorageError, match="object 0000000000000000 is in use"):
+            unreadable(storage, ZERO_OID)
+        assert not database.deleted()
+        assert not cluster.master.asked(AskPack)
 
 
 def test_nothing_is_deleted_before_what_refers_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
