@@ -26,8 +26,8 @@ class _Mending(Fetch):
             raise FetchFailed("the upstream cluster is packed at another tid: check again later")
         await super()._all()
 
-    def _delete(self, gone: Sequence[tuple[bytes, bytes]]) -> None:
-        """These were never there."""
+    async def _delete(self, gone: Sequence[tuple[bytes, bytes]]) -> None:
+        """These were never there. An undo that went back to one of them keeps its own data."""
         self._core.backend.delete_objects(gone)
 
 
