@@ -129,7 +129,7 @@ class Drills:
         self._type(CheckReplicas({partition: None}, ZERO_TID, None))
         self._wait(lambda: self._finding() is not Finding.RUNNING, "the check ends")
         if self._finding() is not Finding.EQUAL:
-            raise Violation(f"partition {partition} is sound: {self._master.checks.report()}")
+            raise Violation(f"partition {partition} should be equal: {self._master.checks.report()}")
 
     def _finding(self) -> Finding:
         ((_, _, text, _),) = self._master.checks.report().row_list

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from neo.storage.core import StorageCore
 
 
-class _Mending(Fetch):
+class Mending(Fetch):
     async def _all(self) -> None:
         if await self._pack_tid() != self.pack_tid:
             raise FetchFailed("the upstream cluster is packed at another tid: check again later")
@@ -39,5 +39,5 @@ async def mend(core: StorageCore, m: MendCell) -> None:
         raise FetchFailed("the cell is being packed: check again later")
     source = await core.backup.links.connect(*m.source)
     packed = u64(core.packer.state(m.partition))
-    await _Mending(core, source, m.partition, ZERO_TID, m.max_tid, packed).run()
+    await Mending(core, source, m.partition, ZERO_TID, m.max_tid, packed).run()
     await core.stored()

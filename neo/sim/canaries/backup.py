@@ -11,6 +11,7 @@ from neo.protocol.ids import ZERO_TID
 from neo.sim.canaries.base import Canary, Patch
 from neo.storage.backup import BackupReplicator
 from neo.storage.backup_fetch import BackupFetch
+from neo.storage.mend import Mending
 
 #: A backup beside a busy cluster, and processes that are killed.
 KILLS = {"backup": True, "workloads": ("bank",), "faults": ("kill-server",), "seconds": 5.0}
@@ -80,6 +81,12 @@ def _no_invalidations() -> list[Patch]:
 
 PACKS = {"backup": True, "workloads": ("pack", "bank"), "seconds": 6.0}
 
+def _mended_without_objects() -> list[Patch]:
+    async def objects(self: Mending) -> None: ...
+
+    return [(Mending, "_objects", objects)]
+
+
 CANARIES = (
     Canary(
         "backup-keeps-deleted",
@@ -135,6 +142,14 @@ CANARIES = (
         "backup: readers do not catch up",
         _no_invalidations,
         10,
+        QUIET,
+    ),
+    Canary(
+        "mended-without-objects",
+        "a cell of a backup that is mended from upstream gets lost transactions, but no objects",
+        "drill: a lost object does not come back",
+        _mended_without_objects,
+        40,
         QUIET,
     ),
 )
