@@ -45,7 +45,9 @@ logger = logging.getLogger("neo.master")
 
 #: Pause before a master is dialed again.
 PAUSE_SECONDS = 0.4
-#: A dial that took so long, or a master that was silent for so long, is given up.
+#: A dial that took so long is begun anew: after a cut, the kernel would pause longer and longer.
+DIAL_SECONDS = 1.2
+#: A master that was silent for so long is dialed anew.
 PATIENCE_SECONDS = 3.0
 #: The state is said again so often, so that silence means something.
 STATE_SECONDS = 1.0
@@ -153,7 +155,10 @@ class Link:
         if self._peer is None:
             if now - self._dialed >= PAUSE_SECONDS:
                 self._dial(now)
-        elif now - self._dialed > PATIENCE_SECONDS and not (self._ready and self.alive(now)):
+        elif not self._ready:
+            if now - self._dialed > DIAL_SECONDS:
+                self._drop()
+        elif now - self._dialed > PATIENCE_SECONDS and not self.alive(now):
             self._drop()
         elif self._ready and now - self._said >= STATE_SECONDS:
             self.say_state()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 BETWEEN_SECONDS = (0.3, 3.0)
 LASTING_SECONDS = (0.05, 8.0)
 #: How long a cluster stays in two parts.
-PARTS_SECONDS = (3.0, 15.0)
+PARTS_SECONDS = (5.0, 15.0)
 #: From one master to another, seldom ten times as long: less than what progress is waited for.
 LATENCY_SECONDS_MAX = 0.4
 #: A sync of a slow disk takes so many times as long.
@@ -194,8 +194,7 @@ class MasterFaults:
 
     def _part(self, cluster: Cluster) -> None:
         """Two groups of masters, with what is on either side."""
-        servers = [*cluster.masters.all, *cluster.storages, cluster.admin]
-        hosts = [process.host for process in servers]
+        hosts = _hosts(cluster)
         hosts += [process.host for process in cluster.clients if not process.dead]
         side = {host for host in hosts if self._random.random() < 0.5}
         self._world.log("network", f"{','.join(sorted(side))} are cut off")
@@ -207,23 +206,32 @@ class MasterFaults:
 
     def _move_parts(self, cluster: Cluster) -> None:
         """Two parts for a long time; when there are already two, a master changes sides."""
-        network = cluster.network
-        servers = [*cluster.masters.all, *cluster.storages, cluster.admin]
-        hosts = [process.host for process in servers]
+        if cluster.site.prefix in self._sides:
+            self._change_sides(cluster, self._random.choice(cluster.masters.members()))
+            return
+        # One master, the primary perhaps, is more often alone than with others.
+        side = {self._any(cluster).host}
+        side |= {p.host for p in cluster.masters.members() if self._random.random() < 0.2}
+        side |= {p.host for p in cluster.storages if self._random.random() < 0.5}
+        self._set_side(cluster, side)
+        self._world.call_later(self._random.uniform(*PARTS_SECONDS), self._heal, "heal parts")
+
+    def _change_sides(self, cluster: Cluster, process: Process) -> None:
         side = self._sides.get(cluster.site.prefix)
-        if side is None:
-            side = {host for host in hosts if self._random.random() < 0.5}
-            self._world.call_later(self._random.uniform(*PARTS_SECONDS), self._heal, "heal parts")
-        else:
-            side = side ^ {self._random.choice(cluster.masters.members()).host}
+        if side is not None:
+            self._set_side(cluster, side ^ {process.host})
+
+    def _set_side(self, cluster: Cluster, side: set[str]) -> None:
+        """These hosts, and all others, are cut off from each other."""
         self._sides[cluster.site.prefix] = side
         self._world.log("network", f"{','.join(sorted(side))} are one part")
+        hosts = _hosts(cluster)
         for one in hosts:
             for other in hosts:
                 if (one in side) != (other in side):
-                    network.cut(one, other)
+                    cluster.network.cut(one, other)
                 elif one < other:
-                    network.join(one, other)
+                    cluster.network.join(one, other)
 
     def _heal(self) -> None:
         self._sides.clear()
@@ -265,6 +273,9 @@ class MasterFaults:
         process.kill()
         self._world.log(process.name, "has lost its log")
         masters.platters[process.name].wipe()
+        if self._random.random() < 0.5:
+            # Its new machine is elsewhere.
+            self._change_sides(cluster, process)
         self._later(lambda: _start(process), f"start {process.name}")
 
     # -- progress ----------------------------------------------------------------------------------
@@ -298,6 +309,11 @@ class MasterFaults:
         for process in away:
             random.choice((process.kill, process.pause))()
         return away
+
+
+def _hosts(cluster: Cluster) -> list[str]:
+    servers = [*cluster.masters.all, *cluster.storages, cluster.admin]
+    return [process.host for process in servers]
 
 
 def _start(process: Process) -> None:

@@ -213,7 +213,6 @@ def run_machine(node: Harness, dedup: bool, examples: int) -> None:
         settings=settings(
             max_examples=examples,
             stateful_step_count=30,
-            deadline=None,
             suppress_health_check=list(HealthCheck),
         ),
     )

@@ -239,7 +239,7 @@ class History(RuleBasedStateMachine):
 
 
 TestHistory = History.TestCase
-TestHistory.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestHistory.settings = settings(max_examples=150, stateful_step_count=40)
 
 
 def test_threads_that_load_while_others_commit_never_see_stale_data() -> None:

@@ -39,7 +39,7 @@ def run(cluster: Cluster, crashes: bool) -> None:
                 assert storage.serials.get(oid) == cluster.master.serials.get(oid)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     seed=st.integers(0, 2**32),
     storages=st.integers(1, 4),

@@ -9,7 +9,7 @@ from itertools import combinations, product
 from random import Random
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from neo.protocol.enums import CellState
@@ -46,8 +46,6 @@ PATHS = st.lists(st.sampled_from("ab"), max_size=3).map(tuple)
 NODES = st.dictionaries(NIDS, PATHS, min_size=1, max_size=6)
 FLAT_NODES = st.sets(NIDS, min_size=1, max_size=6).map(lambda nids: dict.fromkeys(nids, ()))
 REPLICAS = st.integers(0, 3)
-#: Machines that run tests can be busy with other things.
-unhurried = settings(deadline=None)
 
 
 def readable(row: Mapping[int, CellState]) -> set[int]:
@@ -106,7 +104,6 @@ def complete(table: PartitionTable, order: Iterable[tuple[int, int]]) -> None:
 # -- what a table must be ------------------------------------------------------------------------
 
 
-@unhurried
 @given(READABLE_ROWS, NODES, REPLICAS)
 def test_a_partition_has_as_many_cells_as_wanted_if_there_are_nodes(
     rows: Rows, nodes: Nodes, replicas: int
@@ -116,7 +113,6 @@ def test_a_partition_has_as_many_cells_as_wanted_if_there_are_nodes(
         assert cells(row) <= nodes.keys()
 
 
-@unhurried
 @given(READABLE_ROWS, FLAT_NODES, REPLICAS)
 def test_nodes_have_the_same_number_of_cells_or_one_more(
     rows: Rows, nodes: Nodes, replicas: int
@@ -124,7 +120,6 @@ def test_nodes_have_the_same_number_of_cells_or_one_more(
     assert spread(tweaked(rows, nodes, replicas), nodes) <= 1
 
 
-@unhurried
 @given(READABLE_ROWS, NODES, REPLICAS)
 def test_two_replicas_share_a_device_only_if_no_other_is_free(
     rows: Rows, nodes: Nodes, replicas: int
@@ -136,7 +131,6 @@ def test_two_replicas_share_a_device_only_if_no_other_is_free(
         assert devices(cells(row)) == min(len(cells(row)), devices(nodes))
 
 
-@unhurried
 @given(READABLE_ROWS, st.lists(st.sampled_from("abc"), min_size=1, max_size=6), REPLICAS)
 def test_replicas_are_in_as_many_rooms_as_possible(
     rows: Rows, rooms: list[str], replicas: int
@@ -214,7 +208,6 @@ TINY_ROWS = st.lists(
 )
 
 
-@unhurried
 @given(TINY_ROWS, st.dictionaries(TINY_NIDS, PATHS, min_size=1, max_size=5), st.integers(0, 2))
 @example([{1: UP, 2: UP}, {1: UP, 3: UP}, {2: UP, 3: UP}], {1: (), 2: (), 4: ()}, 0)
 @example([{1: UP, 2: OUT}, {2: OUT, 3: UP}, {1: OUT, 3: UP}], {1: (), 2: (), 3: ()}, 0)
@@ -261,7 +254,6 @@ def test_the_least_possible_number_of_cells_moves_when_nodes_join_and_leave(
     assert spread(table, nodes) <= 1
 
 
-@unhurried
 @given(st.integers(1, 30), FLAT_NODES, FLAT_NODES, REPLICAS)
 def test_a_balanced_table_of_the_same_nodes_does_not_change(
     partitions: int, old: Nodes, new: Nodes, replicas: int
@@ -275,7 +267,6 @@ def test_a_balanced_table_of_the_same_nodes_does_not_change(
 # -- nothing is lost on the way ------------------------------------------------------------------
 
 
-@unhurried
 @given(ROWS, NODES, REPLICAS, st.sets(NIDS))
 def test_a_tweak_leaves_as_many_readable_cells_as_there_were_or_as_are_wanted(
     rows: Rows, nodes: Nodes, replicas: int, keep: set[int]
@@ -287,7 +278,6 @@ def test_a_tweak_leaves_as_many_readable_cells_as_there_were_or_as_are_wanted(
         assert bool(readable(new)) == bool(readable(old))
 
 
-@unhurried
 @given(READABLE_ROWS, NODES, REPLICAS)
 def test_each_feeding_cell_waits_for_a_cell_that_is_incomplete(
     rows: Rows, nodes: Nodes, replicas: int
@@ -309,7 +299,6 @@ LEGAL = {
 }
 
 
-@unhurried
 @given(ROWS, NODES, REPLICAS, st.sets(NIDS))
 def test_cells_change_once_and_legally_and_never_on_kept_nodes(
     rows: Rows, nodes: Nodes, replicas: int, keep: set[int]
@@ -323,7 +312,6 @@ def test_cells_change_once_and_legally_and_never_on_kept_nodes(
         assert state is not OUT or nid in nodes
 
 
-@unhurried
 @given(ROWS, NODES, REPLICAS)
 def test_a_partition_that_nobody_can_read_is_left_alone(
     rows: Rows, nodes: Nodes, replicas: int
@@ -341,7 +329,6 @@ def test_nothing_changes_if_no_node_may_have_cells() -> None:
 # -- the table settles ---------------------------------------------------------------------------
 
 
-@unhurried
 @given(READABLE_ROWS, NODES, REPLICAS, st.randoms(use_true_random=False))
 def test_replication_in_any_order_leads_to_a_table_that_stays(
     rows: Rows, nodes: Nodes, replicas: int, rng: Random
@@ -355,7 +342,6 @@ def test_replication_in_any_order_leads_to_a_table_that_stays(
     assert tweak(table, nodes, replicas) == []
 
 
-@unhurried
 @given(READABLE_ROWS, NODES, REPLICAS, st.data())
 def test_a_tweak_during_replication_goes_on_with_it(
     rows: Rows, nodes: Nodes, replicas: int, data: st.DataObject
@@ -378,7 +364,6 @@ def test_a_tweak_just_after_a_tweak_changes_nothing_among_equal_tables(rows: Row
     assert tweak(tweaked(rows, nodes, 1), nodes, 1) == []
 
 
-@unhurried
 @given(READABLE_ROWS, NODES, REPLICAS, st.sets(NIDS))
 def test_the_result_does_not_depend_on_the_order_of_cells_and_nodes(
     rows: Rows, nodes: Nodes, replicas: int, keep: set[int]
@@ -423,7 +408,6 @@ EVENTS = st.lists(
 )
 
 
-@unhurried
 @given(st.integers(1, 5), NODES, REPLICAS, EVENTS)
 def test_a_table_survives_any_life_and_settles(
     partitions: int, nodes: Nodes, replicas: int, events: list[tuple[object, ...]]
