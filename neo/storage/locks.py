@@ -110,7 +110,8 @@ class Locks:
     def rebase(self, ttid: bytes, client: Client, locking_tid: bytes) -> list[bytes]:
         """AskRebaseTransaction: the objects that the client has to rebase one by one.
 
-        Those are the ones that others hold or that conflict; none if there is a new deadlock.
+        Those are the ones that others hold or that conflict. After a new deadlock, no more than
+        the client must wait for lest it votes: none if a question of its own waits for the next rebase.
         Raises TransactionRefused.
         """
         if ttid in self._aborted:
@@ -130,7 +131,9 @@ class Locks:
             self._writes.take_again(transaction)
             self._writes.keep_places(transaction, self._number)
         self._writes.execute()
-        return [] if transaction.rebasing else transaction.to_rebase()
+        if transaction.rebasing:
+            return [request.oid for request in transaction.delayed if request.keeps_place]
+        return transaction.to_rebase()
 
     def rebase_object(self, ttid: bytes, client: Client, oid: bytes, answer: RebaseAnswer) -> None:
         """AskRebaseObject: like a store of what the transaction already has for this object.

@@ -13,6 +13,7 @@ the same revisions end with the same. Only complete cells are packed for that re
 date is made equal to a source first (``AskPackState``):
 
 * from a source whose cell is pending nothing up to that tid is fetched: it will soon be gone;
+* from one whose cell is pending an undo that is later comes as it will be then (``as_packed``);
 * if the source was packed at another tid than the own cell, all that is here is compared again, because
   revisions may be gone that were replicated long ago;
 * if the source's pack changed while it was compared, the round begins again.
@@ -31,6 +32,7 @@ from neo.node.peer import Peer
 from neo.protocol.enums import ErrorCode
 from neo.protocol.ids import MAX_TID, ZERO_OID, p64, u64
 from neo.protocol.packets import AnswerPack
+from neo.storage.backend.api import Record
 
 if TYPE_CHECKING:
     from neo.storage.core import StorageCore
@@ -86,6 +88,19 @@ class Packer:
         fetched or compared."""
         tid: bytes = p64(self.wanted() if self.pending(partition) else self.packed(partition))
         return tid
+
+    def as_packed(self, partition: int, oid: bytes, record: Record) -> Record:
+        """What a replica gets that may be packed already: there the revision that an undo goes back
+        to is gone, and nothing would tell which one has its data now."""
+        tid = self.wanted()
+        serial = record.data_serial
+        if serial is None or u64(serial) > tid or not self.pending(partition):
+            return record
+        try:
+            value = self._core.backend.packed_value(oid, record.serial, p64(tid))
+        except KeyError:  # it goes with the pack
+            return record
+        return record._replace(data_serial=value)
 
     def _next(self) -> int | None:
         """The partition to pack: the one that was begun, then one that others wait for."""

@@ -194,7 +194,7 @@ class ServeStorage(Destination):
 
     async def _objects(self, peer: Peer, message_id: int, m: AskFetchObjects) -> None:
         self._check(m.partition)
-        backend = self.core.backend
+        backend, packer = self.core.backend, self.core.packer
         length = min(m.length, LENGTH_MAX)
         rows = backend.objects_ascending(m.partition, m.min_tid, m.min_oid, m.max_tid, length + 1)
         known = {(tid, oid) for tid, oids in m.object_dict.items() for oid in oids}
@@ -207,6 +207,7 @@ class ServeStorage(Destination):
                 if record is None:
                     yield 0
                 else:
+                    record = packer.as_packed(m.partition, row[1], record)
                     peer.send(_add_object(row[1], record), message_id)
                     yield len(record.data)
 

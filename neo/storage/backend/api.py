@@ -209,6 +209,12 @@ class Backend(Protocol):
         is packed away.
         """
 
+    def packed_value(self, oid: bytes, serial: bytes, tid: bytes) -> bytes | None:
+        """The revision whose data this one has when a pack at ``tid`` is done; None: its own.
+
+        Raises KeyError(serial) if there is no such revision.
+        """
+
     def history(self, oid: bytes, first: int, last: int) -> list[tuple[bytes, int]]:
         """[(serial, size)] newest first, [first, last); size as stored.
 

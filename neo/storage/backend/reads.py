@@ -182,6 +182,16 @@ class Reads(Tables):
         )
         return [Revision(*row) for row in rows]
 
+    def packed_value(self, oid: bytes, serial: bytes, tid: bytes) -> bytes | None:
+        self.drain()
+        known = self._revisions(to_int(oid))
+        values = {revision.tid: revision.value_tid for revision in known}
+        if to_int(serial) not in values:
+            raise KeyError(serial)
+        values.update(revisions.pack(known, bound(tid)).changed)
+        value_tid = values[to_int(serial)]
+        return None if value_tid is None else to_bytes(value_tid)
+
     def undo_serial(
         self, oid: bytes, max_tid: bytes, undone_tid: bytes, pending: Stored | None
     ) -> tuple[bytes, bytes | None, bool] | None:

@@ -151,6 +151,19 @@ def test_an_undo_to_what_is_about_to_go_is_as_one_that_was_accepted_blindly(node
     assert serials(backend, 6) == [60, 10]
 
 
+def test_the_value_of_an_undo_is_told_as_it_is_after_a_pack(node: Harness) -> None:
+    backend = node.ready()
+    node.commit(backend, 10, {3: b"old"})
+    node.commit(backend, 20, {3: b"new"})
+    for tid, value_serial in (30, 10), (40, 10), (50, 20):
+        backend.add_object(p64(3), record(tid, b"sent", data_serial=value_serial))
+    told = [backend.packed_value(p64(3), p64(tid), p64(25)) for tid in (20, 30, 40, 50)]
+    assert told == [None, None, p64(30), p64(20)]
+    assert backend.packed_value(p64(3), p64(40), p64(5)) == p64(10)
+    with pytest.raises(KeyError):
+        backend.packed_value(p64(3), p64(35), p64(25))
+
+
 def test_rows_that_the_source_has_not_are_deleted_with_their_data(node: Harness) -> None:
     backend = node.ready()
     node.commit(backend, 9, {3: b"kept", 6: b"bad"})

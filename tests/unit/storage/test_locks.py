@@ -180,6 +180,21 @@ def test_a_rebased_transaction_takes_again_what_is_free(node: LockNode) -> None:
     assert node.take_deadlocks() == [(tid(1), tid(1)), (tid(4), tid(4))]
 
 
+def test_a_rebased_transaction_in_deadlock_again_waits_for_an_answer(node: LockNode) -> None:
+    """Its store is answered; without a question its client would vote before it hears of this."""
+    node.do("B2", "A1", "B1", "A4")
+    node.abort(2)
+    assert node.rebase(1, 3) == "A"
+    assert node.take_answers() == {"B1": None}
+    assert node.take_deadlocks() == [(tid(1), tid(1)), (tid(1), tid(3))]
+    node.rebase_object(1, "A")
+    assert node.rebase(1, 10) == "A"
+    node.rebase_object(1, "A")
+    assert node.take_answers() == {}
+    assert node.abort(4) == {"rA1": None}
+    assert node.finish(1, 20) == {}
+
+
 def test_one_deadlock_is_notified_once_however_many_stores_follow(node: LockNode) -> None:
     node.do("A2", "B2", "A1", "B1", "C1")
     assert node.take_deadlocks() == [(tid(1), tid(1))]

@@ -7,10 +7,11 @@ from collections.abc import Callable
 import pytest
 
 from neo.protocol.enums import ErrorCode, NodeType
-from neo.protocol.ids import ZERO_OID, ZERO_TID, p64
+from neo.protocol.ids import ZERO_HASH, ZERO_OID, ZERO_TID, p64
 from neo.protocol.packets import (
     FEATURE_MAINTENANCE,
     FEATURES,
+    AddObject,
     AnswerFetchObjects,
     AnswerFetchTransactions,
     AnswerPack,
@@ -19,6 +20,7 @@ from neo.protocol.packets import (
     AskFetchTransactions,
     AskPack,
     AskPackState,
+    AskStoreObject,
     NotifyFeatures,
     NotifyPartitionChanges,
     NotifyReady,
@@ -34,7 +36,7 @@ from tests.unit.storage.test_replication import (
     storage_row,
     take_question,
 )
-from tests.unit.storage.test_serving import commit
+from tests.unit.storage.test_serving import commit, finish, vote
 from tests.unit.storage.world import OUT, UP, End, World, refused
 
 MakeWorld = Callable[[], World]
@@ -175,6 +177,27 @@ def test_what_a_pack_may_remove_is_sent_when_that_is_done(world: World, nid: int
     assert isinstance(fetch(peer, 0, 17), AnswerFetchObjects)
     world.wait(lambda: bool(packing), "the pack does not end")
     assert isinstance(fetch(peer, 0, 0), AnswerFetchObjects)
+
+
+def test_an_undo_is_sent_as_it_is_when_the_pack_is_done(world: World) -> None:
+    """The destination may be packed already: what the undo goes back to is not there any more."""
+    master = world.operate()
+    full(world, master, 0)
+    client = world.client(master)
+    for ttid in 28, 32, 36:
+        serial = world.backend.last_serial(p64(0))
+        assert serial is not None
+        request = AskStoreObject(p64(0), serial, 0, ZERO_HASH, b"", p64(12), p64(ttid))
+        assert client.ask(request).locked is None
+        vote(client, ttid, 0)
+        if ttid < 36:  # the last one keeps the pack waiting
+            finish(master, ttid, ttid + 2)
+    peer = knowing(world, master, 2)
+    packing = master.ask_later(AskPack(p64(16)))
+    peer.ask_later(AskFetchObjects(0, 10, p64(17), p64(34), ZERO_OID, {}))
+    sent = [peer.take(AddObject) for _ in range(2)]
+    assert [(m.tid, m.data_serial) for m in sent] == [(p64(30), None), (p64(34), p64(30))]
+    assert not packing
 
 
 def test_a_source_is_not_packed_before_others_can_see_it(
