@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import weakref
 from collections.abc import Callable, Iterable
@@ -31,6 +32,8 @@ from neo.net.tls import tls_context
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import ZERO_OID, ZERO_TID, tid_from_time, u64
 from neo.protocol.packets import AnswerNewOIDs, AskNewOIDs
+
+logger = logging.getLogger("neo.client")
 
 CACHE_BYTES = 20 * 1024 * 1024
 WAIT_SECONDS = 30.0
@@ -125,8 +128,8 @@ class NEOStorage(Reading):
 
     def forked(self) -> None:
         """In the child of a fork: connections are made anew on demand; transactions are gone."""
-        self._system.forked()
         self._session.forked()
+        self._system.forked()
         self._invalidations.forked()
         self._forget()
 
@@ -341,7 +344,11 @@ _storages: weakref.WeakSet[NEOStorage] = weakref.WeakSet()
 
 def _forked() -> None:
     for storage in list(_storages):
-        storage.forked()
+        try:
+            storage.forked()
+        except Exception:
+            # The next ones must give up their parent's connections all the same.
+            logger.exception("cluster %r cannot be used in this forked process", storage.getName())
 
 
 os.register_at_fork(after_in_child=_forked)

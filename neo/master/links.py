@@ -134,6 +134,8 @@ class Link:
         self.heard: float | None = None
         #: What it said of its log.
         self.state: NotifyLogState | None = None
+        #: It said so since our last connection with it was lost: it may have lost its disk meanwhile.
+        self.current = False
         self._node = node
         self._peer: Peer | None = None
         self._ready = False
@@ -228,7 +230,7 @@ class Link:
         if peer is not self._peer:
             return
         was_ready = self._ready
-        self._peer, self._ready = None, False
+        self._peer, self._ready, self.current = None, False, False
         now = self._node.shell.monotonic()
         if was_ready:
             logger.warning("master %s is not reached any more: %s", self.name, reason)
@@ -237,7 +239,7 @@ class Link:
             self._node.refused(self)
 
     def _drop(self) -> None:
-        peer, self._peer, self._ready = self._peer, None, False
+        peer, self._peer, self._ready, self.current = self._peer, None, False, False
         if peer is not None:
             peer.close()
 

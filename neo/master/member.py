@@ -122,7 +122,7 @@ class LogMember(Core):
         return NotifyLogState(self._disk.journal, True, log.genesis, log.journals())
 
     def log_state(self, link: Link, m: NotifyLogState) -> None:
-        before, link.state = link.state, m
+        before, link.state, link.current = link.state, m, True
         if self._founding is None or m == before:
             return
         said = self._founding.state()

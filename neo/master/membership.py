@@ -56,11 +56,18 @@ class Membership:
         return {self._node.me} | {link.name for link in links if link and link.alive(now)}
 
     def _voting(self) -> set[str]:
-        """Those of them that know the log, so that it can go on with them."""
-        engine = self._node.the_log().engine
-        silent = engine.peers.learners | engine.peers.strangers
-        alive = self._alive()
-        return {m.name for m in engine.members.all if m.name in alive and m.node not in silent}
+        """Those of them that know the log, so that it can go on with them. Of one that was lost, or comes
+        back, this is not known before it says with which journal it is there."""
+        members = self._node.the_log().engine.members.all
+        return {self._node.me} | {member.name for member in members if self._votes(member)}
+
+    def _votes(self, member: Member) -> bool:
+        peers = self._node.the_log().engine.peers
+        link = self._node.links.get(member.name)
+        if member.node in peers.learners | peers.strangers or link is None:
+            return False
+        state = link.state if link.up and link.current else None
+        return state is not None and state.begun and state.journal == peers.known.get(member.node)
 
     def _check_majority(self, members: Members, voting: set[str], what: str) -> None:
         """The log must go on with these members, of whom some vote."""

@@ -10,6 +10,7 @@ Rule: between two awaits nothing else runs; after an await everything may have c
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Generator
+from inspect import CORO_RUNNING, getcoroutinestate
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
@@ -80,8 +81,9 @@ class Task(Future[T]):
         self._step(None)
 
     def _resume(self, future: Future[Any]) -> None:
-        # A wake-up by something it does not wait for any more (after a cancellation) is dropped.
-        if future is self._waiting:
+        # A wake-up by something it does not wait for any more (after a cancellation) is dropped. So is
+        # one by itself, while it closes a connection because it is thrown away with its core.
+        if future is self._waiting and getcoroutinestate(self._coroutine) != CORO_RUNNING:
             self._step(None)
 
     def _step(self, error: Exception | None) -> None:

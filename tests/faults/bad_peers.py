@@ -87,12 +87,15 @@ class Patient:
         path: Path = self.cluster.log(name)
         return path.read_text() if path.exists() else ""
 
-    def logged(self, role: str, text: str) -> None:
-        """Wait until a line with ``text`` is in the log of the first node of a role, since mark()."""
+    def logged(self, role: str, text: str, ever: bool = False) -> None:
+        """Wait until a line with ``text`` is in the log of the first node of a role, since mark() or
+        since the beginning."""
         name = next(name for name in self.cluster.processes if name.startswith(role))
 
+        begin = 0 if ever else self._read.get(name, 0)
+
         def there() -> bool:
-            return text in self._text(name)[self._read.get(name, 0) :]
+            return text in self._text(name)[begin:]
 
         try:
             wait_for(there, f"{text!r} in the log of {name}")

@@ -9,11 +9,13 @@ from collections.abc import Callable, Collection
 from hashlib import sha1
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from transaction.interfaces import TransientError
 from ZODB.POSException import POSKeyError
 
+import neo.client.storage
 from neo.client import NEOStorage
 from neo.client.errors import (
     ClosedError,
@@ -555,8 +557,21 @@ def test_a_closed_storage_leaves_no_thread_and_no_descriptor() -> None:
         assert threading.active_count() < threads
 
 
-def test_a_forked_child_makes_its_own_connections() -> None:
+class Ordered(list[Any]):
+    """Instead of a weak set."""
+
+    discard = list.remove
+
+
+@pytest.mark.parametrize("another", ["no other", "a broken one"])
+def test_a_forked_child_makes_its_own_connections(
+    monkeypatch: pytest.MonkeyPatch, another: str
+) -> None:
     with scripted([1], cache_size=0) as (cluster, storage):
+        if another == "a broken one":
+            # Whichever comes first in the set.
+            broken = [Mock(forked=Mock(side_effect=OSError("broken"))) for _ in range(8)]
+            monkeypatch.setattr(neo.client.storage, "_storages", Ordered([*broken, storage]))
         cluster.storages[1].answers[AskObject] = answer(b"x")
         assert storage.load(OID)[0] == b"x"
         pid = os.fork()

@@ -282,3 +282,20 @@ def test_the_name_of_a_task_is_that_of_its_coroutine() -> None:
 
     coroutine: Coroutine[Any, Any, None] = recover()
     assert Task(coroutine).name.endswith("recover")
+
+
+def test_a_workflow_that_is_thrown_away_may_end_what_it_waits_for() -> None:
+    """As one does that closes the connection whose answer it awaits."""
+    answer: Future[None] = Future()
+
+    async def ask() -> None:
+        try:
+            await answer
+        finally:
+            answer.fail(ValueError("closed"))
+
+    coroutine = ask()
+    task = Task(coroutine)
+    coroutine.close()  # what the garbage collector does
+    assert answer.done
+    assert not task.done
