@@ -166,7 +166,7 @@ def _free_addresses(count: int, base: int | None) -> list[str]:
             raise ConfError(f"port {busy[0]} is in use: choose another --port-base")
         return [f"{HOST}:{port}" for port in range(base, base + count)]
     # A random start keeps clusters that are created at the same time apart.
-    start = random.randrange(FIRST_PORT, LAST_PORT)
+    start = random.SystemRandom().randrange(FIRST_PORT, LAST_PORT)
     found: list[str] = []
     for port in (*range(start, LAST_PORT), *range(FIRST_PORT, start)):
         if _is_free(port):

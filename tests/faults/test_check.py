@@ -22,7 +22,7 @@ from neoctl.client import AdminAway
 from tests.faults.operator import DEADLINE_SECONDS, LOOK_SECONDS, findings, neoctl
 from tests.faults.rows import check_equal
 from tests.support.cluster import Cluster
-from tests.support.mariadb import free_port
+from tests.support.ports import free_range
 
 PARTITIONS, OBJECTS = 4, 40
 
@@ -124,7 +124,7 @@ def test_a_copied_disk_becomes_a_node_that_gets_what_it_lacks(
     write(cluster)  # what the copy lacks
     parser["storage3"] = {
         **dict(parser.items("storage1")),
-        "bind": f"127.0.0.1:{free_port()}",
+        "bind": f"127.0.0.1:{free_range(1)}",
         "database": str(copy),
         "logfile": str(tmp_path / "storage3.log"),
     }

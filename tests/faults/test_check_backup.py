@@ -21,7 +21,7 @@ from neo.protocol.packets import AskPartitionList
 from tests.faults.operator import findings, neoctl
 from tests.faults.test_backup import Site, follows, write
 from tests.support.cluster import Cluster
-from tests.support.mariadb import free_port
+from tests.support.ports import free_range
 
 PARTITIONS = 3
 DAMAGED = 1
@@ -102,7 +102,7 @@ def test_a_copied_disk_becomes_a_node_of_the_backup(
     parser.read(simple.conf.path)
     parser["storage2"] = {
         **dict(parser.items("storage1")),
-        "bind": f"127.0.0.1:{free_port()}",
+        "bind": f"127.0.0.1:{free_range(1)}",
         "database": str(tmp_path / "copy.sqlite"),
         "logfile": str(tmp_path / "storage2.log"),
     }

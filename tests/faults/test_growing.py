@@ -17,7 +17,7 @@ from neo.client import Storage
 from tests.faults.mixed import check_end, prepare
 from tests.faults.mixed_load import Load
 from tests.faults.rows import check_equal
-from tests.support.mariadb import free_port
+from tests.support.ports import free_range
 
 PAGE = Path(__file__).parents[2] / "docs" / "growing.md"
 CLIENTS = 4
@@ -68,7 +68,7 @@ class Terminal:
 @pytest.fixture
 def port() -> int:
     """The first of ten that are free now."""
-    return free_port()
+    return free_range(10)
 
 
 @pytest.fixture

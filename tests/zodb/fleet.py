@@ -32,6 +32,7 @@ from neo.storage import identification
 from neo.storage.__main__ import load_settings as storage_settings
 from neo.storage.__main__ import make_core as make_storage
 from tests.support import mariadb
+from tests.support.ports import free_range
 
 NAME = "test"
 PARTITIONS = 12
@@ -135,7 +136,7 @@ class Fleet:
             raise RuntimeError(f"the cluster's process failed:\n{self._log.read()}")
 
     def start(self) -> None:
-        self.masters = f"127.0.0.1:{mariadb.free_port()}"
+        self.masters = f"127.0.0.1:{free_range(1)}"
         self._clock.set(0)
         self._tell(masters=self.masters, foreign=self._foreign)
 
