@@ -359,12 +359,13 @@ class Session:
     def forked(self) -> None:
         """In the child of a fork: no connection is ours; new ones are made on demand."""
         channels = [self._master, *self._storages.values()]
+        # First: what fails afterwards must not leave the parent's connections in use here.
+        self._reset()
+        self._nid = None
+        self.commits.clear()
         for channel in channels:
             if channel is not None:
                 channel.abandon()
-        self.commits.clear()
-        self._nid = None
-        self._reset()
 
     @property
     def closed(self) -> bool:

@@ -347,8 +347,8 @@ def _forked() -> None:
         try:
             storage.forked()
         except Exception:
-            # The next ones must give up their parent's connections all the same.
-            logger.exception("cluster %r cannot be used in this forked process", storage.getName())
+            # Its connections are not used any more; those of the next must not be either.
+            logger.exception("cluster %r: the parent's connections are not closed", storage.getName())
 
 
 os.register_at_fork(after_in_child=_forked)
