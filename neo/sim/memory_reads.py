@@ -147,11 +147,7 @@ class MemoryReads(ABC):
     def packed_value(self, oid: bytes, serial: bytes, tid: bytes) -> bytes | None:
         self.drain()
         known = self._revisions(to_int(oid))
-        values = {revision.tid: revision.value_tid for revision in known}
-        if to_int(serial) not in values:
-            raise KeyError(serial)
-        values.update(revisions.pack(known, bound(tid)).changed)
-        value_tid = values[to_int(serial)]
+        value_tid = revisions.packed_value(known, to_int(serial), bound(tid))
         return None if value_tid is None else to_bytes(value_tid)
 
     def undo_serial(

@@ -57,6 +57,16 @@ def pack(revisions: Sequence[Revision], tid: int) -> Packed:
     return Packed(removed, repoint(revisions, {revision.tid for revision in removed}))
 
 
+def packed_value(revisions: Sequence[Revision], serial: int, tid: int) -> int | None:
+    """Where the data of revision ``serial`` comes from once the object is packed up to ``tid``. Raises
+    KeyError if there is no such revision."""
+    values = {revision.tid: revision.value_tid for revision in revisions}
+    if serial not in values:
+        raise KeyError(serial)
+    values.update(pack(revisions, tid).changed)
+    return values[serial]
+
+
 def by_oid(objects: Iterable[tuple[bytes, bytes]]) -> dict[int, set[int]]:
     """The tids of each oid, from (tid, oid)."""
     found: dict[int, set[int]] = {}
