@@ -6,16 +6,19 @@ import argparse
 import logging
 import re
 import sys
+from contextlib import suppress
 
-from neo.master.folder import LogFolder
-from neo.master.log import LogFailure, genesis_of
-from neo.master.node import MasterNode
+from neo.master.administration import MAX_REPLICAS
+from neo.master.election.folder import LogFolder
+from neo.master.election.log import LogFailure, genesis_of
+from neo.master.election.node import MasterNode
 from neo.master.primary import PrimaryMaster
 from neo.net.sockets import format_address, parse_addresses
 from neo.node.config import ConfigError, Option, load, natural, positive, role_options
 from neo.node.core import Core
 from neo.node.process import ProcessShell, StartFailure
 from neo.node.process import main as run
+from neo.node.remembered import RememberedMasters
 from neo.protocol.enums import NodeType
 from neo.protocol.ids import nid_namespace, parse_nid
 
@@ -24,12 +27,11 @@ logger = logging.getLogger("neo.master")
 
 def master_nid(text: str) -> int:
     """``M1`` or the same as an integer. Raises ValueError with the accepted forms."""
-    try:
-        nid = int(text)
-    except ValueError:
-        nid = parse_nid(text) if text[:1].upper() == "M" and text[1:].isdecimal() else 0
-    if 0 < nid - nid_namespace(NodeType.MASTER) < 1 << 24:
-        return nid
+    for parse in (int, parse_nid):
+        with suppress(ValueError):
+            nid = parse(text)
+            if 0 < nid - nid_namespace(NodeType.MASTER) < 1 << 24:
+                return nid
     raise ValueError(f"{text!r} is not the id of a master: write M1, M2, M3...")
 
 
@@ -38,7 +40,7 @@ OPTIONS = role_options(
     Option("replicas", "number of replicas of a new database", natural, 0, short="r"),
     Option(
         "autostart",
-        "create a new database when this many storage nodes are connected",
+        "create a new database when this many storage nodes are connected; remove it afterwards",
         positive,
         short="A",
     ),
@@ -62,6 +64,8 @@ def load_settings(argv: list[str]) -> argparse.Namespace:
         raise ConfigError("setting 'bind' is missing: a master must listen on an address")
     if settings.partitions > MAX_PARTITIONS:
         raise ConfigError(f"setting 'partitions': at most {MAX_PARTITIONS} are possible")
+    if settings.replicas > MAX_REPLICAS:
+        raise ConfigError(f"setting 'replicas': at most {MAX_REPLICAS} are possible")
     if settings.bind not in settings.masters:
         raise ConfigError(
             f"setting 'masters' lacks {format_address(settings.bind)}, the address of 'bind': name all "
@@ -80,9 +84,10 @@ def load_settings(argv: list[str]) -> argparse.Namespace:
 
 
 def make_core(shell: ProcessShell) -> Core:
-    """Raises StartFailure when the log cannot be used."""
+    """Raises StartFailure when the log cannot be used, ConfigError for the list of masters."""
     settings, bind = shell.settings, shell.bind
     assert bind is not None
+    remembered = RememberedMasters(settings.dynamic_master_list)
     if len(settings.masters) == 1:
         if LogFolder.has_begun(settings.election_log):
             raise StartFailure(
@@ -101,7 +106,7 @@ def make_core(shell: ProcessShell) -> Core:
         genesis = genesis_of(settings.masters)
         path, name = settings.election_log, format_address(bind)
         folder = LogFolder(path, name, genesis, shell.from_thread, failed, logger.warning)
-        nodes.append(MasterNode(shell, settings, bind, folder))
+        nodes.append(MasterNode(shell, settings, bind, folder, remembered))
     except LogFailure as e:
         raise StartFailure(str(e)) from None
     return nodes[0]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
-from neo.master.membership import denied
+from neo.master.backup.switching import check_start, check_stop, start_backup, stop_backup
+from neo.master.denial import denied
+from neo.master.election.serve_masters import ServeMasters, done
 from neo.master.running import start_storage
-from neo.master.serve_masters import ServeMasters, done
 from neo.master.states import SERVING, Event
-from neo.master.switching import check_start, start_backup, stop_backup
+from neo.master.truncation import check_all_there, check_tid
 from neo.node.handler import on
 from neo.node.peer import Peer
 from neo.protocol.enums import CellState, ClusterState, NodeState, NodeType
@@ -41,12 +42,13 @@ from neo.protocol.packets import (
 )
 from neo.topology.nodes import Node
 from neo.topology.partitions import PartitionTable
-from neo.topology.tweak import tweak
-
-if TYPE_CHECKING:
-    pass
+from neo.topology.tweak import gently, tweak
 
 logger = logging.getLogger("neo.master")
+
+
+def _names(nodes: Iterable[Node]) -> str:
+    return ", ".join(format_nid(node.nid) for node in nodes)
 
 
 def is_master(nid: int) -> bool:
@@ -106,8 +108,7 @@ class ServeAdmin(ServeMasters):
             peer.answer(message_id, done("Cluster state changed"))
             start_backup(master)
         elif m.state is ClusterState.STOPPING_BACKUP:
-            if master.backup is None:
-                raise denied(f"this cluster is {master.state.name}, not a backup")
+            check_stop(master)
             peer.answer(message_id, done("Cluster state changed"))
             stop_backup(master)
         elif m.state is ClusterState.VERIFYING:
@@ -144,18 +145,21 @@ class ServeAdmin(ServeMasters):
             self.add_master(peer, message_id, masters[0])
             return None
         self._operating("add nodes")
-        added = [
-            node
-            for nid in dict.fromkeys(m.nid_list)
-            if (node := self._storage(nid)).state is NodeState.PENDING and node.identified
-        ]
+        nodes = [self._storage(nid) for nid in dict.fromkeys(m.nid_list)]
+        for node in nodes:
+            if not node.identified:
+                raise denied(f"{format_nid(node.nid)} is down: start it")
+        added = [node for node in nodes if node.state is NodeState.PENDING]
         if not added:
             return done("No node added")
         for node in added:
             assert node.nid is not None
             start_storage(master, master.connected[node.nid])
         master.set_node_states(added, NodeState.RUNNING)
-        return done("Nodes added: " + ", ".join(format_nid(node.nid) for node in added))
+        text = f"Nodes added: {_names(added)}"
+        if others := [node for node in nodes if node not in added]:
+            text += f"; in service already: {_names(others)}"
+        return done(text)
 
     @on(SetNodeState)
     def set_node_state(self, peer: Peer, message_id: int, m: SetNodeState) -> None:
@@ -272,6 +276,8 @@ class ServeAdmin(ServeMasters):
             raise denied("no node would be left to have cells")
         changes = tweak(master.partitions, nodes, master.partitions.replicas)
         if not m.dry_run:
+            if not master.told.complete:
+                changes = gently(master.partitions, changes)
             master.change_partitions(changes)
             return AnswerTweakPartitionTable(bool(changes), master.partitions.row_list())
         table, ptid = PartitionTable(), master.partitions.ptid
@@ -305,10 +311,16 @@ class ServeAdmin(ServeMasters):
 
     @on(Repair)
     def repair(self, peer: Peer, message_id: int, m: Repair) -> Message:
-        nodes = [self._storage(nid) for nid in m.nid_list]
+        # A storage node that does not operate would drop the job, and nobody would hear of it.
+        self._operating("look for orphans")
+        if not m.nid_list:
+            raise denied("no storage node is named")
+        nodes = [self._storage(nid) for nid in dict.fromkeys(m.nid_list)]
         for node in nodes:
             if not node.identified:
                 raise denied(f"{format_nid(node.nid)} is not connected")
+            if node.state is not NodeState.RUNNING:
+                raise denied(f"{format_nid(node.nid)} is {node.state.name}: add it first")
         for node in nodes:
             assert node.nid is not None
             self.master.connected[node.nid].send(NotifyRepair(m.dry_run))
@@ -318,15 +330,8 @@ class ServeAdmin(ServeMasters):
     def truncate(self, peer: Peer, message_id: int, m: Truncate) -> None:
         self._serving("truncate")
         master = self.master
-        if m.tid > master.last_tid:
-            raise denied(f"the last transaction is {master.last_tid.hex()}: nothing to delete")
-        if m.tid < master.packs.tid:
-            raise denied(
-                f"the database was packed at {master.packs.tid.hex()}: what it was before is gone"
-            )
-        if absent := sorted(master.partitions.nodes() - master.running_storages()):
-            names = ", ".join(map(format_nid, absent))
-            raise denied(f"{names} must run, or be dropped: what is deleted would come back with it")
+        check_tid(master, m.tid)
+        check_all_there(master)
         master.truncate_tid = m.tid
         peer.answer(message_id, done())
         master.back_to_recovery(f"truncation after {m.tid.hex()} was asked")

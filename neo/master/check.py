@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from neo.protocol.enums import CellState, ErrorCode, NodeState
-from neo.protocol.errors import ErrorAnswer
+from neo.master.denial import denied
+from neo.protocol.enums import CellState, NodeState
 from neo.protocol.ids import ZERO_TID, format_nid
 from neo.protocol.packets import (
     FEATURE_MAINTENANCE,
@@ -67,10 +67,6 @@ class Row:
         return self.finding in (Finding.RUNNING, Finding.UNKNOWN)
 
 
-def _denied(text: str) -> ErrorAnswer:
-    return ErrorAnswer(ErrorCode.DENIED, text)
-
-
 class Checks:
     """The last check. Bound: one row per partition."""
 
@@ -88,14 +84,14 @@ class Checks:
         master = self._master
         last = master.last_tid if max_tid is None else min(max_tid, master.last_tid)
         if not references:
-            raise _denied("no partition is named")
+            raise denied("no partition is named")
         if min_tid > last:
-            raise _denied(
+            raise denied(
                 f"no transaction from {min_tid.hex()} to {last.hex()}: the last one of the cluster"
                 f" is {master.last_tid.hex()}"
             )
         if master.packs.running:
-            raise _denied("a pack is running: replicas differ until it ends")
+            raise denied("a pack is running: replicas differ until it ends")
         checked = [self._valid(partition, nid) for partition, nid in references.items()]
         self._rows = {}
         self._min_tid, self._max_tid = min_tid, last
@@ -108,11 +104,11 @@ class Checks:
         master = self._master
         table = master.partitions
         if not 0 <= partition < len(table):
-            raise _denied(f"there is no partition {partition}: 0 to {len(table) - 1} exist")
+            raise denied(f"there is no partition {partition}: 0 to {len(table) - 1} exist")
         running = master.ready
         cells = [nid for nid in sorted(table.readable(partition)) if nid in running]
         if reference is not None and reference not in cells:
-            raise _denied(
+            raise denied(
                 f"{format_nid(reference)} has no readable cell of partition {partition}, so that it"
                 " cannot be the reference"
             )
@@ -173,24 +169,24 @@ class Checks:
     def _upstream(self, partition: int) -> tuple[str, Address]:
         backup = self._master.backup
         if backup is None or (source := backup.source(partition)) is None:
-            raise _denied(f"partition {partition} cannot be read in the upstream cluster now")
+            raise denied(f"partition {partition} cannot be read in the upstream cluster now")
         return source
 
     def _repairable(self, partition: int, nid: int) -> None:
         table = self._master.partitions
         if not 0 <= partition < len(table):
-            raise _denied(f"there is no partition {partition}: 0 to {len(table) - 1} exist")
+            raise denied(f"there is no partition {partition}: 0 to {len(table) - 1} exist")
         state = table.state(partition, nid)
         if state is None:
-            raise _denied(f"{format_nid(nid)} has no cell of partition {partition}")
+            raise denied(f"{format_nid(nid)} has no cell of partition {partition}")
         if state is not CellState.CORRUPTED:
-            raise _denied(
+            raise denied(
                 f"the cell of partition {partition} of {format_nid(nid)} is {state.name}: only"
                 " CORRUPTED ones are repaired"
             )
         node = self._master.nodes.get(nid)
         if node is None or node.state is not NodeState.RUNNING:
-            raise _denied(f"{format_nid(nid)} does not run: start it first")
+            raise denied(f"{format_nid(nid)} does not run: start it first")
 
     def report(self) -> AnswerCheckReport:
         """Those that need attention first."""

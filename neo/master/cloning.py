@@ -39,6 +39,13 @@ def check_clone(master: MasterCore, request: RequestIdentification) -> list[int]
             ErrorCode.PROTOCOL_ERROR, "only storages without id and address are cloned"
         )
     count = len(master.partitions)
+    theirs = request.extra.get("partitions", count)  # other implementations do not tell
+    if theirs != count:
+        raise ErrorAnswer(
+            ErrorCode.PROTOCOL_ERROR,
+            f"the database has {theirs} partitions and the cluster {count}: it is no copy of a node of"
+            " this cluster",
+        )
     if not isinstance(partitions, list) or not all(
         type(partition) is int and 0 <= partition < count for partition in partitions
     ):

@@ -175,7 +175,7 @@ class Commits:
         for nid in transaction.nodes:
             if (storage := master.connected.get(nid)) is not None:
                 storage.send(NotifyUnlockInformation(ttid))
-        master.replication.finished(ttid, tid)
+        master.replication.finished(ttid, tid, self._newcomers(transaction))
         for peer, message_id in self._final_tid.pop(ttid, ()):
             peer.answer(message_id, AnswerFinalTID(tid))
 
@@ -188,13 +188,17 @@ class Commits:
     def abort(self, transaction: Transaction[Peer], nids: Iterable[int]) -> None:
         """Forget it and tell these storages."""
         self.transactions.forget(transaction)
-        for nid in nids:
+        for nid in {*nids, *self._newcomers(transaction)}:
             storage = self.master.connected.get(nid)
             if storage is not None and nid >= 0:
                 storage.send(AbortTransaction(transaction.ttid, []))
         self._aborted(transaction)
         self.failed_votes.look()
         self.master.check_stopped()
+
+    def _newcomers(self, transaction: Transaction[Peer]) -> set[int]:
+        """Storages that came since it began. Clients that saw them before us may have made them vote."""
+        return (self.master.starting | self.master.ready) - transaction.ready
 
     def _aborted(self, transaction: Transaction[Peer]) -> None:
         """Storage nodes were told of its end, or of the loss of its client."""

@@ -12,15 +12,16 @@ import logging
 import math
 from collections.abc import Callable, Iterable
 
-from neo.master.backup import Backup
+from neo.master.backup.following import Backup
 from neo.master.check import Checks
 from neo.master.commits import Commits
+from neo.master.election.tenure import Tenure
 from neo.master.ids import OidGenerator, TidGenerator
 from neo.master.pack import Packs
 from neo.master.recovery import Recovery
 from neo.master.replication import Replication
+from neo.master.silence import Silence
 from neo.master.states import ADMITTED, TRANSITIONS, Event, hears_of
-from neo.master.tenure import Tenure
 from neo.master.told import ToldTables
 from neo.node.core import Core, Shell
 from neo.node.handler import Handler
@@ -110,6 +111,8 @@ class MasterCore(Core):
 
     def start(self) -> None:
         super().start()
+        if self.tenure is not None:
+            Silence(self).look()
         self._phase = self.spawn(self.live())
 
     async def live(self) -> None:
@@ -121,8 +124,6 @@ class MasterCore(Core):
         old, self.state = self.state, TRANSITIONS[self.state, event]
         logger.info("cluster state: %s -> %s", old.name, self.state.name)
         self.broadcast(NotifyClusterInformation(self.state))
-        if self.tenure is not None:
-            self.tenure.state_changed(self.state)
 
     def stop_phase(self) -> None:
         """The workflow that leads to service is not wanted any more."""
@@ -332,6 +333,7 @@ class MasterCore(Core):
         self.commits.finish()
         if self.backup is not None:
             self.backup.advance()
+        self.replication.discard_fed()
 
     def when_heard(self, peer: Peer, callback: Callable[[bool], None]) -> None:
         """Call back with True when a storage node has done all that it was told until now, and has it

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from neo.master.blank import is_blank, settled
 from neo.master.cloning import accept_clone, check_clone
 from neo.master.running import start_storage
 from neo.master.states import SERVING, hears_of
@@ -19,6 +20,7 @@ from neo.protocol.packets import (
     FEATURE_MAINTENANCE,
     FEATURE_PACK,
     FEATURES,
+    GREATEST_NID,
     AcceptIdentification,
     NotifyFeatures,
     NotifyNodeInformation,
@@ -43,8 +45,12 @@ class Identification(Handler):
     @on(RequestIdentification)
     def identify(self, peer: Peer, message_id: int, request: RequestIdentification) -> None:
         clone: list[int] | None = None
+        blank = is_blank(request)
         try:
             self._check(request)
+            if isinstance(greatest_nid := request.extra.get(GREATEST_NID), int):
+                self.master.nodes.heard_of(greatest_nid)
+            request = settled(self.master, request)
             if request.extra.get("new_nid"):
                 clone = check_clone(self.master, request)
             else:
@@ -57,6 +63,7 @@ class Identification(Handler):
             nid = self._free_nid(NodeType.STORAGE)
             accept_clone(self.master, peer, message_id, nid, clone)
             return
+        node.blank = blank
         self._join(peer, message_id, node, request)
 
     # -- checks ----------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from neo.master.blank import turn_out
 from neo.node.peer import Peer
 from neo.node.task import Future
 from neo.protocol.enums import CellState, NodeState, NodeType
@@ -134,6 +135,7 @@ class Recovery:
             if self._ended():
                 return
             self.master.partitions.load(table.ptid, table.num_replicas, table.row_list)
+            turn_out(self.master)
             self._show_admins(self._absent_nodes())
 
     def _absent_nodes(self) -> list[Node]:
@@ -307,7 +309,7 @@ class Recovery:
                 master.partitions.ptid = master.told.ptid + 1
             elif not master.told.ptid:
                 self._remember_older(master.partitions.ptid)
-                if master.partitions.nodes() - identified:
+                if master.partitions.nodes() - (identified & self._answers.keys()):
                     master.partitions.ptid += UNKNOWN_TABLES
         master.told.give_up(identified)
         nodes = [node for nid in serving if (node := master.nodes.get(nid)) is not None]

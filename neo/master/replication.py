@@ -10,6 +10,7 @@ import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from neo.master.states import SERVING
 from neo.protocol.enums import CellState
 from neo.protocol.ids import format_nid
 from neo.protocol.packets import (
@@ -18,7 +19,7 @@ from neo.protocol.packets import (
     CellChange,
     NotifyTransactionFinished,
 )
-from neo.topology.tweak import replicated
+from neo.topology.tweak import fed, replicated
 
 if TYPE_CHECKING:
     from neo.master.core import MasterCore
@@ -65,6 +66,12 @@ class Replication:
             logger.info("partition %s is complete on %s", partition, format_nid(nid))
             self._master.change_partitions(changes)
 
+    def discard_fed(self) -> None:
+        """Call when it may be that all other masters would come to the table as it is."""
+        master = self._master
+        if master.state in SERVING and master.told.complete:
+            master.change_partitions(fed(master.partitions))
+
     def storage_lost(self, nid: int) -> None:
         self._asked = {cell for cell in self._asked if cell[1] != nid}
         for nids in self._waiting.values():
@@ -80,9 +87,10 @@ class Replication:
 
     # -- transactions ------------------------------------------------------------------------------
 
-    def finished(self, ttid: bytes, tid: bytes) -> None:
-        """After NotifyUnlockInformation, so that nodes which took part have all that they voted."""
-        for nid in self._waiting.pop(ttid, ()):
+    def finished(self, ttid: bytes, tid: bytes, newcomers: Iterable[int]) -> None:
+        """After NotifyUnlockInformation, so that nodes which took part have all that they voted.
+        ``newcomers`` took no part, may have voted, and will not ask any more."""
+        for nid in {*self._waiting.pop(ttid, ()), *newcomers}:
             peer = self._master.connected.get(nid)
             if peer is not None:
                 peer.send(NotifyTransactionFinished(ttid, tid))

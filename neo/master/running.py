@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from neo.master.backup_start import make_backup
+from neo.master.backup.start import make_backup
 from neo.master.states import SERVING
 from neo.master.transactions import Transaction
 from neo.master.votes import operational_without
@@ -53,10 +53,11 @@ def begin_service(master: MasterCore) -> None:
     for peer in master.storages():
         if peer.node is not None and peer.node.state is NodeState.RUNNING:
             start_storage(master, peer)
+    master.replication.discard_fed()
 
 
 def begin_backup(master: MasterCore, backup_tids: dict[int, bytes | None] | None) -> None:
-    """The cluster is STARTING_BACKUP; see :func:`~neo.master.backup_start.make_backup`."""
+    """The cluster is STARTING_BACKUP; see :func:`~neo.master.backup.start.make_backup`."""
     master.backup = make_backup(master, backup_tids)
     begin_service(master)
     master.backup.start()
@@ -67,6 +68,7 @@ def start_storage(master: MasterCore, peer: Peer) -> None:
     assert peer.node is not None and peer.node.nid is not None
     if peer.node.nid not in master.ready:  # else it only learns of the backup mode
         master.starting.add(peer.node.nid)
+    peer.node.blank = False
     peer.send(StartOperation(master.backup is not None))
 
 

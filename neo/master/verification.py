@@ -92,11 +92,14 @@ async def _interrupted(
 async def _find_tids(
     master: MasterCore, voted: dict[bytes, list[int]], locked: dict[bytes, bytes]
 ) -> None:
-    """Nodes that already unlocked a transaction know its tid: the first that does is enough."""
+    """Nodes that already unlocked a transaction know its tid: the first that does is enough. Also one
+    whose cell is behind: maybe only that one was locked, and the readable ones failed in a verification
+    which has finished it there."""
     running = master.running_storages()
     for ttid in [ttid for ttid in voted if ttid not in locked]:
         partition = master.partitions.partition(ttid)
-        for nid in master.partitions.readable(partition):
+        readable = master.partitions.readable(partition)
+        for nid in (*readable, *(master.partitions.rows[partition].keys() - readable)):
             peer = master.connected.get(nid)
             if peer is None or nid not in running:
                 continue

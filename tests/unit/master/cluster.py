@@ -41,6 +41,8 @@ class MasterWorld:
         values |= {"upstream_cluster": None, "upstream_masters": None}
         self.shell = FakeShell()
         self._admin: Remote | None = None
+        #: Those that the maker of a world played.
+        self.storages: list[Remote] = []
         self.master = PrimaryMaster(self.shell, Namespace(**{**values, **settings}), MASTER_ADDRESS)
         self.shell.core = self.master
         self.master.start()

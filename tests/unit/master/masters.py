@@ -5,7 +5,8 @@ from __future__ import annotations
 from argparse import Namespace
 from random import Random
 
-from neo.master.node import MasterNode
+from neo.master.election.node import MasterNode
+from neo.node.remembered import RememberedMasters
 from neo.protocol.packets import Address
 from neo.sim.log_disk import LogPlatter, SimLogDisk
 from neo.sim.network import Network
@@ -26,6 +27,8 @@ class Masters:
         self.addresses: list[Address] = [("127.0.0.1", PORT + i) for i in range(count)]
         self.configured = self.addresses[:configured]
         self.platters = [LogPlatter(Random(seed * 100 + i)) for i in range(count)]
+        #: Of some: what the others' list of masters is written in.
+        self.remembered: dict[int, RememberedMasters] = {}
         self.processes = [self._process(i) for i in range(count)]
         #: Seen serving: (epoch, name of the process).
         self.served: set[tuple[int, str]] = set()
@@ -42,7 +45,8 @@ class Masters:
                 cluster="test", nid=None, partitions=4, replicas=self.replicas, autostart=None,
                 upstream_cluster=None, upstream_masters=None, masters=masters,
             )  # fmt: skip
-            return MasterNode(shell, settings, self.addresses[i], SimLogDisk(platter, later))
+            remembered = self.remembered.get(i)
+            return MasterNode(shell, settings, self.addresses[i], SimLogDisk(platter, later), remembered)
 
         return Process(self.world, self.network, f"m{i}", self.addresses[i], make, platter)
 

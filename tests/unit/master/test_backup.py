@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from neo.master.backup import ORDER_SECONDS, UNFIT_SECONDS
+from neo.master.backup.following import UNFIT_SECONDS
+from neo.master.backup.orders import ORDER_SECONDS
 from neo.node.bootstrap import RETRY_SECONDS
 from neo.protocol.enums import CellState, ClusterState, ErrorCode, NodeState, NodeType
 from neo.protocol.ids import ZERO_TID, nid_namespace
@@ -27,6 +28,8 @@ from neo.protocol.packets import (
     AskUnfinishedTransactions,
     Error,
     InvalidateObjects,
+    Message,
+    NodeRow,
     NotifyNodeInformation,
     NotifyPack,
     NotifyPartitionChanges,
@@ -36,6 +39,7 @@ from neo.protocol.packets import (
     RequestIdentification,
     SendPartitionTable,
     SetClusterState,
+    SetNodeState,
     StartOperation,
     StopOperation,
     Truncate,
@@ -64,7 +68,7 @@ class BackupWorld(MasterWorld):
         question = remote.take(RequestIdentification)
         assert question.extra["backup"] == "test" and question.name == "up"
         remote.answer(question, AcceptIdentification(NodeType.MASTER, -0x0FFFFFFF, UP_C1))
-        nodes = [
+        nodes: list[NodeRow] = [
             (NodeType.STORAGE, address, nid, NodeState.RUNNING, 5.0)
             for nid, address in enumerate(sources, 1)
         ]
@@ -193,6 +197,27 @@ def test_readers_hear_of_a_transaction_when_all_of_it_is_durable(world: BackupWo
     durable(storage, 21)
     assert reader.take(InvalidateObjects) == InvalidateObjects(tid(21), [tid(2)])
     assert reader.ask(AskLastTransaction()).result().tid == tid(21)
+
+
+def test_a_node_that_was_held_back_by_a_cell_that_it_loses_is_asked_again() -> None:
+    """It says what all of its cells have; nothing else would make it say more before the next commit."""
+    world = BackupWorld(replicas=1)
+    upstream, (first, second) = world.backingup(2)
+    reader = world.client()
+    upstream.send(InvalidateObjects(tid(21), [tid(2)]))  # partitions 1 and 2
+    first.send(NotifyReplicationDone(1, tid(21)))
+    while first.has(AskRecovery):
+        durable(first, 0)
+    for partition in (1, 2):
+        second.send(NotifyReplicationDone(partition, tid(21)))
+    while second.has(AskRecovery):
+        durable(second, 21)
+    assert not reader.has(InvalidateObjects)
+    world.master.change_partitions([(2, 1, CellState.DISCARDED)])
+    world.master.flush()
+    while first.has(AskRecovery):
+        durable(first, 21)
+    assert reader.take(InvalidateObjects) == InvalidateObjects(tid(21), [tid(2)])
 
 
 def test_readers_join_again_when_it_is_not_known_what_changed(world: BackupWorld) -> None:
@@ -407,6 +432,35 @@ def test_a_cluster_that_is_none_cannot_stop_to_be_a_backup(world: BackupWorld) -
     world.running(1)
     error = error_of(world.admin().ask(SetClusterState(ClusterState.STOPPING_BACKUP)))
     assert error.code is ErrorCode.DENIED and "not a backup" in error.message
+
+
+def refusal(world: BackupWorld, message: Message) -> str:
+    error = error_of(world.admin().ask(message))
+    assert error.code is ErrorCode.DENIED
+    return error.message
+
+
+def test_does_not_take_over_while_a_node_with_cells_is_away(world: BackupWorld) -> None:
+    """The others would delete what it comes back with."""
+    world.master.settings.replicas = 1
+    _, storages = world.backingup(2)
+    storages[1].lose()
+    stopping = SetClusterState(ClusterState.STOPPING_BACKUP)
+    text = "S2 must run, or be dropped: what is deleted would come back with it"
+    assert refusal(world, stopping) == text
+    assert world.master.state is ClusterState.BACKINGUP and world.master.truncate_tid is None
+    assert not storages[0].has(StopOperation)
+    world.admin().ask(SetNodeState(2, NodeState.UNKNOWN)).result()
+    world.admin().ask(stopping).result()
+    assert world.master.state is ClusterState.RECOVERING
+
+
+def test_a_backup_that_recovers_is_not_said_to_be_none(world: BackupWorld) -> None:
+    _, (storage,) = world.backingup()
+    storage.lose()
+    assert refusal(world, SetClusterState(ClusterState.STOPPING_BACKUP)) == (
+        "the cluster must be STARTING_BACKUP or BACKINGUP to leave backup mode, it is RECOVERING"
+    )
 
 
 # -- packs -------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from neo.master.backup_cells import BackupCells, Order, Where
+from neo.master.backup.cells import BackupCells, Order, Where
 from tests.unit.master.cluster import tid
 
 UPSTREAM, NOWHERE = Where.UPSTREAM, Where.NOWHERE

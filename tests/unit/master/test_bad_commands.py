@@ -1,104 +1,54 @@
 """Every command in every state of the cluster, and with every wrong argument: a clear refusal, and
-nothing is changed."""
+nothing is changed. Of several masters: ``test_bad_master_commands``."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 import pytest
 
 from neo.master.administration import MAX_REPLICAS
-from neo.protocol.enums import CellState, ClusterState, ErrorCode, NodeState
+from neo.protocol.enums import ClusterState, ErrorCode, NodeState
 from neo.protocol.ids import INVALID_TID, MAX_TID, ZERO_TID, parse_nid
 from neo.protocol.packets import (
     AddPendingNodes,
-    AskBeginTransaction,
     CheckReplicas,
+    FlushLog,
+    ForgetTable,
     Message,
     Repair,
     RepairCells,
     SetClusterState,
     SetNodeState,
     SetNumReplicas,
+    SetPrimary,
     Truncate,
     TweakPartitionTable,
 )
-from tests.support.remote import Remote, error_of
+from tests.support.remote import error_of
+from tests.unit.master import worlds
 from tests.unit.master.cluster import MasterWorld, tid
+from tests.unit.master.worlds import (
+    BACKINGUP,
+    DAMAGED,
+    RECOVERING,
+    RUNNING,
+    SERVING,
+    STARTING_BACKUP,
+    STOPPING,
+    THREE,
+    VERIFYING,
+    WORLDS,
+    Make,
+)
 
-RECOVERING, VERIFYING = ClusterState.RECOVERING, ClusterState.VERIFYING
-RUNNING, STOPPING = ClusterState.RUNNING, ClusterState.STOPPING
 DOWN, UNKNOWN, PENDING = NodeState.DOWN, NodeState.UNKNOWN, NodeState.PENDING
-M1 = parse_nid("M1")
-A1 = parse_nid("A1")
-BACKUP = [ClusterState.STARTING_BACKUP, ClusterState.BACKINGUP, ClusterState.STOPPING_BACKUP]
-
-
-# -- clusters -----------------------------------------------------------------------------------
-
-
-def empty() -> MasterWorld:
-    world = MasterWorld(replicas=1)
-    world.storages = []  # type: ignore[attr-defined]
-    return world
-
-
-def new() -> MasterWorld:
-    world = MasterWorld(replicas=1)
-    world.storages = [world.storage(1), world.storage(2)]  # type: ignore[attr-defined]
-    return world
-
-
-def waiting() -> MasterWorld:
-    """One of two storages with a database; it has not said what yet."""
-    world = MasterWorld(replicas=1)
-    world.storages = [world.join_storage(1)]  # type: ignore[attr-defined]
-    return world
-
-
-def verifying() -> MasterWorld:
-    world = new()
-    world.admin().ask(SetClusterState(VERIFYING)).result()
-    return world
-
-
-def running() -> MasterWorld:
-    world = MasterWorld(replicas=1)
-    world.storages = world.running(2)  # type: ignore[attr-defined]
-    world.master.last_tid = tid(100)
-    return world
-
-
-def damaged() -> MasterWorld:
-    """S2 is down, and one of its cells was corrupted."""
-    world = running()
-    world.master.change_partitions([(0, 2, CellState.CORRUPTED)])
-    world.storages[1].lose()  # type: ignore[attr-defined]
-    return world
-
-
-def stopping() -> MasterWorld:
-    world = running()
-    world.client().ask(AskBeginTransaction(None)).result()
-    world.admin().ask(SetClusterState(STOPPING)).result()
-    return world
-
-
-WORLDS: dict[Callable[[], MasterWorld], ClusterState] = {
-    empty: RECOVERING,
-    new: RECOVERING,
-    waiting: RECOVERING,
-    verifying: VERIFYING,
-    running: RUNNING,
-    damaged: RUNNING,
-    stopping: STOPPING,
-}
+M1, M2, A1 = parse_nid("M1"), parse_nid("M2"), parse_nid("A1")
+STOPPING_BACKUP = ClusterState.STOPPING_BACKUP
 
 
 def snapshot(world: MasterWorld) -> object:
     """All that a command could change, and all that others could have been told."""
     master = world.master
-    storages: list[Remote] = world.storages  # type: ignore[attr-defined]
+    storages = world.storages
     return (
         master.state,
         master.partitions.ptid,
@@ -128,46 +78,77 @@ def refused(world: MasterWorld, message: Message) -> str:
 
 # -- states -------------------------------------------------------------------------------------
 
+IN_SERVICE = {worlds.starting, worlds.without_cells}
 #: A command that makes sense, and where it may be obeyed; in all other clusters it is refused.
-COMMANDS: list[tuple[Message, set[Callable[[], MasterWorld]]]] = [
+COMMANDS: list[tuple[Message, set[Make]]] = [
     (SetClusterState(STOPPING), set(WORLDS)),
-    (SetClusterState(VERIFYING), {new}),
-    *((SetClusterState(state), set()) for state in [RECOVERING, RUNNING, *BACKUP]),
-    (AddPendingNodes([1]), {running, damaged}),
-    (TweakPartitionTable(False, []), {running}),
-    (TweakPartitionTable(True, []), {running}),
-    (TweakPartitionTable(False, [2]), {running, damaged}),
-    (SetNumReplicas(0), {running, damaged}),
-    (CheckReplicas({0: None}, ZERO_TID, None), {running, damaged}),
-    (RepairCells([]), {running, damaged}),
+    (SetClusterState(VERIFYING), {worlds.new}),
+    *((SetClusterState(s), set()) for s in (RECOVERING, RUNNING, BACKINGUP)),
+    (
+        SetClusterState(STARTING_BACKUP),
+        {worlds.configured, worlds.checking, worlds.pending, worlds.without_cells},
+    ),
+    (SetClusterState(STOPPING_BACKUP), {worlds.starting_backup, worlds.backingup}),
+    (AddPendingNodes([]), SERVING),
+    (AddPendingNodes([1]), SERVING),
+    (AddPendingNodes([1, 2]), SERVING - DAMAGED),
+    (AddPendingNodes([1, 3]), THREE),
+    (TweakPartitionTable(False, []), SERVING - DAMAGED),
+    (TweakPartitionTable(True, []), SERVING - DAMAGED),
+    (TweakPartitionTable(False, [2]), SERVING),
+    (TweakPartitionTable(False, [1, 2]), IN_SERVICE),
+    (TweakPartitionTable(False, [3]), THREE),
+    (SetNumReplicas(0), SERVING),
+    (CheckReplicas({0: None}, ZERO_TID, None), SERVING - {worlds.packing}),
+    (CheckReplicas({0: 1}, ZERO_TID, None), SERVING - {worlds.packing}),
+    (CheckReplicas({0: 3}, ZERO_TID, None), set()),
+    (RepairCells([]), SERVING),
     (RepairCells([(0, 2)]), set()),
-    (Truncate(tid(50)), {running}),
-    (SetNodeState(2, DOWN), {new, verifying, running, stopping}),
-    (SetNodeState(2, UNKNOWN), {damaged}),
+    (RepairCells([(0, 3)]), set()),
+    (
+        Truncate(tid(50)),
+        SERVING - DAMAGED - {worlds.starting_backup, worlds.backingup, worlds.packing},
+    ),
+    (SetNodeState(2, DOWN), {worlds.new, worlds.verifying, worlds.stopping} | SERVING - DAMAGED),
+    (SetNodeState(3, DOWN), THREE),
+    (SetNodeState(2, UNKNOWN), DAMAGED),
+    (SetNodeState(3, UNKNOWN), {worlds.pending}),
     (SetNodeState(1, UNKNOWN), set()),
-    (Repair([1], True), set(WORLDS) - {empty}),
-    (Repair([], True), set(WORLDS)),
+    (Repair([1], True), SERVING),
+    (Repair([3], True), IN_SERVICE),
+    (SetPrimary(M2), set()),
+    (ForgetTable(1), set()),
 ]
 
 
 @pytest.mark.parametrize("make", WORLDS, ids=lambda make: make.__name__)
-@pytest.mark.parametrize(
-    ("message", "obeyed"), COMMANDS, ids=lambda v: "" if isinstance(v, set) else str(v)
-)
-def test_a_command_is_obeyed_or_refused_as_the_state_of_the_cluster_is(
-    message: Message, obeyed: set[Callable[[], MasterWorld]], make: Callable[[], MasterWorld]
-) -> None:
+def test_commands_are_obeyed_or_refused_as_the_state_of_the_cluster_is(make: Make) -> None:
+    unchanged = make()
+    assert unchanged.master.state is WORLDS[make]
+    for message, obeyed in COMMANDS:
+        if make in obeyed:
+            make().admin().ask(message).result()
+        else:
+            refused(unchanged, message)
+
+
+@pytest.mark.parametrize("make", WORLDS, ids=lambda make: make.__name__)
+def test_logs_are_written_out_in_every_state(make: Make) -> None:
     world = make()
-    assert world.master.state is WORLDS[make]
-    if make in obeyed:
-        world.admin().ask(message).result()
-    else:
-        refused(world, message)
+    admin = world.admin()
+    for storage in world.storages:
+        storage.received.clear()
+    before = snapshot(world)
+    admin.send(FlushLog())
+    connected = [storage for storage in world.storages if not storage.closed]
+    assert [storage.take(FlushLog) for storage in connected] == [FlushLog()] * len(connected)
+    assert world.shell.logs_reopened == 1 and not admin.received and not admin.closed
+    assert snapshot(world) == before
 
 
 def test_every_state_is_there() -> None:
-    """Those of backup clusters are not states of this one."""
-    assert set(WORLDS.values()) == set(ClusterState) - set(BACKUP)
+    """STOPPING_BACKUP lasts no longer than the call that ends in RECOVERING: nobody meets it."""
+    assert set(WORLDS.values()) == set(ClusterState) - {STOPPING_BACKUP}
 
 
 # -- arguments ----------------------------------------------------------------------------------
@@ -179,7 +160,7 @@ WRONG: list[Message] = [
     *(AddPendingNodes([nid]) for nid in (9, M1, A1)),
     AddPendingNodes([1, 9]),
     *(TweakPartitionTable(False, [nid]) for nid in (9, M1, A1)),
-    TweakPartitionTable(False, [1, 2]),
+    TweakPartitionTable(False, [1, 2, 3]),
     TweakPartitionTable(True, [1, 9]),
     *(SetNumReplicas(number) for number in (-1, MAX_REPLICAS + 1, 2**31)),
     CheckReplicas({}, ZERO_TID, None),
@@ -193,35 +174,77 @@ WRONG: list[Message] = [
     *(RepairCells([(0, nid)]) for nid in (9, M1, A1)),
     *(Repair([nid], dry_run) for nid in (9, M1, A1) for dry_run in (True, False)),
     Repair([1, 9], False),
+    *(Repair([], dry_run) for dry_run in (True, False)),
+    *(SetPrimary(nid) for nid in (9, M1, A1, 0)),
+    *(ForgetTable(ptid) for ptid in (0, 99)),
     *(Truncate(tid_) for tid_ in (tid(101), MAX_TID, INVALID_TID)),
 ]
 
 
 @pytest.mark.parametrize("make", WORLDS, ids=lambda make: make.__name__)
-@pytest.mark.parametrize("message", WRONG, ids=str)
-def test_wrong_arguments_are_refused_in_every_state(
-    message: Message, make: Callable[[], MasterWorld]
-) -> None:
-    refused(make(), message)
+def test_wrong_arguments_are_refused_in_every_state(make: Make) -> None:
+    world = make()
+    for message in WRONG:
+        refused(world, message)
 
 
 @pytest.mark.parametrize(
-    ("message", "text"),
+    ("make", "message", "text"),
     [
-        (SetNodeState(9, DOWN), "unknown node"),
-        (SetNodeState(1, UNKNOWN), "a running node must be stopped before removal"),
-        (SetClusterState(RECOVERING), "Invalid state requested"),
-        (SetClusterState(VERIFYING), "Can not switch to this state"),
+        (worlds.running, SetNodeState(9, DOWN), "unknown node"),
+        (worlds.running, SetNodeState(1, UNKNOWN), "a running node must be stopped before removal"),
+        (worlds.running, SetClusterState(RECOVERING), "Invalid state requested"),
+        (worlds.running, SetClusterState(VERIFYING), "Can not switch to this state"),
     ],
 )
-def test_texts_that_scripts_know(message: Message, text: str) -> None:
-    assert refused(running(), message) == text
+def test_texts_that_scripts_know(make: Make, message: Message, text: str) -> None:
+    assert refused(make(), message) == text
+
+
+@pytest.mark.parametrize(
+    ("make", "message", "text"),
+    [
+        (worlds.finishing, SetClusterState(STARTING_BACKUP), "a transaction is being finished"),
+        (worlds.starting, SetClusterState(STARTING_BACKUP), "a storage node is starting"),
+        (worlds.packing, SetClusterState(STARTING_BACKUP), "a pack is at work"),
+        (worlds.packing, CheckReplicas({0: None}, ZERO_TID, None), "a pack is running"),
+        (worlds.packing, Truncate(tid(50)), "the database was packed at 000000000000003c"),
+        (worlds.empty, SetClusterState(VERIFYING), "the cluster cannot start: "),
+        (worlds.waiting, SetClusterState(VERIFYING), "the cluster cannot start: "),
+        (worlds.damaged, SetNodeState(2, DOWN), "S2 is already down"),
+        (worlds.damaged, AddPendingNodes([2]), "S2 is down: start it"),
+        (worlds.damaged, Repair([2], False), "S2 is not connected"),
+        (worlds.damaged, RepairCells([(0, 2)]), "S2 does not run: start it first"),
+        (worlds.pending, Repair([3], False), "S3 is PENDING: add it first"),
+        (worlds.verifying, Repair([1], False), "the cluster must be RUNNING to look for orphans"),
+        (worlds.running, Repair([], False), "no storage node is named"),
+        (worlds.without_cells, RepairCells([(0, 3)]), "S3 has no cell of partition 0"),
+        (worlds.running, SetPrimary(M2), "this cluster has one master: there is no election"),
+        (worlds.running, ForgetTable(1), "the cluster is RUNNING: its partition table is not lost"),
+        (worlds.new, ForgetTable(1), "no partition table is missed"),
+    ],
+)
+def test_the_reason_is_told(make: Make, message: Message, text: str) -> None:
+    assert refused(make(), message).startswith(text)
+
+
+@pytest.mark.parametrize(
+    ("make", "nids", "text"),
+    [
+        (worlds.pending, [3], "Nodes added: S3"),
+        (worlds.pending, [3, 1, 3, 2], "Nodes added: S3; in service already: S1, S2"),
+        (worlds.pending, [], "No node added"),
+        (worlds.starting, [3], "No node added"),
+    ],
+)
+def test_what_became_of_each_node_is_told(make: Make, nids: list[int], text: str) -> None:
+    assert make().admin().ask(AddPendingNodes(nids)).result().message == text
 
 
 def test_commands_of_one_kind_are_refused_as_a_whole() -> None:
     """The second argument is wrong: the first one is not obeyed either."""
-    world = damaged()
-    world.storages[1] = world.join_storage(2)  # type: ignore[attr-defined]
+    world = worlds.damaged()
+    world.storages[1] = world.join_storage(2)
     for message in (
         RepairCells([(0, 2), (1, 1)]),
         RepairCells([(0, 2), (9, 2)]),
@@ -233,5 +256,5 @@ def test_commands_of_one_kind_are_refused_as_a_whole() -> None:
 
 def test_a_node_is_not_dropped_before_it_is_known_what_it_has() -> None:
     """It would erase what may be the only copy."""
-    world = waiting()
+    world = worlds.waiting()
     assert "must be RUNNING to drop a node" in refused(world, SetNodeState(1, UNKNOWN))

@@ -23,10 +23,12 @@ from tests.unit.master.cluster import MasterWorld
 UP, OUT = CellState.UP_TO_DATE, CellState.OUT_OF_DATE
 
 
-def ask(world: MasterWorld, new_nid: Any, **changes: Any) -> tuple[Remote, Future[Any]]:
+def ask(
+    world: MasterWorld, new_nid: Any, extra: dict[str, Any] | None = None, **changes: Any
+) -> tuple[Remote, Future[Any]]:
     remote = Remote.connect(world.master)
     request = RequestIdentification(
-        NodeType.STORAGE, None, None, "test", None, {"new_nid": new_nid}
+        NodeType.STORAGE, None, None, "test", None, {"new_nid": new_nid, **(extra or {})}
     )
     return remote, remote.ask(request._replace(**changes))
 
@@ -36,7 +38,7 @@ def test_a_clone_gets_a_free_id_and_outdated_cells(world: MasterWorld) -> None:
     first, second = world.running(2)
     for storage in (first, second):
         storage.received.clear()
-    clone, answer = ask(world, [3, 0])
+    clone, answer = ask(world, [3, 0], {"partitions": 4})
     assert answer.result() == AcceptIdentification(NodeType.MASTER, world.master.node.nid, 3)
     row = (NodeType.STORAGE, None, 3, NodeState.DOWN)
     assert first.received[0].node_list[0][:4] == row
@@ -69,6 +71,8 @@ def test_two_clones_get_different_ids(world: MasterWorld) -> None:
         (["0"], {}, "partitions 0 to 3 exist"),
         ([True], {}, "partitions 0 to 3 exist"),
         ("all", {}, "partitions 0 to 3 exist"),
+        ([0], {"extra": {"partitions": 3}}, "the database has 3 partitions and the cluster 4"),
+        ([4], {"extra": {"partitions": 5}}, "the database has 5 partitions and the cluster 4"),
         ([0], {"nid": 1}, "without id and address"),
         ([0], {"address": ("127.0.0.1", 9)}, "without id and address"),
         ([0], {"node_type": NodeType.CLIENT}, "without id and address"),

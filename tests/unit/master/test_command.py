@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from random import Random
 from types import SimpleNamespace
 
 import pytest
 
 from neo.master.__main__ import load_settings, make_core
+from neo.master.election.node import MasterNode
+from neo.master.primary import PrimaryMaster
 from neo.node.config import ConfigError
 from neo.node.process import StartFailure
 from neo.protocol.enums import NodeType
@@ -27,7 +30,10 @@ def test_several_masters_have_a_log() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["-m", "127.0.0.1:2"], "setting 'masters' lacks 127.0.0.1:1, the address of 'bind': name all"),
+        (
+            ["-m", "127.0.0.1:2"],
+            "setting 'masters' lacks 127.0.0.1:1, the address of 'bind': name all",
+        ),
         (
             ["-m", "127.0.0.1:1 127.0.0.1:2", "--nid=M2"],
             "setting 'nid': several masters number themselves, leave it out",
@@ -40,12 +46,66 @@ def test_wrong_settings_of_several_masters(arguments: list[str], message: str) -
     assert str(raised.value).startswith(message)
 
 
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("--replicas=100", "setting 'replicas': at most 99 are possible"),
+        ("--partitions=32769", "setting 'partitions': at most 32768 are possible"),
+    ],
+)
+def test_too_much_is_refused(argument: str, message: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        load_settings([*ARGUMENTS, argument])
+    assert str(raised.value) == message
+
+
+def make(*arguments: str) -> PrimaryMaster | MasterNode:
+    settings = load_settings([*ARGUMENTS, *arguments])
+    shell = SimpleNamespace(
+        settings=settings,
+        bind=settings.bind,
+        monotonic=lambda: 0.0,
+        time=lambda: 0.0,
+        random=Random(0),
+        from_thread=lambda callback, *args: None,
+        stop=lambda code: None,
+    )
+    core = make_core(shell)  # type: ignore[arg-type]
+    assert isinstance(core, PrimaryMaster | MasterNode)
+    return core
+
+
+@pytest.mark.parametrize("masters", ["127.0.0.1:1", "127.0.0.1:1 127.0.0.1:2"])
+@pytest.mark.parametrize("content", ["{", '{"a1": 1}', '["a"]'])
+def test_a_broken_list_of_masters_is_refused(tmp_path: Path, masters: str, content: str) -> None:
+    path = tmp_path / "masters.json"
+    path.write_text(content)
+    log = f"--election-log={tmp_path / 'log'}"
+    with pytest.raises(ConfigError, match=r"dynamic_master_list.*masters.json is not a list of"):
+        make("-m", masters, "-D", str(path), log)
+    with pytest.raises(ConfigError, match="missing/masters.json has no folder: create it, or"):
+        make("-m", masters, "-D", str(tmp_path / "missing" / "masters.json"), log)
+
+
+def test_masters_remembered_are_looked_for_before_the_log_is_known(tmp_path: Path) -> None:
+    path = tmp_path / "masters.json"
+    path.write_text('[["127.0.0.1", 2], ["127.0.0.1", 3]]')
+    log = f"--election-log={tmp_path / 'log'}"
+    core = make("-m", "127.0.0.1:1 127.0.0.1:2", "-D", str(path), log)
+    assert isinstance(core, MasterNode)
+    assert core.not_primary().known_master_list == [("127.0.0.1", port) for port in (1, 2, 3)]
+    assert sorted(link.name for link in core.links) == ["127.0.0.1:2", "127.0.0.1:3"]
+    core.stop(0)
+
+
 @pytest.mark.parametrize("text", ["M2", "m2", str(MASTERS + 2)])
 def test_the_id_of_a_master(text: str) -> None:
     assert load_settings([*ARGUMENTS, f"--nid={text}"]).nid == MASTERS + 2
 
 
-@pytest.mark.parametrize("text", ["abc", "S1", "M", "M0", "M-1", "2", "0x10", str(MASTERS), "1e3"])
+@pytest.mark.parametrize(
+    "text", ["abc", "S1", "M", "M0", "M-1", "2", "0x10", str(MASTERS), "1e3", "M16777217"]
+)
 def test_what_is_not_the_id_of_a_master(text: str) -> None:
     with pytest.raises(ConfigError) as raised:
         load_settings([*ARGUMENTS, f"--nid={text}"])
@@ -55,7 +115,7 @@ def test_what_is_not_the_id_of_a_master(text: str) -> None:
 
 def test_a_master_with_a_log_of_several_does_not_run_alone(tmp_path: Path) -> None:
     (tmp_path / "mlog").touch()
-    settings = load_settings([*ARGUMENTS, "--election-log", str(tmp_path)])
-    shell = SimpleNamespace(settings=settings, bind=settings.bind)
-    with pytest.raises(StartFailure, match="keeps a log with others in .* name them all; or, if they"):
-        make_core(shell)  # type: ignore[arg-type]
+    with pytest.raises(
+        StartFailure, match="keeps a log with others in .* name them all; or, if they"
+    ):
+        make("--election-log", str(tmp_path))

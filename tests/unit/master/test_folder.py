@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from neo.master.folder import LogFolder
-from neo.master.log import LogFailure, genesis_of
+from neo.master.election.folder import LogFolder
+from neo.master.election.log import LogFailure, genesis_of
 from neo.transactor.durable import Begun
 from neo.transactor.messages import Entry, Kind, Sid, Spec
 
@@ -19,7 +19,10 @@ def open_folder(path: Path) -> LogFolder:
         assert callable(callback)
         callback(*args)
 
-    return LogFolder(str(path), "127.0.0.1:1", GENESIS, from_thread, pytest.fail, lambda text: None)
+    def failed(failure: LogFailure) -> None:
+        pytest.fail(str(failure))
+
+    return LogFolder(str(path), "127.0.0.1:1", GENESIS, from_thread, failed, lambda text: None)
 
 
 def test_a_new_folder_keeps_the_name_of_its_journal(tmp_path: Path) -> None:

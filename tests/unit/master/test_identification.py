@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from neo.protocol.enums import ErrorCode, NodeState, NodeType
@@ -19,7 +21,7 @@ from tests.support.remote import Remote, error_of
 from tests.unit.master.cluster import MASTER_ADDRESS, MasterWorld
 
 
-def identify(world: MasterWorld, **changes: object) -> tuple[Remote, object]:
+def identify(world: MasterWorld, **changes: Any) -> tuple[Remote, object]:
     request = RequestIdentification(
         NodeType.STORAGE, None, ("127.0.0.1", 9101), "test", None, {}
     )._replace(**changes)
@@ -50,7 +52,7 @@ def test_ids_are_given_from_the_namespace_of_the_type(world: MasterWorld) -> Non
 def test_conflicts_are_refused_and_disconnected(
     world: MasterWorld, changes: dict[str, object], text: str
 ) -> None:
-    world.storage(1)
+    world.running(1)
     remote, answer = identify(world, **changes)
     error = error_of(answer)  # type: ignore[arg-type]
     assert error.code is ErrorCode.PROTOCOL_ERROR and text in error.message

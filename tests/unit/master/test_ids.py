@@ -21,10 +21,10 @@ def test_tids_increase_and_keep_the_partition_whatever_the_clock_does(
     now = [times[0]]
     generator = TidGenerator(lambda: now[0])
     given_tids = [generator.last]
-    ttids = []
+    ttids: list[bytes] = []
     for now[0] in times:
-        if ttids and data.draw(st.booleans()):
-            ttid = data.draw(st.sampled_from(ttids))
+        if data.draw(st.booleans()) and ttids:
+            ttid: bytes = data.draw(st.sampled_from(ttids))
             tid = generator.tid(ttid, partitions)
             assert u64(tid) % partitions == u64(ttid) % partitions
         else:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from neo.master.epochs import Claim, Epochs, Forget, Resign, Table, encode
-from neo.master.founding import Beginning, Founding
-from neo.master.lease import LEASE_SECONDS, OVER_SECONDS, Lease, Witness
+from neo.master.election.epochs import Claim, Epochs, Forget, Resign, Table, encode
+from neo.master.election.founding import Beginning, Founding
+from neo.master.election.lease import LEASE_SECONDS, OVER_SECONDS, Lease, Witness
 from neo.protocol.packets import NotifyLogState
 
 THREE = ("a", "b", "c")

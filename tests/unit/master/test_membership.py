@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 from itertools import count
+from pathlib import Path
 
 import pytest
 
+from neo.node.remembered import RememberedMasters
 from neo.protocol.enums import ClusterState, NodeState, NodeType
 from neo.protocol.ids import nid_namespace
 from neo.protocol.packets import (
@@ -22,6 +24,7 @@ from neo.protocol.packets import (
     SetNodeState,
     SetPrimary,
 )
+from neo.topology.masters import MasterListFile
 from tests.support.remote import Remote, error_of
 from tests.unit.master.masters import Masters
 
@@ -105,7 +108,7 @@ def test_the_primary_hands_over_at_once(seed: int) -> None:
     three.platters[seed % 3].sync_seconds = 0.05 * (seed % 4)  # it learns late what was decided
     three.start()
     first = three.until_serving()
-    three.run(1)
+    three.run(1 if seed < 6 else 10)  # just after its epoch began, or long after
     successor = (first + 1 + seed % 2) % 3
     asked = admin(three).ask(SetPrimary(M1 + successor))
     assert asked.result().message == f"M{successor + 1} becomes the primary master"
@@ -154,6 +157,26 @@ def test_a_fourth_master_waits_to_be_added_then_votes(caplog: pytest.LogCaptureF
     assert masters.serving() == []  # 2 of 4
     masters.processes[3].start()
     masters.until_serving()
+
+
+def test_a_master_that_was_added_is_shown_to_learn_until_it_votes() -> None:
+    masters = Masters(4, configured=3)
+    masters.start(0, 1, 2)
+    masters.until_serving()
+    masters.start(3)
+    masters.run(5)
+    admin(masters).ask(AddPendingNodes([M1 + 3]))
+    notes = []
+    for _ in range(100):
+        masters.run(0.05)
+        rows = {row[0]: row for row in election(masters).master_list}
+        log = masters.core(3).log
+        if log is None or log.engine.learns:
+            refused = error_of(admin(masters).ask(SetPrimary(M1 + 3))).message
+            notes.append((rows[M1 + 3][4], refused))
+    assert notes and {note for note, _ in notes[1:]} == {"learns the log, and does not vote yet"}
+    assert all("does not vote yet" in refused for _, refused in notes[1:])
+    assert rows[M1 + 3][4] == ""
 
 
 def test_a_lost_master_is_dropped_and_another_takes_its_place() -> None:
@@ -232,3 +255,18 @@ def test_masters_are_added_one_at_a_time(three: Masters) -> None:
 
 def test_no_table_is_given_up_that_is_not_missed(three: Masters) -> None:
     assert error_of(admin(three).ask(ForgetTable(3))).message == "no partition table is missed"
+
+
+def test_the_members_are_remembered_in_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "masters.json"
+    masters = Masters(3, configured=2)
+    masters.remembered[0] = RememberedMasters(str(path))
+    masters.start(0, 1)
+    masters.until_serving()
+    masters.run(1)
+    assert MasterListFile(str(path)).load() == masters.addresses[:2]
+    masters.start(2)
+    masters.run(1)
+    admin(masters).ask(AddPendingNodes([M1 + 2]))
+    masters.run(1)
+    assert MasterListFile(str(path)).load() == masters.addresses

@@ -135,6 +135,13 @@ def test_numbers_of_tables_that_absent_nodes_may_have_are_left_out(world: Master
     assert world.master.partitions.ptid == 5 + UNKNOWN_TABLES
 
 
+def test_a_node_that_did_not_answer_may_have_tables_of_its_own_too(world: MasterWorld) -> None:
+    world.join_storage(2)
+    world.storage(1, 5, [[(1, CellState.UP_TO_DATE), (2, CellState.OUT_OF_DATE)]] * 4, nid=1)
+    assert world.master.state is VERIFYING
+    assert world.master.partitions.ptid == 5 + UNKNOWN_TABLES
+
+
 def test_forced_start_is_denied_when_a_partition_cannot_be_read(world: MasterWorld) -> None:
     world.storage(1, 5, spread(1, 2), nid=1)
     error = error_of(world.admin().ask(SetClusterState(VERIFYING)))
@@ -161,6 +168,18 @@ def test_verification_asks_the_tid_of_those_who_already_unlocked(world: MasterWo
     first.answer(first.take(AskFinalTID), AnswerFinalTID(final))
     assert second.take(ValidateTransaction) == (ttid, final)
     assert not first.has(ValidateTransaction)
+
+
+def test_verification_asks_the_tid_of_those_whose_cells_are_behind_too(world: MasterWorld) -> None:
+    """Only that one was locked, and who can be read failed in the verification before."""
+    rows = [[(1, CellState.OUT_OF_DATE), (2, CellState.UP_TO_DATE)], *spread(1, 2)[1:]]
+    first, second = world.storage(1, 5, rows, nid=1), world.storage(2, 5, nid=2)
+    ttid, final = tid(100), tid(108)  # partition 0 of 4
+    first.answer(first.take(AskLockedTransactions), AnswerLockedTransactions({}))
+    second.answer(second.take(AskLockedTransactions), AnswerLockedTransactions({ttid: None}))
+    second.answer(second.take(AskFinalTID), AnswerFinalTID(None))
+    first.answer(first.take(AskFinalTID), AnswerFinalTID(final))
+    assert second.take(ValidateTransaction) == (ttid, final)
 
 
 def test_verification_leaves_transactions_that_nobody_locked(world: MasterWorld) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from neo.protocol.enums import CellState, NodeType
+import pytest
+
+from neo.protocol.enums import CellState, ErrorCode, NodeType
 from neo.protocol.packets import (
     AbortTransaction,
     AddPendingNodes,
@@ -24,7 +26,7 @@ UP, OUT, FEEDING = CellState.UP_TO_DATE, CellState.OUT_OF_DATE, CellState.FEEDIN
 
 
 def ask(world: MasterWorld, message: object) -> object:
-    return world.admin().ask(message).result()  # type: ignore[arg-type]
+    return world.admin().ask(message).result()
 
 
 def grown(world: MasterWorld) -> tuple[Remote, Remote]:
@@ -139,6 +141,29 @@ def test_a_node_that_came_back_is_not_taken_for_the_one_that_has_the_data() -> N
     lock(first)
     assert answer.done
     assert not second.has(AskLockInformation)
+
+
+@pytest.mark.parametrize("ready", [False, True])
+def test_who_came_meanwhile_hears_the_end_before_it_asks_for_unfinished_transactions(
+    ready: bool,
+) -> None:
+    """Clients see a node when it serves, the master when its news arrive: it may have voted by then."""
+    world = MasterWorld(replicas=1)
+    first, second = world.running(2)
+    client, other = world.client(), world.client()
+    done, aborted, refused = begin(client), begin(client), begin(other)
+    second.lose()
+    second = world.join(NodeType.STORAGE, 2, port=9102)
+    if ready:
+        world.make_ready(second)
+    client.ask(AskFinishTransaction(done, [oid_of(world, 0)], []))
+    final = lock(first).tid
+    assert second.take(NotifyTransactionFinished) == (done, final)
+    client.send(AbortTransaction(aborted, [1]))
+    assert second.take(AbortTransaction).ttid == aborted
+    question = other.ask(AskFinishTransaction(refused, [b"\xff" * 8], []))
+    assert error_of(question).code is ErrorCode.PROTOCOL_ERROR
+    assert second.take(AbortTransaction).ttid == refused
 
 
 def test_who_lost_its_cells_meanwhile_drops_what_it_voted() -> None:

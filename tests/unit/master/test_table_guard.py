@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from neo.master.recovery import STORAGES_SECONDS
@@ -37,6 +39,9 @@ FIRST_OUTDATED: list[list[CellRow]] = [[(1, OLD), (2, UP)]] * 4
 class Database(Masters):
     """Three masters, and storage nodes that are played."""
 
+    #: Extra properties of these.
+    extra: dict[str, Any] = {}
+
     def __init__(self) -> None:
         super().__init__(3, replicas=1)
         self.start()
@@ -53,7 +58,8 @@ class Database(Masters):
         """A storage node that joins the primary with the table it has."""
         remote = Remote.connect(self.core(self.serving()[0]))
         address = ("127.0.0.1", 9100 + nid)
-        remote.ask(RequestIdentification(NodeType.STORAGE, nid, address, "test", None, {})).result()
+        request = RequestIdentification(NodeType.STORAGE, nid, address, "test", None, self.extra)
+        remote.ask(request).result()
         remote.answer(remote.take(AskRecovery), AnswerRecovery(ptid, None, None))
         if remote.has(AskPartitionTable):
             remote.answer(remote.take(AskPartitionTable), AnswerPartitionTable(ptid, 1, rows))
@@ -182,13 +188,12 @@ def test_a_refusal_that_waits_for_the_log_leaves_before_the_connection_is_closed
     database: Database,
 ) -> None:
     database.create()
+    remote = admin(database)
     primary = database.serving()[0]
     others = sorted({0, 1, 2} - {primary})
     for other in others:
         database.processes[other].pause()
-    admin_node = Remote.connect(database.core(primary))
-    admin_node.ask(RequestIdentification(NodeType.ADMIN, None, ("127.0.0.1", 8), "test", None, {}))
-    admin_node.ask(SetNumReplicas(0))
+    remote.ask(SetNumReplicas(0))
     again = Remote.connect(database.core(primary))
     address = ("127.0.0.1", 9101)
     refused = again.ask(RequestIdentification(NodeType.STORAGE, 1, address, "test", None, {}))

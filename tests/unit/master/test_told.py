@@ -13,6 +13,7 @@ from neo.protocol.packets import (
     AskFinishTransaction,
     AskRecovery,
     AskUnfinishedTransactions,
+    NotifyPartitionChanges,
     NotifyReplicationDone,
     SetClusterState,
     SetNumReplicas,
@@ -27,7 +28,7 @@ RECOVERING, VERIFYING, RUNNING = (
     ClusterState.VERIFYING,
     ClusterState.RUNNING,
 )
-OUT, UP = CellState.OUT_OF_DATE, CellState.UP_TO_DATE
+OUT, UP, FEEDING = CellState.OUT_OF_DATE, CellState.UP_TO_DATE, CellState.FEEDING
 
 
 # -- the rule ------------------------------------------------------------------------------------
@@ -105,21 +106,23 @@ class OwnStorages(MasterWorld):
     extra = {"features": ["oids"]}
 
 
-def with_a_new_copy() -> tuple[OwnStorages, Remote, Remote]:
-    """S1 has everything; S2 has just become complete, and S1 does not say yet that it knows."""
+def with_a_new_copy(instead: bool = False) -> tuple[OwnStorages, Remote, Remote]:
+    """S1 has everything; S2 has just become complete, as another copy or in the place of S1. S1 does not
+    say yet that it knows."""
     world = OwnStorages()
     (first,) = world.running(1)
     second = world.join(NodeType.STORAGE, port=9102)
     admin = world.admin()
     admin.ask(AddPendingNodes([2])).result()
     world.make_ready(second)
-    admin.ask(SetNumReplicas(1)).result()
-    admin.ask(TweakPartitionTable(False, [])).result()
+    if not instead:
+        admin.ask(SetNumReplicas(1)).result()
+    admin.ask(TweakPartitionTable(False, [1] if instead else [])).result()
     confirm(world, first)
     second.ask(AskUnfinishedTransactions([0, 1, 2, 3]))
     for partition in range(4):
         second.send(NotifyReplicationDone(partition, tid(0)))
-    assert world.master.partitions.row_list() == BOTH
+    assert world.master.partitions.row_list() == ([[(1, FEEDING), (2, UP)]] * 4 if instead else BOTH)
     return world, first, second
 
 
@@ -145,6 +148,25 @@ def test_a_new_copy_does_not_serve_alone_before_the_old_one_knows_of_it(
     world.storage(1, newest - 4, nid=1)
     assert world.master.state is VERIFYING
     assert world.master.partitions.row_list() == BOTH
+
+
+def test_a_cell_that_has_moved_is_taken_from_its_node_when_this_one_knows_the_new_place() -> None:
+    world, first, second = with_a_new_copy(instead=True)
+    confirm(world, first)
+    assert world.master.partitions.rows == [{2: UP}] * 4
+    first.lose()
+    assert world.master.state is RUNNING
+    assert second.has(NotifyPartitionChanges)
+
+
+def test_a_tweak_does_not_take_it_sooner() -> None:
+    world, first, _ = with_a_new_copy()
+    admin = world.admin()
+    admin.ask(SetNumReplicas(0)).result()
+    admin.ask(TweakPartitionTable(False, [1])).result()
+    assert world.master.partitions.row_list() == [[(1, FEEDING), (2, UP)]] * 4
+    confirm(world, first)
+    assert world.master.partitions.rows == [{2: UP}] * 4
 
 
 def test_the_operator_decides_that_the_old_copy_is_lost() -> None:

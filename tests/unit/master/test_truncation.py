@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from neo.protocol.enums import CellState, ClusterState, ErrorCode, NodeState
+from neo.protocol.ids import ZERO_TID, add64, tid_from_time
 from neo.protocol.packets import (
     AnswerLastIDs,
     AnswerLockedTransactions,
@@ -37,6 +38,25 @@ def served() -> tuple[MasterWorld, list[Remote]]:
     storages = world.running(2)
     world.master.last_tid = tid(90)
     return world, storages
+
+
+@pytest.mark.parametrize(
+    "mistyped",
+    [ZERO_TID, tid(1795171507), tid(1795171507000), tid(0x40D276B), add64(tid_from_time(0), -1)],
+)
+def test_a_time_without_dot_and_a_tid_that_is_cut_off_delete_nothing(mistyped: bytes) -> None:
+    world, _ = served()
+    world.master.last_tid = tid_from_time(1795171600)
+    text = refusal(world, Truncate(mistyped))
+    assert text.startswith(f"the tid {mistyped.hex()} is before 1970: everything would be deleted")
+    assert world.master.state is RUNNING and world.master.truncate_tid is None
+
+
+def test_a_database_of_small_tids_is_truncated_at_any() -> None:
+    """They are imported, or of tests."""
+    world, _ = served()
+    world.admin().ask(Truncate(ZERO_TID)).result()
+    assert world.master.state is RECOVERING
 
 
 def recovery(storage: Remote, truncate_tid: bytes | None, ptid: int = 1) -> None:

@@ -9,9 +9,9 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from neo.master.epochs import Forget, encode
-from neo.protocol.enums import ErrorCode, NodeState, NodeType
-from neo.protocol.errors import ErrorAnswer
+from neo.master.denial import denied
+from neo.master.election.epochs import Forget, encode
+from neo.protocol.enums import NodeState, NodeType
 from neo.protocol.ids import format_nid
 from neo.protocol.packets import AnswerElection, MasterRow, NodeRow, NotifyNodeInformation
 from neo.transactor.learner import ALL_NEEDED
@@ -19,16 +19,12 @@ from neo.transactor.members import Member, Members, MembershipError
 from neo.transactor.messages import Kind
 
 if TYPE_CHECKING:
-    from neo.master.node import MasterNode
+    from neo.master.election.node import MasterNode
 
 logger = logging.getLogger("neo.master")
 
 #: What a master says of its log is a quarter of a second old.
 BEHIND_SHOWN = 10
-
-
-def denied(text: str) -> ErrorAnswer:
-    return ErrorAnswer(ErrorCode.DENIED, text)
 
 
 class Membership:
@@ -95,7 +91,7 @@ class Membership:
                 note = "is not heard"
             elif member.node in peers.strangers:
                 note = "came back without its log: see its own log file"
-            elif member.node in peers.learners:
+            elif not self._votes(member):
                 note = "learns the log, and does not vote yet"
             elif tid < log.tid - BEHIND_SHOWN:
                 note = f"is {log.tid - tid} transactions behind"
@@ -113,15 +109,13 @@ class Membership:
 
     def successor(self, nid: int) -> str:
         """The name of the master to which the primary can hand over."""
-        node, log = self._node, self._node.the_log()
-        if nid == node.nid:
+        if nid == self._node.nid:
             raise denied(f"{format_nid(nid)} is the primary master already")
         row = self._row(nid)
         if row[3] is not NodeState.RUNNING:
             raise denied(f"{format_nid(nid)} is {row[3].name}: only a running master can take over")
         member = self._member(row)
-        peers = log.engine.peers
-        if member.node in peers.learners or member.node in peers.strangers:
+        if not self._votes(member):
             raise denied(f"{format_nid(nid)} does not vote yet: it learns the log")
         return member.name
 
@@ -132,8 +126,8 @@ class Membership:
 
     def add(self, nid: int, done: Callable[[], None]) -> None:
         """A pending master becomes a member; ``done`` is called when it is in the log."""
-        row = self._row(nid)
-        if row[3] is not NodeState.PENDING or row[1] is None:
+        row = self._row(nid) if nid != self._node.nid else None
+        if row is None or row[3] is not NodeState.PENDING or row[1] is None:
             raise denied(f"{format_nid(nid)} is a master of this cluster already")
         link = self._node.links.of(row[1])
         assert link is not None

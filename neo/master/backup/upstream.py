@@ -2,9 +2,9 @@
 
 There it is a client that announces itself as a backup: it hears of commits by invalidations, of the
 storage nodes by the tables, and of the admin that watches over the backup (specification, *Backup*).
-Everything is told to :class:`~neo.master.backup.Backup` in the order of arrival, which is what makes
-a source trustworthy: when a transaction is heard of, a node that missed it is already known to be out
-of date.
+Everything is told to :class:`~neo.master.backup.following.Backup` in the order of arrival, which is
+what makes a source trustworthy: when a transaction is heard of, a node that missed it is already known
+to be out of date.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from neo.topology.nodes import Node, NodeTable
 from neo.topology.partitions import PartitionTable
 
 if TYPE_CHECKING:
-    from neo.master.backup import Backup
+    from neo.master.backup.following import Backup
     from neo.master.core import MasterCore
 
 logger = logging.getLogger("neo.master")

@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import logging
 
-from neo.master.epochs import Decision
-from neo.master.founding import Beginning, Founding
-from neo.master.links import Link, Links
-from neo.master.log import LogDisk, LogFailure, MasterLog, genesis_of
+from neo.master.election.epochs import Decision
+from neo.master.election.founding import Beginning, Founding
+from neo.master.election.links import Link, Links
+from neo.master.election.log import LogDisk, LogFailure, MasterLog, genesis_of
 from neo.net.sockets import format_address
 from neo.node.core import Core, Shell
+from neo.node.remembered import RememberedMasters
 from neo.protocol.enums import ClusterState, NodeState, NodeType
 from neo.protocol.ids import nid_namespace
 from neo.protocol.packets import (
@@ -30,7 +31,12 @@ FIRST_NID = nid_namespace(NodeType.MASTER) + 1
 
 class LogMember(Core):
     def __init__(
-        self, shell: Shell, settings: argparse.Namespace, bind: Address, disk: LogDisk
+        self,
+        shell: Shell,
+        settings: argparse.Namespace,
+        bind: Address,
+        disk: LogDisk,
+        remembered: RememberedMasters,
     ) -> None:
         """``disk`` belongs to this core, which closes it. Raises LogFailure."""
         super().__init__(shell)
@@ -38,13 +44,15 @@ class LogMember(Core):
         self.cluster: str = settings.cluster
         self.bind = bind
         self.me = format_address(bind)
+        #: The members of the log, when it was last there: who to look for before it is known.
+        self.remembered = remembered
         self.links = Links(self)
         #: None until it has begun.
         self.log: MasterLog | None = None
         self._disk = disk
         self._founding: Founding | None = None
         self._waiting = ""
-        self.links.want(settings.masters)
+        self.links.want([*settings.masters, *remembered.addresses])
         if disk.durable is not None:
             self._open()
         else:
@@ -109,7 +117,7 @@ class LogMember(Core):
     def addresses(self) -> list[Address]:
         """Of all masters that nodes should know."""
         if self.log is None:
-            return list(self.settings.masters)
+            return list(dict.fromkeys([*self.settings.masters, *self.remembered.addresses]))
         return [member.address for member in self.log.engine.members.all]
 
     # -- the log -----------------------------------------------------------------------------------

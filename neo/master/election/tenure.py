@@ -11,16 +11,15 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING
 
-from neo.master.epochs import Table, encode
-from neo.master.membership import Membership
+from neo.master.election.epochs import Table, encode
+from neo.master.election.membership import Membership
 from neo.net.fault_sites import FaultSite
 from neo.node.core import Shell, Timer
 from neo.node.peer import Peer
-from neo.protocol.enums import ClusterState
 from neo.transactor.messages import Kind
 
 if TYPE_CHECKING:
-    from neo.master.node import MasterNode
+    from neo.master.election.node import MasterNode
 
 
 class Tenure:
@@ -79,9 +78,6 @@ class Tenure:
             self.log_table(ptid, set(nodes))  # it grew meanwhile
         else:
             self.node.release()
-
-    def state_changed(self, state: ClusterState) -> None:
-        self.node.serving_state = state
 
 
 class TenureShell:

@@ -2,16 +2,16 @@
 
 Whoever suspects the primary says so to all; a master claims the next epoch when a majority suspects the
 primary of the present one, when that one resigned, or when it was this master itself in an earlier life.
-The log decides which claim is first. The primary holds a lease (:mod:`neo.master.lease`): it may lose it
-and get it back in the same epoch, if nobody claimed the next one meanwhile.
+The log decides which claim is first. The primary holds a lease (:mod:`neo.master.election.lease`): it
+may lose it and get it back in the same epoch, if nobody claimed the next one meanwhile.
 
 Pure: time is given, in seconds of a monotonic clock; messages go in and out as values.
 """
 
 from __future__ import annotations
 
-from neo.master.epochs import Claim, Decision, Epochs
-from neo.master.lease import ASK_SECONDS, OVER_SECONDS, Lease, Witness
+from neo.master.election.epochs import Claim, Decision, Epochs, Resign
+from neo.master.election.lease import ASK_SECONDS, OVER_SECONDS, Lease, Witness
 from neo.protocol.packets import NotifyLease, NotifyLeaseGranted
 
 #: A primary that was not heard serving for so long is suspected: longer than it can serve unheard.
@@ -52,6 +52,9 @@ class Election:
 
     def decided(self, decision: Decision, now: float) -> None:
         """It was applied to ``epochs``, and is on the disk."""
+        if isinstance(decision, Resign):
+            # The successor claims first; who resigned has heard nobody serve, and waits as long.
+            self._patience = now + SILENCE_SECONDS
         if not isinstance(decision, Claim):
             return
         self.witness.decided(decision.epoch, now)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from neo.master.denial import denied
 from neo.master.running import begin_backup
 from neo.master.states import Event
-from neo.protocol.enums import ClusterState, ErrorCode, NodeType
-from neo.protocol.errors import ErrorAnswer
+from neo.master.truncation import check_all_there
+from neo.protocol.enums import ClusterState, NodeType
 from neo.protocol.ids import format_nid
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ def check_start(master: MasterCore) -> None:
     """Raises ErrorAnswer unless the cluster can become a backup now."""
     obstacle = _obstacle(master)
     if obstacle is not None:
-        raise ErrorAnswer(ErrorCode.DENIED, obstacle)
+        raise denied(obstacle)
 
 
 def _obstacle(master: MasterCore) -> str | None:
@@ -47,6 +48,19 @@ def _obstacle(master: MasterCore) -> str | None:
     if master.packs.running:
         return "a pack is at work: wait until it is done"
     return None
+
+
+def check_stop(master: MasterCore) -> None:
+    """Raises ErrorAnswer unless backup mode can be left now."""
+    state = master.state
+    if state is ClusterState.RUNNING:
+        raise denied("this cluster is RUNNING, not a backup")
+    if master.backup is None:  # whether it is one is known when it serves
+        raise denied(
+            "the cluster must be STARTING_BACKUP or BACKINGUP to leave backup mode,"
+            f" it is {state.name}",
+        )
+    check_all_there(master)
 
 
 def start_backup(master: MasterCore) -> None:

@@ -2,9 +2,10 @@
 
 Theory of operation
 -------------------
-The master joins the upstream cluster as a client (:mod:`neo.master.upstream`) and compares histories:
-the last transaction here must be there. From then on it hears of commits, and orders each storage
-node to fetch its partitions up to them (:mod:`neo.master.backup_cells` says who, when, from where).
+The master joins the upstream cluster as a client (:mod:`neo.master.backup.upstream`) and compares
+histories: the last transaction here must be there. From then on it hears of commits, and orders each
+storage node to fetch its partitions up to them (:mod:`neo.master.backup.cells` says who, when, from
+where).
 Clients of this cluster are readers: they see the tid up to which every cell is complete, and get the
 invalidations of what was between when it goes on.
 
@@ -19,14 +20,15 @@ for ``backup_tid``. Nodes of other implementations might not expect the question
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from neo.master.backup_cells import BackupCells, Cell, Order, Where
-from neo.master.backup_pack import Packer
-from neo.master.backup_readers import Readers
+from neo.master.backup.cells import BackupCells, Cell
+from neo.master.backup.orders import Orders
+from neo.master.backup.pack import Packer
+from neo.master.backup.readers import Readers
+from neo.master.backup.upstream import Unfit, Upstream, check_history, join, last_transaction
 from neo.master.states import BACKINGUP, STARTING_BACKUP, Event
-from neo.master.upstream import Unfit, Upstream, check_history, join, last_transaction
 from neo.node.bootstrap import RETRY_SECONDS
 from neo.node.peer import Peer
 from neo.node.task import Future, Task
@@ -51,9 +53,6 @@ logger = logging.getLogger("neo.master")
 
 #: A history that does not fit is looked at again: the operator may have mended it.
 UNFIT_SECONDS = 10.0
-#: An order that is not done after this time is given again, with another source if there is one. A node
-#: that is at work on it goes on.
-ORDER_SECONDS = 30.0
 
 
 class Backup:
@@ -76,8 +75,7 @@ class Backup:
         self._forgetful = {nid for row in rows for nid in row} if new else set()
         #: The last transaction that was heard of while the histories were compared.
         self._heard = ZERO_TID
-        #: Sources of the orders that are carried out, and when they were given.
-        self._orders: dict[Order, tuple[Address | None, float]] = {}
+        self._orders = Orders(master, self.cells, self._sources, self._ask)
         self._asking: dict[int, bool] = {}  # AskRecovery; True: once more when it is answered
         self._readers = Readers(master, last)
         self._told_admin: Address | None = None
@@ -105,10 +103,11 @@ class Backup:
                 "this database is a backup, but 'upstream_cluster' is not set: set it, or leave"
                 " backup mode with: neoctl set cluster stopping_backup"
             )
-        self._look()
+        self._orders.look()
 
     def stop(self) -> None:
         self._stopped = True
+        self._orders.stop()
         if self._task is not None:
             self._task.cancel()
         self.packer.stop()
@@ -150,13 +149,13 @@ class Backup:
         if last > self.cells.last:
             self._readers.missed(last)
         # What was ordered before may come from nodes that are gone.
-        self._withdraw(lambda order: order.source is Where.UPSTREAM)
+        self._orders.forget_upstream()
         self.cells.jumped(last)
         self.master.tids.seen(last)
         logger.info("following the upstream cluster from %s", last.hex())
         self._tell_admins()
         self._check_started()
-        self._order_all()
+        self._orders.give()
         self._pack()
 
     def heard(self, tid: bytes, oids: list[bytes]) -> None:
@@ -175,24 +174,19 @@ class Backup:
             return
         self.cells.heard(tid, {self.master.partitions.partition(id_) for id_ in (tid, *oids)})
         self._readers.heard(tid, oids)
-        self._order_all()
+        self._orders.give()
 
     def tables_changed(self) -> None:
         """Sources may have come or gone upstream."""
         if not self.following:
             return
-        self._withdraw(
-            lambda order: order.source is Where.UPSTREAM
-            and self._orders[order][0] not in self._sources(order.partition)
-        )
+        self._orders.forget_upstream(gone_only=True)
         self._tell_admins()
-        self._order_all()
+        self._orders.give()
 
     def source(self, partition: int) -> tuple[str, Address] | None:
         """The upstream cluster and one of its nodes where the partition can be read now."""
-        sources = self._sources(partition)
-        address = self.master.shell.random.choice(sources) if sources else None
-        return None if address is None else (self.cluster or "", address)
+        return self._orders.upstream(partition)
 
     def _sources(self, partition: int) -> list[Address]:
         if self._following is None or self.master.state is not BACKINGUP:
@@ -210,50 +204,6 @@ class Backup:
         if node_type is NodeType.ADMIN and self._told_admin is not None:
             peer.send(NotifyUpstreamAdmin(self._told_admin))
 
-    # -- orders ------------------------------------------------------------------------------------
-
-    def _order_all(self) -> None:
-        self._order(*range(len(self.cells.rows)))
-
-    def _order(self, *partitions: int) -> None:
-        cells = self.cells
-        self._send([order for p in partitions for order in cells.orders(p, self._sources)])
-
-    def _send(self, orders: list[Order]) -> None:
-        """One message for each node, tid and kind of source."""
-        if self._stopped:
-            return
-        messages: dict[tuple[int, bytes, str], dict[int, Address | None]] = {}
-        for order in orders:
-            name, address = "", None
-            if order.source is not Where.NOWHERE:
-                name, address = self._source(order)
-                self._orders[order] = address, self.master.shell.monotonic()
-                if address is None:
-                    continue  # it would mean that there is nothing to fetch; _look() tries again
-            messages.setdefault((order.nid, order.tid, name), {})[order.partition] = address
-        for (nid, tid, name), sources in messages.items():
-            if (peer := self.master.connected.get(nid)) is not None:
-                peer.send(Replicate(tid, name, sources))
-        for nid in sorted({order.nid for order in orders if order.source is Where.NOWHERE}):
-            self._ask(nid)
-
-    def _source(self, order: Order) -> tuple[str, Address | None]:
-        if order.source is Where.UPSTREAM:
-            return self.source(order.partition) or ("", None)
-        assert isinstance(order.source, int)
-        node = self.master.nodes.get(order.source)
-        return "", None if node is None else node.address
-
-    def _look(self) -> None:
-        """Orders that take long are given again."""
-        if self._stopped:
-            return
-        limit = self.master.shell.monotonic() - ORDER_SECONDS
-        self._withdraw(lambda order: self._orders[order][1] <= limit)
-        self._order_all()
-        self.master.call_later(ORDER_SECONDS / 3, self._look)
-
     # -- what storage nodes say --------------------------------------------------------------------
 
     def done(self, nid: int, partition: int, tid: bytes) -> None:
@@ -265,23 +215,14 @@ class Backup:
         if self.cells.get(partition, nid) is None and not joins:
             return
         self.cells.done(partition, nid, tid)
-        self._prune()
-        self._order(partition)
-        if any(cell.told > cell.tid for cell in self.cells.of_node(nid).values()):
-            self._ask(nid)
+        self._orders.prune()
+        self._orders.give(partition)
+        self._ask_if_behind(nid)
         self.advance()
 
-    def _withdraw(self, which: Callable[[Order], bool]) -> None:
-        """These are not waited for any more; their cells get others."""
-        for cell in self.cells.all():
-            if cell.order is not None and which(cell.order):
-                cell.order = None
-        self._prune()
-
-    def _prune(self) -> None:
-        """Forget the sources of orders that are done, or not wanted any more."""
-        current = {cell.order for cell in self.cells.all()}
-        self._orders = {order: of for order, of in self._orders.items() if order in current}
+    def _ask_if_behind(self, nid: int) -> None:
+        if any(cell.told > cell.tid for cell in self.cells.of_node(nid).values()):
+            self._ask(nid)
 
     def _ask(self, nid: int) -> None:
         """What are the readable cells of a node durably complete up to?"""
@@ -325,7 +266,7 @@ class Backup:
         for cell, told in cells:
             cell.tid = max(cell.tid, told if tid is None else tid)
         self._check_started()
-        self._order_all()
+        self._orders.give()
         self.advance()
 
     def cells_changed(self, changes: Iterable[CellChange]) -> None:
@@ -340,10 +281,15 @@ class Backup:
         self._remove((partition, nid) for partition in joining)
 
     def _remove(self, cells: Iterable[tuple[int, int]]) -> None:
+        nids = set()
         for partition, nid in cells:
             self.cells.remove(partition, nid)
-        self._prune()
-        self._order_all()
+            nids.add(nid)
+        self._orders.prune()
+        self._orders.give()
+        for nid in sorted(nids):
+            # It may have been held back by the cell that it lost.
+            self._ask_if_behind(nid)
         self.advance()
 
     # -- what clients see --------------------------------------------------------------------------
@@ -370,8 +316,8 @@ class Backup:
         """NotifyPack. A cell that is behind the pack cannot go on to less than that."""
         self.packer.wanted(tid)
         if self.following:
-            self._withdraw(lambda order: order.tid < tid)
-            self._order_all()
+            self._orders.forget_before(tid)
+            self._orders.give()
         self._pack()
 
     def _pack(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from neo.master.backup import Backup
+from neo.master.backup.following import Backup
 from neo.protocol.ids import ZERO_TID
 
 if TYPE_CHECKING:

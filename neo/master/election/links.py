@@ -39,7 +39,7 @@ from neo.protocol.packets import (
 )
 
 if TYPE_CHECKING:
-    from neo.master.member import LogMember
+    from neo.master.election.member import LogMember
 
 logger = logging.getLogger("neo.master")
 

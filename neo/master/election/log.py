@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
 
-from neo.master.epochs import Decision, Epochs
+from neo.master.election.epochs import Decision, Epochs
 from neo.net.sockets import format_address
 from neo.protocol.packets import Address
 from neo.transactor.codec import messages as codec
@@ -156,10 +156,7 @@ class MasterLog:
 
     def receive(self, master: str, packets: list[bytes]) -> None:
         """Raises ValueError if these are no messages."""
-        member = self.engine.members.named(master)
-        decoded: list[Message] = [codec.decode(packet) for packet in packets]
-        if member is not None:
-            self.node.receive(member.node, decoded)
+        self.node.receive(master, [codec.decode(packet) for packet in packets])
 
     def gone(self, master: str) -> None:
         """It certainly takes part in nothing now: do not wait for it."""
@@ -205,14 +202,8 @@ class MasterLog:
         if not self._failed:
             self._disk.sync(self.node.synced)
 
-    def transmit(self, messages: list[tuple[int, Message]]) -> None:
-        bundles: dict[int, list[bytes]] = {}
-        for to, message in messages:
-            bundles.setdefault(to, []).append(codec.encode(message))
-        for to, bundle in bundles.items():
-            member = self.engine.members.at(to)
-            if member is not None:
-                self._send(member.name, bundle)
+    def transmit(self, peer: str, messages: list[Message]) -> None:
+        self._send(peer, [codec.encode(message) for message in messages])
 
     def decided(self, entries: list[Entry]) -> None:
         for tid, spec in entries:

@@ -2,7 +2,7 @@
 
     tlog/     what was decided; see :mod:`neo.transactor.tlog`
     mlog      what this master promised; see :mod:`neo.transactor.mlog`
-    new       the name of a journal that has not begun; see :mod:`neo.master.founding`
+    new       the name of a journal that has not begun; see :mod:`neo.master.election.founding`
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from neo.master.log import LogFailure
+from neo.master.election.log import LogFailure
 from neo.transactor.disk import LogFile, StoreError, lock_folder, read_file, sync_folder
 from neo.transactor.durable import Begun, Durable
 from neo.transactor.members import Members
@@ -23,7 +23,7 @@ FromThread = Callable[..., object]
 
 
 class LogFolder:
-    """Implements :class:`neo.master.log.LogDisk`."""
+    """Implements :class:`neo.master.election.log.LogDisk`."""
 
     def __init__(
         self,

@@ -11,17 +11,18 @@ from __future__ import annotations
 import argparse
 import logging
 
-from neo.master.election import SILENCE_SECONDS, Election
-from neo.master.epochs import Claim, Decision, Resign, encode
-from neo.master.links import Link
-from neo.master.log import TICK_SECONDS, LogDisk, MasterLog
-from neo.master.member import FIRST_NID, LogMember
+from neo.master.election.election import SILENCE_SECONDS, Election
+from neo.master.election.epochs import Claim, Decision, Resign, encode
+from neo.master.election.links import Link
+from neo.master.election.log import TICK_SECONDS, LogDisk, MasterLog
+from neo.master.election.member import FIRST_NID, LogMember
+from neo.master.election.tenure import Tenure, TenureShell
 from neo.master.primary import PrimaryMaster
-from neo.master.tenure import Tenure, TenureShell
 from neo.net.sockets import format_address
 from neo.node.core import Shell
 from neo.node.handler import Handler, on
 from neo.node.peer import Peer
+from neo.node.remembered import RememberedMasters
 from neo.protocol.enums import ClusterState, ErrorCode, NodeState, NodeType
 from neo.protocol.ids import format_nid
 from neo.protocol.packets import (
@@ -75,22 +76,25 @@ class Strangers(Handler):
 
 class MasterNode(LogMember):
     def __init__(
-        self, shell: Shell, settings: argparse.Namespace, bind: Address, disk: LogDisk
+        self,
+        shell: Shell,
+        settings: argparse.Namespace,
+        bind: Address,
+        disk: LogDisk,
+        remembered: RememberedMasters | None = None,
     ) -> None:
         """``disk`` belongs to this core, which closes it. Raises LogFailure."""
         self.life: int = shell.random.getrandbits(62)
         self.election: Election | None = None
         self.primary: PrimaryMaster | None = None
         self.tenure: Tenure | None = None
-        #: Of the cluster, while this master is primary.
-        self.serving_state = ClusterState.RECOVERING
         self._claiming = False
         #: When this master was last in a majority.
         self._decided_last = shell.monotonic()
         #: This master will not serve in this epoch any more.
         self._resigning = False
         self._leaving = False
-        super().__init__(shell, settings, bind, disk)
+        super().__init__(shell, settings, bind, disk, remembered or RememberedMasters(None))
 
     def start(self) -> None:
         super().start()
@@ -179,6 +183,7 @@ class MasterNode(LogMember):
         now = self.shell.monotonic()
         if self.log is not None:
             self.log.tick()
+            self.remembered.save(self.addresses())
         wanted = {format_address(address) for address in self.addresses()}
         wanted.update(map(format_address, self.settings.masters))
         self.links.want(self.addresses())
@@ -265,7 +270,6 @@ class MasterNode(LogMember):
         epoch = self.election.epochs.epoch
         logger.info("this master is the primary, %s, in epoch %d", format_nid(self.nid), epoch)
         self.tenure = Tenure(self, epoch, self.nid)
-        self.serving_state = ClusterState.RECOVERING
         self.primary = self.make_primary(TenureShell(self), self.tenure)
         self.primary.set_masters(self.rows())
         self.primary.start()
@@ -327,7 +331,8 @@ class MasterNode(LogMember):
 
     def primary_stopped(self, code: int) -> None:
         """The primary ended by itself: the cluster stops, or something is broken."""
-        if not code and self.serving_state is ClusterState.STOPPING:
+        primary = self.primary
+        if not code and primary is not None and primary.state is ClusterState.STOPPING:
             self.links.broadcast(NotifyClusterInformation(ClusterState.STOPPING))
         self.stop(code)
 

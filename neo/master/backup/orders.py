@@ -1,0 +1,115 @@
+"""What the storage nodes of a backup are told to fetch, until they have it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from neo.master.backup.cells import BackupCells, Order, Where
+from neo.protocol.packets import Address, Replicate
+
+if TYPE_CHECKING:
+    from neo.master.core import MasterCore
+
+#: An order that is not done after this time is given again, with another source if there is one. A node
+#: that is at work on it goes on.
+ORDER_SECONDS = 30.0
+
+
+class Orders:
+    """Bound: one order for each cell."""
+
+    def __init__(
+        self,
+        master: MasterCore,
+        cells: BackupCells,
+        upstream: Callable[[int], list[Address]],
+        ask: Callable[[int], None],
+    ) -> None:
+        """``upstream``: where a partition can be read there; ``ask``: whom nothing is ordered from is
+        asked what it has."""
+        self._master = master
+        self._cells = cells
+        self._upstream = upstream
+        self._ask = ask
+        #: Sources of the orders that are carried out, and when they were given.
+        self._given: dict[Order, tuple[Address | None, float]] = {}
+        self._stopped = False
+
+    def look(self) -> None:
+        """From now on: orders that take long are given again."""
+        if self._stopped:
+            return
+        limit = self._master.shell.monotonic() - ORDER_SECONDS
+        self._withdraw(lambda order: self._given[order][1] <= limit)
+        self.give()
+        self._master.call_later(ORDER_SECONDS / 3, self.look)
+
+    def stop(self) -> None:
+        self._stopped = True
+
+    # -- given -------------------------------------------------------------------------------------
+
+    def give(self, *partitions: int) -> None:
+        """To cells of these partitions, or of all, that have nothing to do and are not complete. One
+        message for each node, tid and kind of source."""
+        if self._stopped:
+            return
+        orders = [
+            order
+            for partition in partitions or range(len(self._cells.rows))
+            for order in self._cells.orders(partition, self._upstream)
+        ]
+        messages: dict[tuple[int, bytes, str], dict[int, Address | None]] = {}
+        for order in orders:
+            name, address = "", None
+            if order.source is not Where.NOWHERE:
+                name, address = self._source(order)
+                self._given[order] = address, self._master.shell.monotonic()
+                if address is None:
+                    continue  # it would mean that there is nothing to fetch; look() tries again
+            messages.setdefault((order.nid, order.tid, name), {})[order.partition] = address
+        for (nid, tid, name), sources in messages.items():
+            if (peer := self._master.connected.get(nid)) is not None:
+                peer.send(Replicate(tid, name, sources))
+        for nid in sorted({order.nid for order in orders if order.source is Where.NOWHERE}):
+            self._ask(nid)
+
+    def _source(self, order: Order) -> tuple[str, Address | None]:
+        if order.source is Where.UPSTREAM:
+            return self.upstream(order.partition) or ("", None)
+        assert isinstance(order.source, int)
+        node = self._master.nodes.get(order.source)
+        return "", None if node is None else node.address
+
+    def upstream(self, partition: int) -> tuple[str, Address] | None:
+        """The upstream cluster and one of its nodes where the partition can be read now."""
+        sources = self._upstream(partition)
+        address = self._master.shell.random.choice(sources) if sources else None
+        cluster: str | None = self._master.settings.upstream_cluster
+        return None if address is None else (cluster or "", address)
+
+    # -- not waited for any more -------------------------------------------------------------------
+
+    def forget_upstream(self, gone_only: bool = False) -> None:
+        """What comes from there is ordered again, or only what comes from nodes that are gone."""
+        self._withdraw(
+            lambda order: order.source is Where.UPSTREAM
+            and not (gone_only and self._given[order][0] in self._upstream(order.partition))
+        )
+
+    def forget_before(self, tid: bytes) -> None:
+        """Nobody can go on to less."""
+        self._withdraw(lambda order: order.tid < tid)
+
+    def _withdraw(self, which: Callable[[Order], bool]) -> None:
+        """The cells of these get others."""
+        for cell in self._cells.all():
+            if cell.order is not None and which(cell.order):
+                cell.order = None
+        self.prune()
+
+    def prune(self) -> None:
+        """Forget the sources of orders that are done, or not wanted any more."""
+        current = {cell.order for cell in self._cells.all()}
+        self._given = {order: of for order, of in self._given.items() if order in current}
