@@ -10,14 +10,14 @@ import socket
 import sys
 from collections.abc import Callable
 
-from neo.node.config import ConfigError, Option, load, one_of, role_options, seconds
+from neo.node.config import ConfigError, Option, load, names, one_of, role_options, seconds
 from neo.node.process import ProcessShell, StartFailure
 from neo.node.process import main as run
-from neo.protocol.packets import Address
+from neo.node.remembered import RememberedMasters
 from neo.storage.backend.api import Backend, BackendFailure, DatabaseAway
-from neo.storage.backend.factory import ADAPTERS, open_backend
+from neo.storage.backend.factory import ADAPTERS, make_backend
 from neo.storage.core import StorageCore
-from neo.topology.masters import MasterCandidates, MasterListFile
+from neo.topology.masters import MasterCandidates
 
 logger = logging.getLogger("neo.storage")
 
@@ -45,6 +45,12 @@ OPTIONS = role_options(
         flag=True,
         default=False,
     ),
+    Option(
+        "devpath",
+        "where the node is, from the widest place to the disk: copies are kept apart"
+        " (default: the machine's name and, with SQLite, its disk)",
+        names,
+    ),
     Option("reset", "erase the database first", flag=True, default=False, command_line_only=True),
     Option(
         "new_nid",
@@ -66,17 +72,9 @@ def load_settings(argv: list[str]) -> argparse.Namespace:
 
 
 def make_core(shell: ProcessShell) -> StorageCore:
-    """Raises StartFailure when the database cannot be used, ConfigError for the list of masters."""
+    """Raises StartFailure when the database cannot be used, ConfigError when a setting is wrong."""
     settings = shell.settings
-    masters, file = _masters(settings)
-
-    def remember(masters: list[Address]) -> None:
-        if file is not None:
-            try:
-                file.save(masters)
-            except OSError as e:
-                logger.error("the list of masters cannot be kept: %s", e)
-
+    remembered = RememberedMasters(settings.dynamic_master_list)
     cores: list[StorageCore] = []  # empty while the backend is being opened
 
     def failed(failure: BackendFailure) -> None:
@@ -90,13 +88,13 @@ def make_core(shell: ProcessShell) -> StorageCore:
         core = StorageCore(
             shell,
             settings.cluster,
-            masters,
+            MasterCandidates([*settings.masters, *remembered.addresses]),
             shell.bind,
             backend,
-            devpath=_devpath(settings),
+            devpath=settings.devpath or _devpath(settings),
             drop_partitions=not settings.disable_drop_partitions,
             is_clone=settings.new_nid,
-            remember=remember,
+            remember=remembered.save,
         )
     except (ValueError, BackendFailure) as e:
         if backend is not None:
@@ -107,30 +105,21 @@ def make_core(shell: ProcessShell) -> StorageCore:
     return core
 
 
-def _masters(settings: argparse.Namespace) -> tuple[MasterCandidates, MasterListFile | None]:
-    addresses = list(settings.masters)
-    path = settings.dynamic_master_list
-    try:
-        file = MasterListFile(path) if path else None
-        if file is not None:
-            addresses += file.load()
-        return MasterCandidates(addresses), file
-    except (OSError, ValueError) as e:
-        raise ConfigError(f"masters: {e}") from None
-
-
 def _open(
     shell: ProcessShell, settings: argparse.Namespace, failed: Callable[[BackendFailure], None]
 ) -> Backend:
-    backend = open_backend(
-        settings.adapter,
-        settings.database,
-        settings.engine,
-        shell.from_thread,
-        failed,
-        settings.dedup,
-        settings.reset,
-    )
+    try:
+        backend = make_backend(
+            settings.adapter,
+            settings.database,
+            settings.engine,
+            shell.from_thread,
+            failed,
+            settings.dedup,
+        )
+    except BackendFailure as e:
+        raise ConfigError(str(e)) from None
+    backend.open(settings.reset)
     settings.reset = False  # it is done once, not again after a failure
     return backend
 
@@ -143,7 +132,7 @@ def _close(backend: Backend) -> None:
 
 
 def _devpath(settings: argparse.Namespace) -> list[str]:
-    """Machine and disk, so that replicas are kept apart."""
+    """Machine and disk: what can be known without being told."""
     host = socket.gethostname()
     if settings.adapter.lower() != "sqlite":
         return [host]

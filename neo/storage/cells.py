@@ -16,15 +16,33 @@ if TYPE_CHECKING:
 CORRUPTED = CellState.CORRUPTED
 
 
+def check(core: StorageCore, table: PartitionTable) -> None:
+    """Raise ValueError if the table is not one of this node's database: the master serves another one.
+
+    Each table of a database has a greater id than all before, whoever was away (decision 6). Else a node
+    that has data would forget its cells, and erase them.
+    """
+    assert table.ptid is not None
+    count, own = core.backend.partition_count(), core.partitions
+    if count not in (0, len(table)):
+        raise ValueError(
+            f"the database has {count} partitions and the cluster {len(table)}: it belongs to"
+            " another cluster of the same name"
+        )
+    if own.ptid is None or own.ptid < table.ptid or core.nid not in own.nodes(readable_only=True):
+        return
+    if own.ptid > table.ptid or own.row_list() != table.row_list():
+        raise ValueError(
+            f"partition table {own.ptid} of this database cannot become {table.ptid} of the master, which"
+            " serves another database: an empty one that was just created? Nothing is changed here. Stop"
+            " the cluster, then start it with the nodes that have the data"
+        )
+
+
 def replace(core: StorageCore, table: PartitionTable) -> None:
     """SendPartitionTable. Raises ValueError if the database belongs to another cluster."""
+    check(core, table)
     assert table.ptid is not None and core.nid is not None
-    own = core.backend.partition_count()
-    if own not in (0, len(table)):
-        raise ValueError(
-            f"the database has {own} partitions and the cluster {len(table)}: it belongs to"
-            " another cluster of the same name; erase it with --reset if it is not needed"
-        )
     core.backend.change_cells(table.ptid, table.replicas, table.changes(), core.nid, replace=True)
     repair.mark(core, {p for p in _corrupted(core) if table.state(p, core.nid) is not CORRUPTED})
     dropped = set(core.partitions.assigned(core.nid)) - set(table.assigned(core.nid))

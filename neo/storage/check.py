@@ -58,9 +58,9 @@ logger = logging.getLogger("neo.storage")
 LENGTH = 40_000
 #: A difference is believed when it is seen once more after each of these pauses.
 CONFIRM_SECONDS = (1.0, 3.0)
-#: Two nodes that compare with each other may dial, or close, at the same time: who loses a connection
-#: tries again after each of these pauses.
-RECONNECT_SECONDS = (0.1, 1.0)
+#: Two nodes that compare with each other may dial, or close, at the same time; a node may not have heard
+#: yet that its cell can be read. It is asked again after each of these pauses.
+AGAIN_SECONDS = (0.1, 1.0)
 #: In :class:`~neo.storage.links.Links`.
 USER = "check"
 #: Among the ids of nodes to compare: the cell of the upstream cluster. No storage node has this id.
@@ -277,10 +277,10 @@ class Comparison:
 
     async def _ask(self, nid: int, request: _Request) -> Message:
         if nid != self._core.nid:
-            for pause in RECONNECT_SECONDS:
+            for pause in AGAIN_SECONDS:
                 try:
                     return await self._ask_other(nid, request)
-                except ConnectionLost as e:
+                except (ConnectionLost, ErrorAnswer) as e:
                     node = self._core.nodes.get(nid)
                     if nid != UPSTREAM and (node is None or node.state is not NodeState.RUNNING):
                         raise

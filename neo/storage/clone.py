@@ -19,7 +19,7 @@ from neo.node.handler import on
 from neo.node.peer import Peer
 from neo.node.task import Future
 from neo.protocol.enums import CellState, NodeType
-from neo.protocol.errors import ConnectionLost
+from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.ids import format_nid
 from neo.protocol.packets import (
     NotifyNodeInformation,
@@ -66,7 +66,12 @@ async def clone(core: StorageCore) -> None:
         core.fail(ValueError("the database is not a copy of a storage node: no partition is in it"))
         return
     handler = _Master(core)
-    peer, accepted = await find_primary(core, core.masters, _request(core, partitions), handler)
+    request = _request(core, partitions)
+    try:
+        _, accepted = await find_primary(core, core.masters, request, handler, insist=False)
+    except ErrorAnswer as e:
+        core.fail(ValueError(f"the master refuses this clone: {e.message}"))
+        return
     name = format_nid(accepted.your_nid)
     try:
         message = await handler.received
@@ -75,17 +80,19 @@ async def clone(core: StorageCore) -> None:
         return
     table = PartitionTable()
     table.load(message.ptid, message.num_replicas, message.row_list)
+    try:
+        # Nothing is written before: the end commits it.
+        cells.check(core, table)
+    except ValueError as e:
+        core.fail(ValueError(f"it is no copy of a node of this cluster: {e}; neoctl drop {name}"))
+        return
     original, core.nid = core.nid, accepted.your_nid
     core.backend.drop_unfinished()
     core.backend.set_config("nid", str(core.nid))
     core.backend.set_config("truncate_tid", None)
     # It has no readable cell, of which alone that would tell.
     core.backend.set_config("backup_tid", None)
-    try:
-        cells.replace(core, table)
-    except ValueError as e:
-        core.fail(e)
-        return
+    cells.replace(core, table)
     await core.stored()
     logger.warning(
         "this clone of %s is %s: start it without --new-nid", format_nid(original), name
@@ -94,5 +101,10 @@ async def clone(core: StorageCore) -> None:
 
 
 def _request(core: StorageCore, partitions: list[int]) -> RequestIdentification:
-    extra = {"new_nid": partitions, "devpath": core.devpath}
+    # A master of ours compares the number of partitions before it gives an id and cells.
+    extra = {
+        "new_nid": partitions,
+        "devpath": core.devpath,
+        "partitions": core.backend.partition_count(),
+    }
     return RequestIdentification(NodeType.STORAGE, None, None, core.cluster, None, extra)

@@ -30,7 +30,13 @@ from neo.protocol.packets import (
 )
 from neo.storage.backend.api import BackendRefused, Stored, TransactionMeta
 from neo.storage.handler import StorageHandler
-from neo.storage.transactions import CellMode, Client, RebaseConflict, TransactionRefused
+from neo.storage.transactions import (
+    CellMode,
+    Client,
+    RebaseConflict,
+    TransactionRefused,
+    Unverifiable,
+)
 
 if TYPE_CHECKING:
     from neo.storage.core import StorageCore
@@ -123,7 +129,10 @@ class ServeCommit(StorageHandler):
 
     @on(AskRebaseObject)
     def rebase_object(self, peer: Peer, message_id: int, m: AskRebaseObject) -> None:
-        def answer(conflict: RebaseConflict | None) -> None:
+        def answer(conflict: RebaseConflict | Unverifiable | None) -> None:
+            if isinstance(conflict, Unverifiable):
+                peer.refuse(message_id, ErrorCode.INCOMPLETE_TRANSACTION, str(conflict))
+                return
             if conflict is None:
                 peer.answer(message_id, AnswerRebaseObject(None))
                 return

@@ -21,9 +21,11 @@ from neo.node.task import Future, Task
 from neo.protocol.enums import CellState, ErrorCode, NodeState, NodeType
 from neo.protocol.ids import format_nid
 from neo.protocol.packets import (
+    BLANK,
     FEATURE_MAINTENANCE,
     FEATURE_OIDS,
     FEATURES,
+    GREATEST_NID,
     AcceptIdentification,
     Address,
     NotifyDeadlock,
@@ -37,7 +39,7 @@ from neo.storage.clone import clone
 from neo.storage.durability import Durability
 from neo.storage.fetch import Fetch
 from neo.storage.identification import Identification
-from neo.storage.identity import check_database, load_partitions
+from neo.storage.identity import check_database, greatest_nid, load_partitions
 from neo.storage.links import Links
 from neo.storage.locks import Locks
 from neo.storage.pace import Pace
@@ -137,6 +139,8 @@ class StorageCore(Durability):
             "new_nid": [],
             "devpath": self.devpath,
             "pack_tid": self.packer.wanted(),
+            BLANK: self.nid is None or not self.partitions.assigned(self.nid),
+            GREATEST_NID: greatest_nid(self.backend),
             FEATURES: [FEATURE_OIDS, FEATURE_MAINTENANCE],
         }
         return RequestIdentification(

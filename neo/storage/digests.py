@@ -42,14 +42,16 @@ class _Digest:
         return self._hash.digest() if self.count else ZERO_HASH
 
 
-def check_readable(core: StorageCore, partition: int) -> None:
+def check_readable(
+    core: StorageCore, partition: int, code: ErrorCode = ErrorCode.CHECKING_ERROR
+) -> None:
     """Raises ErrorAnswer unless there is a cell here that can be read."""
     readable = 0 <= partition < len(core.partitions)
     if readable:
         state = core.partitions.state(partition, core.nid)
         readable = state is not None and state.readable
     if not readable:
-        raise ErrorAnswer(ErrorCode.CHECKING_ERROR, f"partition {partition} cannot be read here")
+        raise ErrorAnswer(code, f"partition {partition} cannot be read here")
 
 
 def check_comparable(core: StorageCore, partition: int) -> None:

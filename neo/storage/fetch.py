@@ -7,6 +7,7 @@ LENGTH, the range ends earlier. So nothing is sent that is here already, however
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Coroutine, Sequence
 from hashlib import sha1
@@ -33,6 +34,8 @@ from neo.storage.removal import remove
 
 if TYPE_CHECKING:
     from neo.storage.core import StorageCore
+
+logger = logging.getLogger("neo.storage")
 
 #: Items of a chunk.
 LENGTH = 1000
@@ -68,6 +71,8 @@ class Fetch:
         self.pack_tid = pack_tid or 0
         self._lacking = lacking
         self._failure: str | None = None
+        #: The source has not what is here at ``first``, with which both should begin.
+        self._diverged = False
         #: What came and is not written yet, of one chunk.
         self._received: deque[AddTransaction | AddObject] = deque()
         self._came: Future[None] = Future()
@@ -99,8 +104,22 @@ class Fetch:
             self.pack_tid, self._first = pack_tid, ZERO_TID
         await self._transactions()
         await self._objects()
+        if self._must_compare():
+            logger.warning(
+                "partition %s: %s was given up by the cluster, which was started without this node:"
+                " everything is compared",
+                self._partition,
+                self._first.hex(),
+            )
+            self._first = ZERO_TID
+            await self._transactions()
+            await self._objects()
         if await self._pack_tid() != pack_tid:
             raise FetchFailed(f"{self.source} was packed meanwhile")
+
+    def _must_compare(self) -> bool:
+        """The cell has something of its own; what was before that is not known to be equal."""
+        return self._diverged and not self.everything
 
     @property
     def everything(self) -> bool:
@@ -163,7 +182,9 @@ class Fetch:
                 AskFetchTransactions(self._partition, LENGTH, first, last, here)
             )
             assert isinstance(answer, AnswerFetchTransactions)
-            backend.delete_transactions(sorted(set(answer.delete_list).intersection(here)))
+            gone = sorted(set(answer.delete_list).intersection(here))
+            self._diverged |= self._first in gone
+            backend.delete_transactions(gone)
             following = answer.next_tid or add64(last, 1)
             if following <= first:
                 raise FetchFailed(f"{self.source} goes back from {first.hex()}")
@@ -182,7 +203,9 @@ class Fetch:
             )
             assert isinstance(answer, AnswerFetchObjects)
             deleted = {(tid, oid) for tid, oids in answer.delete_dict.items() for oid in oids}
-            await self._delete(sorted(deleted.intersection(here)))
+            gone = sorted(deleted.intersection(here))
+            self._diverged |= any(tid == self._first for tid, _ in gone)
+            await self._delete(gone)
             following = (
                 (add64(last, 1), ZERO_OID)
                 if answer.next_tid is None

@@ -13,14 +13,15 @@ from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.packets import Message
 from neo.storage.backend.api import BackendFailure, BackendRefused, RecordDamaged
-from neo.storage.transactions import TransactionRefused
+from neo.storage.transactions import TransactionRefused, Unverifiable
 
 if TYPE_CHECKING:
     from neo.storage.core import StorageCore
 
 logger = logging.getLogger("neo.storage")
 
-Read = Callable[[], Message]
+#: None: it will be answered later.
+Read = Callable[[], Message | None]
 
 
 def _damaged(error: RecordDamaged) -> ErrorAnswer:
@@ -50,6 +51,8 @@ class StorageHandler(Handler):
                 raise _damaged(e) from None
             except BackendRefused as e:
                 raise ErrorAnswer(ErrorCode.DENIED, str(e)) from None
+            except Unverifiable as e:
+                raise ErrorAnswer(ErrorCode.INCOMPLETE_TRANSACTION, str(e)) from None
             except TransactionRefused as e:
                 raise ErrorAnswer(ErrorCode.PROTOCOL_ERROR, str(e)) from None
 
@@ -70,6 +73,8 @@ class StorageHandler(Handler):
             except ErrorAnswer as e:
                 peer.refuse(message_id, e.code, e.message)
             else:
+                if answer is None:
+                    return
                 if core.shell.fault(FaultSite.READ_ANSWER_LATE):
                     core.call_later(LATE_SECONDS, lambda: peer.answer(message_id, answer))
                 else:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from neo.protocol.enums import CellState
 from neo.storage.backend.api import Backend
 from neo.topology.partitions import PartitionTable
@@ -19,6 +21,24 @@ def check_database(backend: Backend, cluster: str) -> int | None:
         )
     nid = backend.get_config("nid")
     return None if nid is None else int(nid)
+
+
+#: A row of ``config``, of our own.
+_GREATEST_NID = "_greatest_nid"
+
+
+def greatest_nid(backend: Backend) -> int:
+    """Of all storage nodes that this one ever heard of."""
+    return int(backend.get_config(_GREATEST_NID) or 0)
+
+
+def remember_nids(backend: Backend, nids: Iterable[int]) -> bool:
+    """Whether one of them is new, so that something has to be stored."""
+    greatest = max(nids, default=0)
+    is_new = greatest > greatest_nid(backend)
+    if is_new:
+        backend.set_config(_GREATEST_NID, str(greatest))
+    return is_new
 
 
 def load_partitions(backend: Backend, table: PartitionTable) -> None:

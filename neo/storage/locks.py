@@ -110,9 +110,9 @@ class Locks:
     def rebase(self, ttid: bytes, client: Client, locking_tid: bytes) -> list[bytes]:
         """AskRebaseTransaction: the objects that the client has to rebase one by one.
 
-        Those are the ones that others hold or that conflict. After a new deadlock, no more than
-        the client must wait for lest it votes: none if a question of its own waits for the next rebase.
-        Raises TransactionRefused.
+        Those that others hold or that conflict. After a new deadlock, no more than the client must
+        wait for lest it votes: none if a question of its own waits for the next rebase.
+        Raises TransactionRefused; Unverifiable: then it neither holds nor waits for anything.
         """
         if ttid in self._aborted:
             return []
@@ -122,6 +122,10 @@ class Locks:
                 f"transaction {ttid.hex()} has locking tid {transaction.locking_tid.hex()}"
                 f" and cannot be rebased back to {locking_tid.hex()}"
             )
+        if transaction.unknown:
+            # Elsewhere it has the new locking tid: nothing may wait for the old one here.
+            self._writes.give_up(transaction)
+            raise transaction.unverifiable()
         self._writes.release(transaction)
         transaction.rebasing = False
         transaction.locking_tid = locking_tid
@@ -138,8 +142,8 @@ class Locks:
     def rebase_object(self, ttid: bytes, client: Client, oid: bytes, answer: RebaseAnswer) -> None:
         """AskRebaseObject: like a store of what the transaction already has for this object.
 
-        Nothing to do if it has nothing any more: an earlier rebase answered a conflict, or the
-        partition was dropped. Raises TransactionRefused.
+        Nothing to do if it has nothing any more: an earlier rebase answered a conflict. Raises
+        TransactionRefused, also if the partition was dropped meanwhile.
         """
         if ttid in self._aborted:
             answer(None)
@@ -161,6 +165,8 @@ class Locks:
                 f"transaction {ttid.hex()} is unknown here: aborted, or this node was restarted"
             )
         transaction = self._begin(ttid, client)
+        if transaction.unknown:
+            raise transaction.unverifiable()
         missing = len(transaction.to_rebase())
         if not missing:
             self._writes.leave_places(transaction)
@@ -321,9 +327,17 @@ class Locks:
         return frozenset(self._writes.shared)
 
     def lose(self, gone: Callable[[bytes], bool]) -> None:
-        """Partitions were taken from this node: forget the objects for which ``gone`` is true."""
+        """Partitions were taken from this node: forget the objects for which ``gone`` is true.
+
+        The cells that are left may have got the transactions' stores when they were out of date, and
+        rely on the check that was done here: what is still to be checked must not be committed.
+        """
         for transaction in self._transactions.values():
             if not transaction.voted:
+                unknown = transaction.to_rebase()
+                if transaction.rebasing:  # its client may vote before it hears of the deadlock
+                    unknown += [request.oid for request in transaction.delayed]
+                transaction.unknown.update(filter(gone, unknown))
                 for oid in [oid for oid in transaction.changes if gone(oid)]:
                     self._writes.forget(transaction, oid)
         self._writes.freed.update(oid for oid in self._writes.queue if gone(oid))
@@ -378,10 +392,6 @@ class Locks:
 
     def _drop(self, transaction: Transaction) -> None:
         del self._transactions[transaction.ttid]
+        self._writes.give_up(transaction)
         if not transaction.voted:  # else the backend has its changes
             self._writes.discard_all(transaction)
-        for request in list(transaction.delayed):
-            self._writes.undelay(request)
-            request.succeed(ZERO_TID)
-        self._writes.release(transaction)
-        self._writes.execute()

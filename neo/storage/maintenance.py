@@ -25,16 +25,19 @@ async def prune_orphans(core: StorageCore, dry_run: bool) -> None:
     """NotifyRepair: delete, or only count, data that nothing refers to."""
     rows = size = 0
     next_id: int | None = 0
-    while next_id is not None:
-        began = core.shell.monotonic()
-        length = core.pace.rows(STEP_LENGTH)
-        found, found_size, next_id = core.backend.prune_orphans(dry_run, next_id, length)
-        rows += found
-        size += found_size
-        await core.stored()
-        await core.pace.give_way(began)
-    done = "would be deleted" if dry_run else "deleted"
-    logger.info("repair: %s orphan records (%s bytes) %s", rows, size, done)
+    try:
+        while next_id is not None:
+            began = core.shell.monotonic()
+            length = core.pace.rows(STEP_LENGTH)
+            found, found_size, next_id = core.backend.prune_orphans(dry_run, next_id, length)
+            rows += found
+            size += found_size
+            await core.stored()
+            await core.pace.give_way(began)
+    finally:
+        done = "would be deleted" if dry_run else "deleted"
+        rest = "" if next_id is None else "; not all was looked at: give the command again"
+        logger.info("repair: %s orphan records (%s bytes) %s%s", rows, size, done, rest)
 
 
 class Eraser:

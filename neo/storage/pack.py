@@ -8,9 +8,10 @@ readable and was packed at an earlier tid; ``_packed.<partition>`` tells which. 
 short by nothing: after a crash the node goes on (``_packing`` tells with which object), and a node that
 did not hear of it is told again by the master when it comes back.
 
-What a pack leaves depends on nothing but the tid and the revisions up to it, so replicas that have
-the same revisions end with the same. Only complete cells are packed for that reason: one that is out of
-date is made equal to a source first (``AskPackState``):
+What a pack leaves depends on nothing but the tid and the revisions up to it, of the last object also the
+deletion (:func:`neo.storage.backend.revisions.pack`). So replicas that have the same revisions end with
+the same. Only complete cells are packed for that reason: one that is out of date is made equal to a
+source first (``AskPackState``):
 
 * from a source whose cell is pending nothing up to that tid is fetched: it will soon be gone;
 * from one whose cell is pending an undo that is later comes as it will be then (``as_packed``);
@@ -72,7 +73,16 @@ class Packer:
         return int(self._core.backend.get_config(f"_packed.{partition}") or 0)
 
     def set_packed(self, partition: int, tid: int) -> None:
-        self._core.backend.set_config(f"_packed.{partition}", str(tid) if tid else None)
+        """Where a pack of this cell was cut short does not matter any more."""
+        backend = self._core.backend
+        backend.set_config(f"_packed.{partition}", str(tid) if tid else None)
+        if self._begun() == partition:
+            backend.set_config("_packing", None)
+
+    def _begun(self) -> int | None:
+        """The partition whose pack was cut short, or is going on."""
+        text = (self._core.backend.get_config("_packing") or "").partition(":")[0]
+        return int(text) if text else None
 
     def pending(self, partition: int) -> bool:
         """Whether an own cell can be read and is to be packed. One of a backup has everything until
@@ -104,8 +114,7 @@ class Packer:
 
     def _next(self) -> int | None:
         """The partition to pack: the one that was begun, then one that others wait for."""
-        begun = (self._core.backend.get_config("_packing") or "").partition(":")[0]
-        for partition in (int(begun) if begun else None, self._first):
+        for partition in (self._begun(), self._first):
             if partition is not None and self._exists(partition) and self.pending(partition):
                 return partition
         return next(filter(self.pending, self._core.readable_partitions()), None)
@@ -185,7 +194,6 @@ class Packer:
                 if not self.pending(partition) or self.wanted() != tid:
                     return False
                 self.set_packed(partition, tid)
-                core.backend.set_config("_packing", None)
             else:
                 core.backend.set_config("_packing", f"{partition}:{tid}:{oid.hex()}")
             await core.stored()

@@ -9,9 +9,12 @@ commit, is fetched from a node where the cell can be read. So its life is::
     asked ──AnswerUnfinishedTransactions──> fetching rounds ──> complete ──> announced
 
 * A round makes ``[first, last]`` equal to the source; ``last`` is the tid of the last transaction
-  that was committed when the master told us something. ``first`` is kept in the database: after a
-  restart it goes on there. It never passes an unfinished transaction, whose tid may be imposed, thus
-  less than ``last``.
+  that was committed when the master told us something. What the cell has up to is kept in the
+  database: after a restart it goes on there. It never passes an unfinished transaction, whose tid may
+  be imposed, thus less than ``last``.
+* A cell may have transactions that nobody else has, if the cluster was started without this node
+  (``neoctl start``) and gave them up. What is later than ``last`` is deleted at once. If the source has
+  not what is last here, with which the first round begins, everything is compared.
 * When no transaction is left to wait for, the round after that is the last one. The cell is then
   complete: stores in it are checked for conflicts and locked, together with those that were accepted
   blindly before (:meth:`Locks.replicated`).
@@ -117,9 +120,7 @@ class Replicator:
             cell.partition: cell.tid for cell in core.backend.cells() if cell.nid == core.nid
         }
         new = [
-            OutdatedCell(
-                partition, p64(tid + 1 if tid else 0), pack_tid=core.packer.packed(partition)
-            )
+            OutdatedCell(partition, p64(tid), pack_tid=core.packer.packed(partition))
             for partition, tid in sorted(complete.items())
             if tid >= 0 and partition not in self._cells
         ]
@@ -147,9 +148,27 @@ class Replicator:
             return
         assert isinstance(answer, AnswerUnfinishedTransactions)
         for cell in cells:
+            self._cut_off(cell, answer.max_tid)
             cell.last = answer.max_tid
             cell.waiting = set(answer.ttid_list)
         self._look()
+
+    def _cut_off(self, cell: OutdatedCell, last: bytes) -> None:
+        """Delete what was given up. Nothing later is unlocked before the answer that tells ``last``."""
+        backend = self._core.backend
+        _, tid = backend.last_ids([cell.partition])
+        if tid is None or tid <= last or self._core.backup.active:
+            return
+        logger.warning(
+            "partition %s: transactions after %s, up to %s, are deleted: the cluster was started"
+            " without this node, and gave them up",
+            cell.partition,
+            last.hex(),
+            tid.hex(),
+        )
+        backend.truncate(last, [cell.partition])
+        if cell.first > last:
+            cell.first = ZERO_TID
 
     def finished(self, ttid: bytes, tid: bytes) -> None:
         """NotifyTransactionFinished."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from neo.net.fault_sites import LATE_SECONDS, FaultSite
 from neo.node.handler import Method, on
 from neo.node.peer import Peer
@@ -30,6 +28,7 @@ from neo.protocol.packets import (
     Message,
 )
 from neo.storage.commit import ServeCommit
+from neo.storage.handler import Read
 
 #: Longest lists of ids in one answer. Clients ask for hundreds or thousands at a time.
 LENGTH_MAX = 1_000_000
@@ -71,7 +70,7 @@ class ServeClient(ServeCommit):
         if not 0 <= first < last <= RANGE_MAX:
             raise ErrorAnswer(ErrorCode.PROTOCOL_ERROR, f"invalid range: [{first}, {last})")
 
-    def _scan(self, peer: Peer, message_id: int, read: Callable[[], Message]) -> None:
+    def _scan(self, peer: Peer, message_id: int, read: Read) -> None:
         """Read something that any transaction may change."""
         self.core.locks.when_unlocked(self.answer_with(peer, message_id, read))
 
@@ -184,9 +183,12 @@ class ServeClient(ServeCommit):
 
     @on(AskFinalTID)
     def final_tid(self, peer: Peer, message_id: int, m: AskFinalTID) -> None:
-        def read() -> Message:
+        def read() -> None:
             # A node that has not all of the partition cannot say that nothing was committed.
             self._check_readable(m.ttid)
-            return AnswerFinalTID(self.core.backend.final_tid(m.ttid))
+            answer = AnswerFinalTID(self.core.backend.final_tid(m.ttid))
+            # That the vote was dropped, too: else another node that has locked it, and was away, could
+            # still have it committed after a crash of this one.
+            self.core.answer_stored(peer, message_id, answer)
 
         self._scan(peer, message_id, read)

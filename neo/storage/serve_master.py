@@ -46,6 +46,7 @@ from neo.protocol.packets import (
 from neo.storage import cells, dropped, maintenance
 from neo.storage.backend.api import BackendFailure
 from neo.storage.handler import StorageHandler
+from neo.storage.identity import remember_nids
 from neo.topology.nodes import Node
 from neo.topology.partitions import PartitionTable
 
@@ -73,6 +74,9 @@ class ServeMaster(StorageHandler):
                     core.links.node_changed(node)
             if core.stopped:
                 return
+        storages = core.nodes.of_type(NodeType.STORAGE)
+        if remember_nids(core.backend, (node.nid for node in storages if node.nid is not None)):
+            core.stored()  # soon: the next master may give it again
         masters = [node.address for node in core.nodes.of_type(NodeType.MASTER) if node.address]
         if core.masters.add(masters):
             core.remember(core.masters.addresses)

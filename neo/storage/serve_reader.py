@@ -8,9 +8,11 @@ from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import ZERO_TID
 from neo.protocol.packets import AnswerRevisions, AskRevisions, Message
-from neo.storage.backend.api import Order, PageRequest
+from neo.storage.backend.api import ROW_BYTES, Order, PageRequest, RevisionRow
 from neo.storage.serve_client import ServeClient
 
+#: Rows of a page; the last step may bring as many again.
+ROWS_MAX = 2_000
 #: Asked for more, a node sends pages of this size: some milliseconds of its time.
 PAGE_BYTES_MAX = 16 * 1024 * 1024
 
@@ -31,26 +33,40 @@ class ServeReader(ServeClient):
             raise ErrorAnswer(ErrorCode.PROTOCOL_ERROR, "a page of no bytes")
         size = min(m.max_bytes, PAGE_BYTES_MAX)
         ask = PageRequest(m.partition, order, m.min_tid, m.max_tid, m.after, size, m.data)
+        self._go_on(peer, message_id, ask, [])
 
-        def read() -> Message:
-            self._check_partition(m.partition)
-            self._check_packed(order, m.min_tid, m.max_tid)
-            rows, more = self.core.backend.revisions(ask)
-            return AnswerRevisions(rows, more)
+    def _go_on(
+        self, peer: Peer, message_id: int, ask: PageRequest, found: list[RevisionRow]
+    ) -> None:
+        """Put a page together in steps of some milliseconds, in between of which others are served:
+        of what the database looks at, little or nothing may belong to the page."""
+
+        def read() -> Message | None:
+            self._check_partition(ask.partition)
+            self._check_packed(ask.order, ask.min_tid, ask.max_tid)
+            rows, after = self.core.backend.revisions(ask)
+            found.extend(rows)
+            left = ask.max_bytes - sum(ROW_BYTES + (row[4] if ask.data else 0) for row in rows)
+            if after is None or left <= 0 or len(found) >= ROWS_MAX:
+                return AnswerRevisions(found, after is not None)
+            rest = ask._replace(after=after, max_bytes=left)
+            step = self.core.guard(lambda: self._go_on(peer, message_id, rest, found))
+            self.core.call_later(0, step)
+            return None
 
         self._scan(peer, message_id, read)
 
     def _check_packed(self, order: Order, min_tid: bytes, max_tid: bytes) -> None:
         """A pack keeps of each object what was current at its tid, and all that is later. A reader of
-        all revisions from the beginning takes what is left."""
+        all revisions from the beginning takes what is left, if that tid is among what it reads: of what
+        was current earlier, nothing tells what is left."""
         packed = self.core.backend.get_config("_pack_tid")
         if packed is None:
             return
         tid = int(packed).to_bytes(8, "big")
-        snapshot = order is Order.SNAPSHOT
-        if max_tid < tid if snapshot else ZERO_TID < min_tid <= tid:
+        if max_tid < tid or (order is not Order.SNAPSHOT and ZERO_TID < min_tid <= tid):
             raise ErrorAnswer(
                 ErrorCode.TID_NOT_FOUND,
                 f"the database was packed up to {tid.hex()}: what was current or changed before"
-                " may be gone; read a snapshot from there on, or all revisions that are left",
+                " may be gone; load again for what is left, or read as of a later transaction",
             )

@@ -37,7 +37,7 @@ from neo.protocol.packets import (
 from neo.storage.backend.api import Record, RecordDamaged, Transaction
 from neo.storage.check import answer
 from neo.storage.destination import Destination
-from neo.storage.digests import check_comparable
+from neo.storage.digests import check_comparable, check_readable
 from neo.storage.maintenance import Job
 
 logger = logging.getLogger("neo.storage")
@@ -92,7 +92,7 @@ class ServeStorage(Destination):
 
     @on(AskPackState)
     def pack_state(self, peer: Peer, message_id: int, m: AskPackState) -> Message:
-        self._check(m.partition)
+        check_readable(self.core, m.partition, ErrorCode.REPLICATION_ERROR)
         return AnswerPackState(self.core.packer.state(m.partition))
 
     @on(AskFetchTransactions)
@@ -112,7 +112,7 @@ class ServeStorage(Destination):
     ) -> None:
         """Later transactions than ``max_tid`` do not matter; those that are locked may be earlier.
         Who knows of packs gets what a pack may remove when that is done."""
-        self._check(m.partition)
+        check_readable(self.core, m.partition, ErrorCode.REPLICATION_ERROR)
         if not self.core.backup.has(m.partition, m.max_tid):
             raise ErrorAnswer(
                 ErrorCode.REPLICATION_ERROR,
@@ -128,17 +128,6 @@ class ServeStorage(Destination):
         self.core.locks.when_unlocked(
             lambda: self.core.run_job(self._refusing(peer, message_id, job()))
         )
-
-    def _check(self, partition: int) -> None:
-        core = self.core
-        readable = 0 <= partition < len(core.partitions)
-        if readable:
-            state = core.partitions.state(partition, core.nid)
-            readable = state is not None and state.readable
-        if not readable:
-            raise ErrorAnswer(
-                ErrorCode.REPLICATION_ERROR, f"partition {partition} cannot be read here"
-            )
 
     async def _refusing(self, peer: Peer, message_id: int, job: Job) -> None:
         try:
@@ -165,11 +154,11 @@ class ServeStorage(Destination):
                     break
             total += buffered
             await core.pace.give_way(began)
-            self._check(partition)
+            check_readable(self.core, partition, ErrorCode.REPLICATION_ERROR)
         return done
 
     async def _transactions(self, peer: Peer, message_id: int, m: AskFetchTransactions) -> None:
-        self._check(m.partition)
+        check_readable(self.core, m.partition, ErrorCode.REPLICATION_ERROR)
         backend = self.core.backend
         length = min(m.length, LENGTH_MAX)
         tids = backend.tids_ascending(m.min_tid, m.max_tid, length + 1, m.partition)
@@ -193,7 +182,7 @@ class ServeStorage(Destination):
         peer.answer(message_id, AnswerFetchTransactions(None, next_tid, deleted))
 
     async def _objects(self, peer: Peer, message_id: int, m: AskFetchObjects) -> None:
-        self._check(m.partition)
+        check_readable(self.core, m.partition, ErrorCode.REPLICATION_ERROR)
         backend, packer = self.core.backend, self.core.packer
         length = min(m.length, LENGTH_MAX)
         rows = backend.objects_ascending(m.partition, m.min_tid, m.min_oid, m.max_tid, length + 1)

@@ -39,11 +39,16 @@ class RebaseConflict(NamedTuple):
     change: Stored | None  # None: it was only checked
 
 
-RebaseAnswer = Callable[[RebaseConflict | None], None]
-
-
 class TransactionRefused(Exception):
     """A request that contradicts the state of its transaction; the message is for the peer."""
+
+
+class Unverifiable(TransactionRefused):
+    """Whether the transaction conflicts with others cannot be told any more: it must begin again."""
+
+
+#: None: the transaction holds the object, or has nothing to do with it any more.
+RebaseAnswer = Callable[[RebaseConflict | Unverifiable | None], None]
 
 
 class Change(NamedTuple):
@@ -66,6 +71,8 @@ class Transaction:
     changes: dict[bytes, Change] = field(default_factory=dict)
     held: set[bytes] = field(default_factory=set)
     lockless: set[bytes] = field(default_factory=set)
+    #: What was to be rebased when this node lost its cell: whether it conflicts is not known any more.
+    unknown: set[bytes] = field(default_factory=set)
     delayed: dict[Request, None] = field(default_factory=dict)
     rebasing: bool = False  # from a deadlock here until the client's AskRebaseTransaction
     voted: bool = False
@@ -97,6 +104,12 @@ class Transaction:
     def to_rebase(self) -> list[bytes]:
         """Objects it neither holds nor wrote blindly: it lost them in a deadlock."""
         return [oid for oid in self.changes if oid not in self.held and oid not in self.lockless]
+
+    def unverifiable(self) -> Unverifiable:
+        return Unverifiable(
+            f"transaction {self.ttid.hex()} was to be rebased when the cells of its objects were taken"
+            " from this node: begin it again"
+        )
 
 
 @dataclass(eq=False, slots=True)

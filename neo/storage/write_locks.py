@@ -97,6 +97,9 @@ class WriteLocks:
     def _accept_blindly(self, request: Request, mode: CellMode) -> None:
         transaction, oid = request.transaction, request.oid
         self.undelay(request)
+        if request.answer_rebase is not None and self._is_unknown(transaction, oid):
+            request.answer_rebase(transaction.unverifiable())
+            return
         if request.change is not None:
             if mode is CellMode.ABSENT:
                 self.discard(request.change)
@@ -105,6 +108,11 @@ class WriteLocks:
                 if oid not in transaction.held:
                     transaction.lockless.add(oid)
         request.succeed(ZERO_TID)
+
+    @staticmethod
+    def _is_unknown(transaction: Transaction, oid: bytes) -> bool:
+        """Whether it must be checked for a conflict, in a cell that cannot tell."""
+        return oid in transaction.unknown or oid in transaction.to_rebase()
 
     def _check_and_hold(self, request: Request) -> None:
         """The object is free or held by this transaction alone: look for a conflict."""
@@ -167,6 +175,16 @@ class WriteLocks:
         for request in transaction.delayed:
             if request.change is not None:
                 self.discard(request.change)
+
+    def give_up(self, transaction: Transaction) -> None:
+        """It ends, or cannot be committed any more: nobody waits for it, and it for nobody."""
+        for request in list(transaction.delayed):
+            self.undelay(request)
+            if request.change is not None:
+                self.discard(request.change)
+            request.succeed(ZERO_TID)
+        self.release(transaction)
+        self.execute()
 
     # -- the table --------------------------------------------------------------------------------
 

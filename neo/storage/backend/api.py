@@ -40,6 +40,13 @@ class DatabaseAway(BackendFailure):
     """The server of the database does not answer: it may come, or come back."""
 
 
+#: For messages, after the better way (docs/operating.md, *A database is lost*).
+FILL_ANEW = (
+    "Or start the node with an empty database: it is another node then, with a new id. 'neoctl add' it,"
+    " 'neoctl drop' the old one, and 'neoctl tweak': replicas fill it"
+)
+
+
 class DatabaseGone(BackendFailure):
     """It is not there any more, and opening it again would make an empty one: the process must end."""
 
@@ -105,6 +112,10 @@ class PageRequest(NamedTuple):
     data: bool
 
 
+#: (oid, tid) of a revision.
+Key = tuple[bytes, bytes]
+#: What a row of a page costs beside its value, on the way and in the reader.
+ROW_BYTES = 64
 #: As in AnswerRevisions.
 RevisionRow = tuple[bytes, bytes, int | None, bytes, int, bytes | None, bytes | None]
 
@@ -205,7 +216,7 @@ class Backend(Protocol):
         """(current_serial, undo_serial, is_current) as AskObjectUndoSerial answers (FACTS 7.8).
 
         ``pending``: what the same transaction already stored for this oid (several undos in one).
-        None: undone_tid did not touch the oid. Raises KeyError(oid) if the revision to go back to
+        None: undone_tid did not touch the oid. Raises KeyError if the revision to go back to
         is packed away.
         """
 
@@ -233,9 +244,10 @@ class Backend(Protocol):
     def oids(self, partition: int, min_oid: bytes, length: int) -> list[bytes]:
         """Ascending oids >= min_oid that have a current revision in the partition."""
 
-    def revisions(self, ask: PageRequest) -> tuple[list[RevisionRow], bool]:
-        """(rows, more): a page of revisions for bulk readers. Checksums are passed on, not verified:
-        the reader does that."""
+    def revisions(self, ask: PageRequest) -> tuple[list[RevisionRow], Key | None]:
+        """(rows, after): a page of revisions for bulk readers, and the key to ask for the next one
+        after; None if there is none. It looks at a bounded number of revisions, of which none needs
+        to be a row of the page. Checksums are passed on, not verified: the reader does that."""
 
     def last_ids(self, partitions: Sequence[int]) -> tuple[bytes | None, bytes | None]:
         """(greatest oid, greatest tid) over obj and trans of these partitions."""

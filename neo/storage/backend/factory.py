@@ -10,25 +10,6 @@ from neo.storage.backend.api import Backend, BackendFailure, Schedule
 ADAPTERS = ("SQLite", "MySQL", "MariaDB")
 
 
-def open_backend(
-    adapter: str,
-    database: str,
-    engine: str | None,
-    schedule: Schedule,
-    on_failure: Callable[[BackendFailure], None],
-    dedup: bool = False,
-    reset: bool = False,
-) -> Backend:
-    """Make and open the backend. Raises BackendFailure.
-
-    ``database``: a file for SQLite, ``[user[:password]@]database[unix_socket]`` for MariaDB.
-    ``engine``: of MariaDB's tables, None for InnoDB. DatabaseAway: it may be tried again later.
-    """
-    backend = make_backend(adapter, database, engine, schedule, on_failure, dedup)
-    backend.open(reset)
-    return backend
-
-
 def make_backend(
     adapter: str,
     database: str,
@@ -37,7 +18,11 @@ def make_backend(
     on_failure: Callable[[BackendFailure], None],
     dedup: bool = False,
 ) -> Backend:
-    """The backend, not open yet: a node opens it anew after a failure. Raises BackendFailure."""
+    """The backend, not open yet. Raises BackendFailure when a setting is wrong.
+
+    ``database``: a file for SQLite, ``[user[:password]@]database[unix_socket]`` for MariaDB.
+    ``engine``: of MariaDB's tables, None for InnoDB.
+    """
     name = adapter.lower()
     if name == "sqlite":
         if engine is not None:

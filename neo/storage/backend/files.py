@@ -5,12 +5,11 @@ from __future__ import annotations
 
 import os
 
-from neo.storage.backend.api import DatabaseGone
+from neo.storage.backend.api import FILL_ANEW, DatabaseGone
 
 #: By suffix of the name.
 _ADVICE = {
-    "": "Put the right file back, or leave none and let the replicas of this node fill a new database;"
-    " then start the node",
+    "": f"Put the right file back and start the node. {FILL_ANEW}",
     # SQLite reads on from its own and copies it into the database when the node ends.
     "-wal": "Nothing is lost if the database itself was left alone: start the node",
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import groupby
 
 from neo.storage.backend import revisions
@@ -56,8 +57,11 @@ class Maintenance(Reads):
 
     def _pack_rows(self, rows: Sequence[Row], tid: int, partition: int) -> None:
         released: list[int] = []
+        last = max((row[0] for row in rows if row[1] <= tid), default=-1)
         for oid, of_oid in groupby(rows, lambda row: row[0]):
-            removed, changed = revisions.pack([Revision(*row[1:]) for row in of_oid], tid)
+            known = [Revision(*row[1:]) for row in of_oid]
+            is_last = partial(self._is_last, partition, last, tid) if oid == last else revisions.never
+            removed, changed = revisions.pack(known, tid, is_last)
             if removed:
                 self._write(
                     "DELETE FROM obj WHERE `partition`=? AND oid=? AND tid<=?",
@@ -75,6 +79,11 @@ class Maintenance(Reads):
                     serial,
                 )
         self._collect(released)
+
+    def _is_last(self, partition: int, oid: int, tid: int) -> bool:
+        """Whether no greater oid of the partition has revisions up to ``tid``."""
+        sql = "SELECT 1 FROM obj WHERE `partition`=? AND oid>? AND tid<=? LIMIT 1"
+        return not self._read(sql, partition, oid, tid)
 
     def prune_orphans(self, dry_run: bool, min_id: int, length: int) -> tuple[int, int, int | None]:
         self.drain()

@@ -80,6 +80,7 @@ class MariaDB(Replication, Maintenance, Pages):
     partitions_max = 1 << 16
     text_max = (1 << 16) - 1
     oids_max = (1 << 24) - 1
+    primary_key = " FORCE INDEX (PRIMARY)"
     value_length = (
         "IF(d.compression >= 128, CONV(HEX(SUBSTR(d.value, 5, 4)), 16, 10), LENGTH(d.value))"
     )

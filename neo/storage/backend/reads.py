@@ -193,27 +193,17 @@ class Reads(Tables):
     ) -> tuple[bytes, bytes | None, bool] | None:
         self.drain()  # undos are rare; what a pack removes meanwhile must not be gone back to
         known = self._revisions(to_int(oid), bound(max_tid))
-        undone = next((r for r in known if r.tid == to_int(undone_tid)), None)
         packed = to_int(undone_tid) <= (self._config_tid("_pack_tid") or 0)
-        if undone is None:
-            # An object that lost this revision looks like one that never had it.
-            if packed and known:
-                raise KeyError(oid)
+        found = revisions.undo(known, to_int(undone_tid), packed)
+        if found is None:
             return None
-        previous = revisions.before(known, undone.tid)
-        if previous is None and packed:
-            raise KeyError(oid)
-        undo_serial = None
-        if previous is not None and previous.data_id is not None:
-            undo_serial = to_bytes(revisions.origin(known, previous.tid))
+        undone, serial = found
+        undo_serial = None if serial is None else to_bytes(serial)
         current = known[-1]
-        if pending is None:
-            is_current = current.tid == undone.tid or self._same_data(
-                current.data_id, undone.data_id
-            )
-        else:
-            is_current = self._same_data(pending.data_id, undone.data_id)
-        return to_bytes(current.tid), undo_serial, is_current
+        if pending is None and current.tid == undone.tid:
+            return to_bytes(current.tid), undo_serial, True
+        data_id = current.data_id if pending is None else pending.data_id
+        return to_bytes(current.tid), undo_serial, self._same_data(data_id, undone.data_id)
 
     def _same_data(self, a: int | None, b: int | None) -> bool:
         """Whether two rows of ``data`` have the same content; copies made by imports count too."""

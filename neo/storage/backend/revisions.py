@@ -7,7 +7,7 @@ the object does not exist: its creation was undone, or it was deleted.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from typing import NamedTuple
 
 
@@ -43,16 +43,28 @@ class Packed(NamedTuple):
     changed: list[tuple[int, int | None]]
 
 
-def pack(revisions: Sequence[Revision], tid: int) -> Packed:
+def never() -> bool:
+    """Whether an object is the last one: there is a greater oid."""
+    return False
+
+
+def pack(
+    revisions: Sequence[Revision], tid: int, is_last: Callable[[], bool] = never
+) -> Packed:
     """Keep of the ascending revisions the last one up to ``tid`` and all later ones.
 
-    That last one goes too if the object did not exist at ``tid``. Of the revisions that had the
-    data of a removed one, the first that is left becomes the origin of the others.
+    That last one goes too if the object did not exist at ``tid``. Only not that of the last object,
+    which ``is_last`` tells: no greater oid of the partition has revisions up to ``tid``. A master that
+    comes later goes on after the greatest oid that is left, and what is not given again is never taken
+    for what a client or an application still has of the object that is gone.
+
+    Of the revisions that had the data of a removed one, the first that is left becomes the origin of the
+    others.
     """
     kept = before(revisions, tid + 1)
     if kept is None:
         return Packed([], [])
-    first = revisions.index(kept) + (kept.data_id is None)
+    first = revisions.index(kept) + (kept.data_id is None and not is_last())
     removed = list(revisions[:first])
     return Packed(removed, repoint(revisions, {revision.tid for revision in removed}))
 
@@ -65,6 +77,24 @@ def packed_value(revisions: Sequence[Revision], serial: int, tid: int) -> int | 
         raise KeyError(serial)
     values.update(pack(revisions, tid).changed)
     return values[serial]
+
+
+def undo(revisions: Sequence[Revision], tid: int, packed: bool) -> tuple[Revision, int | None] | None:
+    """The revision that is undone, and the origin of what the object is then (None: it does not exist
+    then). None for both if there is nothing to undo. ``packed``: revisions up to ``tid`` may be gone.
+    Raises KeyError if one that matters is."""
+    undone = next((r for r in revisions if r.tid == tid), None)
+    if undone is None:
+        # An object that lost this revision looks like one that never had it.
+        if packed and revisions:
+            raise KeyError(tid)
+        return None
+    previous = before(revisions, tid)
+    if previous is None and packed:
+        raise KeyError(tid)
+    if previous is None or previous.data_id is None:
+        return undone, None
+    return undone, origin(revisions, previous.tid)
 
 
 def by_oid(objects: Iterable[tuple[bytes, bytes]]) -> dict[int, set[int]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from importlib import resources
 
-from neo.storage.backend.api import BackendFailure
+from neo.storage.backend.api import FILL_ANEW, BackendFailure
 
 #: Version of the format, kept in the ``version`` row of ``config``.
 VERSION = 3
@@ -41,6 +41,5 @@ def check_version(found: str | None, database: str, oldest: int = VERSION) -> No
     if not found.isdecimal() or int(found) < oldest:
         raise BackendFailure(
             f"{database}: the format of the database is {found!r}, older than {oldest}. Open it once"
-            f" with the NEO release that wrote it and that upgrades to format {oldest}, or start with"
-            " an empty database and let replicas fill it."
+            f" with the NEO release that wrote it and that upgrades to format {oldest}. {FILL_ANEW}."
         )

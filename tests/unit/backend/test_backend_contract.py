@@ -36,11 +36,11 @@ def record(
 ) -> Record:
     return Record(
         p64(serial),
-        next_serial and p64(next_serial),
+        None if next_serial is None else p64(next_serial),
         compression,
         sha1(data).digest(),
         data,
-        data_serial and p64(data_serial),
+        None if data_serial is None else p64(data_serial),
     )
 
 
@@ -570,9 +570,28 @@ def test_pack_keeps_the_last_revision_up_to_the_tid_and_all_later_ones(node: Har
     assert backend.get_config("_pack_tid") == "13"
 
 
+@pytest.mark.parametrize("length", [1, 10])
+def test_pack_keeps_the_deletion_of_the_last_object(node: Harness, length: int) -> None:
+    """A master goes on after the greatest oid that is left, and gives no oid twice: here those of
+    partition 1 are given up to 7, and 10 only after the tid of the pack."""
+    backend = node.ready()
+    node.commit(backend, 11, {4: b"x", 7: b"y"})
+    node.commit(backend, 12, {4: None, 7: None})
+    node.commit(backend, 13, {10: b"z"})
+    oid: bytes | None = p64(0)
+    while oid is not None:
+        oid = backend.pack(p64(12), 1, oid, length)
+    backend.drain()
+    assert [serials(backend, oid) for oid in (4, 7, 10)] == [[], [12], [13]]
+    backend.pack(p64(13), 1, p64(0), 10)
+    backend.drain()
+    assert [serials(backend, oid) for oid in (4, 7, 10)] == [[], [], [13]]
+    assert backend.last_ids([1])[0] == p64(10)
+
+
 def test_pack_removes_an_object_that_does_not_exist(node: Harness) -> None:
     backend = node.ready()
-    node.commit(backend, 11, {4: b"x", 1: b"y"})
+    node.commit(backend, 11, {4: b"x", 1: b"y", 7: b"z"})
     node.commit(backend, 12, {4: None})
     node.commit(backend, 13, {1: None})
     node.commit(backend, 14, {1: 11})
@@ -581,7 +600,7 @@ def test_pack_removes_an_object_that_does_not_exist(node: Harness) -> None:
     assert serials(backend, 4) == []
     assert not backend.object_exists(p64(4))
     assert backend.load(p64(1), None, None) == record(14, b"y")
-    assert node.data_rows(backend) == 1
+    assert node.data_rows(backend) == 2
 
 
 def test_pack_goes_on_where_it_stopped(node: Harness) -> None:
@@ -681,7 +700,9 @@ def test_tables_show_dates_and_hexadecimal_ids_to_people(node: Harness) -> None:
     tid = TimeStamp(2026, 11, 5, 23, 59, 58.25).raw()
     number = int.from_bytes(tid, "big")
     node.commit(backend, number, {4: b"data"})
-    text = lambda value: value.decode() if isinstance(value, bytes) else value  # noqa: E731
+    def text(value: Any) -> Any:
+        return value.decode() if isinstance(value, bytes) else value
+
     row = backend._read("SELECT tid, committed, objects, user, oids FROM show_trans")[0]
     shown, committed, *others = map(text, row)
     assert shown == tid.hex()

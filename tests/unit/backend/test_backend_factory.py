@@ -41,14 +41,6 @@ def test_without_mysqlclient_the_message_says_how_to_install_it(
         make("MySQL", "neo1")
 
 
-def test_open_backend_opens(tmp_path: Path) -> None:
-    backend = factory.open_backend(
-        "SQLite", str(tmp_path / "db"), None, lambda *args: None, lambda failure: None
-    )
-    assert backend.get_config("version") == str(schema.VERSION)
-    backend.close()
-
-
 @pytest.mark.parametrize(
     ("name", "tables"), [("sqlite", schema.TABLES), ("mariadb", TABLES)], ids=str
 )

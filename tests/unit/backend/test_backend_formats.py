@@ -19,11 +19,14 @@ from neo.storage.backend import schema, upgrade
 from neo.storage.backend.api import BackendFailure
 from neo.storage.backend.mariadb_link import Link, parse
 from neo.storage.backend.upgrade import Database, Migration
-from tests.formats.make import BIG, rows
+from tests.formats.make import BIG, CONFIG, huge, rows
 from tests.unit.backend.harness import Harness, p64
 
 FORMATS = Path(__file__).parents[2] / "formats"
-RELEASED = sorted(int(path.stem.partition("-")[2]) for path in FORMATS.glob("format-*.json"))
+RELEASED = sorted(int(path.stem.partition("-")[2]) for path in FORMATS.glob("format-*.sqlite"))
+
+
+KINDS = {"SQLite": "sqlite", "MySQL": "mariadb"}
 
 
 def load(node: Harness, number: int) -> None:
@@ -41,18 +44,18 @@ def load(node: Harness, number: int) -> None:
 def test_every_released_format_is_kept() -> None:
     assert RELEASED[-1] == schema.VERSION
     for number in RELEASED:
-        assert (FORMATS / f"format-{number}.sqlite").exists()
-        assert (FORMATS / f"format-{number}.mariadb.sql").exists()
+        for name in "mariadb.sql", "sqlite.json", "mariadb.json":
+            assert (FORMATS / f"format-{number}.{name}").exists()
 
 
 @pytest.mark.parametrize("number", RELEASED)
 def test_a_database_of_a_release_is_opened_with_all_its_rows(node: Harness, number: int) -> None:
     load(node, number)
     backend = node.open()
-    expected = json.loads((FORMATS / f"format-{number}.json").read_text())
-    found = rows(backend)
-
-    assert found == expected
+    name = f"format-{number}.{KINDS[node.adapter]}.json"
+    assert rows(backend) == json.loads((FORMATS / name).read_text())
+    assert {row: backend.get_config(row) for row in CONFIG} == CONFIG
+    assert backend.load(p64(4), None, None).data == huge(node.adapter)
     assert backend.load(p64(2), None, None).data == BIG
     assert backend.load(p64(0), None, None)[:2] == (p64(36), None)
     assert backend.load(p64(3), None, None).compression is None
@@ -105,12 +108,12 @@ def lengths(node: Harness, backend: object) -> list[int]:
 def test_an_older_database_is_migrated_format_by_format(node: Harness) -> None:
     load(node, 3)
     backend = node.open()
-    assert lengths(node, backend) == [3, 2, 1, 1]
+    assert lengths(node, backend) == [4, 2, 1, 1]
     assert (backend.get_config("version"), backend.get_config("five")) == ("5", "yes")
     assert backend.get_config("_migration") is None
     node.close()
     backend = node.open()
-    assert lengths(node, backend) == [3, 2, 1, 1]
+    assert lengths(node, backend) == [4, 2, 1, 1]
 
 
 class Crash(Exception):
@@ -151,7 +154,7 @@ def test_a_migration_that_is_cut_short_anywhere_goes_on(
         with pytest.raises(Crash):
             node.open()
     backend = node.open()
-    assert lengths(node, backend) == [3, 2, 1, 1]
+    assert lengths(node, backend) == [4, 2, 1, 1]
     assert (backend.get_config("version"), backend.get_config("five")) == ("5", "yes")
     assert backend.get_config("_migration") is None
 

@@ -34,7 +34,7 @@ from tests.unit.backend.harness import NP, Harness, p64
         ("neo1~/my.sock", (None, None, "neo1", os.path.expanduser("~/my.sock"))),
     ],
 )
-def test_the_address_of_a_database(text: str, address: tuple[str | None, ...]) -> None:
+def test_the_address_of_a_database(text: str, address: tuple[Any, ...]) -> None:
     assert parse(text) == Address(*address)
 
 

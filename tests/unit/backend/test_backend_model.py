@@ -122,12 +122,14 @@ class Machine(RuleBasedStateMachine):
         tid = max(self.tid - back * NP, self.packed)
         self.packed = tid
         for partition in ALL:
-            oid: bytes | None = p64(0)
-            while oid is not None:
-                oid = self.backend.pack(p64(tid), partition, oid, length)
-        for revisions in self.committed.values():
+            after: bytes | None = p64(0)
+            while after is not None:
+                after = self.backend.pack(p64(tid), partition, after, length)
+        packed = [oid for oid, found in self.committed.items() if found and min(found) <= tid]
+        lasts = {max(o for o in packed if o % NP == p) for p in {o % NP for o in packed}}
+        for oid, revisions in self.committed.items():
             older = sorted(t for t in revisions if t <= tid)
-            if older and revisions[older[-1]][0] is not None:
+            if older and (revisions[older[-1]][0] is not None or oid in lasts):
                 older.pop()
             for serial in older:
                 del revisions[serial]

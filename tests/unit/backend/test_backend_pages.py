@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from hashlib import sha1
 from typing import Any
 
@@ -23,13 +24,26 @@ def page(
     after: tuple[int, int] | None = None,
     size: int = 1 << 20,
     data: bool = True,
-) -> tuple[list[tuple[int, int, bytes | None]], bool]:
-    """([(oid, tid, data)], more) of partition 0."""
+) -> tuple[list[tuple[int, int, bytes | None]], tuple[int, int] | None]:
+    """([(oid, tid, data)], where the next page begins) of partition 0."""
     start = None if after is None else (p64(after[0]), p64(after[1]))
     max_tid = p64(last) if isinstance(last, int) else last
-    rows, more = backend.revisions(PageRequest(0, order, p64(first), max_tid, start, size, data))
+    rows, end = backend.revisions(PageRequest(0, order, p64(first), max_tid, start, size, data))
     number = int.from_bytes
-    return [(number(oid, "big"), number(tid, "big"), d) for oid, tid, _, _, _, d, _ in rows], more
+    key = None if end is None else (number(end[0], "big"), number(end[1], "big"))
+    return [(number(oid, "big"), number(tid, "big"), d) for oid, tid, _, _, _, d, _ in rows], key
+
+
+def all_keys(*args: Any, rows_max: int = pages.ROWS_MAX, **options: Any) -> list[tuple[int, int]]:
+    """Page by page."""
+    found: list[tuple[int, int]] = []
+    after: tuple[int, int] | None = None
+    while True:
+        rows, after = page(*args, after=after, **options)
+        assert len(rows) <= rows_max
+        found += [row[:2] for row in rows]
+        if after is None:
+            return found
 
 
 def keys(*args: Any, **options: Any) -> list[tuple[int, int]]:
@@ -48,7 +62,7 @@ def test_a_snapshot_has_of_each_object_the_last_revision_up_to_a_tid(node: Harne
     backend = filled(node)
     assert page(backend, SNAPSHOT) == (
         [(3, 20, b"three again"), (6, 30, b"six again"), (9, 20, b"nine")],
-        False,
+        None,
     )
     assert keys(backend, SNAPSHOT, last=20) == [(3, 20), (6, 10), (9, 20)]
     assert keys(backend, SNAPSHOT, last=19) == [(3, 10), (6, 10)]
@@ -71,30 +85,24 @@ def test_all_revisions_by_oid_and_by_tid(node: Harness) -> None:
 @pytest.mark.parametrize("size", [1, 70, 150, 1 << 20])
 def test_pages_put_together_are_the_whole(node: Harness, order: Order, size: int) -> None:
     backend = filled(node)
-    whole = keys(backend, order)
-    found: list[tuple[int, int]] = []
-    more = True
-    while more:
-        rows, more = page(backend, order, after=found[-1] if found else None, size=size)
-        assert rows or not more
-        found += [row[:2] for row in rows]
-    assert found == whole
+    assert all_keys(backend, order, size=size) == keys(backend, order)
 
 
 @pytest.mark.parametrize("order", Order)
-def test_pages_of_many_small_revisions_end_by_number(
-    node: Harness, order: Order, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("rows_max", [1, 2, 3])
+@pytest.mark.parametrize(("first", "last"), [(0, 99), (0, 9), (0, 10), (0, 20), (20, 20), (21, 99)])
+def test_pages_put_together_are_the_whole_however_few_rows_are_looked_at(
+    node: Harness,
+    order: Order,
+    rows_max: int,
+    first: int,
+    last: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(pages, "ROWS_MAX", 2)
     backend = filled(node)
-    found: list[tuple[int, int]] = []
-    more = True
-    while more:
-        rows, more = page(backend, order, after=found[-1] if found else None)
-        assert len(rows) <= 2
-        found += [row[:2] for row in rows]
-    monkeypatch.undo()
-    assert found == keys(backend, order)
+    whole = keys(backend, order, first, last)
+    monkeypatch.setattr(pages, "ROWS_MAX", rows_max)
+    assert all_keys(backend, order, first, last, rows_max=rows_max) == whole
 
 
 def test_rows_without_data_have_size_and_checksum(node: Harness) -> None:
@@ -105,7 +113,7 @@ def test_rows_without_data_have_size_and_checksum(node: Harness) -> None:
             (p64(6), p64(30), 0, sha1(b"six again").digest(), 9, None, None),
             (p64(9), p64(20), 0, sha1(b"nine").digest(), 4, None, None),
         ],
-        False,
+        None,
     )
 
 
@@ -114,6 +122,50 @@ def test_an_object_whose_creation_was_undone_has_no_data(node: Harness) -> None:
     node.commit(backend, 40, {3: None})
     rows, _ = backend.revisions(PageRequest(0, SNAPSHOT, p64(0), MAX, None, 1 << 20, True))
     assert rows[0] == (p64(3), p64(40), None, bytes(20), 0, None, None)
+
+
+def counter(node: Harness, backend: Any) -> Callable[[], int]:
+    """What the database has done for reads: instructions of SQLite, rows that MariaDB looked at."""
+    if node.adapter.lower() == "sqlite":
+        steps = [0]
+
+        def step() -> None:
+            steps[0] += 1
+
+        backend._db.set_progress_handler(step, 1)
+        return lambda: steps[0] // 50
+    status = "SHOW SESSION STATUS LIKE 'Handler_read%'"
+    return lambda: sum(int(number) for _, number in backend._read(status))
+
+
+def test_a_page_looks_at_a_bounded_number_of_rows(
+    node: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where nothing belongs to it: as of a tid before all others, or of one hot object."""
+    backend = node.ready()
+    for tid in range(100, 140):
+        node.commit(backend, tid, {3: b"hot", **{3 * (50 * tid + n): b"cold" for n in range(50)}})
+    backend._read("SELECT 1")
+    monkeypatch.setattr(pages, "ROWS_MAX", 20)
+    count = counter(node, backend)
+    for order, first, last, rows in (
+        (SNAPSHOT, 0, 99, 0),
+        (SNAPSHOT, 0, 100, 51),
+        (SNAPSHOT, 0, 999, 2001),
+        (BY_OID, 139, 999, 51),
+        (BY_OID, 0, 999, 2040),
+        (BY_TID, 139, 999, 51),
+    ):
+        after: tuple[int, int] | None = None
+        found = 0
+        while True:
+            before = count()
+            read, after = page(backend, order, first, last, after)
+            assert count() - before < 400, (order, last, found)
+            found += len(read)
+            if after is None:
+                break
+        assert found == rows
 
 
 def test_a_missing_value_is_reported_by_pages(node: Harness) -> None:

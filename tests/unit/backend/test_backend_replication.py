@@ -44,7 +44,7 @@ def test_objects_are_listed_by_tid_then_oid_from_both(node: Harness) -> None:
 def test_many_records_are_read_as_one_by_one(node: Harness) -> None:
     """Small and big, of an undo, deleted, and not there."""
     backend = node.ready()
-    small = {3 * n: b"%d" % n for n in range(70)}
+    small: dict[int, bytes | int | None] = {3 * n: b"%d" % n for n in range(70)}
     node.commit(backend, 10, small)
     node.commit(backend, 20, {0: b"new", 3: b"big" * 30_000, 6: b"of one"})
     backend.add_object(p64(6), record(30, None))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -36,7 +37,7 @@ class Disk:
                 self.syncs += 1
                 self.synced = self.log.read_bytes()
 
-        def checkpoint(syncer: Syncer, db: object) -> object:
+        def checkpoint(syncer: Syncer, db: sqlite3.Connection) -> object:
             report = real_checkpoint(syncer, db)
             self.synced = self.log.read_bytes()  # SQLite syncs the log before it copies it
             return report

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.mariadb import mariadb_server  # noqa: F401
 from tests.unit.storage.world import C2, End, World
 
 

@@ -10,11 +10,18 @@ from __future__ import annotations
 import random
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from neo.protocol.ids import ZERO_TID, p64, u64
 from neo.storage.backend.api import Stored
 from neo.storage.locks import Locks
-from neo.storage.transactions import CellMode, Client, RebaseConflict
+from neo.storage.transactions import (
+    CellMode,
+    Client,
+    RebaseConflict,
+    TransactionRefused,
+    Unverifiable,
+)
 
 Event = Callable[[], None]
 Reply = Callable[[Event], None]
@@ -25,6 +32,8 @@ class Storage:
         self.cluster = cluster
         self.nid = nid
         self.late = late  # objects of cells that are still out of date
+        self.complete = late  # the same, until the master knows that they are complete
+        self.gone: frozenset[bytes] = frozenset()  # objects of cells that were taken away
         self.serials: dict[bytes, bytes] = {}
         self.voted: dict[bytes, list[Stored]] = {}
         self.data: set[int] = set()
@@ -33,6 +42,8 @@ class Storage:
         self.locks = Locks(self._mode, self.serials.get, self._deadlock, self._discard)
 
     def _mode(self, oid: bytes) -> CellMode:
+        if oid in self.gone:
+            return CellMode.ABSENT
         return CellMode.LOCKLESS if oid in self.late else CellMode.NORMAL
 
     def _deadlock(self, ttid: bytes, locking_tid: bytes) -> None:
@@ -46,6 +57,17 @@ class Storage:
     def replicate(self) -> None:
         late, self.late = self.late, frozenset()
         self.locks.replicated(late.__contains__)
+
+    def tell_complete(self) -> None:
+        """The master takes the cells from others, once they are readable here."""
+        if self.complete and not self.late and not self.locks.shared():
+            oids, self.complete = self.complete, frozenset()
+            master = self.cluster.master
+            self.cluster.send(self, master, lambda: master.move(oids, self))
+
+    def lose(self, oids: frozenset[bytes]) -> None:
+        self.gone |= oids
+        self.locks.lose(oids.__contains__)
 
     def read(self, oid: bytes) -> None:
         """A load by a client that was told of all that is committed by now."""
@@ -148,6 +170,13 @@ class Master:
                     self.announced[oid] = tid
             self.cluster.send(self, client, client.finished)
 
+    def move(self, oids: frozenset[bytes], to: Storage) -> None:
+        moved = frozenset(oid for oid in oids if to in self.cluster.cells[oid])
+        for storage in self.cluster.storages:
+            if storage is not to:
+                self.cluster.send(self, storage, lambda s=storage: s.lose(moved))
+        self.cluster.cells |= dict.fromkeys(moved, [to])
+
     def abort(self, client: SimClient, ttid: bytes) -> None:
         if self.locking.pop(ttid, None) is not None:
             for storage in self.cluster.storages:
@@ -175,7 +204,8 @@ class SimClient:
         self.active = bool(self.todo)
         self.work: dict[bytes, tuple[bytes, bool]] = {}  # oid: (base serial, stores)
         self.locking = ZERO_TID
-        self.pending: set[object] = set()
+        self.pending: dict[object, None] = {}  # questions, in the order in which they were asked
+        self.answers: dict[object, Event] = {}  # that nobody has looked at
         self.involved: set[Storage] = set()
         self.locked_by: dict[bytes, set[Storage]] = {}
         self.phase = "store"
@@ -198,22 +228,24 @@ class SimClient:
                 serial = self.cluster.old.get(oid, ZERO_TID)
             self.cluster.old[oid] = serial
             self.store(oid, serial, stores)
+        elif not all(self.locked_by.get(oid) for oid in self.work):
+            assert self.cluster.moves, "only lockless"
+            self.abort()  # who could have locked it has lost its cell
         else:
-            assert all(self.locked_by.get(oid) for oid in self.work), "only lockless"
             self.phase = "vote"
             for storage in self.involved:
-                self.ask(storage, self._vote)
+                self.ask(storage, partial(self._vote, ttid=self.ttid))
 
     def ask(self, storage: Storage, request: Callable[[Storage, Reply], None]) -> None:
         """``request(storage, reply)`` runs there; ``reply(then)`` sends the answer: run ``then``."""
         token, ttid = object(), self.ttid
-        self.pending.add(token)
+        self.pending[token] = None
 
         def reply(then: Event) -> None:
             def arrive() -> None:
                 if self.alive and self.active and self.ttid == ttid:
-                    self.pending.remove(token)
-                    then()
+                    self.answers[token] = then
+                    self._look()
 
             self.cluster.send(storage, self, arrive)
 
@@ -222,6 +254,17 @@ class SimClient:
                 request(storage, reply)
 
         self.cluster.send(self, storage, deliver)
+
+    def _look(self) -> None:
+        """A thread that waits for the answer to its oldest question sees no other one."""
+        ttid = self.ttid
+        if next(iter(self.pending)) not in self.answers:
+            return
+        answers, self.answers = self.answers, {}
+        for token, then in answers.items():
+            if self.active and self.ttid == ttid:
+                del self.pending[token]
+                then()
 
     def store(self, oid: bytes, serial: bytes, stores: bool) -> None:
         self.work[oid] = serial, stores
@@ -267,7 +310,9 @@ class SimClient:
 
     def rebase(self, ttid: bytes, locking_tid: bytes) -> None:
         if self.alive and self.active and self.ttid == ttid:
-            assert self.phase == "store", "deadlock of a transaction that votes"
+            if self.phase != "store":
+                assert self.cluster.moves, "deadlock of a transaction that votes"
+                return  # its question was answered because a cell was taken away; its vote is refused
             self.locking = locking_tid
             for storage in self.involved:
                 self._send_rebase(storage)
@@ -276,8 +321,12 @@ class SimClient:
         ttid, locking = self.ttid, self.locking
 
         def request(storage: Storage, reply: Reply) -> None:
-            oids = storage.locks.rebase(ttid, self.identity, locking)
-            reply(lambda: self._rebase_objects(storage, oids))
+            try:
+                oids = storage.locks.rebase(ttid, self.identity, locking)
+            except Unverifiable:
+                reply(self.abort)
+            else:
+                reply(lambda: self._rebase_objects(storage, oids))
 
         self.ask(storage, request)
 
@@ -286,9 +335,11 @@ class SimClient:
         for oid in oids:
 
             def request(storage: Storage, reply: Reply, oid: bytes = oid) -> None:
-                def answer(conflict: RebaseConflict | None) -> None:
+                def answer(conflict: RebaseConflict | Unverifiable | None) -> None:
                     def then() -> None:
-                        if conflict is not None:
+                        if isinstance(conflict, Unverifiable):
+                            self.abort()
+                        elif conflict is not None:
                             self._conflict(oid, conflict.serial, conflict.conflict_serial)
 
                     reply(then)
@@ -297,10 +348,15 @@ class SimClient:
 
             self.ask(storage, request)
 
-    def _vote(self, storage: Storage, reply: Reply) -> None:
-        ttid = self.ttid
-        storage.voted[ttid] = storage.locks.vote(ttid, self.identity, metadata=False)
-        reply(self._voted)
+    def _vote(self, storage: Storage, reply: Reply, ttid: bytes) -> None:
+        try:
+            storage.voted[ttid] = storage.locks.vote(ttid, self.identity, metadata=False)
+        except Unverifiable:
+            reply(self.abort)
+        except TransactionRefused:
+            assert self.ttid != ttid, "it was refused, and not aborted before"
+        else:
+            reply(self._voted)
 
     def _voted(self) -> None:
         if not self.pending:
@@ -332,7 +388,11 @@ class SimClient:
 
 
 class Cluster:
-    def __init__(self, seed: int, storages: int, objects: int, clients: int, late: bool) -> None:
+    def __init__(
+        self, seed: int, storages: int, objects: int, clients: int, late: bool, moves: bool = False
+    ) -> None:
+        """``moves``: what is late on one storage is taken from the others when it is complete there."""
+        self.moves = moves
         self.random = random.Random(seed)
         self.links: dict[tuple[int, int], deque[Event]] = {}
         self.old: dict[bytes, bytes] = {}

@@ -19,6 +19,7 @@ from neo.protocol.packets import (
     AskPack,
     CheckPartition,
     CloseClient,
+    Error,
     Message,
     NotifyFeatures,
     NotifyPartitionChanges,
@@ -28,7 +29,7 @@ from neo.protocol.packets import (
     RequestIdentification,
     StartOperation,
 )
-from neo.storage.check import RECONNECT_SECONDS
+from neo.storage.check import AGAIN_SECONDS
 from tests.unit.storage.test_replication import Destination, answer, storage, take_question
 from tests.unit.storage.test_serving import commit
 from tests.unit.storage.world import UP, End, World, refused
@@ -193,8 +194,8 @@ def test_chunks_go_on_behind_the_last_row(world: World, monkeypatch: pytest.Monk
         answer(other, message_id, AnswerCheckTIDRange(*reply))
     message_id, first = take_question(other, AskCheckSerialRange)
     assert first == AskCheckSerialRange(0, 2, ZERO_TID, p64(20), ZERO_OID)
-    reply = AnswerCheckSerialRange(2, digest(12, 16), p64(16), digest(0, 2), p64(2))
-    answer(other, message_id, reply)
+    part = AnswerCheckSerialRange(2, digest(12, 16), p64(16), digest(0, 2), p64(2))
+    answer(other, message_id, part)
     message_id, second = take_question(other, AskCheckSerialRange)
     assert second == AskCheckSerialRange(0, 2, p64(16), p64(20), p64(3))
     answer(other, message_id, AnswerCheckSerialRange(1, digest(20), p64(20), digest(0), p64(0)))
@@ -271,8 +272,23 @@ def test_a_connection_that_is_lost_is_made_again(world: World) -> None:
     checked.check()
     checked.connect(2)
     checked.others[2].disconnect()
-    world.shell.advance(RECONNECT_SECONDS[0])
+    world.shell.advance(AGAIN_SECONDS[0])
     checked.connect(2)
+    checked.replies(2, TIDS)
+    checked.replies(2, SERIALS)
+    assert checked.result() == [FINE]
+
+
+def test_a_cell_that_its_node_does_not_know_to_be_readable_yet_is_asked_again(world: World) -> None:
+    """The master told this node first."""
+    checked = Compared(world, 2)
+    checked.check()
+    checked.connect(2)
+    message_id, _ = take_question(checked.others[2], AskCheckTIDRange)
+    refusal = Error(ErrorCode.CHECKING_ERROR.value, "partition 0 cannot be read here")
+    answer(checked.others[2], message_id, refusal)
+    world.settle()
+    world.shell.advance(AGAIN_SECONDS[0])
     checked.replies(2, TIDS)
     checked.replies(2, SERIALS)
     assert checked.result() == [FINE]

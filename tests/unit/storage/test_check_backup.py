@@ -30,7 +30,7 @@ from neo.protocol.packets import (
     Replicate,
 )
 from neo.storage.backend.api import Transaction
-from neo.storage.check import RECONNECT_SECONDS
+from neo.storage.check import AGAIN_SECONDS
 from tests.unit.storage.test_backup import SOURCE, backup, upstream
 from tests.unit.storage.test_check import FINE, MAX, Compared, digest
 from tests.unit.storage.test_replication import Destination, answer, take_question
@@ -57,7 +57,7 @@ class Followed:
         assert question == AskPackState(0)
         answer(self.source, message_id, AnswerPackState(p64(tid)))
 
-    def sent(self, rows: dict[tuple[int, int], bytes]) -> None:
+    def sent(self, rows: dict[tuple[int, int], bytes | None]) -> None:
         Destination.serve(Destination.__new__(Destination), self.source, 0, 12, rows)
 
     def check(self) -> None:
@@ -123,7 +123,7 @@ def test_an_upstream_node_that_does_not_answer_ends_the_check(world: World) -> N
     followed = Followed(world)
     followed.check()
     followed.source.disconnect()
-    for pause in RECONNECT_SECONDS:
+    for pause in AGAIN_SECONDS:
         world.shell.advance(pause)
         world.wait(lambda: bool(world.shell.dialed), "upstream is not dialed again")
         world.take_dial().disconnect()

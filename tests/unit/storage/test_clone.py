@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
-from neo.protocol.enums import CellState, NodeState, NodeType
+from neo.node.bootstrap import RETRY_SECONDS
+from neo.protocol.enums import CellState, ErrorCode, NodeState, NodeType
 from neo.protocol.ids import p64
 from neo.protocol.packets import (
     AcceptIdentification,
+    Error,
     NotifyNodeInformation,
     RequestIdentification,
     SendPartitionTable,
@@ -24,11 +26,23 @@ from tests.unit.storage.world import M1, OUT, STORAGE, UP, End, World
 CORRUPTED = CellState.CORRUPTED
 
 
-@pytest.fixture
-def copy(tmp_path: Path) -> Path:
-    """Of S1, which has partitions 0 and 2, and a corrupted cell of 1."""
-    original = tmp_path / "original.sqlite"
-    world = World(str(original))
+class Copy(NamedTuple):
+    adapter: str
+    database: str
+
+    def world(self, is_clone: bool = False) -> World:
+        return World(self.database, is_clone=is_clone, adapter=self.adapter)
+
+
+@pytest.fixture(params=["SQLite", "MySQL"])
+def copy(request: pytest.FixtureRequest, tmp_path: Path) -> Copy:
+    """Of S1, which has partitions 0 and 2 of four, and a corrupted cell of 1."""
+    if request.param == "SQLite":
+        made = Copy(request.param, str(tmp_path / "copy.sqlite"))
+    else:
+        server = request.getfixturevalue("mariadb_server")
+        made = Copy(request.param, server.create_database())
+    world = made.world()
     master = world.operate([[(1, UP)], [(1, CORRUPTED), (2, UP)], [(1, UP)], [(2, UP)]])
     commit(master, world.client(master), 16, 20, 0)
     master.send(Truncate(p64(7)))
@@ -36,12 +50,12 @@ def copy(tmp_path: Path) -> Path:
     world.backend.vote(p64(24), TransactionMeta(b"", b"", b"", []), [])
     world.settle()
     world.close()
-    return Path(shutil.copy(original, tmp_path / "copy.sqlite"))
+    return made
 
 
 @pytest.fixture
-def clone(copy: Path) -> Iterator[World]:
-    world = World(str(copy), is_clone=True)
+def clone(copy: Copy) -> Iterator[World]:
+    world = copy.world(is_clone=True)
     yield world
     world.close()
 
@@ -65,10 +79,10 @@ def accept(master: End, message_id: int) -> None:
 def test_asks_for_an_id_and_for_cells_of_what_it_has(clone: World) -> None:
     _, _, request = ask(clone)
     assert request[:5] == (NodeType.STORAGE, None, None, "test", None)
-    assert request.extra["new_nid"] == [0, 2]
+    assert request.extra["new_nid"] == [0, 2] and request.extra["partitions"] == 4
 
 
-def test_remembers_its_id_and_its_cells_and_ends(clone: World, copy: Path) -> None:
+def test_remembers_its_id_and_its_cells_and_ends(clone: World, copy: Copy) -> None:
     master, message_id, _ = ask(clone)
     accept(master, message_id)
     rows = [[(1, UP), (3, OUT)], [(2, UP)], [(1, UP), (3, OUT)], [(2, UP)]]
@@ -76,7 +90,7 @@ def test_remembers_its_id_and_its_cells_and_ends(clone: World, copy: Path) -> No
     master._deliver()
     clone.wait(lambda: clone.shell.exit_code is not None, "the clone does not end")
     assert clone.shell.exit_code == 0
-    again = World(str(copy))
+    again = copy.world()
     assert again.core.nid == 3
     own = [cell for cell in again.backend.cells() if cell.nid == 3]
     assert own == [Cell(0, 3, 0), Cell(2, 3, 0)]
@@ -88,6 +102,56 @@ def test_remembers_its_id_and_its_cells_and_ends(clone: World, copy: Path) -> No
     again.join(nid=3)
     assert again.request.nid == 3 and again.request.address == STORAGE
     again.close()
+
+
+def remembered(world: World) -> Any:
+    """What a clone writes."""
+    backend = world.backend
+    settings = [backend.get_config(name) for name in ("nid", "ptid", "truncate_tid", "backup_tid")]
+    return settings, backend.cells(), list(backend.locked_transactions())
+
+
+def test_a_master_of_another_cluster_changes_nothing(
+    clone: World, copy: Copy, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One that does not compare the number of partitions itself: it has given an id already."""
+    before = remembered(clone)
+    assert before[0][0] == "1" and before[2]
+    master, message_id, _ = ask(clone)
+    accept(master, message_id)
+    rows = [[(1, UP), (3, OUT)], [(2, UP)], [(1, UP), (3, OUT)], [(2, UP)], [(2, UP)]]
+    master.connection.send(SendPartitionTable(2, 0, rows))
+    master._deliver()
+    assert clone.shell.exit_code == 1
+    assert "the database has 4 partitions and the cluster 5" in caplog.text
+    assert "neoctl drop S3" in caplog.text and "--reset" not in caplog.text
+    again = copy.world()
+    assert remembered(again) == before
+    again.close()
+
+
+def test_a_refusal_is_an_error_and_changes_nothing(
+    clone: World, copy: Copy, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = remembered(clone)
+    master, message_id, _ = ask(clone)
+    refusal = Error(ErrorCode.PROTOCOL_ERROR.value, "it is no copy")
+    master.connection.answer(message_id, refusal)
+    master._deliver()
+    assert clone.shell.exit_code == 1
+    assert "the master refuses this clone: it is no copy" in caplog.text
+    again = copy.world()
+    assert remembered(again) == before
+    again.close()
+
+
+def test_a_cluster_that_is_not_ready_is_waited_for(clone: World) -> None:
+    master, message_id, _ = ask(clone)
+    master.connection.answer(message_id, Error(ErrorCode.NOT_READY.value, "Retry Later"))
+    master._deliver()
+    clone.shell.advance(RETRY_SECONDS)
+    assert clone.shell.exit_code is None
+    assert ask(clone)[2].extra["new_nid"] == [0, 2]
 
 
 def test_a_master_that_is_lost_in_between_is_an_error(clone: World) -> None:

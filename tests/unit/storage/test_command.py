@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sqlite3
+import sys
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,19 @@ def test_starts_on_sqlite_by_default(tmp_path: Path) -> None:
     assert (tmp_path / "s1.sqlite").exists()
     assert core.address == ("127.0.0.1", 2)
     assert len(core.devpath) == 2
+    core.stop(0)
+
+
+def test_where_the_node_is_can_be_told_by_file_and_command_line(tmp_path: Path) -> None:
+    core = start(*arguments(tmp_path, "--devpath", "room2 machine9,disk1"))
+    assert core.devpath == ["room2", "machine9", "disk1"]
+    core.stop(0)
+    (tmp_path / "neo.conf").write_text(
+        "[DEFAULT]\ncluster = test\nmasters = 127.0.0.1:1\n[storage1]\nbind = 127.0.0.1:2\n"
+        f"devpath = room2 machine9\ndatabase = {tmp_path}/s1.sqlite\n"
+    )
+    core = start("-f", str(tmp_path / "neo.conf"), "-s", "storage1")
+    assert core.devpath == ["room2", "machine9"]
     core.stop(0)
 
 
@@ -75,6 +89,28 @@ def test_masters_heard_of_are_kept_in_the_file(tmp_path: Path) -> None:
     core = start(*arguments(tmp_path, "-D", str(path)))
     assert core.masters.addresses == [("127.0.0.1", 1), ("127.0.0.1", 3)]
     core.stop(0)
+
+
+@pytest.mark.parametrize(
+    ("more", "complaint"),
+    [
+        (["-e", "InnoDB"], "engine 'InnoDB' is a setting of the adapter MySQL; remove it for SQLite"),
+        (["-a", "MySQL", "-d", "neo1", "-e", "Aria"], "engine 'Aria' is not supported, use InnoDB"),
+        (["-a", "MySQL", "-d", "/socket"], "database '/socket' is not of the form"),
+    ],
+)
+def test_settings_that_do_not_fit_the_adapter(
+    tmp_path: Path, more: list[str], complaint: str
+) -> None:
+    """Exit code 2: starting again is useless."""
+    with pytest.raises(ConfigError, match=complaint):
+        start(*arguments(tmp_path, *more))
+
+
+def test_mysqlclient_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "neo.storage.backend.mariadb", None)
+    with pytest.raises(ConfigError, match="needs the package mysqlclient"):
+        start(*arguments(tmp_path, "-a", "MySQL", "-d", "neo1"))
 
 
 def test_a_database_of_another_cluster_is_refused_unless_it_is_reset(tmp_path: Path) -> None:

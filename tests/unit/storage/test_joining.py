@@ -10,6 +10,8 @@ import pytest
 from neo.protocol.enums import CellState, ClusterState, NodeState, NodeType
 from neo.protocol.ids import p64
 from neo.protocol.packets import (
+    BLANK,
+    GREATEST_NID,
     AbortTransaction,
     AnswerLastIDs,
     AnswerLockedTransactions,
@@ -25,6 +27,7 @@ from neo.protocol.packets import (
     Error,
     FlushLog,
     NotifyClusterInformation,
+    NotifyNodeInformation,
     NotifyPartitionChanges,
     NotifyReady,
     StartOperation,
@@ -57,6 +60,38 @@ def test_remembers_its_node_id(make_world: MakeWorld) -> None:
     assert world.request.nid == 7
 
 
+def test_tells_whether_its_database_is_blank(make_world: MakeWorld) -> None:
+    """Nobody may take it for another node then: neo.master.blank."""
+    world = make_world()
+    world.join()
+    assert (world.request.nid, world.request.extra[BLANK]) == (None, True)
+    world.close()
+    world = make_world()
+    world.join()
+    assert (world.request.nid, world.request.extra[BLANK]) == (1, True)
+    world.close()
+    world = make_world()
+    world.operate()
+    world.close()
+    world = make_world()
+    world.join()
+    assert world.request.extra[BLANK] is False
+
+
+def test_remembers_the_greatest_id_that_it_heard_of(make_world: MakeWorld) -> None:
+    """Of a node that is away when another master gives ids."""
+    world = make_world()
+    master = world.operate()
+    assert world.request.extra[GREATEST_NID] == 0
+    row = NodeType.STORAGE, ("127.0.0.1", 9200), 5, NodeState.PENDING, 3.0
+    master.send(NotifyNodeInformation(9e9, [row]))
+    master.send(NotifyNodeInformation(9.1e9, [(*row[:3], NodeState.UNKNOWN, 3.0)]))
+    world.close()
+    world = make_world()
+    world.join()
+    assert world.request.extra[GREATEST_NID] == 5
+
+
 def test_a_database_of_another_cluster_is_refused(make_world: MakeWorld) -> None:
     world = make_world()
     world.close()
@@ -64,6 +99,38 @@ def test_a_database_of_another_cluster_is_refused(make_world: MakeWorld) -> None
     with pytest.raises(ValueError, match="belongs to cluster 'test', not 'other'"):
         StorageCore(world.shell, "other", world.core.masters, STORAGE, world.backend)
     world.backend.close()
+
+
+@pytest.mark.parametrize("ptid", [1, 2])
+def test_a_table_of_another_database_changes_nothing(
+    make_world: MakeWorld, caplog: pytest.LogCaptureFixture, ptid: int
+) -> None:
+    """Each table of a database has a greater id than those before. Else the cells would be erased."""
+    world = make_world()
+    master = world.operate()
+    master.send(NotifyPartitionChanges(2, 0, [(0, 2, OUT)]))
+    before = world.backend.cells()
+    world.send_table(master, [[(2, UP)]] * 2, ptid)
+    assert world.shell.exit_code == 1
+    assert "which serves another database" in caplog.text
+    world.close()
+    world = make_world()
+    assert world.backend.cells() == before and world.core.partitions.ptid == 2
+    world.send_table(world.join(), [[(2, UP)]] * 2, 3)
+    assert world.core.partitions.ptid == 3
+    world.close()
+
+
+def test_who_has_no_complete_cell_takes_every_table(make_world: MakeWorld) -> None:
+    """A table that told it of cells may be lost with those who knew it. Nothing is lost with it."""
+    world = make_world()
+    rows = [[(1, OUT), (2, UP)]] * 2
+    world.send_table(world.join(), rows, 7)
+    world.close()
+    world = make_world()
+    world.send_table(world.join(), [[(2, UP)]] * 2, 6)
+    assert world.shell.exit_code is None and world.core.partitions.ptid == 6
+    world.close()
 
 
 def test_joins_again_after_the_loss_of_the_master(world: World) -> None:

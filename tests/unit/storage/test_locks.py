@@ -6,7 +6,13 @@ import pytest
 
 from neo.protocol.ids import MAX_TID, ZERO_TID
 from neo.storage.backend.api import Stored
-from neo.storage.transactions import CellMode, Client, RebaseConflict, TransactionRefused
+from neo.storage.transactions import (
+    CellMode,
+    Client,
+    RebaseConflict,
+    TransactionRefused,
+    Unverifiable,
+)
 from tests.unit.storage.lock_node import LockNode, oid, tid
 
 
@@ -488,6 +494,76 @@ def test_absent_cells_ignore_stores(node: LockNode) -> None:
     assert node.do("A1", "a1") == {"A1": ZERO_TID, "a1": ZERO_TID}
     assert node.discarded == [1]
     assert node.locks.vote(tid(1), node.client(1), metadata=False) == []
+
+
+def lost(node: LockNode, name: str) -> None:
+    """The partition of an object is taken from the node."""
+    node.modes[oid(name)] = CellMode.ABSENT
+    node.locks.lose(lambda o: o == oid(name))
+    node.locks.validate()
+
+
+def overtaken(node: LockNode) -> None:
+    """1 held A, got into deadlock over B and was rebased, and 2 committed A meanwhile."""
+    node.do("A1", "B3", "A2", "B1")
+    assert node.take_deadlocks() == [(tid(1), tid(1))]
+    assert node.rebase(1, 9) == "A"
+    node.finish(2, 20)
+
+
+def test_a_rebase_of_what_was_taken_from_the_node_is_refused(node: LockNode) -> None:
+    """The node that has the partition now could not check it, and relies on the check here."""
+    overtaken(node)
+    lost(node, "A")
+    node.rebase_object(1, "A")
+    (answer,) = node.take_answers().values()
+    assert isinstance(answer, Unverifiable)
+    with pytest.raises(Unverifiable):
+        node.rebase(1, 30)
+    node.finish(3, 25)
+    with pytest.raises(Unverifiable):
+        node.locks.vote(tid(1), node.client(1), metadata=False)
+    assert node.abort(1) == {}
+
+
+def test_a_refused_rebase_leaves_no_question_waiting(node: LockNode) -> None:
+    """The client looks at the refusal when what it asked before is answered."""
+    node.do("A1", "B3", "A2", "B1")
+    node.take_answers()
+    lost(node, "A")
+    assert node.take_answers() == {}
+    with pytest.raises(Unverifiable):
+        node.rebase(1, 9)
+    assert node.take_answers() == {"B1": ZERO_TID}
+    with pytest.raises(Unverifiable):
+        node.locks.vote(tid(1), node.client(1), metadata=False)
+    node.locks.validate()
+
+
+def test_a_rebase_that_waits_for_what_is_taken_from_the_node_is_refused(node: LockNode) -> None:
+    node.do("A1", "B3", "A2", "B1")
+    node.rebase(1, 9)
+    node.rebase_object(1, "A")
+    assert node.take_answers() == {}
+    lost(node, "A")
+    assert isinstance(node.take_answers()["rA1"], Unverifiable)
+
+
+def test_a_deadlock_over_what_is_taken_from_the_node_is_not_voted(node: LockNode) -> None:
+    """The question that waits is answered, and the client may vote before it hears of the deadlock."""
+    node.do("A3", "A1")
+    node.do("B2", "B1")
+    assert node.take_deadlocks() == [(tid(1), tid(1))]
+    lost(node, "A")
+    lost(node, "B")
+    with pytest.raises(Unverifiable):
+        node.locks.vote(tid(1), node.client(1), metadata=False)
+
+
+def test_what_a_transaction_holds_may_be_taken_from_the_node(node: LockNode) -> None:
+    node.do("A1", "B1")
+    lost(node, "A")
+    assert node.finish(1, 20) == {}
 
 
 def replicated(node: LockNode, name: str) -> None:

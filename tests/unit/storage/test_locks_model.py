@@ -21,6 +21,9 @@ def run(cluster: Cluster, crashes: bool) -> None:
         if number == 40:
             for storage in cluster.storages:
                 storage.replicate()
+        if cluster.moves:
+            for storage in cluster.storages:
+                storage.tell_complete()
         if crashes and number == 60:
             cluster.random.choice(cluster.clients).crash()
         if number % 7 == 0:
@@ -46,13 +49,20 @@ def run(cluster: Cluster, crashes: bool) -> None:
     objects=st.integers(1, 6),
     clients=st.integers(2, 5),
     late=st.booleans(),
+    moves=st.booleans(),
     crashes=st.booleans(),
 )
-@example(333, 4, 3, 2, True, False)  # in deadlock again when it was rebased, with nothing asked
+@example(333, 4, 3, 2, True, False, False)  # in deadlock again when it was rebased, with nothing asked
 def test_every_transaction_ends_and_no_update_is_lost(
-    seed: int, storages: int, objects: int, clients: int, late: bool, crashes: bool
+    seed: int, storages: int, objects: int, clients: int, late: bool, moves: bool, crashes: bool
 ) -> None:
-    run(Cluster(seed, storages, objects, clients, late and storages > 1), crashes)
+    late = late and storages > 1
+    run(Cluster(seed, storages, objects, clients, late, moves and late), crashes)
+
+
+def test_no_update_is_lost_when_cells_move_between_a_deadlock_and_its_rebase() -> None:
+    for seed in range(600):
+        run(Cluster(seed, storages=2, objects=2, clients=4, late=True, moves=True), crashes=False)
 
 
 class LargeTransactions(Cluster):

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from hashlib import sha1
 
 import pytest
 
 from neo.protocol.ids import ZERO_OID, ZERO_TID, p64
-from neo.protocol.packets import NotifyPartitionChanges, NotifyReady, StartOperation, StopOperation
-from tests.unit.storage.test_serving import commit, load, store
+from neo.protocol.packets import (
+    NotifyPartitionChanges,
+    NotifyReady,
+    NotifyRepair,
+    StartOperation,
+    StopOperation,
+)
+from tests.unit.storage.test_replication import in_pauses, slow_clock
+from tests.unit.storage.test_serving import commit, load
 from tests.unit.storage.world import DISCARDED, OUT, UP, End, World
 
 MakeWorld = Callable[[], World]
@@ -60,18 +68,23 @@ def test_others_are_served_meanwhile(world: World) -> None:
     assert rows(world, 0)
 
 
-def test_the_erasure_gives_way_to_transactions(world: World) -> None:
+def test_the_erasure_works_in_small_pieces_with_pauses_while_clients_are_at_work(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("neo.storage.maintenance.STEP_LENGTH", 100)
+    monkeypatch.setattr("neo.storage.pace.STEP_LENGTH", 1)
     master = world.operate()
     full(world, master)
     client = world.client(master)
-    store(client, 30, 1, 24)
+    before = rows(world, 0)
+    load(client, 1)
+    monkeypatch.setattr(world.shell, "monotonic", slow_clock(world, 0.001))
     discard(master)
-    world.settle()
-    left = rows(world, 0)
-    world.shell.advance(0)
-    world.settle()
-    assert rows(world, 0) <= left
+    counts = in_pauses(world, lambda: load(client, 1), lambda: rows(world, 0))
+    assert counts == [before - 1, before - 2, before - 3]
+    world.shell.advance(1)  # clients are quiet
     erased(world)
+    assert rows(world, 0) == 0
 
 
 def test_what_is_left_is_erased_when_the_operation_begins_again(make_world: MakeWorld) -> None:
@@ -116,3 +129,25 @@ def test_nothing_is_erased_when_that_is_disabled(world: World) -> None:
     discard(master)
     world.settle()
     assert rows(world, 0) == before
+
+
+def test_orphans_are_deleted_in_small_pieces_with_pauses_while_clients_are_at_work(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("neo.storage.maintenance.STEP_LENGTH", 100)
+    monkeypatch.setattr("neo.storage.pace.STEP_LENGTH", 1)
+    master = world.operate()
+    client = world.client(master)
+    backend = world.backend
+    for value in (b"1", b"2", b"3", b"4", b"5"):
+        del backend._pending[backend.store_data(p64(2), 0, sha1(value).digest(), value)]
+    commit(master, client, 10, 12, 1)
+    load(client, 1)
+    monkeypatch.setattr(world.shell, "monotonic", slow_clock(world, 0.001))
+    master.send(NotifyRepair(False))
+    counts = in_pauses(world, lambda: load(client, 1), lambda: backend.prune_orphans(True, 0, 100)[0])
+    assert counts == [4, 3, 2]
+    # Who reads the log must not take it for the end.
+    caplog.set_level("INFO", "neo.storage")
+    master.send(StopOperation())
+    assert "repair: 4 orphan records (4 bytes) deleted; not all was looked at" in caplog.text

@@ -33,10 +33,12 @@ from tests.unit.storage.test_replication import (
     OTHER,
     Destination,
     answer,
+    in_pauses,
+    slow_clock,
     storage_row,
     take_question,
 )
-from tests.unit.storage.test_serving import commit, finish, vote
+from tests.unit.storage.test_serving import commit, finish, load, vote
 from tests.unit.storage.world import OUT, UP, End, World, refused
 
 MakeWorld = Callable[[], World]
@@ -132,6 +134,20 @@ def test_a_cell_that_becomes_readable_is_packed_then(world: World) -> None:
     assert rows(world, 0) == [(16, 0), (26, 2)]
 
 
+def test_a_pack_works_in_small_pieces_with_pauses_while_clients_are_at_work(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("neo.storage.pack.STEP_LENGTH", 100)
+    monkeypatch.setattr("neo.storage.pace.STEP_LENGTH", 1)
+    master = world.operate()
+    full(world, master, 0, 2, 4)
+    client = world.client(master)
+    load(client, 0)
+    monkeypatch.setattr(world.shell, "monotonic", slow_clock(world, 0.001))
+    master.ask_later(AskPack(p64(36)))
+    assert in_pauses(world, lambda: load(client, 0), lambda: len(rows(world, 0))) == [5, 4, 3]
+
+
 def test_the_node_tells_the_master_of_the_last_pack(make_world: MakeWorld) -> None:
     world = make_world()
     master = world.operate()
@@ -220,7 +236,12 @@ def test_a_cell_that_others_wait_for_comes_next(world: World) -> None:
     order: list[int] = []
     packer = world.core.packer
     original = packer.set_packed
-    packer.set_packed = lambda p, tid: (order.append(p), original(p, tid))[1]  # type: ignore[method-assign]
+
+    def in_order(partition: int, tid: int) -> None:
+        order.append(partition)
+        original(partition, tid)
+
+    packer.set_packed = in_order  # type: ignore[method-assign]
     peer = knowing(world, master, 2)
     packing = master.ask_later(AskPack(p64(36)))
     assert refused(fetch(peer, 2, 0))[0] == ErrorCode.REPLICATION_ERROR.value
@@ -267,10 +288,20 @@ def test_after_a_pack_that_it_missed_everything_is_compared_again(world: World) 
     assert world.core.packer.packed(0) == world.core.packer.wanted() == 20
 
 
+def test_a_replicated_cell_forgets_where_its_pack_was_cut_short(world: World) -> None:
+    node, source = returned(world)
+    world.backend.set_config("_packing", f"0:20:{p64(4).hex()}")
+    state(source, 20)
+    fetched(source, 0, {p64(12): [p64(0)]})
+    state(source, 20)
+    node.master.take(NotifyReplicationDone)
+    assert world.backend.get_config("_packing") is None
+
+
 def test_without_a_pack_only_what_was_missed_is_compared(world: World) -> None:
     node, source = returned(world)
     state(source, 0)
-    fetched(source, 17, {})
+    fetched(source, 16, {})
     state(source, 0)
     assert node.master.take(NotifyReplicationDone).max_tid == p64(24)
 
@@ -278,7 +309,7 @@ def test_without_a_pack_only_what_was_missed_is_compared(world: World) -> None:
 def test_a_round_during_which_the_source_was_packed_is_repeated(world: World) -> None:
     node, source = returned(world)
     state(source, 0)
-    fetched(source, 17, {})
+    fetched(source, 16, {})
     state(source, 20)
     world.settle()
     world.shell.advance(1.5)

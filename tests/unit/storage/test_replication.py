@@ -300,12 +300,12 @@ def test_a_blind_undo_of_what_the_source_has_packed_away_is_fetched_with_its_dat
 ) -> None:
     """``packed``: the source has packed the undo itself, too."""
     node = Destination(world)
+    node.unfinished(12)
     client = world.client(node.master)
     undo = AskStoreObject(p64(0), p64(12), 0, ZERO_HASH, b"", p64(10), p64(20))
     assert client.ask(undo).locked == ZERO_TID
     vote(client, 20, 0)
     finish(node.master, 20, 22)
-    node.unfinished(12)
     source = node.source()
     node.serve(source, 0, 12, {(12, 0): b"later"})
     message_id, m = take_question(source, AskFetchObjects)
@@ -347,7 +347,7 @@ def test_goes_on_where_it_was_after_a_restart(make_world: MakeWorld) -> None:
     node = Destination(world, ptid=2)
     node.unfinished(16)
     source = node.source()
-    node.serve(source, 13, 16, {(16, 0): b"b"})
+    node.serve(source, 12, 16, {(16, 0): b"b"})
     assert node.master.take(NotifyReplicationDone).max_tid == p64(16)
     node.master.send(NotifyPartitionChanges(3, 0, [(0, 1, UP)]))
     client = world.client(node.master)
@@ -362,8 +362,52 @@ def test_a_node_that_was_complete_fetches_only_what_it_missed(world: World) -> N
     node = Destination(world, ptid=2)
     node.unfinished(16)
     source = node.source()
-    node.serve(source, 13, 16, {(16, 0): b"b"})
+    node.serve(source, 12, 16, {(16, 0): b"b"})
     assert node.master.take(NotifyReplicationDone).max_tid == p64(16)
+
+
+def given_up(world: World, last: int) -> Destination:
+    """The node alone has 12, 16 and 20, of partition 0; the cluster began without it, with ``last``."""
+    master = world.operate()
+    client = world.client(master)
+    for ttid, tid in ((10, 12), (14, 16), (18, 20)):
+        commit(master, client, ttid, tid, 0, tid - 4 if ttid > 10 else 0)
+    world.shell.advance(5)
+    master.disconnect()
+    node = Destination(world, ptid=2)
+    node.unfinished(last)
+    return node
+
+
+def test_what_the_cluster_gave_up_is_deleted_though_it_is_later_than_all(world: World) -> None:
+    node = given_up(world, last=12)
+    node.serve(node.source(), 0, 12, {(12, 0): data_of(10)})
+    assert node.master.take(NotifyReplicationDone).max_tid == p64(12)
+    world.settle()
+    assert [p64(12)] == world.backend.tids_ascending(ZERO_TID, MAX, 10, 0)
+    assert [(p64(12), ZERO_OID)] == world.backend.objects_ascending(0, ZERO_TID, ZERO_OID, MAX, 10)
+
+
+def test_what_the_cluster_gave_up_is_found_when_it_went_on_without_it(world: World) -> None:
+    """All is compared, since the source has not what is last here."""
+    node = given_up(world, last=24)
+    source = node.source()
+    message_id, m = take_question(source, AskFetchTransactions)
+    assert (m.min_tid, m.tid_list) == (p64(20), [p64(20)])
+    answer(source, message_id, AnswerFetchTransactions(None, None, [p64(20)]))
+    message_id, o = take_question(source, AskFetchObjects)
+    assert o.object_dict == {p64(20): [ZERO_OID]}
+    gone = {p64(20): [ZERO_OID]}
+    answer(source, message_id, AnswerFetchObjects(None, None, None, gone))
+    message_id, m = take_question(source, AskFetchTransactions)
+    assert (m.min_tid, m.tid_list) == (ZERO_TID, [p64(12), p64(16)])
+    answer(source, message_id, AnswerFetchTransactions(None, None, [p64(16)]))
+    message_id, o = take_question(source, AskFetchObjects)
+    assert o.object_dict == {p64(12): [ZERO_OID], p64(16): [ZERO_OID]}
+    answer(source, message_id, AnswerFetchObjects(None, None, None, {p64(16): [ZERO_OID]}))
+    assert node.master.take(NotifyReplicationDone).max_tid == p64(24)
+    assert [p64(12)] == world.backend.tids_ascending(ZERO_TID, MAX, 10, 0)
+    assert [(p64(12), ZERO_OID)] == world.backend.objects_ascending(0, ZERO_TID, ZERO_OID, MAX, 10)
 
 
 def test_damaged_data_is_not_kept_and_fetched_again(world: World) -> None:
@@ -504,6 +548,22 @@ def slow_clock(world: World, seconds: float) -> Callable[[], float]:
         return world.shell.now
 
     return monotonic
+
+
+def in_pauses(world: World, work: Callable[[], object], left: Callable[[], int]) -> list[int]:
+    """What is left of a job after each of three pauses, clients being at work all the time. Nothing is
+    done as long as a pause lasts."""
+    counts = []
+    for _ in range(3):
+        world.settle()
+        counts.append(left())
+        for _ in range(5):
+            world.shell.advance(0)
+            world.settle()
+        assert left() == counts[-1], "it does not pause"
+        work()
+        world.shell.advance(0.05)
+    return counts
 
 
 # -- connections --------------------------------------------------------------------------------

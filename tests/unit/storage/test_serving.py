@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable
 from hashlib import sha1
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from neo.protocol.packets import (
     FEATURES,
     AbortTransaction,
     AcceptIdentification,
+    AnswerFinalTID,
     AnswerObject,
     AnswerPack,
     AnswerRebaseObject,
@@ -45,6 +48,7 @@ from neo.protocol.packets import (
     NotifyUnlockInformation,
     StartOperation,
 )
+from neo.storage.backend import pages
 from tests.unit.storage.world import C1, C2, DISCARDED, OUT, UP, End, World, refused
 
 MakeWorld = Callable[[], World]
@@ -240,6 +244,39 @@ def test_pages_of_revisions_have_data_as_stored(master: End, client: End) -> Non
     assert ([r[1] for r in answer.revision_list], answer.more) == ([p64(16)], False)
 
 
+def test_a_page_is_put_together_in_steps_between_which_others_are_served(
+    world: World, master: End, client: End, other: End, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(20):
+        commit(master, client, 10 + 2 * number, 11 + 2 * number, 1 + 2 * number)
+    monkeypatch.setattr(pages, "ROWS_MAX", 2)
+    for order, first, last in (0, 0, 9), (0, 0, 99), (1, 47, 99), (2, 47, 99):
+        waiting = client.ask_later(AskRevisions(1, order, p64(first), p64(last), None, 1000, False))
+        steps = 1
+        while not waiting:
+            assert load(other, 1).serial == p64(11)
+            world.shell.advance(0)
+            world.core.flush()
+            steps += 1
+        tids = [p64(tid) for tid in range(11, 51, 2) if first <= tid <= last]
+        # Rows of 64 bytes fill a page of 1000 with 16 of them.
+        assert [row[1] for row in waiting[0].revision_list] == tids[:16]
+        assert waiting[0].more == (len(tids) > 16)
+        assert steps == (8 if waiting[0].more else 2 if order == 2 else 11)
+
+
+def test_a_page_is_not_gone_on_with_for_a_client_that_left(
+    world: World, master: End, client: End, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3):
+        commit(master, client, 10 + 2 * number, 11 + 2 * number, 1 + 2 * number)
+    monkeypatch.setattr(pages, "ROWS_MAX", 1)
+    client.ask_later(AskRevisions(1, 0, ZERO_TID, p64(9), None, 1000, False))
+    client.disconnect()
+    monkeypatch.setattr(world.backend, "revisions", lambda ask: pytest.fail("it is read"))
+    world.shell.advance(0)
+
+
 def test_pages_of_what_a_pack_may_have_removed_are_refused(
     world: World, master: End, client: End
 ) -> None:
@@ -250,7 +287,8 @@ def test_pages_of_what_a_pack_may_have_removed_are_refused(
     def revisions(order: int, first: int, last: int) -> Any:
         return client.ask(AskRevisions(1, order, p64(first), p64(last), None, 1000, False))
 
-    for refusal in (revisions(0, 0, 19), revisions(1, 1, 99), revisions(2, 20, 99)):
+    for order, first, last in ((0, 0, 19), (1, 0, 19), (2, 0, 19), (1, 1, 99), (2, 20, 99)):
+        refusal = revisions(order, first, last)
         assert refusal.code == ErrorCode.TID_NOT_FOUND.value
         assert "packed up to 0000000000000014" in refusal.message
     for answer in (revisions(0, 0, 20), revisions(1, 0, 99), revisions(2, 0, 99)):
@@ -337,6 +375,23 @@ def test_a_vote_is_durable_before_it_is_answered(make_world: MakeWorld) -> None:
     assert not answers  # not before the disk said so
     world.settle()
     assert answers == [AnswerStoreTransaction()]
+
+
+def test_that_nothing_was_committed_is_said_when_the_vote_is_dropped_durably(
+    make_world: MakeWorld,
+) -> None:
+    """Else it could still be committed: by a node that locked it, and comes back when this one has
+    crashed and has its vote again."""
+    world = make_world()
+    master = world.operate()
+    client = world.client(master)
+    store(client, 10, 1)
+    vote(client, 10, 1)
+    master.send(AbortTransaction(p64(10), []))
+    answers = client.ask_later(AskFinalTID(p64(10)))
+    assert not answers  # not before the disk said so
+    world.settle()
+    assert answers == [AnswerFinalTID(None)]
 
 
 def test_votes_that_cannot_be_complete_are_refused(client: End, other: End) -> None:
@@ -496,3 +551,37 @@ def test_a_backup_cluster_refuses_writes(world: World) -> None:
     for message in store_request(10, 1), AskCheckCurrentSerial(p64(10), p64(1), ZERO_TID):
         assert refused(client.ask(message))[0] == ErrorCode.READ_ONLY_ACCESS.value
     assert master.ask(AskRecovery()).ptid == 1
+
+
+# -- limits of the database -------------------------------------------------------------------------
+
+
+def test_an_object_larger_than_the_database_accepts_is_refused_and_the_node_goes_on(
+    make_world: MakeWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect = sqlite3.connect
+
+    def limited(*args: Any, **options: Any) -> sqlite3.Connection:
+        connection = connect(*args, **options)
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 100_000)
+        return connection
+
+    monkeypatch.setattr(sqlite3, "connect", limited)
+    world = make_world()
+    master = world.operate()
+    client, other = world.client(master), world.client(master, C2)
+    commit(master, client, 10, 12, 1)
+    assert store(client, 14, 1, serial=12) is None
+    code, text = refused(client.ask(store_request(14, 2, data=bytes(100_000))))
+    assert code == ErrorCode.DENIED.value
+    assert "the object has 100000 bytes; " in text and "keeps at most 99900 in one record" in text
+    # Nobody is disconnected, nothing is left, and the object can be stored by others.
+    client.send(AbortTransaction(p64(14), []))
+    commit(master, other, 16, 18, 2)
+    commit(master, client, 20, 22, 1, serial=12)
+    assert not client.closed and not other.closed and world.shell.restarts == 0
+    assert load(other, 1).data == data_of(20) and load(client, 2).data == data_of(16)
+    world.close()
+    with connect(tmp_path / "node.sqlite") as connection:
+        assert connection.execute("SELECT COUNT(*) FROM data").fetchone() == (3,)
+    connection.close()

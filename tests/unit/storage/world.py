@@ -1,4 +1,4 @@
-"""A storage node without process or sockets: real core, real SQLite, peers that are test code."""
+"""A storage node without process or sockets: real core, real database, peers that are test code."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from neo.protocol.packets import (
     SendPartitionTable,
     StartOperation,
 )
-from neo.storage.backend.sqlite import SQLite
+from neo.storage.backend.factory import make_backend
 from neo.storage.core import StorageCore
 from neo.topology.masters import MasterCandidates
 
@@ -172,9 +172,17 @@ class End:
 class World:
     """One storage node S1 on a database, its master and its clients."""
 
-    def __init__(self, database: str, cluster: str = "test", is_clone: bool = False) -> None:
+    def __init__(
+        self,
+        database: str,
+        cluster: str = "test",
+        is_clone: bool = False,
+        adapter: str = "SQLite",
+    ) -> None:
         self.shell = FakeShell()
-        self.backend = SQLite(database, self.shell.from_thread, self._failed)
+        self.backend: Any = make_backend(
+            adapter, database, None, self.shell.from_thread, self._failed
+        )
         self.backend.open()
         self.remembered: list[list[Address]] = []
         self.core = StorageCore(
