@@ -124,6 +124,12 @@ class Changes:
             assert self._ttid is not None
         return self._ttid
 
+    @property
+    def master(self) -> Channel:
+        """Who began the transaction. Waits as :attr:`ttid`."""
+        assert self.ttid
+        return self._master
+
     # -- changes ---------------------------------------------------------------------------------
 
     def store(self, oid: bytes, base: bytes, data: bytes, kind: Kind = Kind.STORE) -> None:
@@ -167,7 +173,7 @@ class Changes:
         if change.data is None:
             stored = 0, ZERO_HASH, b""
         else:
-            stored = pack_data(change.data, self._options.compress)
+            stored = pack_data(oid, change.data, self._options.compress)
         return AskStoreObject(oid, change.base, *stored, change.data_serial, self.ttid)
 
     def _send(self, oid: bytes, change: Change) -> None:
@@ -269,7 +275,8 @@ class Changes:
             answer = None
             self._fail(asked.nid, str(e))
         except ErrorAnswer as e:
-            raise refusal(f"storage node {format_nid(asked.nid)}", e) from None
+            what = "" if asked.oid is None else f", object {asked.oid.hex()}"
+            raise refusal(f"storage node {format_nid(asked.nid)}{what}", e) from None
         if isinstance(answer, AnswerRebaseTransaction):
             for oid in answer.oid_list:
                 self._ask(AskRebaseObject(self.ttid, oid), Asked(asked.nid, asked.channel, oid))
@@ -335,7 +342,7 @@ class Changes:
             if self.voted or self._ended or locking_tid <= self._locking_tid:
                 return
             self._locking_tid = locking_tid
-            for nid, channel in self._nodes.items():
+            for nid, channel in list(self._nodes.items()):  # the other thread may note a failure
                 if channel is not None:
                     self._rebase_node(nid, channel)
 

@@ -15,8 +15,11 @@ SMALLEST_COMPRESSED_BYTES = 40
 LARGEST_BYTES = LIMIT_PEER - 4096
 
 
-def pack_data(data: bytes, level: int) -> tuple[int, bytes, bytes]:
-    """(compression, checksum, data) as AskStoreObject wants it. ``level``: of zlib, 0 for none."""
+def pack_data(oid: bytes, data: bytes, level: int) -> tuple[int, bytes, bytes]:
+    """(compression, checksum, data) as AskStoreObject wants it. ``level``: of zlib, 0 for none.
+
+    Raises NEOStorageError when the object is too large.
+    """
     compression = 0
     if level and len(data) >= SMALLEST_COMPRESSED_BYTES:
         smaller = zlib.compress(data, level)
@@ -24,8 +27,8 @@ def pack_data(data: bytes, level: int) -> tuple[int, bytes, bytes]:
             compression, data = 1, smaller
     if len(data) > LARGEST_BYTES:
         raise NEOStorageError(
-            f"an object of {len(data)} bytes is larger than {LARGEST_BYTES}, the most that travels "
-            "between two nodes: divide it"
+            f"object {oid.hex()} has {len(data)} bytes, more than {LARGEST_BYTES}, the most that "
+            "travels between two nodes: divide it"
         )
     return compression, sha1(data).digest(), data
 

@@ -8,11 +8,14 @@ is asked again from another one, from where the last one ended: no revision come
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from hashlib import sha1
-from typing import NamedTuple, TypeGuard
+from itertools import takewhile
+from typing import NamedTuple, TypeGuard, TypeVar
 
 from neo.client.errors import CorruptedError
 from neo.client.history import BATCH, batches, tids_ascending, transaction_information
@@ -37,6 +40,29 @@ from neo.protocol.packets import (
 PAGE_BYTES = 1 << 20
 #: Values that are larger when they are uncompressed are left out, and said to be.
 VALUE_BYTES = 32 << 20
+#: What readers have in memory at once of what a page becomes; more if one value or row is larger.
+PORTION_BYTES = 4 << 20
+#: [least, greatest] of all tids and oids.
+ALL = (0, 2**63 - 1)
+#: What zlib can make of a byte, at most.
+ZLIB_RATIO = 1032
+
+Item = TypeVar("Item")
+
+
+def portions(items: Iterable[Item], size_of: Callable[[Item], int]) -> Iterator[list[Item]]:
+    """Items in lists of PORTION_BYTES, or of one item that is larger; made as they are asked for."""
+    portion: list[Item] = []
+    left = PORTION_BYTES
+    for item in items:
+        size = size_of(item)
+        left -= size
+        if left < 0 and portion:
+            yield portion
+            portion, left = [], PORTION_BYTES - size
+        portion.append(item)
+    if portion:
+        yield portion
 
 
 class Order(Enum):
@@ -62,11 +88,13 @@ class Revision(NamedTuple):
 
 @dataclass(frozen=True)
 class Range:
-    """What to read: tids from ``first`` to ``last``, both included."""
+    """What to read: tids from ``first`` to ``last``, both included; of ``oids``, [least, greatest], where
+    the order is by oid."""
 
     order: Order
     last: bytes
     first: bytes = ZERO_TID
+    oids: tuple[int, int] = ALL
     data: bool = True
     page_bytes: int = PAGE_BYTES
     value_bytes: int = VALUE_BYTES
@@ -88,16 +116,49 @@ class Scanner:
         self._session.barrier()
         return self._session.invalidations.last_tid
 
+    # -- packs -------------------------------------------------------------------------------------
+
+    def packed(self) -> int:
+        """The tid of the last pack, done or running; 0: there was none, or nodes that do not know pages
+        do not tell."""
+        tid, last = 0, u64(self.last_tid())
+        for partition in range(self.partitions):
+            if not self._is_whole(partition, tid):
+                whole = partial(self._is_whole, partition)
+                tid = bisect_left(range(last), True, lo=tid, key=whole)
+        return tid
+
+    def _is_whole(self, partition: int, tid: int) -> bool:
+        try:
+            self.check_packed(partition, tid)
+        except ErrorAnswer as e:
+            if e.code is not ErrorCode.TID_NOT_FOUND:
+                raise
+            return False
+        return True
+
+    def check_packed(self, partition: int, tid: int) -> None:
+        """Raises ErrorAnswer TID_NOT_FOUND if there is a pack later than ``tid``.
+
+        A pack says what it will remove before it does: whoever asks after reading does not miss it.
+        """
+        if self._knows_pages(partition):
+            nothing = (MAX_TID, MAX_TID), 1, False
+            message = AskRevisions(partition, Order.SNAPSHOT.value, ZERO_TID, p64(tid), *nothing)
+            self._session.read(partition, message)
+
     # -- revisions ---------------------------------------------------------------------------------
 
     def revisions(self, partition: int, what: Range) -> Iterator[list[Revision]]:
-        """The revisions of one partition, in pages that may be empty.
+        """The revisions of one partition, in pages; values are uncompressed as these are asked for.
 
-        Raises what Session.read() does; ErrorAnswer TID_NOT_FOUND if a pack removed some.
+        Raises what Session.read() does; ErrorAnswer TID_NOT_FOUND if a pack later than the last tid
+        removed some, or one later than the first tid. A first tid of 0 means what is left.
         """
-        if what.first > what.last:
+        least, greatest = what.oids
+        if what.first > what.last or least > greatest:
             return
-        after: tuple[bytes, bytes] | None = None
+        after = None if least <= 0 else (p64(least - 1), MAX_TID)
         asked = self._ask(partition, what, after)
         while asked is not None:
             message, question = asked
@@ -106,13 +167,15 @@ class Scanner:
             rows = answer.revision_list
             if rows:
                 after = rows[-1][0], rows[-1][1]
-            if not answer.more:
-                yield self._page(partition, rows, what)
+            wanted = list(takewhile(lambda row: u64(row[0]) <= greatest, rows))
+            page = portions(self._page(partition, wanted, what), _data_size)
+            if not answer.more or len(wanted) < len(rows):
+                yield from page
                 return
             # The node reads the next page while this one is used.
             asked = self._ask(partition, what, after)
             try:
-                yield self._page(partition, rows, what)
+                yield from page
             except BaseException:
                 if asked is not None:
                     forget(asked[1])
@@ -130,22 +193,19 @@ class Scanner:
         )
         return message, ask(self._session, partition, message)
 
-    def _page(self, partition: int, rows: Sequence[RevisionRow], what: Range) -> list[Revision]:
-        if not what.data:
-            return [
-                Revision(u64(oid), u64(tid), compression is None, size, None, None)
-                for oid, tid, compression, _, size, _, _ in rows
-            ]
-        page = []
+    def _page(
+        self, partition: int, rows: Sequence[RevisionRow], what: Range
+    ) -> Iterator[Revision]:
         limit = what.value_bytes
-        for oid, tid, compression, checksum, _, data, _ in rows:
-            if compression is None:
-                page.append(Revision(u64(oid), u64(tid), True, 0, None, None))
+        for oid, tid, compression, checksum, size, data, _ in rows:
+            if not what.data:
+                yield Revision(u64(oid), u64(tid), compression is None, size, None, None)
+            elif compression is None:
+                yield Revision(u64(oid), u64(tid), True, 0, None, None)
             elif data is None or sha1(data).digest() != checksum:
-                page.append(self._elsewhere(partition, oid, tid, what))
+                yield self._elsewhere(partition, oid, tid, what)
             else:
-                page.append(Revision(u64(oid), u64(tid), False, *_value(compression, data, limit)))
-        return page
+                yield Revision(u64(oid), u64(tid), False, *_value(compression, data, limit))
 
     def _elsewhere(self, partition: int, oid: bytes, tid: bytes, what: Range) -> Revision:
         """The page was damaged: a replica may have it sound."""
@@ -176,28 +236,40 @@ class Scanner:
         Raises as revisions() does.
         """
         asked = [AskObject(p64(oid), None, add64(what.last, 1)) for oid in sorted(oids)]
-        for page in self._in_windows(partition, asked, what):
-            # A pack says what it will remove before it does: asked afterwards, it is not missed.
-            if self._knows_pages(partition):
-                last = Order.SNAPSHOT.value, ZERO_TID, what.last, (MAX_TID, MAX_TID), 1, False
-                self._session.read(partition, AskRevisions(partition, *last))
-            yield page
+        yield from self._in_windows(partition, asked, what)
+        self.check_packed(partition, u64(what.last))
 
     # -- without pages -----------------------------------------------------------------------------
 
     def _without_pages(
         self, partition: int, what: Range, after: tuple[bytes, bytes] | None
     ) -> Iterator[list[Revision]]:
-        """Needs memory for the ids of the partition's revisions."""
-        asked = self._asked(set(self._ids(partition, what)), what, after)
-        yield from self._in_windows(partition, asked, what)
+        """Needs memory for the ids of the partition's revisions.
+
+        An object of a snapshot that was deleted, and packed away as a whole, cannot be told from one that
+        did not exist any more.
+        """
+        least, greatest = what.oids
+        ids = {key for key in self._ids(partition, what) if least <= u64(key[0]) <= greatest}
+        asked = self._asked(ids, what, after)
+        known = what.order is Order.SNAPSHOT
+        yield from self._in_windows(partition, asked, what, known)
 
     def _in_windows(
-        self, partition: int, asked: list[AskObject], what: Range
+        self, partition: int, asked: list[AskObject], what: Range, known: bool = False
     ) -> Iterator[list[Revision]]:
-        for window in batches(asked, WINDOW):
+        """``known``: transactions up to the last one name the objects.
+
+        How large they are nobody knows before: a window is as large as the one before it tells.
+        """
+        start, count = 0, 1
+        while window := asked[start : start + count]:
             answers = self._session.read_many([(partition, message) for message in window])
-            yield [_from_object(answer, what) for answer in answers if _is_object(answer)]
+            found = [answer for answer in answers if _is_object(answer, known)]
+            yield from portions((_from_object(answer, what) for answer in found), _data_size)
+            start += count
+            half_full = 2 * sum(len(answer.data) for answer in found) > what.page_bytes
+            count = max(1, count // 2) if half_full else min(2 * count, WINDOW)
 
     @staticmethod
     def _asked(
@@ -243,13 +315,21 @@ class Scanner:
                     yield transaction
 
 
-def _is_object(answer: Message | ErrorAnswer) -> TypeGuard[AnswerObject]:
-    """Raises the refusal if it is another one than that a revision was packed, or only checked."""
-    if isinstance(answer, ErrorAnswer):
-        if answer.code not in (ErrorCode.OID_NOT_FOUND, ErrorCode.OID_DOES_NOT_EXIST):
-            raise answer
-        return False
-    return True
+def _is_object(answer: Message | ErrorAnswer, known: bool) -> TypeGuard[AnswerObject]:
+    """Raises the refusal if it is another one than that a revision was packed, or only checked.
+
+    ``known``: the object was there. Raises ErrorAnswer TID_NOT_FOUND if it is now only there later.
+    """
+    if not isinstance(answer, ErrorAnswer):
+        return True
+    if known and answer.code is ErrorCode.OID_NOT_FOUND:
+        raise ErrorAnswer(
+            ErrorCode.TID_NOT_FOUND,
+            f"what object {answer.message} was is gone: the database was packed",
+        )
+    if answer.code not in (ErrorCode.OID_NOT_FOUND, ErrorCode.OID_DOES_NOT_EXIST):
+        raise answer
+    return False
 
 
 def _from_object(answer: AnswerObject, what: Range) -> Revision:
@@ -262,13 +342,21 @@ def _from_object(answer: AnswerObject, what: Range) -> Revision:
     return Revision(u64(answer.oid), u64(answer.serial), False, *value)
 
 
+def _data_size(revision: Revision) -> int:
+    return 0 if revision.data is None else len(revision.data)
+
+
 def _value(compression: int, data: bytes, limit: int) -> tuple[int, bytes | None, str | None]:
     """(size, value, error): as ZODB wrote it, unless it is larger than its reader wants."""
     size = len(data)
     value: bytes | None = data
     if compression:
         try:
-            size, value = _decompressed(data, limit)
+            if len(data) * ZLIB_RATIO <= limit:
+                value = zlib.decompress(data)
+                size = len(value)
+            else:
+                size, value = _decompressed(data, limit)
         except zlib.error as e:
             return size, None, f"cannot be decompressed: {e}"
     if size > limit:

@@ -232,7 +232,10 @@ class Session:
     def masters_known(self, addresses: Iterable[Address]) -> None:
         """Called by the thread that leads on the master's channel."""
         if self._candidates.add(addresses) and self._master_list is not None:
-            self._master_list.save(self._candidates.addresses)
+            try:
+                self._master_list.save(self._candidates.addresses)
+            except OSError as e:
+                logger.error("the list of masters cannot be kept: %s", e)
 
     def deadlock(self, ttid: bytes, locking_tid: bytes) -> None:
         commit = self.commits.get(ttid)

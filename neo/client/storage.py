@@ -6,6 +6,7 @@ import logging
 import os
 import weakref
 from collections.abc import Callable, Iterable
+from math import inf
 from typing import Any
 
 from ZODB import interfaces
@@ -16,7 +17,7 @@ from zope.interface import alsoProvides, implementer
 from neo.client.cache import Cache
 from neo.client.change import Options
 from neo.client.commit import Commit
-from neo.client.errors import ConfigurationError, NEOStorageError, refusal
+from neo.client.errors import ConfigurationError, NEOStorageError, TransactionLostError, refusal
 from neo.client.history import Description, undo_log
 from neo.client.invalidations import Invalidations
 from neo.client.pack import pack
@@ -91,6 +92,8 @@ class NEOStorage(Reading):
         if not isinstance(master_nodes, str):
             master_nodes = " ".join(master_nodes)
         settings = _settings(master_nodes, name, wait_timeout, dynamic_master_list, (ca, cert, key))
+        if cache_size < 0:
+            raise ConfigurationError(f"cache_size is a number of bytes, not {cache_size}")
         self._system: Host = System(PATIENCE_SECONDS) if host is None else host
         invalidations = Invalidations(Cache(cache_size), self._system)
         super().__init__(Session(self._system, settings, invalidations))
@@ -114,7 +117,11 @@ class NEOStorage(Reading):
         self._commits: dict[int, Commit] = {}
         self._oid_lock = self._system.lock()
         self._oids: list[bytes] = []
+        #: Who gave them, and the least one that this master gave.
         self._oids_of: object = None
+        self._oids_from = ZERO_OID
+        #: The least and the greatest that the application has.
+        self._first_oid: bytes | None = None
         self._last_oid = ZERO_OID
 
     # -- life ------------------------------------------------------------------------------------
@@ -180,9 +187,22 @@ class NEOStorage(Reading):
             if not self._oids or self._oids_of is not master:
                 # Another master may give the same ones to others.
                 self._oids = self._new_oids()
-                self._oids_of = master
+                if self._oids_of is not master:
+                    self._oids_of, self._oids_from = master, self._oids[-1]
             self._last_oid = self._oids.pop()
+            self._first_oid = self._first_oid or self._last_oid
             return self._last_oid
+
+    def _check_oid(self, commit: Commit, oid: bytes) -> None:
+        """Of a new object. Raises TransactionLostError if another master gave it than the one that ends
+        the transaction: this one may have given it to somebody else meanwhile."""
+        master = commit.master
+        with self._oid_lock:
+            ours = self._first_oid is not None and self._first_oid <= oid <= self._last_oid
+            if ours and (self._oids_of is not master or oid < self._oids_from):
+                raise TransactionLostError(
+                    f"the master that gave the new object {oid.hex()} its oid was lost"
+                )
 
     def _new_oids(self) -> list[bytes]:
         """In descending order. A master that was started again may give some twice, that were not
@@ -213,7 +233,11 @@ class NEOStorage(Reading):
     def store(
         self, oid: bytes, serial: bytes | None, data: bytes, version: str, transaction: Any
     ) -> None:
-        self._commit(transaction).store(oid, serial or ZERO_TID, data)
+        commit = self._commit(transaction)
+        base = serial or ZERO_TID
+        if base == ZERO_TID:
+            self._check_oid(commit, oid)
+        commit.store(oid, base, data)
 
     def deleteObject(self, oid: bytes, serial: bytes, transaction: Any) -> None:
         self._commit(transaction).delete(oid, serial)
@@ -321,6 +345,8 @@ def _settings(
             raise ValueError("no master is given: set master_nodes")
         if not name:
             raise ValueError("the cluster has no name: set name")
+        if not 0 <= wait_timeout < inf:
+            raise ValueError(f"wait_timeout is a number of seconds, not {wait_timeout}")
         context = None
         if ca and cert and key:
             context = tls_context(ca, cert, key, server=False)

@@ -47,14 +47,19 @@ class SocketWire:
         return self._sock.fileno()
 
     def send(self, data: bytes) -> None:
+        if self._tls is None:
+            self._transmit(data)
+        else:
+            with self._tls_lock:
+                self._transmit(self._tls.encrypt(data))
+
+    def _transmit(self, data: bytes) -> None:
         try:
-            if self._tls is None:
-                self._sock.sendall(data)
-            else:
-                with self._tls_lock:
-                    self._sock.sendall(self._tls.encrypt(data))
+            self._sock.sendall(data)
         except BlockingIOError:
             raise TimeoutError("the peer does not read") from None
+        except (BrokenPipeError, ConnectionResetError):
+            pass  # it may have said why: whoever receives reads that, and then the end
 
     def receive(self, wait: bool) -> bytes | None:
         try:
@@ -64,13 +69,13 @@ class SocketWire:
         if self._tls is None or not data:
             return data
         try:
-            plain, raw = self._tls.decrypt(data)
+            plain = self._tls.decrypt(data)
         except HandshakeError:
-            self._sock.sendall(self._tls.farewell())
+            self._say_goodbye()
             raise
-        if raw:
+        if self._tls.pending:
             with self._tls_lock:
-                self._sock.sendall(raw)
+                self._transmit(self._tls.outgoing())
         return plain or None
 
     def _say_goodbye(self) -> None:

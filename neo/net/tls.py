@@ -30,8 +30,16 @@ def tls_context(ca: str, cert: str, key: str, server: bool) -> ssl.SSLContext:
         context.load_verify_locations(ca)
     except (OSError, ssl.SSLError) as e:
         raise ValueError(f"certificate authority {ca!r} cannot be used: {e}") from None
+
+    def refuse() -> bytes:
+        """Asked for the passphrase of an encrypted key: without this, OpenSSL waits at the terminal."""
+        raise ValueError(
+            f"key {key!r} is encrypted, and nobody is there to type its passphrase when a node starts: "
+            f"write it without one (openssl pkey -in {key} -out …), readable by the node's user only"
+        )
+
     try:
-        context.load_cert_chain(cert, key)
+        context.load_cert_chain(cert, key, refuse)
     except (OSError, ssl.SSLError) as e:
         raise ValueError(f"certificate {cert!r} with key {key!r} cannot be used: {e}") from None
     return context
@@ -85,8 +93,9 @@ class TlsLink:
                 self._waiting.append(data)
             return self._outgoing.read()
 
-    def decrypt(self, raw: bytes) -> tuple[bytes, bytes]:
-        """(plaintext, raw bytes to send back). Raises HandshakeError: see :meth:`farewell`."""
+    def decrypt(self, raw: bytes) -> bytes:
+        """The plaintext. What is to be sent back is in :meth:`outgoing`. Raises HandshakeError: see
+        :meth:`farewell`."""
         with self._lock:
             if self._first and raw:
                 self._first = False
@@ -112,7 +121,18 @@ class TlsLink:
                 pass  # the end of the stream follows on the socket
             except ssl.SSLError as e:
                 raise _failure(e) from None
-            return b"".join(portions), self._outgoing.read()
+            return b"".join(portions)
+
+    @property
+    def pending(self) -> bool:
+        """There are raw bytes to send."""
+        return self._outgoing.pending > 0
+
+    def outgoing(self) -> bytes:
+        """Raw bytes to send. As those of :meth:`encrypt`, they must leave in the order in which they
+        were taken: take and send them under one lock."""
+        with self._lock:
+            return self._outgoing.read()
 
     def farewell(self) -> bytes:
         """Raw bytes to send before closing: that this is the end, or after a HandshakeError, why."""

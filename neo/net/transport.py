@@ -76,14 +76,14 @@ class Transport(asyncio.Protocol):
             return
         if self._tls is not None:
             try:
-                data, raw = self._tls.decrypt(data)
+                data = self._tls.decrypt(data)
             except HandshakeError as e:
                 peer = self._transport and self._transport.get_extra_info("peername")
                 logger.warning("%s: %s", format_address(peer[:2]) if peer else "a peer", e)
                 self._refuse(str(e), self._tls.farewell())
                 return
-            if raw and self._transport is not None:
-                self._transport.write(raw)
+            if self._tls.pending and self._transport is not None:
+                self._transport.write(self._tls.outgoing())
             if not data:
                 return
         self._owner.received(data)

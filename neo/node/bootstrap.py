@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING
 from neo.net.sockets import format_address
 from neo.node.handler import Handler, on
 from neo.node.peer import Peer
+from neo.node.pulse import LOOK_SECONDS, Pulse
 from neo.node.task import Cancelled, Future
-from neo.protocol.enums import NodeType
+from neo.protocol.enums import ErrorCode, NodeType
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.packets import (
     AcceptIdentification,
     Address,
-    Message,
     NotPrimaryMaster,
-    Ping,
     RequestIdentification,
 )
 from neo.topology.masters import MasterCandidates
@@ -36,9 +35,8 @@ FIRST_RETRY_SECONDS = 0.05
 ANSWER_SECONDS = 30.0
 #: The same if there are others, from which one that is stopped must not keep us.
 ANSWER_SECONDS_OF_SEVERAL = 2.0
-#: A primary that may be replaced by another master is asked so often whether it lives, and given up
-#: when it is silent for so long: it was stopped, or cut off, and will not serve any more.
-ALIVE_SECONDS = 0.5
+#: A primary that may be replaced by another master is given up when it is silent for so long: it was
+#: stopped, or cut off, and will not serve any more.
 SILENCE_SECONDS = 2.5
 
 
@@ -55,11 +53,17 @@ class _Candidate(Handler):
 
 
 async def find_primary(
-    core: Core, masters: MasterCandidates, request: RequestIdentification, handler: Handler
+    core: Core,
+    masters: MasterCandidates,
+    request: RequestIdentification,
+    handler: Handler,
+    *,
+    insist: bool = True,
 ) -> tuple[Peer, AcceptIdentification]:
     """Try all masters until one accepts ``request``; its peer then has ``handler``.
 
-    Each distinct reason of a failure is logged once a minute, not at every try.
+    Each distinct reason of a failure is logged once a minute, not at every try. Unless ``insist``, a
+    refusal that no waiting can change is raised as ErrorAnswer: any but NOT_READY.
     """
     hinted = False
     wait = FIRST_RETRY_SECONDS if len(masters.addresses) > 1 else RETRY_SECONDS
@@ -82,8 +86,10 @@ async def find_primary(
             reason = "it is not a master"
             peer.close()
         except ErrorAnswer as e:
-            reason = f"it refused: {e}"
             peer.close()
+            if not insist and e.code is not ErrorCode.NOT_READY:
+                raise
+            reason = f"it refused: {e}"
         except ConnectionLost as e:
             if redirected.done:
                 reason = "it is not the primary"
@@ -117,28 +123,15 @@ class _Alive:
     def __init__(self, core: Core, masters: MasterCandidates, peer: Peer) -> None:
         self._core = core
         self._masters = masters
-        self._peer = peer
-        self._asked: float | None = None
+        self._pulse = Pulse(peer)
 
     def look(self) -> None:
-        peer = self._peer
+        peer = self._pulse.peer
         if peer.closed:
             return
-        now = self._core.shell.monotonic()
-        if self._asked is None:
-            if len(self._masters.addresses) > 1:
-                self._asked = now
-                peer.ask(Ping()).then(self._answered)
-        elif now - self._asked > SILENCE_SECONDS:
+        if len(self._masters.addresses) > 1 and self._pulse.look() > SILENCE_SECONDS:
             assert peer.address is not None
             self._masters.silent(peer.address)
             peer.lost("it does not answer, and another master may be primary")
             return
-        self._core.call_later(ALIVE_SECONDS, self.look)
-
-    def _answered(self, answer: Future[Message]) -> None:
-        self._asked = None
-        try:
-            answer.result()
-        except ConnectionLost:
-            return  # its handler is told
+        self._core.call_later(LOOK_SECONDS, self.look)

@@ -75,6 +75,11 @@ def seconds(text: str) -> float:
     return number
 
 
+def names(text: str) -> list[str]:
+    """Separated by spaces or commas."""
+    return text.replace(",", " ").split()
+
+
 def one_of(*choices: str) -> Callable[[str], str]:
     def parse(text: str) -> str:
         for choice in choices:
@@ -124,8 +129,8 @@ def role_options(*options: Option) -> tuple[Option, ...]:
 #: Options of other roles that may stand in [DEFAULT] though this process does not import that role.
 KNOWN.update(
     "autostart election_log upstream_cluster upstream_masters replicas partitions nid adapter "
-    "database engine wait dedup disable_drop_partitions reset new_nid monitor_maxlag monitor_backup "
-    "smtp smtp_from smtp_to smtp_tls smtp_login".split()
+    "database engine wait dedup disable_drop_partitions devpath reset new_nid monitor_maxlag "
+    "monitor_backup smtp smtp_from smtp_to smtp_tls smtp_login".split()
 )
 
 

@@ -122,7 +122,13 @@ def format_nid(nid: int | None) -> str:
 
 def parse_nid(text: str) -> int:
     """The reverse of :func:`format_nid`. Raises ValueError with the accepted forms."""
-    for node_type, high in NID_NAMESPACES.items():
-        if text[:1].upper() == node_type.name[0] and text[1:].isdigit():
-            return (high << 24) + int(text[1:])
+    number = text[1:]
+    # So short that it is a number of 64 bits.
+    if number.isascii() and number.isdecimal() and len(number) < 19:
+        for node_type, high in NID_NAMESPACES.items():
+            # Beyond its namespace, a name would be another node's. All ids that are positive are of
+            # storage nodes: other implementations may give any of these.
+            last = 2**31 - 1 if node_type is NodeType.STORAGE else 2**24 - 1
+            if text[0].upper() == node_type.name[0] and 1 <= int(number) <= last:
+                return (high << 24) + int(number)
     raise ValueError(f"{text!r} is not a node: write S1, M1, C1 or A1")

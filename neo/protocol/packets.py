@@ -727,7 +727,7 @@ class AskCheckCurrentSerial(NamedTuple):
 
 @notification(58)
 class NotifyTransactionFinished(NamedTuple):
-    """A transaction of AnswerUnfinishedTransactions is committed. M → S"""
+    """A transaction of AnswerUnfinishedTransactions, or of before the node came, is committed. M → S"""
 
     ttid: Tid
     max_tid: Tid
@@ -856,6 +856,10 @@ class NotifyUpstreamAdmin(NamedTuple):
 FEATURES = "features"
 #: AskOIDs is understood.
 FEATURE_OIDS = "oids"
+#: Properties of a storage node's RequestIdentification, of our own. A boolean: its database has no cells.
+BLANK = "blank"
+#: The greatest id of a storage node that it ever heard of: no master gives it again.
+GREATEST_NID = "greatest_nid"
 #: AskRevisions is understood.
 FEATURE_PAGES = "pages"
 #: NotifyPack is understood.

@@ -68,11 +68,15 @@ class MasterListFile:
         self._path = Path(path)
 
     def load(self) -> list[Address]:
-        """Raises ValueError when the file is there and is not such a list."""
+        """Raises ValueError when the file is there and is not such a list, or cannot be there."""
         if not self._path.exists():
+            if not self._path.parent.is_dir():
+                raise ValueError(f"{self._path} has no folder: create it, or correct the path")
             return []
         try:
             rows = json.loads(self._path.read_text())
+            if not isinstance(rows, list):
+                raise TypeError(f"it begins with {str(rows)[:20]}")
             return [(str(host), int(port)) for host, port in rows]
         except (ValueError, TypeError) as e:
             raise ValueError(

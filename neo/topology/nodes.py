@@ -32,6 +32,8 @@ class Node:
     #: Of a storage node, as the master knows it: the last pack that it was asked for.
     pack_tid: bytes = bytes(8)
     backups: frozenset[str] = field(default=frozenset())
+    #: A storage node that joined without cells, and was not started since.
+    blank: bool = False
 
     def row(self) -> NodeRow:
         return (self.type, self.address, self.nid, self.state, self.id_timestamp)
@@ -99,6 +101,11 @@ class NodeTable:
         while nid in self._by_nid:
             nid += 1
         return nid
+
+    def heard_of(self, nid: int) -> None:
+        """A storage node with this id was somewhere, and may come back."""
+        if nid <= LAST_STORAGE:
+            self._last_storage = max(self._last_storage, nid)
 
     def update(self, timestamp: float, rows: Iterable[NodeRow]) -> list[Node]:
         """Apply NotifyNodeInformation; returns the nodes that changed, forgotten ones included."""

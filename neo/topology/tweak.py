@@ -22,10 +22,10 @@ One cell stays, as FEEDING, for each chosen cell that cannot be read yet, as far
 partition has at least as many readable cells after a tweak as before, or as many as wanted if it
 had more; and never less than 1. There are never more FEEDING cells than OUT_OF_DATE ones.
 
-When an OUT_OF_DATE cell has become complete, :func:`replicated` makes it UP_TO_DATE and discards the
-FEEDING cells that are not needed any more: those that make the readable cells more than are wanted,
-and those for which there is no OUT_OF_DATE cell left to wait for. When all cells are complete, none
-is FEEDING, and the table is what balance chose.
+When an OUT_OF_DATE cell has become complete, :func:`replicated` makes it UP_TO_DATE. When all nodes that
+were readable know it, :func:`fed` discards the FEEDING cells that are not needed any more: those
+that make the readable cells more than are wanted, and those for which there is no OUT_OF_DATE cell
+left to wait for. When all cells are complete, none stays FEEDING, and the table is what balance chose.
 
 Partitions without any readable cell are left alone. There is nothing to copy, any of their cells
 may be the last trace of the data, and it is for the operator to decide.
@@ -47,7 +47,7 @@ Roads not taken
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 
 from neo.protocol.enums import CellState
 from neo.protocol.packets import CellChange
@@ -117,19 +117,40 @@ def _changes(row: Mapping[int, CellState], chosen: set[int]) -> Iterator[tuple[i
             yield nid, CellState.DISCARDED
 
 
+def gently(table: PartitionTable, changes: Iterable[CellChange]) -> list[CellChange]:
+    """The same, but what can be read feeds first and is discarded by :func:`fed`."""
+    gentle: list[CellChange] = []
+    for partition, nid, state in changes:
+        before = table.rows[partition].get(nid)
+        if state is CellState.DISCARDED and before is not None and before.readable:
+            state = CellState.FEEDING
+        if state is not before:
+            gentle.append((partition, nid, state))
+    return gentle
+
+
 def replicated(table: PartitionTable, partition: int, nid: int) -> list[CellChange]:
     """What changes when a node has all data of a partition (NotifyReplicationDone).
 
     Empty if the cell is not OUT_OF_DATE: what the node says comes too late.
     """
-    row = table.rows[partition]
-    if row.get(nid) is not CellState.OUT_OF_DATE:
+    if table.rows[partition].get(nid) is not CellState.OUT_OF_DATE:
         return []
-    readable = len(table.readable(partition)) + 1
-    incomplete = list(row.values()).count(CellState.OUT_OF_DATE) - 1
-    feeding = sorted(other for other, state in row.items() if state is CellState.FEEDING)
-    redundant = max(readable - (table.replicas + 1), len(feeding) - incomplete, 0)
-    return [
-        (partition, nid, CellState.UP_TO_DATE),
-        *((partition, other, CellState.DISCARDED) for other in feeding[:redundant]),
-    ]
+    return [(partition, nid, CellState.UP_TO_DATE)]
+
+
+def fed(table: PartitionTable) -> list[CellChange]:
+    """FEEDING cells that are discarded, since the cells that they fed are complete.
+
+    Not in the table in which these become readable: their nodes must have heard of it first. One that
+    had not, and comes back when all others are lost, would believe that it needs nobody (decision 6).
+    """
+    changes: list[CellChange] = []
+    for partition, row in enumerate(table.rows):
+        feeding = sorted(nid for nid, state in row.items() if state is CellState.FEEDING)
+        if feeding:
+            more = len(table.readable(partition)) - (table.replicas + 1)
+            incomplete = list(row.values()).count(CellState.OUT_OF_DATE)
+            redundant = max(more, len(feeding) - incomplete, 0)
+            changes += [(partition, nid, CellState.DISCARDED) for nid in feeding[:redundant]]
+    return changes

@@ -29,8 +29,8 @@ class Peer:
         self.received: list[Message] = []
         self.error: str | None = None
         self._changed = threading.Condition()
-        # Tests speak from their own thread too.
-        self._lock = threading.Lock()
+        # Tests speak from their own thread too: what is queued first must leave first.
+        self._lock = threading.RLock()
 
     def send(self, *messages: Message) -> None:
         with self._lock:
@@ -44,7 +44,8 @@ class Peer:
             self.flush()
 
     def flush(self) -> None:
-        self.sock.sendall(self.connection.take_outgoing())
+        with self._lock:
+            self.sock.sendall(self.connection.take_outgoing())
 
     def heard(self, message: Message) -> None:
         with self._changed:

@@ -102,7 +102,7 @@ class Merging:
 
     def __init__(self, storage: NEOStorage) -> None:
         self.calls: list[tuple[bytes, ...]] = []
-        storage.tryToResolveConflict = self  # type: ignore[method-assign]
+        storage.tryToResolveConflict = self
 
     def __call__(
         self, oid: bytes, committed: bytes, old: bytes, new: bytes, committed_data: bytes = b""
@@ -237,6 +237,28 @@ def test_phases_out_of_order_are_refused() -> None:
         storage.tpc_abort(t)
 
 
+def test_a_new_object_has_its_oid_from_the_master_that_ends_the_transaction() -> None:
+    """Another one may have given the same oid to another application meanwhile."""
+    with scripted([1]) as (cluster, storage):
+        oid = storage.new_oid()
+        t = begin(storage)
+        storage.store(oid, None, b"of the same master", "", t)
+        storage.tpc_abort(t)
+        cluster.master.peer.close()
+        storage.sync()
+        t = begin(storage)
+        with pytest.raises(TransactionLostError, match=oid.hex()):
+            storage.store(oid, None, b"of the one before", "", t)
+        storage.tpc_abort(t)
+        t = begin(storage)
+        storage.store(p64(0), None, b"an oid that nobody gave", "", t)
+        storage.store(oid, TTID, b"no new object", "", t)
+        storage.store(storage.new_oid(), None, b"of this master", "", t)
+        with pytest.raises(TransactionLostError, match=oid.hex()):
+            storage.store(oid, None, b"of the one before", "", t)
+        storage.tpc_abort(t)
+
+
 def test_transactions_of_one_storage_may_overlap() -> None:
     with scripted([1]) as (cluster, storage):
         first, second = begin(storage), begin(storage)
@@ -256,6 +278,35 @@ def test_a_read_only_cluster_refuses_with_the_error_of_zodb() -> None:
         with pytest.raises(ReadOnlyError):
             storage.store(OID, None, b"", "", t)
         storage.tpc_abort(t)
+
+
+def test_an_object_that_a_storage_node_refuses_fails_the_vote_and_nothing_else() -> None:
+    text = "the object has 5 bytes; the database keeps at most 4 in one record"
+
+    def refuse(m: AskStoreObject) -> Message:
+        if len(m.data) > 4:
+            raise ErrorAnswer(ErrorCode.DENIED, text)
+        return AnswerStoreObject(None)
+
+    with scripted([1, 2]) as (cluster, storage):
+        for node in cluster.storages.values():
+            node.answers[AskStoreObject] = refuse
+        t = begin(storage)
+        storage.store(OTHER, None, b"four", "", t)
+        storage.store(OID, None, b"large", "", t)
+        with pytest.raises(NEOStorageError) as raised:
+            storage.tpc_vote(t)
+        assert str(raised.value).endswith(f", object {OID.hex()}: DENIED: {text}")
+        assert not isinstance(raised.value, TransientError)
+        storage.tpc_abort(t)
+        for node in cluster.storages.values():
+            node.wait_for(AbortTransaction)
+            assert not node.asked(AskStoreTransaction, AskVoteTransaction)
+        t = begin(storage)
+        storage.store(OID, None, b"four", "", t)
+        storage.tpc_vote(t)
+        storage.tpc_finish(t)
+        assert not cluster.master.asked(FailedVote)
 
 
 # -- conflicts -----------------------------------------------------------------------------------
@@ -505,7 +556,9 @@ def test_the_error_says_which_node_the_cluster_cannot_serve_without() -> None:
         storage._commit(t).settle()
         cluster.master._identify = refuse_late
         cluster.tell(NotifyNodeInformation(time.time(), cluster.rows(down=[1])), StopOperation())
-        wait_until(lambda: storage._session._master.lost is not None)
+        master = storage._session._master
+        assert master is not None
+        wait_until(lambda: master.lost is not None)
         stopped = "the cluster stopped serving; S1 is not running"
         with pytest.raises(TransactionLostError, match=f"during the transaction: {stopped}$"):
             storage.tpc_vote(t)

@@ -47,6 +47,7 @@ from neo.protocol.packets import (
     Error,
     InvalidateObjects,
     Message,
+    NodeRow,
     NotifyNodeInformation,
     NotPrimaryMaster,
     Ping,
@@ -130,10 +131,25 @@ def test_a_secondary_master_points_to_the_primary(tmp_path: Path) -> None:
 def test_masters_that_the_cluster_announces_are_remembered(tmp_path: Path) -> None:
     path = tmp_path / "masters"
     with scripted([1], dynamic_master_list=str(path)) as (cluster, storage):
-        rows = [(NodeType.MASTER, ("127.0.0.9", 9), None, cluster.rows()[0][3], None)]
+        rows: list[NodeRow] = [(NodeType.MASTER, ("127.0.0.9", 9), None, cluster.rows()[0][3], None)]
         cluster.tell(NotifyNodeInformation(time.time(), rows))
         storage.sync()
         assert ["127.0.0.9", 9] in json.loads(path.read_text())
+
+
+def test_a_list_of_masters_that_cannot_be_written_is_no_failure(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    path = str(folder / "masters")
+    with scripted([1], dynamic_master_list=path) as (cluster, storage):
+        folder.rmdir()
+        rows: list[NodeRow] = [(NodeType.MASTER, ("127.0.0.9", 9), None, cluster.rows()[0][3], None)]
+        cluster.tell(NotifyNodeInformation(time.time(), rows))
+        storage.sync()
+        assert "the list of masters cannot be kept: " in caplog.text
+        assert len(cluster.master.asked(RequestIdentification)) == 1
 
 
 def test_a_master_that_is_not_ready_is_tried_again() -> None:
@@ -199,6 +215,10 @@ def test_a_storage_node_in_the_place_of_a_master_is_not_accepted() -> None:
         ({"master_nodes": "nowhere"}, "write host:port"),
         ({"name": ""}, "set name"),
         ({"compress": 10}, "from 0 to 9"),
+        ({"wait_timeout": float("nan")}, "wait_timeout is a number of seconds, not nan"),
+        ({"wait_timeout": float("inf")}, "wait_timeout is a number of seconds, not inf"),
+        ({"wait_timeout": -1}, "wait_timeout is a number of seconds, not -1"),
+        ({"cache_size": -5}, "cache_size is a number of bytes, not -5"),
         ({"ca": "/a"}, "all of ca, cert and key"),
         ({"ca": "/a", "cert": "/b", "key": "/c"}, "'/a' cannot be used"),
     ],
@@ -439,8 +459,8 @@ def test_two_walks_through_the_records_do_not_disturb_each_other() -> None:
                 others[0] = storage.record_iternext(oid)[3]
             return load(oid, before)
 
-        storage.loadBefore = interrupted  # type: ignore[method-assign]
-        found = []
+        storage.loadBefore = interrupted  # type: ignore[method-assign, assignment]
+        found: list[bytes] = []
         next_oid: bytes | None = None
         while not found or next_oid is not None:
             oid, _, _, next_oid = storage.record_iternext(next_oid)

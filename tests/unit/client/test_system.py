@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import struct
 from pathlib import Path
 
 from neo.client.system import System
@@ -9,6 +11,47 @@ from neo.net.connection import HANDSHAKE
 from neo.net.tls import TlsLink, tls_context
 from tests.support.certificates import Authority
 from tests.support.tls_peer import SECONDS, TlsPeer
+
+
+def test_what_is_sent_while_the_handshake_ends_leaves_after_it(tmp_path: Path) -> None:
+    """One thread has just decrypted the server's part when another one sends."""
+    files = Authority(tmp_path).node()
+    system = System(SECONDS)
+
+    class Link(TlsLink):
+        def decrypt(self, raw: bytes) -> bytes:
+            plain = super().decrypt(raw)
+            if not sent:
+                sent.append(True)
+                wire.send(HANDSHAKE)
+            return plain
+
+    sent: list[bool] = []
+    try:
+        with TlsPeer(tls_context(*files, server=True)) as peer:
+            wire = system.connect(peer.address, Link(tls_context(*files, server=False), False))
+            received = b""
+            while received != HANDSHAKE:
+                received += wire.receive(True) or b""
+            wire.end()
+            wire.close()
+    finally:
+        system.stop()
+    assert peer.end is None
+
+
+def test_the_last_words_are_read_when_nothing_can_be_sent_any_more() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        wire = System(SECONDS).connect(server.getsockname(), None)
+        sock, _ = server.accept()
+        sock.sendall(b"why")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        sock.close()  # and reset
+        for _ in range(2):
+            wire.send(b"more")
+        assert wire.receive(True) == b"why"
+        assert wire.receive(True) == b""
+        wire.close()
 
 
 def test_the_end_of_a_tls_stream_is_announced(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import ssl
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives import serialization
 
 from neo.net.connection import HANDSHAKE, Connection
 from neo.net.tls import TlsLink, tls_context
@@ -48,13 +49,13 @@ class Side:
         if self.error:
             return
         try:
-            plain, back = self.link.decrypt(raw)
+            plain = self.link.decrypt(raw)
         except HandshakeError as e:
             self.error = str(e)
             self.outgoing += self.link.farewell()
         else:
             self.plain += plain
-            self.outgoing += back
+            self.outgoing += self.link.outgoing()
 
 
 def exchange(dialer: Side, server: Side, portion: int = 1 << 20) -> None:
@@ -241,3 +242,19 @@ def test_files_that_cannot_be_used_are_named(folder: Path, files: NodeFiles) -> 
     ):
         with pytest.raises(ValueError, match="certificate '.*' with key '.*' cannot be used: "):
             tls_context(files.ca, cert, key, server=False)
+
+
+def test_an_encrypted_key_is_refused_instead_of_asking_at_the_terminal(
+    folder: Path, files: NodeFiles
+) -> None:
+    key = serialization.load_pem_private_key(Path(files.key).read_bytes(), None)
+    encrypted = folder / "encrypted.pem"
+    encrypted.write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.BestAvailableEncryption(b"secret"),
+        )
+    )
+    with pytest.raises(ValueError, match=r"key '.*encrypted\.pem' is encrypted"):
+        tls_context(files.ca, files.cert, str(encrypted), server=True)

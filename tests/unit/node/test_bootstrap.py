@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from neo.node.bootstrap import (
-    ALIVE_SECONDS,
     ANSWER_SECONDS,
     ANSWER_SECONDS_OF_SEVERAL,
     FIRST_RETRY_SECONDS,
@@ -19,6 +18,7 @@ from neo.node.bootstrap import (
 from neo.node.core import Core
 from neo.node.handler import Handler
 from neo.node.peer import Peer
+from neo.node.pulse import LOOK_SECONDS
 from neo.node.task import Cancelled, Task
 from neo.protocol.enums import NodeType
 from neo.protocol.packets import (
@@ -162,10 +162,22 @@ def test_a_primary_that_falls_silent_is_left_for_another(seeker: Seeker) -> None
     seeker.answer(ACCEPT)
     for _ in range(20):
         seeker.answer_ping()
-        seeker.shell.advance(ALIVE_SECONDS)
+        seeker.shell.advance(LOOK_SECONDS)
     assert not lost
-    seeker.shell.advance(SILENCE_SECONDS + 2 * ALIVE_SECONDS)
+    seeker.shell.advance(SILENCE_SECONDS + 2 * LOOK_SECONDS)
     assert lost == ["it does not answer, and another master may be primary"]
+
+
+def test_who_stood_still_itself_hears_first_what_came_meanwhile(seeker: Seeker) -> None:
+    lost: list[str] = []
+    seeker.handler.lost = lambda peer, reason: lost.append(reason)  # type: ignore[method-assign]
+    seeker.answer(ACCEPT)
+    seeker.shell.elapsed += 100  # its timers ring late
+    seeker.shell.advance(LOOK_SECONDS)
+    assert not lost
+    seeker.answer_ping()
+    seeker.shell.advance(SILENCE_SECONDS)
+    assert not lost
 
 
 def test_nobody_is_dialed_before_the_pause_is_over(seeker: Seeker) -> None:

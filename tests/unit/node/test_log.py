@@ -59,6 +59,32 @@ def test_a_moved_file_is_left_alone_after_reopening(tmp_path: Path) -> None:
     assert "after" in path.read_text()
 
 
+def test_a_file_that_cannot_be_opened_again_is_written_on(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    path = tmp_path / "logs" / "log"
+    configure_logging("neomaster", str(path), "text", "info")
+    moved = (tmp_path / "logs").rename(tmp_path / "moved")
+    reopen_logs()
+    logging.getLogger("a").info("goes on")
+    lines = (moved / "log").read_text().splitlines()
+    assert f"log {path} cannot be opened again (No such file or directory)" in lines[0]
+    assert "goes on" in lines[1]
+    (tmp_path / "logs").mkdir()
+    reopen_logs()
+    logging.getLogger("a").info("mended")
+    assert "mended" in path.read_text()
+
+
+def test_a_file_that_was_removed_is_made_again_when_asked(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    configure_logging("neomaster", str(path), "text", "info")
+    path.unlink()
+    logging.getLogger("a").info("into what is gone")
+    reopen_logs()
+    logging.getLogger("a").info("after")
+    assert path.read_text().splitlines()[0].endswith("after")
+
+
 def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
     with pytest.raises(OSError):
         configure_logging("neomaster", str(tmp_path / "missing" / "log"), "text", "info")

@@ -133,7 +133,10 @@ def test_the_handshake_is_sent_when_somebody_connects(core: Server) -> None:
     written: list[bytes] = []
 
     class Link:
-        write = written.append
+        always_read = False
+
+        def write(self, data: bytes) -> None:
+            written.append(data)
 
         def close(self) -> None:
             pass

@@ -138,6 +138,20 @@ def test_a_log_that_was_moved_is_opened_again(start: Start) -> None:
     assert tiny.process.poll() is None
 
 
+def test_a_log_whose_folder_is_gone_ends_no_node(start: Start) -> None:
+    tiny = start()
+    with RawPeer(tiny.address()) as peer:
+        peer.greet()
+        folder = tiny.log.parent.rename(tiny.log.parent.with_name("moved"))
+        tiny.signal(signal.SIGUSR2)
+        moved = folder / tiny.log.name
+        wait_for(lambda: "cannot be opened again" in moved.read_text(), "the complaint")
+        peer.say(NotifyReady())
+        assert peer.ask(Ping()) == Pong()
+    assert "a line for the log" in moved.read_text()
+    assert tiny.process.poll() is None
+
+
 def test_json_log(start: Start) -> None:
     tiny = start("--log-format", "json")
     address = tiny_address(tiny)

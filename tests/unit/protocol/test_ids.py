@@ -42,7 +42,14 @@ def test_add64_stays_in_64_bits() -> None:
 
 @pytest.mark.parametrize(
     ("nid", "text"),
-    [(1, "S1"), (-0x0FFFFFFF, "M1"), (-0x1FFFFFFF, "C1"), (-0x2FFFFFFF, "A1"), (300, "S300")],
+    [
+        (1, "S1"),
+        (2**31 - 1, "S2147483647"),
+        (-0x0FFFFFFF, "M1"),
+        (-0x1FFFFFFF, "C1"),
+        (-0x2FFFFFFF, "A1"),
+        (300, "S300"),
+    ],
 )
 def test_node_names(nid: int, text: str) -> None:
     assert format_nid(nid) == text
@@ -57,7 +64,27 @@ def test_every_id_of_a_namespace_has_a_name_that_is_read_back(kind: NodeType, n:
     assert parse_nid(format_nid(nid)) == nid
 
 
-@pytest.mark.parametrize("text", ["", "S", "1", "X1", "S-1", "S1.5", "all"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "S",
+        "1",
+        "X1",
+        "S-1",
+        "S1.5",
+        "all",
+        "S²",
+        "S١",
+        "S0",
+        "M0",
+        "S2147483648",
+        "M16777216",
+        "C536870913",
+        "M268435457",
+        "S" + "1" * 5000,
+    ],
+)
 def test_what_is_no_node_name(text: str) -> None:
     with pytest.raises(ValueError, match="is not a node: write S1, M1, C1 or A1"):
         parse_nid(text)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from neo.protocol.enums import CellState
 from neo.protocol.packets import CellChange
 from neo.topology.partitions import PartitionTable
-from neo.topology.tweak import replicated, tweak
+from neo.topology.tweak import fed, gently, replicated, tweak
 
 UP, OUT, FEEDING, CORRUPTED, DISCARDED = (
     CellState.UP_TO_DATE,
@@ -97,6 +97,7 @@ def complete(table: PartitionTable, order: Iterable[tuple[int, int]]) -> None:
     for partition, nid in order:
         before = len(readable(table.rows[partition]))
         apply(table, replicated(table, partition, nid))
+        apply(table, fed(table))
         after = len(readable(table.rows[partition]))
         assert after >= min(before, table.replicas + 1)
 
@@ -460,7 +461,10 @@ def test_a_node_to_be_emptied_feeds_until_it_is_replaced() -> None:
     table = loaded([{1: UP, 2: UP}], 1)
     apply(table, tweak(table, {2: (), 3: ()}, 1))
     assert table.rows == [{1: FEEDING, 2: UP, 3: OUT}]
+    assert fed(table) == []
     apply(table, replicated(table, 0, 3))
+    assert table.rows == [{1: FEEDING, 2: UP, 3: UP}]
+    apply(table, fed(table))
     assert table.rows == [{2: UP, 3: UP}]
 
 
@@ -490,9 +494,10 @@ def test_a_corrupted_cell_is_dropped_if_others_are_enough() -> None:
 def test_a_feeding_cell_stays_while_readable_cells_are_too_few() -> None:
     """Node 1 was away for a moment: that it is back is not the end of the move from 2 to 3."""
     table = loaded([{1: OUT, 2: FEEDING, 3: OUT}], 1)
-    assert replicated(table, 0, 1) == [(0, 1, UP)]
     apply(table, replicated(table, 0, 1))
-    assert replicated(table, 0, 3) == [(0, 3, UP), (0, 2, DISCARDED)]
+    assert fed(table) == []
+    apply(table, replicated(table, 0, 3))
+    assert fed(table) == [(0, 2, DISCARDED)]
 
 
 def test_the_cell_that_feeds_already_goes_on_if_one_is_enough() -> None:
@@ -500,15 +505,19 @@ def test_the_cell_that_feeds_already_goes_on_if_one_is_enough() -> None:
 
 
 def test_a_feeding_cell_is_not_needed_if_there_are_as_many_others_as_wanted() -> None:
-    assert replicated(loaded([{1: FEEDING, 2: OUT, 3: OUT}], 0), 0, 2) == [
-        (0, 2, UP),
-        (0, 1, DISCARDED),
-    ]
+    assert fed(loaded([{1: FEEDING, 2: UP, 3: OUT}], 0)) == [(0, 1, DISCARDED)]
 
 
 def test_only_feeding_cells_in_excess_are_discarded_while_others_are_incomplete() -> None:
-    table = loaded([{1: FEEDING, 2: FEEDING, 3: OUT, 4: OUT}], 1)
-    assert replicated(table, 0, 3) == [(0, 3, UP), (0, 1, DISCARDED)]
+    table = loaded([{1: FEEDING, 2: FEEDING, 3: UP, 4: OUT}], 1)
+    assert fed(table) == [(0, 1, DISCARDED)]
+
+
+def test_what_can_be_read_feeds_before_it_goes_if_not_everybody_knows_the_table() -> None:
+    """Decision 6: the operator commands a tweak while a new cell has just become readable."""
+    table = loaded([{1: UP, 2: FEEDING, 3: OUT, 4: UP}], 0)
+    changes = [(0, 1, DISCARDED), (0, 2, DISCARDED), (0, 3, DISCARDED), (0, 5, OUT)]
+    assert gently(table, changes) == [(0, 1, FEEDING), (0, 3, DISCARDED), (0, 5, OUT)]
 
 
 @pytest.mark.parametrize("state", [None, UP, FEEDING, CORRUPTED])

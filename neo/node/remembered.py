@@ -1,0 +1,34 @@
+"""Masters that a node has heard of, kept from one start to the next: ``dynamic_master_list``."""
+
+from __future__ import annotations
+
+import logging
+
+from neo.node.config import ConfigError
+from neo.protocol.packets import Address
+from neo.topology.masters import MasterListFile
+
+logger = logging.getLogger("neo.node")
+
+
+class RememberedMasters:
+    """``path``: the setting; None: nothing is remembered. Raises ConfigError for a broken file."""
+
+    def __init__(self, path: str | None) -> None:
+        self._file = MasterListFile(path) if path else None
+        try:
+            #: Known from earlier, or saved last.
+            self.addresses = self._file.load() if self._file else []
+        except (OSError, ValueError) as e:
+            raise ConfigError(f"setting 'dynamic_master_list': {e}") from None
+
+    def save(self, addresses: list[Address]) -> None:
+        """Unless nothing is new. A failure is logged: the node works without."""
+        if addresses == self.addresses:
+            return
+        self.addresses = list(addresses)
+        if self._file is not None:
+            try:
+                self._file.save(addresses)
+            except OSError as e:
+                logger.error("the list of masters cannot be kept: %s", e)

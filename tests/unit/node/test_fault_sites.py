@@ -1,0 +1,28 @@
+"""Fault sites are for simulations: real processes and real clients never do what they are for."""
+
+from __future__ import annotations
+
+import argparse
+
+import pytest
+
+from neo.client.system import System
+from neo.net.fault_sites import FaultSite
+from neo.node.core import Core, Shell
+from neo.node.process import ProcessShell
+
+
+def no_core(shell: Shell) -> Core:
+    raise AssertionError("nothing starts here")
+
+
+@pytest.mark.parametrize("site", FaultSite)
+def test_a_real_process_does_nothing_on_purpose(site: FaultSite) -> None:
+    shell = ProcessShell(argparse.Namespace(bind=None), no_core)
+    assert [shell.fault(site) for _ in range(100)] == [False] * 100
+
+
+@pytest.mark.parametrize("site", FaultSite)
+def test_a_real_client_does_nothing_on_purpose(site: FaultSite) -> None:
+    system = System(1.0)
+    assert [system.fault(site) for _ in range(100)] == [False] * 100
