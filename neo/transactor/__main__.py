@@ -16,9 +16,21 @@ from neo.transactor.disk import StoreError
 
 FORMAT = "%(asctime)s %(levelname)-8s transactor: %(message)s"
 SYSLOG = "syslog:"
+SYSLOG_SOCKET = "/dev/log"
 
 
-def configure_logging(config: Config, foreground: bool) -> None:
+class LogFile(logging.handlers.WatchedFileHandler):
+    """A file that is opened again when it was moved away."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """While it cannot be opened the record goes to stderr: no reason to stop."""
+        try:
+            super().emit(record)
+        except OSError:
+            self.handleError(record)
+
+
+def configure_logging(config: Config, foreground: bool, socket: str = SYSLOG_SOCKET) -> None:
     """To syslog, with the facility after ``syslog:``; to a file; to stderr. Raises ConfigError."""
     target = config.log or ("" if foreground else SYSLOG + "daemon")
     handler: logging.Handler
@@ -29,9 +41,15 @@ def configure_logging(config: Config, foreground: bool) -> None:
             number = handlers.SysLogHandler.facility_names.get(facility)
             if number is None:
                 raise ConfigError(f"setting 'log': {facility!r} is not a facility of syslog")
-            handler = handlers.SysLogHandler("/dev/log", number)
+            handler = handlers.SysLogHandler(socket, number)
+            if getattr(handler, "socktype", None) is None:  # it has not connected
+                print(
+                    f"transactor: syslog does not listen at {socket}: messages are lost until it does;"
+                    " see setting 'log'",
+                    file=sys.stderr,
+                )
         elif target:
-            handler = logging.handlers.WatchedFileHandler(target)
+            handler = LogFile(target)
         else:
             handler = logging.StreamHandler()
     except OSError as e:

@@ -3,44 +3,69 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from neo.transactor.debug import ALL, FLAGS, Debug, names_of
-from neo.transactor.members import Address, Members, MembershipError
+from neo.transactor.members import Address, Members, MembershipError, is_host
 from neo.transactor.messages import Kind, Refusal, Sid
 from neo.transactor.node import Node
-from neo.transactor.text import Command, SyntaxFault, number
+from neo.transactor.text import DATA_MAX, Command, SyntaxFault, number
 
 if TYPE_CHECKING:
     from neo.transactor.service import Session
 
+class Usage(NamedTuple):
+    """Of a command: the least and the greatest number of arguments, and the line that explains it."""
+
+    least: int
+    most: int
+    text: str
+
+
 HELP = {
-    "subscribe": "subscribe TID|off: receive all transactions from TID on, and changes of status",
-    "post": 'post RQNUM TID "DATA", or post RQNUM TID SIZE and DATA on the next line: a transaction',
-    "repost": "repost TID SID: try again with what was posted before",
-    "gettid": "gettid: the last transaction in the local log",
-    "getstatus": "getstatus: peers, own index, majority, log, transactions",
-    "gettspec": "gettspec TID: a transaction of the log",
-    "authenticate": 'authenticate "SECRET": first command of an application server, if configured',
-    "quit": "quit: close this connection",
-    "exit": "exit: close this connection",
-    "terminate": "terminate: end the transactor",
-    "help": "help [COMMAND]: this text",
-    "start": "start: serve application servers again",
-    "stop": "stop: disconnect application servers, and serve none",
-    "reset_node": 'reset_node "NAME": forget which journal a peer had; it may come back with another',
-    "info": "info: the present state",
-    "dump": "dump [FILE]: all details, here or into a file",
-    "debugdump": "debugdump: all details, into the debug file",
-    "debugfile": "debugfile FILE: write debug messages there",
-    "debugmask": "debugmask [all|none|+FLAG|-FLAG]: which debug messages are written",
-    "debug": "debug [on|off]: debug messages at all",
-    "speedtest": "speedtest SIZE|off: random transactions of SIZE bytes, without end",
-    "peers": "peers: members, their addresses, and how they are reached",
-    "add_peer": 'add_peer "NAME" HOST PORT: a new member; start it with --join afterwards',
-    "remove_peer": 'remove_peer "NAME": it is not a member any more',
-    "move_peer": 'move_peer "NAME" HOST PORT: it has another address',
+    "subscribe": Usage(1, 1, "subscribe TID|off: receive all transactions from TID on, and status"),
+    "post": Usage(
+        2, 3, 'post RQNUM TID "DATA", or post RQNUM TID SIZE, DATA on the next line: a transaction'
+    ),
+    "repost": Usage(2, 2, "repost TID SID: try again with what was posted before"),
+    "gettid": Usage(0, 0, "gettid: the last transaction in the local log"),
+    "getstatus": Usage(0, 0, "getstatus: peers, own index, majority, log, transactions"),
+    "gettspec": Usage(1, 1, "gettspec TID: a transaction of the log"),
+    "authenticate": Usage(
+        1, 1, 'authenticate "SECRET": first command of an application server, if configured'
+    ),
+    "quit": Usage(0, 0, "quit: close this connection"),
+    "exit": Usage(0, 0, "exit: close this connection"),
+    "terminate": Usage(0, 0, "terminate: end the transactor"),
+    "help": Usage(0, 1, "help [COMMAND]: this text"),
+    "start": Usage(0, 0, "start: serve application servers again"),
+    "stop": Usage(0, 0, "stop: disconnect application servers, and serve none"),
+    "reset_node": Usage(
+        1, 1, 'reset_node "NAME": forget which journal a peer had; it may come back with another'
+    ),
+    "info": Usage(0, 0, "info: the present state"),
+    "dump": Usage(0, 1, "dump [FILE]: all details, here or into a file"),
+    "debugdump": Usage(0, 0, "debugdump: all details, into the debug file"),
+    "debugfile": Usage(1, 1, "debugfile FILE: write debug messages there"),
+    "debugmask": Usage(0, 1, "debugmask [all|none|+FLAG|-FLAG]: which debug messages are written"),
+    "debug": Usage(0, 1, "debug [on|off]: debug messages at all"),
+    "speedtest": Usage(1, 1, "speedtest SIZE|off: random transactions of SIZE bytes, without end"),
+    "peers": Usage(0, 0, "peers: members, their addresses, and how they are reached"),
+    "add_peer": Usage(
+        3, 3, 'add_peer "NAME" HOST PORT: a new member; start it with --join afterwards'
+    ),
+    "remove_peer": Usage(1, 1, 'remove_peer "NAME": it is not a member any more'),
+    "move_peer": Usage(3, 3, 'move_peer "NAME" HOST PORT: it has another address'),
 }
+
+
+def check(command: Command) -> None:
+    """Raises SyntaxFault if there is no such command, or not with so many arguments."""
+    usage = HELP.get(command.word)
+    if usage is None:
+        raise SyntaxFault(f"unknown command {command.word[:40]!r}; see help")
+    if not usage.least <= len(command.arguments) <= usage.most:
+        raise SyntaxFault(f"{len(command.arguments)} arguments; {usage.text}")
 
 
 class Process(Protocol):
@@ -49,7 +74,8 @@ class Process(Protocol):
     def terminate(self) -> None: ...
 
     def debug_file(self, path: str | None) -> None:
-        """Write debug messages there, or to what was configured. Raises OSError."""
+        """Write debug messages there, or to where they went last. Raises OSError, also if there is no
+        such place."""
 
     def debug_off(self) -> None: ...
 
@@ -90,20 +116,17 @@ class Admin:
             "remove_peer": lambda s, w: self._change(s, w, lambda m: m.removed(_name(w))),
         }
 
-    def execute(self, session: Session, command: Command) -> bool:
-        """False if there is no such command. Raises SyntaxFault."""
-        handler = self._commands.get(command.word)
-        if handler is None:
-            return False
+    def execute(self, session: Session, command: Command) -> None:
+        """A command that was checked. Raises SyntaxFault."""
         try:
-            handler(session, command.arguments)
+            self._commands[command.word](session, command.arguments)
         except MembershipError as e:
             raise SyntaxFault(str(e)) from None
         except OSError as e:
-            raise SyntaxFault(f"{e.filename}: {e.strerror}") from None
-        return True
+            raise SyntaxFault(": ".join(filter(None, (e.filename, e.strerror)))) from None
 
-    def tick(self) -> None:
+    def post(self) -> None:
+        """The next transaction of the speed test, if it is on. At each tick, and each decision."""
         engine = self._node.engine
         if self._speedtest is not None and engine.mine is None and not engine.started:
             data = self._process.random_bytes(self._speedtest)
@@ -142,10 +165,10 @@ class Admin:
 
     def _help(self, session: Session, words: list[bytes]) -> None:
         if not words:
-            for text in HELP.values():
-                session.say(text)
-        elif (text := HELP.get(words[0].decode("latin1"), "")) and len(words) == 1:
-            session.say(text)
+            for usage in HELP.values():
+                session.say(usage.text)
+        elif (word := words[0].decode("latin1")) in HELP:
+            session.say(HELP[word].text)
         else:
             raise SyntaxFault("there is no such command; see help")
 
@@ -171,8 +194,6 @@ class Admin:
         session.say("debugdump")
 
     def _debugfile(self, session: Session, words: list[bytes]) -> None:
-        if len(words) != 1:
-            raise SyntaxFault("debugfile has one argument, the name of a file")
         self._process.debug_file(_text(words[0]))
         session.say(f"debugfile {_text(words[0])}")
 
@@ -202,9 +223,10 @@ class Admin:
             raise SyntaxFault(
                 "the speed test is not allowed: start the transactor with --speedtest"
             )
-        if len(words) != 1:
-            raise SyntaxFault("speedtest SIZE, or speedtest off")
-        self._speedtest = None if words[0] == b"off" else number(words[0], 22)
+        size = None if words[0] == b"off" else number(words[0])
+        if size is not None and size > DATA_MAX:
+            raise SyntaxFault(f"data of {size} bytes: at most {DATA_MAX} are possible")
+        self._speedtest = size
         session.say(f"speedtest {'off' if self._speedtest is None else self._speedtest}")
 
     def _peers(self, session: Session, words: list[bytes]) -> None:
@@ -227,7 +249,7 @@ class Admin:
             if isinstance(result, Sid):
                 session.say(f"posted {result} {tid}: see peers for the outcome")
             else:
-                session.say(f"error: {result}: another transaction is in the way, try again")
+                session.fail(f"{result}: another transaction is in the way, try again")
             session.answered()
 
         tid = engine.tid
@@ -242,12 +264,11 @@ def _text(word: bytes) -> str:
 
 
 def _name(words: list[bytes]) -> str:
-    if not words:
-        raise SyntaxFault("the name of a peer is missing")
     return _text(words[0])
 
 
 def _address(words: list[bytes]) -> Address:
-    if len(words) != 3:
-        raise SyntaxFault("name, host and port, please")
-    return _text(words[1]), number(words[2], 16)
+    host, port = _text(words[1]), number(words[2], 16)
+    if not is_host(host) or not port:
+        raise SyntaxFault(f"{host} {port} is not an address: host and port, please")
+    return host, port

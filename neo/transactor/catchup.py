@@ -13,9 +13,10 @@ from typing import Protocol
 from neo.transactor.consensus import Process
 from neo.transactor.detector import Detector
 from neo.transactor.durable import Begun, Durable
-from neo.transactor.learner import Learner
+from neo.transactor.learner import ALL_NEEDED, Learner
 from neo.transactor.members import Members
 from neo.transactor.messages import (
+    NEVER,
     Ask,
     Census,
     Counted,
@@ -23,6 +24,7 @@ from neo.transactor.messages import (
     Entries,
     Kind,
     Known,
+    Message,
     Sid,
     Spec,
     Status,
@@ -85,10 +87,12 @@ class CatchUp:
         durable: Durable,
         tell: Callable[[str], None],
     ) -> None:
-        self.learner = Learner() if durable.learner else None
+        self.learner = Learner(durable.alone) if durable.learner else None
         #: The first members are not known: those of the configuration may be newer.
         new = durable.begun is Begun.JOINED or durable.learner
         self.joins = new and engine.tid == 1 and len(engine.members.all) > 1
+        #: The transaction in which it votes already, though it may have voted in later ones.
+        self.trial = NEVER
         #: The round to which wishes of a learner go.
         self.wish_round = 0
         self._engine = engine
@@ -107,6 +111,11 @@ class CatchUp:
             Census: self.on_census,
             Counted: self.on_counted,
         }
+
+    @property
+    def learns(self) -> bool:
+        """This node lost its logs and may not vote in the next transaction."""
+        return self.learner is not None and self.trial != self._engine.tid
 
     @property
     def needed(self) -> bool:
@@ -140,6 +149,13 @@ class CatchUp:
 
     # -- asking and answering ----------------------------------------------------------------------
 
+    def on_guest(self, q: int, m: Message) -> None:
+        """A message of somebody who is no member as far as this node knows the log: it may know more."""
+        if isinstance(m, Status):
+            self._peers.said(q, m.tid)
+        elif isinstance(m, Entries):
+            self.on_entries(q, m)
+
     def on_ask(self, q: int, m: Ask) -> None:
         engine = self._engine
         specs: list[Spec] = []
@@ -153,9 +169,9 @@ class CatchUp:
 
     def on_entries(self, q: int, m: Entries) -> None:
         engine = self._engine
-        self._peers.tids[q] = m.next_tid
         if self.joins:
             self._begin_with(Members.decode(m.genesis))
+        self._peers.tids[q] = m.next_tid
         before = engine.tid
         for tid, spec in enumerate(m.specs, m.tid):
             if tid == engine.tid:
@@ -170,9 +186,6 @@ class CatchUp:
         if genesis != engine.genesis:
             engine.genesis = engine.members = genesis
             engine.former = genesis.nodes
-            self._peers.tids.clear()
-            if self.learner is not None:
-                self.learner = Learner()
         self.consider_voting()
         engine.begin()
 
@@ -194,29 +207,43 @@ class CatchUp:
         """Something was learned: whether it was enough, and this node votes from now on."""
         engine = self._engine
         member = engine.members.named(engine.name)
-        if self.learner is None or member is None or self.joins:
+        learner, tid = self.learner, engine.tid
+        if not self.learns or learner is None or member is None or self.joins:
             return False
-        nodes = engine.members.nodes
-        if not self.learner.may_vote(member.node, engine.former, nodes, engine.tid):
+        lists = member.node, engine.former, engine.members.nodes
+        if self.trial == tid - 1 and len(engine.members.all) <= ALL_NEEDED:
+            self._votes()  # nobody else can have voted in it with this node
+            return True
+        if not learner.may_vote(*lists, tid):
             return False
-        promises = self.learner.promises(member.node, engine.former)
-        self.learner = None
-        self._outbox.record(Voter(engine.tid))
+        promises = learner.promises(*lists, tid)
         for vote in promises:
+            before = engine.votes.get(vote.tid, vote)
+            vote = before._replace(round=max(before.round, vote.round))
             self._outbox.record(vote)
             engine.votes[vote.tid] = vote
-        self._tell(f"the log is complete up to {engine.tid - 1}: {engine.name} votes from now on")
+        self._tell(f"the log is complete up to {tid - 1}: {engine.name} votes from now on")
+        if any(vote.tid > tid for vote in promises):
+            self.trial = tid
+        else:
+            self._votes()
         return True
+
+    def _votes(self) -> None:
+        """In all transactions, from the next on."""
+        self.learner = None
+        self._outbox.record(Voter(self._engine.tid))
 
     def _learn(self, learner: Learner) -> None:
         """Ask who did not answer; let the log grow if it is complete but too short to vote."""
         engine = self._engine
-        if self.joins:
+        if self.joins or not self.learns:
             return
-        for q in engine.former:
-            if q not in learner.answers and q != engine.me:
+        lists = engine.me, engine.former, engine.members.nodes
+        for q in learner.asked(*lists):
+            if q not in learner.answers:
                 self._outbox.aside(q, Census(self._log_id))
-        if engine.me < 0 or engine.lags or not learner.enough(engine.me, engine.former):
+        if engine.me < 0 or engine.lags or not learner.enough(*lists):
             return
         if self._empty is None:
             self._empty = Spec(engine.new_sid(), Kind.NOTHING, b"")

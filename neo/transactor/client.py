@@ -4,9 +4,10 @@ A :class:`Transactor` has one thread. It keeps a connection with the local trans
 calls ``apply`` for each transaction, in order, once. :meth:`Transactor.execute`, from any thread, posts a
 specification again and again until it is a transaction, and returns what ``apply`` returned for it.
 
-After a lost connection it may be unknown whether a post arrived. It was for one transaction number, so
-that transaction tells: it is ours if it has an id that we were given for it, or exactly our data.
-Therefore data should be unique (put a random number in), if the same operation twice differs from once.
+A transactor that is away, or says *try again later*, is tried until it serves. After a lost connection it
+may be unknown whether a post arrived. It was for one transaction number, so that transaction tells: it is
+ours if it has an id that we were given for it, or exactly our data. Therefore data should be unique
+(put a random number in), if the same operation twice differs from once.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from neo.transactor.members import Address
 from neo.transactor.messages import Sid
-from neo.transactor.text import quote, sid
+from neo.transactor.text import LATER, quote, sid
 
 Result = TypeVar("Result")
 
@@ -36,7 +37,6 @@ WAITING_MAX = 1000
 TSPEC = re.compile(rb"tlog_tspec tid (\d+) sid (\d+:\d+) size (\d+)")
 POSTED = re.compile(rb"post_response (\d+) posted (\d+:\d+) (\d+)")
 REFUSED = re.compile(rb"post_response (\d+) (\w+)")
-STATUS = re.compile(rb"status (\d+) (\d+) (\w+) (\w+) (\d+) (\d+) (\w+)")
 
 
 class TransactorError(Exception):
@@ -197,6 +197,8 @@ class Transactor(Generic[Result]):
         request = self._request
         if line == b"ping":
             sock.sendall(b"pong\n")
+        elif line.startswith(b"error: ") and line.endswith(LATER.encode()):
+            raise ConnectionRefusedError(line)
         elif line.startswith(b"error: "):
             raise TransactorError(line.decode("utf-8", "replace"))
         elif line.startswith(b"tlog_tspec_not_available "):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from neo.transactor.debug import parse_mask
 from neo.transactor.link import MTU_SIZES
-from neo.transactor.members import Address, Members, first_members
+from neo.transactor.members import Address, Members, first_members, is_host
 
 
 class ConfigError(Exception):
@@ -64,7 +64,7 @@ def parse_address(text: str, setting: str) -> Address:
     """``host:port`` or ``[ipv6]:port``. Raises ConfigError."""
     host, colon, port = text.strip().rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
-    if not colon or not host or not port.isdigit() or int(port) > 65535:
+    if not colon or not is_host(host) or not port.isdecimal() or not 0 < int(port) < 65536:
         raise ConfigError(f"setting {setting!r}: {text!r} is not an address: write host:port")
     return host, int(port)
 
@@ -128,7 +128,7 @@ def _flag(settings: dict[str, str], name: str) -> bool:
 
 
 def _mtu(text: str) -> int:
-    if not text.isdigit() or not MTU_SIZES[0] <= int(text) <= 65507:
+    if not text.isdecimal() or not MTU_SIZES[0] <= int(text) <= 65507:
         raise ConfigError(f"setting 'mtu': {text!r} is not a size from {MTU_SIZES[0]} to 65507")
     return int(text)
 

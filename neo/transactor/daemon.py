@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import errno
 import hashlib
 import logging
 import os
@@ -74,7 +75,7 @@ class Daemon:
         genesis = config.members
         logs = (config.tlog, config.mlog, config.name, genesis, random_number(), logger.warning)
         if options.recover:
-            recover(*logs)
+            recover(config.tlog, config.mlog, config.name, random_number(), logger.warning)
         self.store = Store(*logs, begun)
         self._sockets = (
             listener(config.bind, socket.SOCK_STREAM),
@@ -165,7 +166,7 @@ class Daemon:
         self.node.tick()
         self._trace_state()
         self.service.tick()
-        self.admin.tick()
+        self.admin.post()
         self._meet()
 
     def _meet(self) -> None:
@@ -191,12 +192,13 @@ class Daemon:
         return cluster, codec.encode(self.engine.status())
 
     def _receive(self, name: str, messages: list[Message]) -> None:
-        member = self.engine.members.named(name)
-        if member is None or self._ended.done():
+        if self._ended.done():
             return
         if self.debug.write is not None:
+            member = self.engine.members.named(name)
+            self.debug("peer_index", f"{name} is {member.node if member else 'no member'}")
             self._trace("ta_arrivals", f"from {name}", messages)
-        self.node.receive(member.node, messages)
+        self.node.receive(name, messages)
         self._trace_state()
 
     # -- World -------------------------------------------------------------------------------------
@@ -217,17 +219,11 @@ class Daemon:
             future.result()
             self.node.synced()
 
-    def transmit(self, messages: list[tuple[int, Message]]) -> None:
-        bundles: dict[int, list[Message]] = {}
-        for to, message in messages:
-            bundles.setdefault(to, []).append(message)
-        for to, bundle in bundles.items():
-            member = self.engine.members.at(to)
-            if member is not None:
-                if self.debug.write is not None:
-                    self._trace("ta_posts", f"to {member.name}", bundle)
-                    self.debug("queueing", f"{len(bundle)} messages for {member.name}")
-                self._links.send(member.name, bundle)
+    def transmit(self, peer: str, messages: list[Message]) -> None:
+        if self.debug.write is not None:
+            self._trace("ta_posts", f"to {peer}", messages)
+            self.debug("queueing", f"{len(messages)} messages for {peer}")
+        self._links.send(peer, messages)
 
     def decided(self, entries: list[Entry]) -> None:
         for tid, spec in entries:
@@ -242,7 +238,8 @@ class Daemon:
     def _trace(self, flag: str, way: str, bundle: list[Message]) -> None:
         self.debug(flag, f"{way}: {' '.join(type(message).__name__ for message in bundle)}")
         for message in bundle:
-            self.debug("ta_moreposts", f"{way}: {message!r:.300}")
+            if flag == "ta_posts":
+                self.debug("ta_moreposts", f"{way}: {message!r:.300}")
             if type(message) in FLAG_OF:
                 self.debug(FLAG_OF[type(message)], f"{way}: {message!r:.300}")
 
@@ -320,6 +317,8 @@ class Daemon:
 
     def debug_file(self, path: str | None) -> None:
         path = path or self._debug_path
+        if not path and not self._options.nodetach:
+            raise FileNotFoundError(errno.ENOENT, "no debug file: see debugfile")
         stream: IO[str] = open(path, "a", encoding="utf-8", buffering=1) if path else sys.stderr
         self.debug_off()
         self._debug_path = path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 #: In the order of their bits, from 01 on.
@@ -14,8 +15,9 @@ NAMES = (
     *("pl_connection", "pl_queueing", "pl_sendreceive", "pl_readwrite", "pl_status"),
     *("pl_listeninfo", "pl_nosupperrors", "pl_packets"),
 )
-#: Of parts that are not built like this here; they may be set, and show nothing.
-WITHOUT_OUTPUT = ("select", "msg_ackobs", "slot", "peer_index", "pl_nosupperrors")
+#: May be set, and show nothing: the event loop is a library's, messages have no slots, and the page gives
+#: the last one no meaning.
+WITHOUT_OUTPUT = ("select", "slot", "pl_nosupperrors")
 FLAGS = {name: 1 << bit for bit, name in enumerate(NAMES)}
 ALL = (1 << len(NAMES)) - 1
 #: What --nodetach shows if no mask is given.
@@ -24,10 +26,11 @@ FOREGROUND = FLAGS["se_connections"] | FLAGS["ta_trns"] | FLAGS["connectivity"]
 
 def parse_mask(text: str) -> int:
     """Hexadecimal after 0x, octal after 0, else decimal. Raises ValueError."""
-    text = text.strip().lower()
-    base = 16 if text.startswith("0x") else 8 if text.startswith("0") and text != "0" else 10
-    value = int(text, base)
-    if not 0 <= value < 1 << 32:
+    match = re.fullmatch(r"0[xX]([0-9a-fA-F]+)|(0[0-7]*)|([1-9][0-9]*)", text)
+    value = 1 << 32
+    if match is not None:
+        value = int(match[match.lastindex or 0], (16, 8, 10)[(match.lastindex or 1) - 1])
+    if value >= 1 << 32:
         raise ValueError(f"{text} is not a number of 32 bits")
     return value
 

@@ -54,6 +54,8 @@ class Durable(NamedTuple):
     known: dict[int, int]
     #: Numbers of its own specifications up to this one may have been used.
     number: int
+    #: The configuration names no other node.
+    alone: bool = False
 
 
 def restore(log: int, begun: Begun, number: int, end: LogEnd, journal: Iterable[Record]) -> Durable:

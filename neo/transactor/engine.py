@@ -23,6 +23,7 @@ from collections.abc import Callable
 
 from neo.transactor.catchup import CatchUp, LogReader
 from neo.transactor.consensus import STEPS, Process
+from neo.transactor.courtesy import Courtesy
 from neo.transactor.detector import Detector
 from neo.transactor.durable import Begun, Durable
 from neo.transactor.members import Members
@@ -47,6 +48,7 @@ from neo.transactor.messages import (
     Want,
     Wish,
 )
+from neo.transactor.names import GUEST
 from neo.transactor.outbox import Batch, Outbox
 from neo.transactor.peers import Peers
 from neo.transactor.specs import Specs
@@ -94,10 +96,7 @@ class Engine:
         self._early: dict[int, Step | Decide] = {}
         #: Members whose ACK may still come, although the transaction was decided without it.
         self._owing: set[int] = set()
-        #: Who wants this transaction, and who wanted the last one in vain.
-        self._wishing: set[int] = set()
-        self._passed_over: set[int] = set()
-        self._courtesy_until = 0
+        self._courtesy = Courtesy(timing.courtesy, self._outbox)
         self._handlers: dict[type, Callable[..., None]] = {
             Decide: self._on_decide,
             Data: self._on_data,
@@ -120,7 +119,7 @@ class Engine:
     @property
     def learns(self) -> bool:
         """This node lost its logs and may not vote yet."""
-        return self.catch_up.learner is not None
+        return self.catch_up.learns
 
     @property
     def cluster_tid(self) -> int:
@@ -181,17 +180,18 @@ class Engine:
         process = self.process
         if process is None:
             return
-        if self._courtesy_until and self.now >= self._courtesy_until:
-            self._courtesy_until = 0
-            if self.mine is not None:
-                process.want(self.mine.sid)
+        if self._courtesy.held:
+            self._courtesy.serve(process, self.now)
         elif process.started:
             self._drive(process)
         else:
             self._round_began = (process.round, self.now)  # idle time is not patience
 
     def receive(self, q: int, m: Message) -> None:
-        """A message of peer ``q``, whose name was verified."""
+        """A message of peer ``q``, whose name was verified (:mod:`neo.transactor.names`)."""
+        if q <= GUEST:
+            self.catch_up.on_guest(q, m)
+            return
         self.detector.heard(q, self.now)
         handler = self._handlers.get(type(m))
         if handler is not None:
@@ -247,8 +247,8 @@ class Engine:
     def begin(self) -> None:
         """Take part in the consensus on the next transaction, if this node may."""
         member, nodes = self.members.named(self.name), self.members.nodes
-        self.me = member.node if member else NEVER
-        if self.detector.watched != nodes:
+        before, self.me = self.me, member.node if member else NEVER
+        if (self.detector.watched, before) != (nodes, self.me):
             self.detector.watch(nodes, self.me, self.now)
         self.process = None
         if member and not self.learns and not self.catch_up.joins:
@@ -263,13 +263,11 @@ class Engine:
         self._outbox.record(Entry(self.tid, spec))
         self.former, self.members = self.members.nodes, members
         self.last = spec.sid
-        self.tid += 1
         if self.mine is not None and self.mine.sid == spec.sid:
             self.mine, self._done = None, spec.sid
-        self._passed_over = self._wishing - {spec.sid.node}
-        self._wishing = set()
+        self._courtesy.decided(self.tid, spec.sid.node, self.process)
+        self.tid += 1
         self._owing = set()
-        self._courtesy_until = 0
         self._specs.decided(spec.sid, self._needed())
         self.catch_up.decided(spec.sid)
         self.catch_up.consider_voting()
@@ -284,21 +282,20 @@ class Engine:
             if type(m) is Nack:
                 self.catch_up.wish_round = max(self.catch_up.wish_round, m.round)
         elif type(m) is Wish:
-            self._wishing.add(q)
-            process.on_wish(q, m)
+            self._courtesy.wish(process, q, m, self.now)
         elif q in process.members and q not in self.peers.strangers:
             STEPS[type(m)](process, q, m)
 
     def _late(self, q: int, m: Step) -> None:
         """A message for a transaction that is decided."""
+        if type(m) is Wish and m.sid != self.last:
+            self._courtesy.waits(q)
         if m.tid < self.tid - 1:
             self._outbox.aside(q, self.status())
             return
         if type(m) is Ack and q in self._owing:
             self._owing.discard(q)  # it was on its way when the others decided
             return
-        if type(m) is Wish and m.sid != self.last:
-            self._passed_over.add(q)
         self._outbox.aside(q, Decide(m.tid, self.last))
 
     def _on_decide(self, q: int, m: Decide) -> None:
@@ -340,9 +337,10 @@ class Engine:
         process = self.process
         if process is None:
             return Refusal.PROPOSE_ERROR
-        if process.wanted is not None or self._courtesy_until:
+        if process.wanted is not None or self.me in self._courtesy.held:
             return Refusal.OTHER
         if process.stamp != NEVER or process.offer is not None:
+            self._courtesy.turned_away = True
             return Refusal.STARTED
         return None
 
@@ -360,10 +358,7 @@ class Engine:
         if not known:
             for q in self._others():
                 self.send(q, Data(spec))
-        if process.coordinator == self.me and self._passed_over and not self._wishing:
-            self._courtesy_until = self.now + self._timing.courtesy
-        else:
-            process.want(spec.sid)
+        self._courtesy.want(process, spec.sid, self.now)
 
     def hold(self, spec: Spec) -> None:
         self._specs.add(spec, self._needed())
@@ -386,6 +381,8 @@ class Engine:
         spec = m.spec
         if spec.sid in self._specs or spec.sid == self.last:
             return
+        if spec.sid.node == q:
+            self._courtesy.waits(q)
         self.hold(spec)
         if self.process is not None:
             self.process.arrived(spec.sid)

@@ -1,8 +1,12 @@
 """Frames in a file: how a write that a crash cut off is told from damage.
 
-A frame is its length, a check of the length, a check of the content, and the content. A file that was
-extended by a crash ends in the middle of a frame, or in zeros. Anything else that does not check is
-damage: bits have flipped, and what follows may have been promised.
+A frame is its length, a check of the length, a check of the content, the content, and a byte that is not
+zero. A file that was extended by a crash ends in the middle of a frame, or in blocks of zeros that were
+never written; then the last byte of the frame is one of them. Anything else that does not check is
+damage: bits have flipped, and what is there, or follows, may have been promised.
+
+The highest bit of the length says that the last byte is there. Without it the end of a content of zeros
+looks like blocks that were not written; so a frame of that old form that does not check is damage.
 """
 
 from __future__ import annotations
@@ -12,19 +16,16 @@ import zlib
 from typing import NamedTuple
 
 HEAD = struct.Struct(">III")
-#: No frame is longer: a specification of the largest size, and some.
-FRAME_MAX = 80 * 1024 * 1024
+#: The last byte of a frame, and the bit of the length that promises it. Lengths need 27 bits.
+END = b"\xa5"
+ENDED = 1 << 31
 
 #: Disks write blocks of at least so many bytes as a whole.
 BLOCK = 512
 
 
 class Damage(Exception):
-    """The frame at ``offset`` is not what was written."""
-
-    def __init__(self, offset: int) -> None:
-        super().__init__(f"at byte {offset}")
-        self.offset = offset
+    """What a file has is not what was written; the message says where."""
 
 
 class Scanned(NamedTuple):
@@ -34,8 +35,9 @@ class Scanned(NamedTuple):
 
 
 def frame(content: bytes) -> bytes:
-    length = struct.pack(">I", len(content))
-    return HEAD.pack(len(content), zlib.crc32(length), zlib.crc32(content)) + content
+    length = ENDED | len(content) + len(END)
+    content += END
+    return HEAD.pack(length, zlib.crc32(struct.pack(">I", length)), zlib.crc32(content)) + content
 
 
 def scan(data: bytes) -> Scanned:
@@ -46,24 +48,27 @@ def scan(data: bytes) -> Scanned:
         if len(data) - at < HEAD.size:
             break
         length, check, content_check = HEAD.unpack_from(data, at)
-        begin, end = at + HEAD.size, at + HEAD.size + length
+        ended = bool(length & ENDED)
+        begin = at + HEAD.size
+        end = begin + (length & ~ENDED)
         if zlib.crc32(data[at : at + 4]) != check:
-            if _torn(data, at, len(data)):
+            if _torn(data, at, begin):
                 break
-            raise Damage(at)
+            raise Damage(f"at byte {at}")
         if end > len(data):
             break
         content = data[begin:end]
         if zlib.crc32(content) != content_check:
-            if _torn(data, at, end):
+            if ended and _torn(data, at, end):
                 break
-            raise Damage(at)
-        frames.append(content)
+            raise Damage(f"at byte {at}")
+        frames.append(content[: -len(END)] if ended else content)
         at = end
     return Scanned(frames, at)
 
 
 def _torn(data: bytes, at: int, end: int) -> bool:
-    """From some block on, within this frame, the file is zeros: those blocks were never written."""
-    written = -(-len(data.rstrip(b"\0")) // BLOCK) * BLOCK
-    return max(written, at) < end
+    """What was never written is zeros: from ``at`` on, where the file ended before, or from some block
+    on, before ``end``."""
+    written = len(data.rstrip(b"\0"))
+    return written <= at or -(-written // BLOCK) * BLOCK < end

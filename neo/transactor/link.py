@@ -97,6 +97,17 @@ class Link:
         names = [n for n, at in self.relays.items() if now - at < REACH_LIFE and n in usable]
         return min(names) if names else None
 
+    def path(self, now: float, usable: set[str]) -> str:
+        """How it is reached, for people."""
+        if self.session is None:
+            return "not reached"
+        if self.direct(now):
+            mtu = self.mtu(now)
+            ways = [f"udp {mtu}"] if mtu else []
+            return " ".join([*ways, "tcp"] if self.conn is not None else ways)
+        relay = self.relay(now, usable)
+        return f"through {relay}" if relay else "not reached"
+
     def offer(self, fresh: bytes, cluster: bytes, status: bytes) -> Greeting:
         """A greeting that begins a session."""
         self._offer = self._offer or fresh

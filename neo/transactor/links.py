@@ -19,7 +19,7 @@ from neo.transactor.codec import messages as codec
 from neo.transactor.debug import Debug
 from neo.transactor.link import MTU_SIZES, Greeting, Link, room
 from neo.transactor.members import Address
-from neo.transactor.messages import Message
+from neo.transactor.messages import Ack, Message, Nack
 from neo.transactor.sealing import (
     GREETING,
     NUMBER_SIZE,
@@ -100,6 +100,8 @@ class Links:
         self._probed = self._reached = -1e9
         #: Messages of the packet that is being read.
         self._arrived: list[Message] = []
+        #: Who was connected directly, as far as debugging has shown.
+        self._shown: set[str] = set()
         #: For the operator: packets from elsewhere, and packets of messages that left.
         self.refused = self.sent = 0
 
@@ -122,17 +124,8 @@ class Links:
 
     def paths(self) -> dict[str, str]:
         """How each peer is reached, for people."""
-        return {name: self._path(link) for name, link in self.links.items()}
-
-    def _path(self, link: Link) -> str:
-        if link.session is None:
-            return "not reached"
-        if link.direct(self.now):
-            mtu = link.mtu(self.now)
-            ways = [f"udp {mtu}"] if mtu else []
-            return " ".join([*ways, "tcp"] if link.conn is not None else ways)
-        relay = link.relay(self.now, self._direct())
-        return f"through {relay}" if relay else "not reached"
+        direct = self._direct()
+        return {name: link.path(self.now, direct) for name, link in self.links.items()}
 
     # -- out ---------------------------------------------------------------------------------------
 
@@ -145,8 +138,7 @@ class Links:
         bundle: list[bytes] = []
         size = 0
         for message in messages:
-            if self._debug.shows("msg_payload"):
-                self._debug("msg_payload", f"to {name}: {message!r:.200}")
+            self._show(message, f"to {name}", "msg_payload")
             data = codec.encode(message)
             if bundle and size + len(data) > space:
                 self._send_body(link, MESSAGES, bundle)
@@ -156,17 +148,25 @@ class Links:
         if bundle:
             self._send_body(link, MESSAGES, bundle)
 
+    def _show(self, message: Message, way: str, *flags: str) -> None:
+        if isinstance(message, Ack | Nack):
+            flags += ("msg_ackobs",)
+        for flag in flags:
+            if self._debug.shows(flag):
+                self._debug(flag, f"{way}: {message!r:.200}")
+
     def _send_body(self, link: Link, kind: int, value: object) -> None:
         assert link.session is not None
         self.sent += kind == MESSAGES
-        self._send_packet(link, link.session.seal(bytes([kind]) + msgpack.packb(value)))
+        data = link.session.seal(bytes([kind]) + msgpack.packb(value))
+        self._debug("pl_packets", f"sealed {len(data)} bytes for {link.name}")
+        self._send_packet(link, data)
 
     def _send_packet(self, link: Link, data: bytes) -> None:
         """Over the best path."""
-        if self._debug.shows("pl_packets"):
-            self._debug("pl_packets", f"{len(data)} bytes to {link.name}")
+        self._debug("pl_queueing", f"{len(data)} bytes for {link.name}")
         if len(data) <= link.mtu(self.now):
-            self._network.send_datagram(link.udp_address, data)
+            self._datagram(link.udp_address, data)
             return
         relay = None if link.direct(self.now) or data[3] >= HOPS_MAX else self._relay_to(link)
         if relay is not None:
@@ -177,14 +177,17 @@ class Links:
 
     def _send_direct(self, link: Link, data: bytes) -> None:
         if len(data) <= link.mtu(self.now):
-            self._network.send_datagram(link.udp_address, data)
+            self._datagram(link.udp_address, data)
         elif link.conn is not None:
             self._write(link.conn, data)
 
     def _write(self, conn: int, data: bytes) -> None:
-        if self._debug.shows("pl_queueing"):
-            self._debug("pl_queueing", f"{len(data)} bytes for stream {conn}")
+        self._debug("pl_sendreceive", f"{len(data)} bytes to stream {conn}")
         self._network.send_stream(conn, LENGTH.pack(len(data)) + data)
+
+    def _datagram(self, address: Address, data: bytes) -> None:
+        self._debug("pl_sendreceive", f"{len(data)} bytes to {address}")
+        self._network.send_datagram(address, data)
 
     def _relay_to(self, link: Link) -> Link | None:
         return self.links.get(link.relay(self.now, self._direct()) or "")
@@ -201,6 +204,8 @@ class Links:
     def tick(self, now: float) -> None:
         """``now`` in seconds, monotonic."""
         self.now = now
+        if self._debug.shows("connectivity"):
+            self._show_changes()
         for conn, opened in list(self._opened.items()):
             if conn not in self._owners and now - opened > STRANGER_SECONDS:
                 self._drop_stream(conn)
@@ -229,11 +234,17 @@ class Links:
                         body = bytes([REACH]) + msgpack.packb(direct)
                         self._write(link.conn, link.session.seal(body))
 
+    def _show_changes(self) -> None:
+        before, self._shown = self._shown, self._direct()
+        for name in sorted(self._shown ^ before):
+            what = "is connected" if name in self._shown else "is not connected any more"
+            self._debug("connectivity", f"{name} {what}")
+
     def _probe(self, link: Link) -> None:
         for size in self._sizes if link.session is not None else []:
             assert link.session is not None
             padding = bytes([PROBE]) + size.to_bytes(2, "big")
-            self._network.send_datagram(
+            self._datagram(
                 link.udp_address, link.session.seal(padding.ljust(size - OVERHEAD, b"\0"))
             )
 
@@ -241,9 +252,9 @@ class Links:
         """By all ways: it is not known yet which of them work."""
         data = self._keys.seal_greeting(link.tag, self._me, greeting.encode())
         if self._sizes:
-            self._network.send_datagram(link.udp_address, data)
+            self._datagram(link.udp_address, data)
             if link.udp_address != link.address:
-                self._network.send_datagram(link.address, data)
+                self._datagram(link.address, data)
         if link.conn is not None:
             self._write(link.conn, data)
         relay = self._relay_to(link)
@@ -253,7 +264,8 @@ class Links:
     # -- in ----------------------------------------------------------------------------------------
 
     def datagram(self, address: Address, data: bytes) -> None:
-        link = self._packet(data, lambda reply: self._network.send_datagram(address, reply))
+        self._debug("pl_sendreceive", f"{len(data)} bytes from {address}")
+        link = self._packet(data, lambda reply: self._datagram(address, reply))
         if link is not None:
             link.udp_address = address
 
@@ -281,8 +293,7 @@ class Links:
         buffer = self._streams.get(conn)
         if buffer is None:
             return
-        if self._debug.shows("pl_readwrite"):
-            self._debug("pl_readwrite", f"{len(data)} bytes from stream {conn}")
+        self._debug("pl_readwrite", f"{len(data)} bytes from stream {conn}")
         buffer += data
         while len(buffer) >= LENGTH.size:
             (length,) = LENGTH.unpack_from(buffer)
@@ -293,6 +304,7 @@ class Links:
                 return
             packet = bytes(buffer[LENGTH.size : LENGTH.size + length])
             del buffer[: LENGTH.size + length]
+            self._debug("pl_sendreceive", f"{length} bytes from stream {conn}")
             link = self._packet(packet, lambda reply: self._write(conn, reply))
             if link is not None:
                 if self._owners.get(conn) is not link:
@@ -327,10 +339,12 @@ class Links:
                 if not self._on_greeting(link, packet, reply):
                     return None
             else:
-                self._on_body(link, link.open(packet), reply)
+                body = link.open(packet)
+                self._debug("pl_packets", f"opened {len(data)} bytes of {link.name}")
+                self._on_body(link, body, reply)
         except (SealError, CodecError, ValueError, TypeError, msgpack.UnpackException) as e:
             self.refused += 1
-            self._debug("pl_sendreceive", f"a packet was refused: {e}")
+            self._debug("pl_packets", f"a packet was refused: {e}")
             return None
         link.heard = self.now
         if packet.hops == 0:
@@ -352,7 +366,7 @@ class Links:
             raise SealError(f"{link.name} began with other members: its configuration differs")
         begun, answer = link.answer(greeting, self._random(NUMBER_SIZE))
         if begun:
-            self._debug("connectivity", f"a session with {link.name}")
+            self._debug("pl_connection", f"a session with {link.name}")
             self._arrived = [codec.decode(greeting.status)]
         if answer is not None and packet.hops == 0:
             body = Greeting(*answer, cluster, status).encode()
@@ -372,13 +386,14 @@ class Links:
         value = msgpack.unpackb(body[1:])
         if kind == MESSAGES:
             self._arrived = [codec.decode(each) for each in value]
-            if self._debug.shows("msg_arrived"):
-                for message in self._arrived:
-                    self._debug("msg_arrived", f"from {link.name}: {message!r:.200}")
+            for message in self._arrived:
+                self._show(message, f"from {link.name}", "msg_arrived", "msg_payload")
         elif kind == PROBED and value in self._sizes:
             link.probed[value] = self.now
         elif kind == REACH:
             link.hears = self.name in value
             for name in value:
                 if name in self.links and name != link.name:
+                    if link.name not in self.links[name].relays:
+                        self._debug("peerdi", f"{link.name} reaches {name}")
                     self.links[name].relays[link.name] = self.now

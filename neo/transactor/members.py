@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -11,6 +12,14 @@ import msgpack
 INDEX_MAX = 16000
 
 Address = tuple[str, int]
+
+
+def is_host(text: str) -> bool:
+    """Whether it can be looked up: a numeric address, or a name with proper labels."""
+    try:
+        return bool(text.encode("idna")) and text.isprintable() and not re.search(r"[\s\[\]]", text)
+    except UnicodeError:
+        return False
 
 
 class MembershipError(Exception):

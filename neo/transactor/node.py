@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 
 from neo.transactor.engine import Engine
 from neo.transactor.messages import Entry, Kind, Message, Record, Refusal, Sid
+from neo.transactor.names import Names
 
 
 class World(Protocol):
@@ -23,8 +24,8 @@ class World(Protocol):
     def sync(self) -> None:
         """Begin to sync what was appended; :meth:`Node.synced` is called when it is done."""
 
-    def transmit(self, messages: list[tuple[int, Message]]) -> None:
-        """Send, if possible. Messages to the same peer may share a packet."""
+    def transmit(self, peer: str, messages: list[Message]) -> None:
+        """Send, if possible. The messages may share a packet."""
 
     def decided(self, entries: list[Entry]) -> None:
         """These transactions are in the log, on this node's disk."""
@@ -42,6 +43,7 @@ class Node:
     def __init__(self, engine: Engine, world: World) -> None:
         self.engine = engine
         self._world = world
+        self._names = Names(engine)
         self._waiting: deque[Waiting] = deque()
         self._callbacks: list[Callable[[], None]] = []
         #: Of what waits, so many are covered by the sync that is under way.
@@ -49,9 +51,10 @@ class Node:
         #: The last transaction that is durable here.
         self.tlog_tid = engine.tid - 1
 
-    def receive(self, peer: int, messages: list[Message]) -> None:
+    def receive(self, peer: str, messages: list[Message]) -> None:
+        """``peer``: its verified name; it need not be a member."""
         for message in messages:
-            self.engine.receive(peer, message)
+            self.engine.receive(self._names.index(peer), message)
         self.flush()
 
     def tick(self) -> None:
@@ -77,8 +80,7 @@ class Node:
     def flush(self) -> None:
         """Do what the engine wants. To be called after each call to the engine."""
         records, sends, asides = self.engine.take()
-        if asides:
-            self._world.transmit(asides)
+        self._transmit(asides)
         entries: list[Entry] = []
         if records:
             entries = [record for record in records if isinstance(record, Entry)]
@@ -88,10 +90,18 @@ class Node:
             self._waiting.append(Waiting(sends, entries, callbacks))
             self._sync()
         else:
-            if sends:
-                self._world.transmit(sends)
+            self._transmit(sends)
             for callback in callbacks:
                 callback()
+
+    def _transmit(self, messages: list[tuple[int, Message]]) -> None:
+        bundles: dict[str, list[Message]] = {}
+        for to, message in messages:
+            name = self._names.name(to)
+            if name is not None:
+                bundles.setdefault(name, []).append(message)
+        for name, bundle in bundles.items():
+            self._world.transmit(name, bundle)
 
     def _sync(self) -> None:
         if not self._syncing and self._waiting:
@@ -102,9 +112,7 @@ class Node:
         """The sync that was begun is done."""
         done = [self._waiting.popleft() for _ in range(self._syncing)]
         self._syncing = 0
-        sends = [send for each in done for send in each.sends]
-        if sends:
-            self._world.transmit(sends)
+        self._transmit([send for each in done for send in each.sends])
         entries = [entry for each in done for entry in each.entries]
         if entries:
             self.tlog_tid = entries[-1].tid

@@ -1,20 +1,21 @@
 """Service and admin port: what application servers and operators ask of a node.
 
 A session is a connection; it is given bytes and gives bytes. Several application servers share the node
-fairly: who was turned away from a transaction has the first turn in the next one, for a short while.
+fairly: of those who were turned away from a transaction, the one who waits longest has the first turn in
+the next one, for a short while.
 """
 
 from __future__ import annotations
 
 import hmac
 from collections.abc import Callable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from neo.transactor.admin import Admin
+from neo.transactor.admin import Admin, check
 from neo.transactor.debug import Debug
 from neo.transactor.messages import Entry, Kind, Refusal, Sid, Spec
 from neo.transactor.node import Node
-from neo.transactor.text import Command, CommandReader, SyntaxFault, number, sid
+from neo.transactor.text import LATER, Command, CommandReader, SyntaxFault, number, sid
 
 #: Subscribers that do not read are fed no further than this.
 FEED_BYTES = 256 * 1024
@@ -28,6 +29,15 @@ TURN_TICKS = 4
 
 #: Tries to post, and passes the outcome on.
 Post = Callable[[Callable[[Sid | Refusal], None]], None]
+
+
+class Patient(NamedTuple):
+    """A post that waits whether those whose turn it is will post."""
+
+    post: Post
+    #: Of the answer.
+    head: str
+    tid: int
 
 
 class Client(Protocol):
@@ -80,11 +90,15 @@ class Session:
                 if self.closed or self.quits:
                     break
         except SyntaxFault as e:
-            self.say(f"error: {e}")
-            if not self.admin:
-                self.close()
+            self.fail(str(e))
             return False
         return True
+
+    def fail(self, text: str) -> None:
+        """Application servers might mistake what comes next for something else: they are disconnected."""
+        self.say(f"error: {text}")
+        if not self.admin:
+            self.close()
 
     def say(self, line: str) -> None:
         if not self.closed:
@@ -126,10 +140,10 @@ class Service:
         self._log = log
         self._admin = admin
         self._keepalive = keepalive
-        self._turns: list[Session] = []
+        #: Who was turned away and did not post since, the longest first; until when that counts.
+        self._turns: dict[Session, None] = {}
         self._turn_ends = 0
-        #: Posts that wait whether those whose turn it is will post.
-        self._patient: list[tuple[Session, Post, str, int]] = []
+        self._patient: dict[Session, Patient] = {}
         self._commands: dict[str, Callable[[Session, Command], None]] = {
             "subscribe": self._subscribe,
             "post": self._post,
@@ -138,7 +152,6 @@ class Service:
             "getstatus": lambda session, command: self._status(session),
             "gettspec": self._gettspec,
             "authenticate": self._authenticate,
-            "pong": lambda session, command: None,
             "quit": lambda session, command: session.quit(),
             "exit": lambda session, command: session.quit(),
             "start": lambda session, command: self._serve(session, True),
@@ -150,6 +163,8 @@ class Service:
     def open(self, client: Client, admin: bool, peer: str) -> Session | None:
         """A client has connected; None if it is not served now."""
         if not admin and (not self.serving or len(self.sessions) >= SESSIONS_MAX):
+            reason = "too many connections" if self.serving else "stopped"
+            client.write(f"error: {reason}{LATER}\n".encode())
             client.close()
             return None
         self.debug("se_connections", f"{peer} connected")
@@ -161,8 +176,8 @@ class Service:
         self.debug("se_connections", f"{session.peer} disconnected")
         if session in self.sessions:
             self.sessions.remove(session)
-        self._turns = [each for each in self._turns if each is not session]
-        self._patient = [each for each in self._patient if each[0] is not session]
+        self._turns.pop(session, None)
+        self._patient.pop(session, None)
 
     def decided(self, entries: list[Entry]) -> None:
         """Transactions are durable: subscribers get them, and it is the turn of who was turned away."""
@@ -170,6 +185,8 @@ class Service:
         for session in list(self.sessions):
             self.feed(session)
         self._let_patient_post()
+        if not self._turns:
+            self._admin.post()
 
     def feed(self, session: Session) -> None:
         """Send a subscriber what it lacks, as far as it reads."""
@@ -193,8 +210,9 @@ class Service:
             if session.subscribed is not None and session.flags != flags:
                 self._status(session)
             self._keep_alive(session)
-        if self.node.engine.now >= self._turn_ends:
-            self._turns.clear()
+        if self.node.engine.now >= self._turn_ends and not self.node.engine.started:
+            # Who did not even try loses its place.
+            self._turns = {each: None for each in self._turns if each in self._patient}
             self._let_patient_post()
 
     def _keep_alive(self, session: Session) -> None:
@@ -212,16 +230,19 @@ class Service:
 
     def execute(self, session: Session, command: Command) -> None:
         """Raises SyntaxFault."""
+        if command.word == "pong" and not command.arguments:
+            return  # not a command: that it came was noted
         if not session.trusted and command.word not in ("authenticate", "quit", "exit"):
             raise SyntaxFault('authenticate "secret" must be the first command')
+        check(command)
         handler = self._commands.get(command.word)
         if handler is not None:
             handler(session, command)
-        elif not self._admin.execute(session, command):
-            raise SyntaxFault(f"unknown command {command.word[:40]!r}; see help")
+        else:
+            self._admin.execute(session, command)
 
     def _authenticate(self, session: Session, command: Command) -> None:
-        (secret,) = arguments(command, 1)
+        (secret,) = command.arguments
         if not hmac.compare_digest(secret, self.secret.encode()):
             raise SyntaxFault("the secret is wrong")
         session.trusted = True
@@ -237,7 +258,7 @@ class Service:
         session.say("started" if serving else "stopped")
 
     def _subscribe(self, session: Session, command: Command) -> None:
-        (word,) = arguments(command, 1)
+        (word,) = command.arguments
         if word == b"off":
             session.subscribed = None
             return
@@ -255,18 +276,18 @@ class Service:
         session.flags = self._flags()
         alive, uptodate = session.flags
         nodes = engine.members.nodes
+        iself = nodes.index(engine.me) if engine.me in nodes else -1
         session.say(
-            f"status {len(nodes)} {engine.me} {'majalive' if alive else 'majnotalive'}"
+            f"status {len(nodes)} {iself} {'majalive' if alive else 'majnotalive'}"
             f" {'uptodate' if uptodate else 'backlag'} {self.node.tlog_tid} {engine.cluster_tid}"
             f" {'started' if engine.started else 'not_started'}"
         )
 
     def _gettid(self, session: Session, command: Command) -> None:
-        arguments(command, 0)
         session.say(f"tlog_tid {self.node.tlog_tid}")
 
     def _gettspec(self, session: Session, command: Command) -> None:
-        (word,) = arguments(command, 1)
+        (word,) = command.arguments
         tid = number(word)
         if tid > self.node.tlog_tid:
             session.say(f"tlog_tid {self.node.tlog_tid}")
@@ -278,17 +299,18 @@ class Service:
             session.say(f"tlog_tspec_not_available {tid}")
 
     def _post(self, session: Session, command: Command) -> None:
+        first, second, *rest = command.arguments
         data = command.data
         if data is None:
-            *words, data = arguments(command, 3)
-        else:
-            words = arguments(command, 2)
-        request, tid = number(words[0], 32), number(words[1])
+            if not rest:
+                raise SyntaxFault("data, or its size, is missing; see help post")
+            data = rest[0]
+        request, tid = number(first, 32), number(second)
         head = f"post_response {request}"
         self._take_turn(session, lambda then: self.node.post(tid, data, then), head, tid)
 
     def _repost(self, session: Session, command: Command) -> None:
-        first, second = arguments(command, 2)
+        first, second = command.arguments
         tid, which = number(first), sid(second)
         head = f"repost_response {tid} {which}"
         self._take_turn(session, lambda then: self.node.repost(tid, which, then), head, tid)
@@ -297,46 +319,47 @@ class Service:
 
     def _take_turn(self, session: Session, post: Post, head: str, tid: int) -> None:
         """Post now; or, when it is somebody else's turn, when that one has posted or let it pass."""
-        if session in self._turns or tid != self.node.engine.tid or not self._reserved():
-            self._act(session, post, head, tid)
-        elif any(each is session for each, *_ in self._patient):
-            session.say(f"{head} {Refusal.OTHER}")  # it has a post that waits already
+        if session in self._patient:
+            session.say(f"{head} {Refusal.OTHER}")  # one post of it waits already
+            return
+        session.owed += 1
+        patient = Patient(post, head, tid)
+        if self._may_post(session, tid):
+            self._act(session, patient)
+            self._let_patient_post()
         else:
-            self._patient.append((session, post, head, tid))
+            self._patient[session] = patient
 
-    def _reserved(self) -> bool:
-        """Whether the next transaction is kept for those who were turned away."""
+    def _may_post(self, session: Session, tid: int) -> bool:
+        """False while this transaction is kept for somebody else who was turned away."""
         engine = self.node.engine
-        return bool(self._turns) and engine.now < self._turn_ends and not engine.started
+        reserved = bool(self._turns) and engine.now < self._turn_ends and not engine.started
+        return tid != engine.tid or not reserved or next(iter(self._turns)) is session
 
-    def _act(self, session: Session, post: Post, head: str, tid: int) -> None:
+    def _act(self, session: Session, patient: Patient) -> None:
+        refused = False
+
         def answer(result: Sid | Refusal) -> None:
+            nonlocal refused
             if isinstance(result, Sid):
-                session.say(f"{head} posted {result} {tid}")
+                session.say(f"{patient.head} posted {result} {patient.tid}")
             else:
-                if result in (Refusal.OTHER, Refusal.STARTED) and session not in self._turns:
-                    self._turns.append(session)
-                session.say(f"{head} {result}")
+                refused = True
+                if result in (Refusal.OTHER, Refusal.STARTED):
+                    self._turns.setdefault(session)
+                session.say(f"{patient.head} {result}")
             session.answered()
 
-        session.owed += 1
-        if session in self._turns:
-            self._turns.remove(session)
-        post(answer)
-        self._let_patient_post()
+        patient.post(answer)
+        if not refused:  # a refusal is told at once, success when it is on disk
+            self._turns.pop(session, None)
 
     def _let_patient_post(self) -> None:
-        if not self._reserved():
-            patient, self._patient = self._patient, []
-            for each in patient:
-                self._act(*each)
-
-
-def arguments(command: Command, count: int) -> list[bytes]:
-    """Raises SyntaxFault."""
-    if len(command.arguments) != count:
-        raise SyntaxFault(f"{command.word} has {count} arguments; see help {command.word}")
-    return command.arguments
+        """Those who may by now; who waits longest first."""
+        while may := [each for each, it in self._patient.items() if self._may_post(each, it.tid)]:
+            places = {session: place for place, session in enumerate(self._turns)}
+            for session in sorted(may, key=lambda each: places.get(each, len(places))):
+                self._act(session, self._patient.pop(session))
 
 
 def tspec(tid: int, spec: Spec) -> bytes:

@@ -22,9 +22,12 @@ logger = logging.getLogger("transactor")
 STREAM_BACKLOG = 64 * 1024 * 1024
 #: Names are resolved again after so many seconds.
 RESOLVE_SECONDS = 60.0
+#: So many addresses are remembered: of all peers, and of where they were. Without a key a stranger's
+#: packets can name any number of others.
+ADDRESSES_MAX = 100
 DIAL_SECONDS = 5.0
-#: The Linux value: datagrams are not cut to pieces, so that probes measure the path.
-IP_MTU_DISCOVER, IP_PMTUDISC_PROBE = 10, 3
+#: The Linux values: datagrams are not cut to pieces, so that probes measure the path.
+IP_MTU_DISCOVER, IPV6_MTU_DISCOVER, PMTUDISC_PROBE = 10, 23, 3
 
 
 def listener(address: Address, kind: socket.SocketKind) -> socket.socket:
@@ -35,7 +38,9 @@ def listener(address: Address, kind: socket.SocketKind) -> socket.socket:
         if kind is socket.SOCK_STREAM:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         elif family == socket.AF_INET:
-            sock.setsockopt(socket.IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_PROBE)
+            sock.setsockopt(socket.IPPROTO_IP, IP_MTU_DISCOVER, PMTUDISC_PROBE)
+        else:
+            sock.setsockopt(socket.IPPROTO_IPV6, IPV6_MTU_DISCOVER, PMTUDISC_PROBE)
         sock.bind(address)
         if kind is socket.SOCK_STREAM:
             sock.listen(128)
@@ -73,9 +78,14 @@ class PeerSockets(asyncio.DatagramProtocol):
     # -- Network -----------------------------------------------------------------------------------
 
     def send_datagram(self, address: Address, data: bytes) -> None:
+        if self._datagrams is None:
+            return
         target = self._resolve(address)
-        if target is not None and self._datagrams is not None:
-            self._datagrams.sendto(data, target)
+        if target is not None:
+            try:
+                self._datagrams.sendto(data, target)
+            except (OSError, ValueError) as e:
+                self.error_received(e)
 
     def send_stream(self, conn: int, data: bytes) -> None:
         transport = self._streams.get(conn)
@@ -107,24 +117,33 @@ class PeerSockets(asyncio.DatagramProtocol):
         try:
             async with asyncio.timeout(DIAL_SECONDS):
                 await self._loop.create_connection(lambda: Stream(self, name), *address)
-        except (OSError, TimeoutError):
+        except (OSError, TimeoutError, ValueError):
             return  # links dial again
 
     def _resolve(self, address: Address) -> Address | None:
-        """The numeric address, when it is known."""
+        """The numeric address, of the family of the socket, when it is known."""
         now = self._loop.time()
         if now - self._resolving.get(address, -1e9) > RESOLVE_SECONDS:
+            self._resolving.pop(address, None)  # the last one asked comes last
+            if len(self._resolving) == ADDRESSES_MAX:
+                oldest = next(iter(self._resolving))
+                del self._resolving[oldest]
+                self._resolved.pop(oldest, None)
             self._resolving[address] = now
             self._spawn(self._look_up(address))
         return self._resolved.get(address)
 
     async def _look_up(self, address: Address) -> None:
+        assert self._datagrams is not None
+        family = self._datagrams.get_extra_info("socket").family
         try:
-            found = await self._loop.getaddrinfo(*address, type=socket.SOCK_DGRAM)
-        except OSError as e:
-            logger.warning("host %s cannot be resolved: %s", address[0], e.strerror or e)
+            found = await self._loop.getaddrinfo(*address, family=family, type=socket.SOCK_DGRAM)
+        except (OSError, ValueError) as e:
+            reason = getattr(e, "strerror", None) or e
+            logger.warning("host %s cannot be resolved: %s", address[0], reason)
             return
-        self._resolved[address] = cast(Address, found[0][4][:2])
+        if address in self._resolving:
+            self._resolved[address] = cast(Address, found[0][4][:2])
 
     def opened(self, transport: asyncio.Transport, name: str | None) -> int:
         self._numbers += 1

@@ -21,9 +21,7 @@ def begin_journal(mlog: str, name: str, begun: Begun, new_name: int) -> None:
     write_journal(mlog, Head(name, log, begun, log << 32, 1), [])
 
 
-def recover(
-    tlog: str, mlog: str, name: str, genesis: Members, new_name: int, tell: Callable[[str], None]
-) -> None:
+def recover(tlog: str, mlog: str, name: str, new_name: int, tell: Callable[[str], None]) -> None:
     """Make a node usable that lost its logs, or a part of them: what is whole of the transaction log is
     kept, everything else is set aside, and the node learns before it votes. Raises StoreError."""
     try:
@@ -32,7 +30,7 @@ def recover(
         raise StoreError(f"cannot create {tlog}: {e.strerror}") from None
     lock = lock_folder(tlog)
     try:
-        keep_whole(tlog, genesis, tell)
+        keep_whole(tlog, tell)
         if os.path.exists(mlog):
             tell(f"{mlog} is set aside as {set_aside(mlog)}")
         begin_journal(mlog, name, Begun.RECOVERED, new_name)
@@ -79,10 +77,10 @@ class Store:
             # Names of files too are believed only when they are on disk.
             sync_folder(tlog)
             sync_folder(os.path.dirname(mlog) or ".")
-            self._check()
+            self._check(alone=len(genesis.all) == 1)
             opened.pop_all()
 
-    def _check(self) -> None:
+    def _check(self, alone: bool) -> None:
         head, end = self.mlog.head, self.tlog.end
         if end.tid < head.tid:
             raise StoreError(
@@ -90,7 +88,8 @@ class Store:
                 f" {head.tid - 1}: transactions are missing; {RECOVER}"
             )
         self.mlog.decided(end.tid - 1)
-        self.durable: Durable = restore(head.log, head.begun, head.number, end, self.mlog.records)
+        durable = restore(head.log, head.begun, head.number, end, self.mlog.records)
+        self.durable: Durable = durable._replace(alone=alone)
         self.mlog.records = []
 
     @property

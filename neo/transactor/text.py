@@ -12,6 +12,8 @@ from neo.transactor.messages import Sid
 LINE_MAX = 1024 * 1024
 #: Of a specification: the page thinks of 4 MB as the practical limit.
 DATA_MAX = 64 * 1024 * 1024
+#: How an error ends that is none of the client's: it may connect again.
+LATER = ", try again later"
 
 ESCAPES = {
     **{b"\\": b"\\", b'"': b'"', b"'": b"'", b"a": b"\a", b"b": b"\b"},

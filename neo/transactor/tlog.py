@@ -11,6 +11,7 @@ import os
 import re
 from collections import OrderedDict
 from collections.abc import Callable
+from typing import NamedTuple
 
 import msgpack
 
@@ -56,6 +57,39 @@ def _unpack_head(data: bytes) -> LogEnd:
     return LogEnd(tid, Sid(*last), Members.decode(genesis), Members.decode(members), tuple(former))
 
 
+class Segment(NamedTuple):
+    #: None if its first write did not survive a crash.
+    head: LogEnd | None
+    specs: list[Spec]
+    #: Where they end; what is behind was cut off by a crash.
+    end: int
+    size: int
+
+    def log_end(self, before: LogEnd) -> LogEnd:
+        """The end of a log of which this is the last segment; ``before`` if it was not begun."""
+        end = self.head or before
+        for spec in self.specs:
+            end = after(end, spec)
+        return end
+
+
+def parse(first: int, data: bytes, last: bool) -> Segment:
+    """Only the last segment may be cut off, or not full. Raises Damage."""
+    frames, end = scan(data)
+    if not last and (end < len(data) or len(frames) != 1 + SEGMENT):
+        raise Damage(f"{max(len(frames) - 1, 0)} of its {SEGMENT} transactions are whole")
+    if not frames:
+        return Segment(None, [], 0, len(data))
+    try:
+        head = _unpack_head(frames[0])
+        entries = [records.decode(each) for each in frames[1:]]
+    except (CodecError, ValueError, TypeError, msgpack.UnpackException) as e:
+        raise Damage(str(e)) from None
+    if head.tid != first or [e.tid for e in entries] != list(range(first, first + len(entries))):
+        raise Damage("it has other transactions")
+    return Segment(head, [entry.spec for entry in entries], end, len(data))
+
+
 class TransactionLog:
     """Reading from and appending to a folder of segments. On one thread, except :meth:`sync`, which must
     not run while a segment begins."""
@@ -64,7 +98,11 @@ class TransactionLog:
         """Open, and cut off what a crash left at the end. Raises StoreError."""
         self.folder = folder
         self._tell = tell
+        #: The segment that is appended to, and all that is in it.
         self._file: LogFile | None = None
+        self._first = 0
+        self._specs: list[Spec] = []
+        #: Of the others.
         self._cache: OrderedDict[int, list[Spec]] = OrderedDict()
         firsts = segments(folder)
         for expected, first in zip(range(1, 1 << 62, SEGMENT), firsts, strict=False):
@@ -79,53 +117,29 @@ class TransactionLog:
 
     def _open_last(self, firsts: list[int]) -> None:
         path = segment_path(self.folder, firsts[-1])
-        head, specs, end, size = self._load(firsts[-1])
-        if head is None:
-            # Its first write did not survive the crash.
+        segment = self._load(firsts[-1], last=True)
+        if segment.head is None:
             if len(firsts) > 1:
-                head, specs, _, _ = self._load(firsts[-2])
-                assert head is not None
-                for spec in specs:
-                    head = after(head, spec)
-            else:
-                head = self.end
-            if head.tid != firsts[-1]:
-                raise StoreError(
-                    f"the log {self.folder} has {head.tid - 1} transactions before segment {path},"
-                    f" not {firsts[-1] - 1}; {RECOVER}"
-                )
+                self.end = self._load(firsts[-2]).log_end(self.end)
             self._tell(f"{path} was cut off by a crash before its first transaction: begun again")
-            self.end = head
             os.unlink(path)
             return
-        if end < size:
+        self.end = segment.log_end(self.end)
+        if segment.end < segment.size:
             self._tell(
-                f"{path} was cut off by a crash in transaction {head.tid + len(specs)}: {size - end}"
-                " bytes that nobody relied on are removed"
+                f"{path} was cut off by a crash in transaction {self.end.tid}:"
+                f" {segment.size - segment.end} bytes that nobody relied on are removed"
             )
-        for spec in specs:
-            head = after(head, spec)
-        self.end = head
-        self._file = LogFile(path, end)
-        self._remember(firsts[-1], specs)
+        self._file = LogFile(path, segment.end)
+        self._first, self._specs = firsts[-1], segment.specs
 
-    def _load(self, first: int) -> tuple[LogEnd | None, list[Spec], int, int]:
-        """A segment: its head, transactions, where they end, and its size. Raises StoreError."""
+    def _load(self, first: int, last: bool = False) -> Segment:
+        """Raises StoreError."""
         path = segment_path(self.folder, first)
-        data = read_file(path)
         try:
-            frames, end = scan(data)
-            if not frames:
-                return None, [], 0, len(data)
-            head = _unpack_head(frames[0])
-            entries = [records.decode(each) for each in frames[1:]]
-            if head.tid != first or [e.tid for e in entries] != list(
-                range(first, first + len(entries))
-            ):
-                raise ValueError("other transactions")
-        except (Damage, CodecError, ValueError, TypeError, msgpack.UnpackException) as e:
+            return parse(first, read_file(path), last)
+        except Damage as e:
             raise StoreError(f"segment {path} of the log is damaged ({e}); {RECOVER}") from None
-        return head, [entry.spec for entry in entries], end, len(data)
 
     def begin_with(self, genesis: Members) -> None:
         """The first members, if the log is empty: those of the configuration may be newer."""
@@ -139,10 +153,9 @@ class TransactionLog:
         if entry.tid == first or self._file is None:
             self._begin(first)
         assert self._file is not None
-        cached = self._segment(first)
         self._file.append(frame(records.encode(entry)))
         self.end = after(self.end, entry.spec)
-        cached.append(entry.spec)
+        self._specs.append(entry.spec)
 
     @property
     def segment_ends(self) -> bool:
@@ -153,6 +166,7 @@ class TransactionLog:
         if self._file is not None:
             self._file.sync()
             self._file.close()
+            self._remember(self._first, self._specs)
         path = segment_path(self.folder, first)
         try:
             os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -163,7 +177,7 @@ class TransactionLog:
         self._file.sync()
         sync_folder(os.path.dirname(path))
         sync_folder(self.folder)
-        self._remember(first, [])
+        self._first, self._specs = first, []
 
     def sync(self) -> None:
         """Raises StoreError."""
@@ -193,9 +207,11 @@ class TransactionLog:
         return found
 
     def _segment(self, first: int) -> list[Spec]:
+        if first == self._first:
+            return self._specs
         if first not in self._cache:
             try:
-                self._remember(first, self._load(first)[1])
+                self._remember(first, self._load(first).specs)
             except StoreError as e:
                 self._tell(str(e))
                 self._remember(first, [])
@@ -228,20 +244,17 @@ def segments(folder: str) -> list[int]:
     return sorted(firsts)
 
 
-def keep_whole(folder: str, genesis: Members, tell: Callable[[str], None]) -> None:
+def keep_whole(folder: str, tell: Callable[[str], None]) -> None:
     """Set aside all from the first segment on that is missing or damaged. Raises StoreError."""
-    expected = 1
+    firsts = segments(folder)
     whole = True
-    for first in segments(folder):
+    for expected, first in zip(range(1, 1 << 62, SEGMENT), firsts, strict=False):
         path = segment_path(folder, first)
-        if whole and first == expected:
-            try:
-                data = read_file(path)
-                scan(data)
-            except Damage:
-                whole = False
-            expected += SEGMENT
-        else:
+        try:
+            whole = whole and first == expected
+            if whole:
+                parse(first, read_file(path), last=first == firsts[-1])
+        except Damage:
             whole = False
         if not whole:
             tell(f"{path} is set aside as {set_aside_segment(folder, path)}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Iterator
+from io import BufferedReader
 
 import pytest
 
@@ -21,7 +22,7 @@ class Played:
         self._server = socket.create_server(("127.0.0.1", 0))
         self.address = self._server.getsockname()[:2]
         self._sock: socket.socket | None = None
-        self._file = None
+        self._file: BufferedReader | None = None
 
     def accept(self) -> None:
         self._server.settimeout(TIMEOUT)
@@ -179,6 +180,21 @@ def test_an_error_of_the_transactor_ends_the_client(
     assert isinstance(call.outcome(), TransactorError)
     with pytest.raises(TransactorError, match="closed"):
         client.execute(b"more")
+
+
+@pytest.mark.parametrize("reason", [b"stopped", b"too many connections"])
+def test_who_is_told_to_try_again_later_does_so(
+    played: Played, client: Transactor[bytes], reason: bytes
+) -> None:
+    call = Calling(client, b"mine")
+    played.post()
+    played.say(b"error: %s, try again later\n" % reason)
+    played.hang_up()
+    played.accept()
+    assert played.line() == b"subscribe 5"
+    _, tid, _ = played.post()
+    played.say(tspec(tid, "0:7", b"mine"))
+    assert call.outcome() == b"result of mine"
 
 
 def test_closing_fails_what_waits(played: Played, client: Transactor[bytes]) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
 import pytest
 
+from neo.transactor.durable import Begun
 from neo.transactor.engine import Engine
 from neo.transactor.learner import Learner
 from neo.transactor.members import Members, MembershipError, first_members
@@ -24,7 +26,7 @@ from neo.transactor.messages import (
     Wish,
 )
 from neo.transactor.timing import Timing
-from tests.unit.transactor.world import World
+from tests.unit.transactor.world import Disk, World
 
 TIMING = Timing()
 
@@ -41,12 +43,22 @@ class Calm(World):
             node.start()
         self.counted: Counter[str] = Counter()
         self.packets = 0
-        self.cut: set[int] = set()
+        self.unheard: set[int] = set()
 
     def engine(self, index: int) -> Engine:
         engine = self.nodes[index].engine
         assert engine is not None
         return engine
+
+    def hand_over(self, sender: int, to: int) -> None:
+        """Only what one node has for another."""
+        self.nodes[sender].flush()
+        self.nodes[sender].sync()
+        messages = [each for each in self.network if each[:2] == (to, sender)]
+        self.network = [each for each in self.network if each not in messages]
+        for _, _, message in messages:
+            self.nodes[to].receive(sender, message)
+        self.nodes[to].flush()
 
     def pump(self) -> None:
         """Deliver everything, the answers too; what a node says at once is one packet per peer."""
@@ -61,21 +73,20 @@ class Calm(World):
                         busy = True
             flying, self.network = self.network, []
             for to, sender, message in flying:
-                if to in self.cut or sender in self.cut:
+                if to in self.unheard or sender in self.unheard:
                     continue
                 busy = True
                 self.counted[type(message).__name__] += 1
-                engine = self.nodes[to].engine
-                if engine is not None:
-                    engine.receive(sender, message)
+                if self.nodes[to].engine is not None:
+                    self.nodes[to].receive(sender, message)
             self.packets += len(
-                {(to, sender) for to, sender, _ in flying if not {to, sender} & self.cut}
+                {(to, sender) for to, sender, _ in flying if not {to, sender} & self.unheard}
             )
 
     def ticks(self, count: int) -> None:
         for _ in range(count):
             for node in self.nodes:
-                if node.engine is not None and node.index not in self.cut:
+                if node.engine is not None and node.index not in self.unheard:
                     node.engine.tick()
             self.pump()
 
@@ -174,12 +185,12 @@ def test_who_posts_without_pause_lets_others_go_first() -> None:
 def test_a_silent_coordinator_is_gone_around_and_hears_of_it_later() -> None:
     world = Calm(3)
     world.decide(0)
-    world.cut = {0}
+    world.unheard = {0}
     world.ticks(TIMING.silence + 2)
     assert world.engine(1).detector.suspected == {0}
     world.decide(1)
     assert world.engine(2).tid == 3 and world.engine(0).tid == 2
-    world.cut = set()
+    world.unheard = set()
     world.ticks(2 * TIMING.heartbeat + 2 * TIMING.resend)
     assert world.engine(0).tid == 3
     assert world.engine(1).detector.suspected == set()
@@ -187,13 +198,13 @@ def test_a_silent_coordinator_is_gone_around_and_hears_of_it_later() -> None:
 
 def test_a_minority_waits_and_says_so() -> None:
     world = Calm(3)
-    world.cut = {1, 2}
+    world.unheard = {1, 2}
     world.ticks(TIMING.silence + 2)
     assert not world.engine(0).majority_alive
     mine = world.write(0)
     world.ticks(200)
     assert world.engine(0).tid == 1 and world.engine(0).started
-    world.cut = set()
+    world.unheard = set()
     world.ticks(200)
     assert world.engine(1).last == mine
 
@@ -320,26 +331,84 @@ def test_a_list_of_members_is_not_reposted() -> None:
 
 
 def test_a_node_without_logs_votes_when_nothing_that_it_promised_can_matter() -> None:
-    learner = Learner()
-    assert not learner.enough(0, (0, 1, 2))
+    learner = Learner(alone=False)
+    three = (0, 1, 2)
+    assert not learner.enough(0, three, three)
     learner.counted(1, 7, 0)
-    assert not learner.enough(0, (0, 1, 2))
+    assert not learner.enough(0, three, three)
     learner.counted(2, 5, 3)
-    assert learner.enough(0, (0, 1, 2))
+    assert learner.enough(0, three, three)
     tids = [tid for tid in range(1, 12) if learner.may_vote(0, (0, 1, 2), (0, 1, 2), tid)]
     assert tids == [9, 10, 11]
     assert not learner.may_vote(3, (0, 1, 2), (0, 1, 2), 11)
 
 
 def test_of_two_members_one_without_logs_takes_no_part_in_rounds_of_before() -> None:
-    learner = Learner()
+    learner = Learner(alone=False)
     assert not learner.may_vote(0, (0, 1), (0, 1), 9)
     learner.counted(1, 7, 3)
     assert not learner.may_vote(0, (0, 1), (0, 1), 6)
     assert learner.may_vote(0, (0, 1), (0, 1), 7)
     assert not learner.may_vote(0, (0, 1), (0, 1, 2), 7)
-    assert learner.promises(0, (0, 1)) == [Vote(7, 4, None, -1), Vote(8, 1, None, -1)]
-    assert learner.promises(0, (0, 1, 2)) == []
+    both = (0, 1), (0, 1)
+    assert learner.promises(0, *both, 7) == [Vote(7, 4, None, -1), Vote(8, 1, None, -1)]
+    assert learner.promises(0, *both, 8) == [Vote(8, 1, None, -1)]
+    assert learner.promises(0, (0, 1), (0, 1, 2), 8) == []
+    # A third one that has left may be off, and cannot have decided anything without this one.
+    assert learner.may_vote(0, (0, 1, 2), (0, 1), 7)
+
+
+def test_one_of_two_that_lost_its_logs_may_have_voted_with_a_third() -> None:
+    """The other has adopted the change that adds the third, and does not know that it was decided."""
+    world = Calm(2)
+    world.decide(1)
+    first, second = world.engine(0), world.engine(1)
+    assert isinstance(
+        second.post(2, second.members.added("n2", ("h", 2)).encode(), Kind.MEMBERS), Sid
+    )
+    world.hand_over(1, 0)
+    world.hand_over(0, 1)
+    world.network.clear()  # the decision is lost
+    assert (first.tid, second.tid) == (2, 3)
+    world.unheard = {0}
+    world.nodes[2].start()
+    world.ticks(200)
+    world.decide(1, b"with the third")
+    world.unheard = {2}
+    world.nodes[1].disk = Disk(9, Begun.RECOVERED)
+    world.nodes[1].start()
+    world.ticks(200)
+    assert first.tid == world.engine(1).tid == 3
+    world.write(0, b"without the third")
+    world.ticks(200)
+    assert first.tid == world.engine(1).tid == 3
+    world.unheard = set()
+    world.ticks(400)
+    assert world.log[3].data == b"with the third"
+    assert (
+        not world.engine(1).learns and first.tid == world.engine(1).tid == world.engine(2).tid > 3
+    )
+
+
+def test_a_node_without_logs_does_not_vote_because_it_was_alone_once() -> None:
+    assert Learner(alone=True).may_vote(0, (0,), (0,), 65)
+    world = Calm(1)
+    engine = world.engine(0)
+    assert isinstance(
+        engine.post(1, engine.members.added("n1", ("h", 1)).encode(), Kind.MEMBERS), Sid
+    )
+    world.pump()
+    world.nodes[1].start()
+    world.ticks(100)
+    world.decide(0)
+    # It kept the beginning of its log, before the other was added.
+    world.nodes[0].disk = Disk(9, Begun.RECOVERED)
+    world.nodes[0].start()
+    world.pump()
+    assert world.engine(0).learns and world.engine(0).post(1, b"x") == Refusal.PROPOSE_ERROR
+    world.ticks(100)
+    assert world.engine(0).tid == 3 and not world.engine(0).learns
+    world.decide(0)
 
 
 def test_entries_are_taken_in_order_only() -> None:
@@ -360,12 +429,13 @@ def test_lists_of_members_are_checked() -> None:
     more = members.added("c", ("h", 3)).removed("a").added("d", ("h", 4))
     assert more.nodes == (1, 2, 3) and more.next_index == 4
     assert Members.decode(more.encode()) == more
-    for wrong in (
+    wrongs: tuple[Callable[[], object], ...] = (
         lambda: members.added("a", ("h", 1)),
         lambda: members.removed("z"),
         lambda: members.moved("z", ("h", 1)),
         lambda: members.removed("a").removed("b"),
-    ):
+    )
+    for wrong in wrongs:
         with pytest.raises(MembershipError):
             wrong()
     for data in (b"", b"\x90", b"\xc1", b"\x92\x01\x05"):

@@ -10,11 +10,11 @@ from functools import partial
 import pytest
 
 from neo.transactor.codec import messages as codec
-from neo.transactor.debug import Debug
+from neo.transactor.debug import ALL, Debug
 from neo.transactor.link import MTU_SIZES
 from neo.transactor.links import SILENT_SECONDS, STRANGER_SECONDS, Links
 from neo.transactor.members import Address
-from neo.transactor.messages import Ask, Data, Message, Sid, Spec, Status
+from neo.transactor.messages import Ask, Data, Message, Nack, Sid, Spec, Status
 from neo.transactor.sealing import Keys, SealError, parse, relayed, tag
 
 ASK = Ask(7)
@@ -86,9 +86,10 @@ class Host:
         self.got: list[tuple[str, Message]] = []
         self.cluster = b"cluster"
         self.status = Status(1, 1, False, False)
+        self.debug = Debug(ALL)
         self.links = Links(
             name, secret, self, net.random.randbytes, self.receive,
-            lambda: (self.cluster, codec.encode(self.status)), Debug(),
+            lambda: (self.cluster, codec.encode(self.status)), self.debug,
         )  # fmt: skip
 
     def meet(self) -> None:
@@ -365,7 +366,7 @@ def test_garbage_does_no_harm() -> None:
 def test_a_stream_of_a_stranger_is_closed() -> None:
     net = Internet("a", "b")
     closed: list[int] = []
-    net["a"].close_stream = closed.append  # type: ignore[method-assign]
+    net["a"].close_stream = closed.append  # type: ignore[method-assign, assignment]
     net["a"].links.connected(99, None)
     net["a"].links.stream(99, b"\0\0\xff\xff")
     net["a"].links.connected(98, None)
@@ -384,3 +385,33 @@ def test_a_peer_that_starts_again_is_greeted_again() -> None:
     net["b"].send("a")
     assert net["b"].heard("a") and net["a"].heard("b")
     assert net["a"].heard("b", Status(5, 2, False, False))
+
+
+def test_debug_flags_show_both_directions_and_who_comes_and_goes() -> None:
+    net = Internet("a", "b", "c")
+    lines: list[str] = []
+    net["a"].debug.write = lines.append
+
+    def shown(flag: str) -> str:
+        return "\n".join(line for line in lines if line.startswith(flag + ": "))
+
+    net.run()
+    assert shown("connectivity").splitlines() == [f"connectivity: {n} is connected" for n in "bc"]
+    assert "peerdi: b reaches c" in lines
+    lines.clear()
+    net["a"].send("b")
+    net.drain()
+    assert "to b: Ask(tid=7)" in shown("msg_payload")
+    assert "bytes to ('here', 1)" in shown("pl_sendreceive") and "sealed" in shown("pl_packets")
+    assert "bytes for b" in shown("pl_queueing")
+    lines.clear()
+    net["b"].send("a", Nack(7, 1))
+    net.drain()
+    assert "from b: Nack(" in shown("msg_payload") and "from b: Nack(" in shown("msg_arrived")
+    assert "from b: Nack(" in shown("msg_ackobs")
+    assert "bytes from ('here', 1)" in shown("pl_sendreceive") and "opened" in shown("pl_packets")
+    lines.clear()
+    net.cut("a", "b")
+    net.run()
+    assert shown("connectivity") == "connectivity: b is not connected any more"
+    assert "lost the connection with b" in shown("pl_connection")

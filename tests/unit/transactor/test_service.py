@@ -13,7 +13,7 @@ from neo.transactor.engine import Engine
 from neo.transactor.members import first_members
 from neo.transactor.messages import Data, Decide, Entry, Message, Propose, Record, Sid, Spec, Status
 from neo.transactor.node import Node
-from neo.transactor.service import TURN_TICKS, Service, Session
+from neo.transactor.service import SESSIONS_MAX, TURN_TICKS, Service, Session
 from neo.transactor.text import CommandReader, SyntaxFault, quote, sid, unquote, words
 from neo.transactor.timing import Timing
 
@@ -21,19 +21,27 @@ from neo.transactor.timing import Timing
 class Host:
     """A node alone, or with two silent peers; its disk is synced when the test says so."""
 
-    def __init__(self, count: int = 1, secret: str = "", keepalive: int = 0) -> None:
+    def __init__(
+        self,
+        count: int = 1,
+        secret: str = "",
+        keepalive: int = 0,
+        speedtest: bool = True,
+        name: str = "n0",
+        begun: Begun = Begun.FRESH,
+    ) -> None:
         self.specs: list[Spec] = []
-        self.sent: list[tuple[int, Message]] = []
+        self.sent: list[tuple[str, Message]] = []
         self.auto = True
         self.asked = False
         self.ended = False
         self.debug = Debug()
         self.lines: list[str] = []
         genesis = first_members((f"n{i}", ("host", i)) for i in range(count))
-        durable = restore(1, Begun.FRESH, 1 << 32, empty_log(genesis), [])
-        self.engine = Engine("n0", durable, self, Timing())
+        durable = restore(1, begun, 1 << 32, empty_log(genesis), [])
+        self.engine = Engine(name, durable, self, Timing())
         self.node = Node(self.engine, self)
-        self.admin = Admin(self.node, self, self.debug, speedtest=True)
+        self.admin = Admin(self.node, self, self.debug, speedtest)
         self.service = Service(self.node, self, self.admin, self.debug, secret, keepalive)
 
     # World, LogReader, Process
@@ -49,8 +57,8 @@ class Host:
             self.asked = False
             self.node.synced()
 
-    def transmit(self, messages: list[tuple[int, Message]]) -> None:
-        self.sent += messages
+    def transmit(self, peer: str, messages: list[Message]) -> None:
+        self.sent += [(peer, message) for message in messages]
 
     def decided(self, entries: list[Entry]) -> None:
         self.service.decided(entries)
@@ -85,7 +93,7 @@ class Host:
         for _ in range(count):
             self.node.tick()
             self.service.tick()
-            self.admin.tick()
+            self.admin.post()
             self.run()
 
     def client(self, admin: bool = False) -> Client:
@@ -175,7 +183,7 @@ def test_refusals_use_the_words_of_the_page() -> None:
     assert other.say(b"repost 1 0:99\n") == b"repost_response 1 0:99 other_sid\n"
     assert client.say(b"getstatus\n") == b"status 3 0 majalive uptodate 0 1 started\n"
     mine = Sid(0, NUMBER + 1)
-    host.node.receive(1, [Decide(1, mine)])
+    host.node.receive("n1", [Decide(1, mine)])
     host.run()
     assert client.say(b"repost 2 %s\n" % str(mine).encode()) == b""  # it is the turn of the other
     host.tick(TURN_TICKS)
@@ -187,15 +195,26 @@ def test_the_transaction_of_another_node_refuses_posts_and_allows_reposts() -> N
     client = host.client()
     theirs = Spec(Sid(1, 5), 0, b"theirs")
     assert b"posted 0:4294967297 1" in client.say(b'post 1 1 "mine"\n')
-    host.node.receive(1, [Data(theirs), Decide(1, theirs.sid)])
+    host.node.receive("n1", [Data(theirs), Decide(1, theirs.sid)])
     host.run()
     assert client.say(b"repost 1 0:4294967297\n") == b"repost_response 1 0:4294967297 tid_old\n"
     assert client.say(b"repost 3 0:4294967297\n") == b"repost_response 3 0:4294967297 tid_new\n"
     again = b"repost_response 2 0:4294967297 posted 0:4294967297 2\n"
     assert client.say(b"repost 2 0:4294967297\n") == again
-    host.node.receive(1, [Data(Spec(Sid(1, 6), 0, b"2")), Decide(2, Sid(1, 6))])
-    host.node.receive(1, [Data(Spec(Sid(1, 7), 0, b"3")), Propose(3, 0, Sid(1, 7))])
+    host.node.receive("n1", [Data(Spec(Sid(1, 6), 0, b"2")), Decide(2, Sid(1, 6))])
+    host.node.receive("n1", [Data(Spec(Sid(1, 7), 0, b"3")), Propose(3, 0, Sid(1, 7))])
     assert client.say(b'post 9 3 "late"\n') == b"post_response 9 tid_started\n"
+    late = b"repost_response 3 0:4294967297 tid_started\n"
+    assert client.say(b"repost 3 0:4294967297\n") == late
+
+
+@pytest.mark.parametrize(
+    ("name", "begun"), [("n9", Begun.FRESH), ("n0", Begun.RECOVERED)], ids=["no member", "learns"]
+)
+def test_who_does_not_take_part_cannot_propose(name: str, begun: Begun) -> None:
+    client = Host(3, name=name, begun=begun).client()
+    assert client.say(b'post 1 1 "x"\n') == b"post_response 1 propose_error\n"
+    assert client.say(b"repost 1 0:7\n") == b"repost_response 1 0:7 propose_error\n"
 
 
 def test_subscribers_get_everything_from_where_they_ask() -> None:
@@ -227,7 +246,7 @@ def test_changes_of_status_are_told_to_subscribers_only() -> None:
     reader.say(b"subscribe 1\n")
     host.tick(100)
     assert reader.got() == b"status 3 0 majnotalive uptodate 0 1 not_started\n"
-    host.node.receive(1, [Status(9, 4, False, False)])
+    host.node.receive("n1", [Status(9, 4, False, False)])
     host.tick()
     assert reader.got() == b"status 3 0 majalive backlag 0 9 not_started\n"
     assert other.got() == b""
@@ -251,6 +270,14 @@ def test_changes_of_status_are_told_to_subscribers_only() -> None:
             b"reset_node nobody",
             b"debugmask +x",
         ),
+        *(b"speedtest 67108865", b"add_peer n9 b..example 1", b"add_peer n9 h 0"),
+        # A number of arguments that the command does not have.
+        *(b"subscribe", b"subscribe 1 2", b'post 1 1 "x" 1', b"repost 1", b"gettid 1"),
+        *(b"getstatus foo bar", b"gettspec 1 2", b"pong 1", b"quit 1", b"exit now"),
+        *(b"authenticate", b"terminate later please", b"help me now", b"start x", b"stop x"),
+        *(b"reset_node", b'reset_node "n1" n2', b"info x", b"dump a b c", b"debugdump x"),
+        *(b"debugfile", b"debugfile a b", b"debugmask all none", b"debug on off", b"peers x"),
+        *(b"speedtest", b"speedtest 1 2", b"add_peer n1 h", b"remove_peer", b"move_peer n0 h"),
     ],
 )
 def test_an_error_disconnects_application_servers_but_not_operators(line: bytes) -> None:
@@ -262,6 +289,16 @@ def test_an_error_disconnects_application_servers_but_not_operators(line: bytes)
     answer = operator.say(line + b"\ngettid\n")
     assert answer.startswith(b"error: ") and answer.endswith(b"\ntlog_tid 0\n")
     assert not operator.closed
+    assert not host.ended and host.service.serving and host.lines == []
+
+
+def test_a_change_of_members_that_loses_a_race_disconnects_like_any_error() -> None:
+    host = Host(3)
+    client, operator = host.client(), host.client(admin=True)
+    host.client().say(b'post 1 1 "x"\n')
+    for each in (client, operator):
+        assert each.say(b"add_peer n9 h 1\n").startswith(b"error: other_sid: another transaction")
+    assert client.closed and not operator.closed
 
 
 def test_data_without_its_newline_is_an_error() -> None:
@@ -288,14 +325,39 @@ def test_a_silent_application_server_is_pinged_and_then_disconnected() -> None:
     assert client.got() == b"ping\n"
 
 
+def test_a_ping_may_be_answered_before_the_secret_is_told() -> None:
+    host = Host(secret="x", keepalive=5)
+    client = host.client()
+    host.tick(5)
+    assert client.got() == b"ping\n"
+    assert client.say(b"pong\n") == b""
+    assert client.say(b'authenticate "x"\n') == b"authenticated\n"
+
+
+def test_people_are_not_pinged() -> None:
+    host = Host(keepalive=5)
+    operator = host.client(admin=True)
+    host.tick(20)
+    assert operator.got() == b"" and not operator.closed
+
+
 def test_stop_and_start_are_for_application_servers() -> None:
     host = Host()
     client, operator = host.client(), host.client(admin=True)
     assert operator.say(b"stop\n") == b"stopped\n"
     assert client.closed and not operator.closed
     assert host.service.open(client, False, "client") is None
+    assert client.got() == b"error: stopped, try again later\n"
     assert operator.say(b"start\n") == b"started\n"
     assert host.client().say(b"gettid\n") == b"tlog_tid 0\n"
+
+
+def test_one_application_server_too_many_is_told_so() -> None:
+    host = Host()
+    clients = [host.client() for _ in range(SESSIONS_MAX)]
+    assert host.service.open(clients[0], False, "one more") is None
+    assert clients[0].got() == b"error: too many connections, try again later\n"
+    assert host.client(admin=True).say(b"gettid\n") == b"tlog_tid 0\n"
 
 
 def test_a_secret_is_asked_of_application_servers() -> None:
@@ -318,7 +380,7 @@ def test_application_servers_take_turns() -> None:
     for tid in range(1, 9):
         assert host.engine.mine is not None
         winners.append(host.engine.mine.data)
-        host.node.receive(1, [Decide(tid, host.engine.mine.sid)])
+        host.node.receive("n1", [Decide(tid, host.engine.mine.sid)])
         host.run()
         fast.say(b'post 0 %d "fast"\n' % (tid + 1))
         host.tick()
@@ -327,13 +389,59 @@ def test_application_servers_take_turns() -> None:
     assert winners[1:] == [b"slow", b"fast"] * 3 + [b"slow"]
 
 
+@pytest.mark.parametrize("ticks", [0, 10])
+def test_the_slowest_of_three_application_servers_gets_its_share(ticks: int) -> None:
+    """They post in a constant order; ``ticks`` is how long a decision takes."""
+    host = Host(3)
+    clients = {name: host.client() for name in (b"fast", b"mid", b"slow")}
+    winners = []
+    for tid in range(1, 31):
+        for name, client in clients.items():
+            client.say(b'post 0 %d "%s"\n' % (tid, name))
+        assert host.engine.mine is not None
+        winners.append(host.engine.mine.data)
+        host.tick(ticks)
+        host.node.receive("n1", [Decide(tid, host.engine.mine.sid)])
+        host.run()
+    assert {name: winners.count(name) for name in clients} == dict.fromkeys(clients, 10)
+
+
+def test_who_waits_longest_is_first_when_the_first_lets_its_turn_pass() -> None:
+    host = Host(3)
+    winner, first, second = host.client(), host.client(), host.client()
+    for client in (winner, first, second):
+        client.say(b'post 0 1 "x"\n')
+        client.got()
+    assert host.engine.mine is not None
+    host.node.receive("n1", [Decide(1, host.engine.mine.sid)])
+    host.run()
+    assert winner.say(b'post 1 2 "y"\n') == second.say(b'post 1 2 "z"\n') == b""
+    host.tick(TURN_TICKS)
+    assert winner.got() == b"post_response 1 other_sid\n"
+    assert b"post_response 1 posted" in second.got()
+
+
+def test_quit_waits_for_the_answer_of_a_patient_post() -> None:
+    host = Host(3)
+    one, other = host.client(), host.client()
+    one.say(b'post 0 1 "one"\n')
+    other.say(b'post 0 1 "other"\n')
+    assert host.engine.mine is not None
+    host.node.receive("n1", [Decide(1, host.engine.mine.sid)])
+    host.run()
+    one.got()
+    assert one.say(b'post 1 2 "one again"\nquit\ngettid\n') == b"" and not one.closed
+    host.tick(TURN_TICKS)
+    assert one.got().startswith(b"post_response 1 posted") and one.closed
+
+
 def test_a_turn_that_is_not_taken_passes() -> None:
     host = Host(3)
     one, other = host.client(), host.client()
     one.say(b'post 0 1 "one"\n')
     assert b"other_sid" in other.say(b'post 0 1 "other"\n')
     assert host.engine.mine is not None
-    host.node.receive(1, [Decide(1, host.engine.mine.sid)])
+    host.node.receive("n1", [Decide(1, host.engine.mine.sid)])
     host.run()
     assert one.say(b'post 1 2 "one again"\n') == b""
     host.tick(TURN_TICKS)
@@ -370,8 +478,8 @@ def test_operators_see_the_state_and_set_debug_flags() -> None:
 def test_reset_node_forgets_the_journal_of_a_peer() -> None:
     host = Host(3)
     operator = host.client(admin=True)
-    host.node.receive(1, [Status(1, 50, False, False)])
-    host.node.receive(1, [Status(1, 51, False, False)])
+    host.node.receive("n1", [Status(1, 50, False, False)])
+    host.node.receive("n1", [Status(1, 51, False, False)])
     assert b"strangers: n1\n" in operator.say(b"info\n")
     assert operator.say(b'reset_node "n1"\n') == b"reset_node n1\n"
     assert b"strangers: none\n" in operator.say(b"info\n")
@@ -393,15 +501,39 @@ def test_members_are_changed_through_the_log() -> None:
     assert operator.say(b"add_peer n2 h 1\n").startswith(b"error: other_sid")
 
 
-def test_the_speed_test_posts_until_it_is_switched_off() -> None:
-    host = Host()
+def test_the_own_place_in_a_status_is_that_in_the_present_list() -> None:
+    host = Host(3, name="n2")
     operator = host.client(admin=True)
+    assert operator.say(b"getstatus\n").startswith(b"status 3 2 ")
+    for tid, name, status in ((1, b"n0", b"status 2 1 "), (2, b"n2", b"status 1 -1 ")):
+        operator.say(b"remove_peer %s\n" % name)
+        assert host.engine.mine is not None
+        host.node.receive("n1", [Decide(tid, host.engine.mine.sid)])
+        host.run()
+        operator.got()
+        assert operator.say(b"getstatus\n").startswith(status)
+
+
+def test_the_speed_test_posts_after_each_decision_until_it_is_switched_off() -> None:
+    host = Host(3)
+    operator = host.client(admin=True)
+    assert operator.say(b"speedtest 67108864\n") == b"speedtest 67108864\n"
     assert operator.say(b"speedtest 100\n") == b"speedtest 100\n"
-    host.tick(5)
-    assert host.node.tlog_tid == 5 and len(host.specs[0].data) == 100
-    assert operator.say(b"speedtest off\n") == b"speedtest off\n"
-    host.tick(5)
-    assert host.node.tlog_tid == 5
+    host.tick()
+    for tid in range(1, 6):  # in no time
+        assert host.engine.mine is not None and host.engine.tid == tid
+        host.node.receive("n1", [Decide(tid, host.engine.mine.sid)])
+        if tid == 5:
+            assert operator.say(b"speedtest off\n") == b"speedtest off\n"
+        host.run()
+    assert host.node.tlog_tid == 5 and {len(spec.data) for spec in host.specs} == {100}
+    host.tick()
+    assert host.engine.mine is None
+
+
+def test_the_speed_test_must_be_allowed_at_the_start() -> None:
+    operator = Host(speedtest=False).client(admin=True)
+    assert operator.say(b"speedtest 100\n").startswith(b"error: the speed test is not allowed")
 
 
 def test_garbage_is_answered_with_errors_and_nothing_else() -> None:
@@ -437,7 +569,8 @@ def test_promises_wait_for_the_records_of_before() -> None:
     host.node.flush()
     assert host.sent == []
     host.run()
-    assert [type(message) for _, message in host.sent] == [Data, Data, Propose, Propose, Propose]
+    types = [(peer, type(message)) for peer, message in host.sent]
+    assert types == [("n1", Data), ("n1", Propose), ("n2", Data), ("n2", Propose), ("n1", Propose)]
 
 
 def test_strings_are_those_of_c() -> None:
@@ -461,9 +594,17 @@ def test_after_an_error_the_reader_goes_on_with_the_next_line() -> None:
 
 
 def test_debug_flags_have_the_bits_of_the_page() -> None:
-    assert FLAGS["se_tasks"] == 0o1 and FLAGS["ta_state"] == 0o10 and FLAGS["select"] == 0o10000
-    assert FLAGS["pl_connection"] == 0o10000000 and FLAGS["pl_packets"] == 0o2000000000
-    assert FLAGS["peer_index"] == 0o4000000 and FLAGS["ta_trntime"] == 0o4000
+    assert FLAGS == {
+        **{"se_tasks": 0o1, "se_requests": 0o2, "se_connections": 0o4, "ta_state": 0o10},
+        **{"ta_arrivals": 0o20, "ta_posts": 0o40, "ta_moreposts": 0o100, "ta_acks": 0o200},
+        **{"ta_trns": 0o400, "ta_part": 0o1000, "ta_coord": 0o2000, "ta_trntime": 0o4000},
+        **{"select": 0o10000, "peerdi": 0o20000, "msg_arrived": 0o40000, "queueing": 0o100000},
+        **{"msg_ackobs": 0o200000, "msg_payload": 0o400000, "slot": 0o1000000},
+        **{"connectivity": 0o2000000, "peer_index": 0o4000000, "pl_connection": 0o10000000},
+        **{"pl_queueing": 0o20000000, "pl_sendreceive": 0o40000000, "pl_readwrite": 0o100000000},
+        **{"pl_status": 0o200000000, "pl_listeninfo": 0o400000000},
+        **{"pl_nosupperrors": 0o1000000000, "pl_packets": 0o2000000000},
+    }
     assert (parse_mask("0x10"), parse_mask("017"), parse_mask("12"), parse_mask("0")) == (
         16,
         15,
@@ -471,6 +612,6 @@ def test_debug_flags_have_the_bits_of_the_page() -> None:
         0,
     )
     assert ALL == 0o3777777777
-    for wrong in ("0x100000000", "-1", "x", "08"):
+    for wrong in ("0x100000000", "-1", "x", "08", "0o17", "0_7", "1_0", "0x", "", "٣"):
         with pytest.raises(ValueError):
             parse_mask(wrong)

@@ -5,14 +5,17 @@ from __future__ import annotations
 import errno
 import os
 import random
+import struct
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from neo.transactor.codec import records
 from neo.transactor.disk import LogFile, StoreError
 from neo.transactor.durable import Begun
-from neo.transactor.frames import Damage, frame, scan
+from neo.transactor.frames import END, Damage, frame, scan
 from neo.transactor.members import first_members
 from neo.transactor.messages import Entry, Held, Kind, Known, Record, Sid, Spec, Vote, Voter
 from neo.transactor.store import Store, recover
@@ -43,7 +46,7 @@ class Logs:
         return Path(segment_path(self.tlog, first))
 
     def recover(self) -> None:
-        recover(self.tlog, self.mlog, "a", GENESIS, NAME + 1, self.told.append)
+        recover(self.tlog, self.mlog, "a", NAME + 1, self.told.append)
 
 
 @pytest.fixture
@@ -100,7 +103,7 @@ def test_a_crash_may_cut_the_log_at_every_byte(logs: Logs) -> None:
     logs.filled(5).close()
     path = logs.segment()
     whole, journal = path.read_bytes(), Path(logs.mlog).read_bytes()
-    ends = [len(whole[: whole.index(b"data of %d" % tid)]) + 9 for tid in range(1, 6)]
+    ends = [whole.index(b"data of %d" % tid) + len(b"data of 1" + END) for tid in range(1, 6)]
     for cut in range(len(whole)):
         path.write_bytes(whole[:cut])
         Path(logs.mlog).write_bytes(journal)
@@ -123,7 +126,10 @@ def test_blocks_that_a_crash_left_as_zeros_are_cut_off(logs: Logs) -> None:
     for cut in range(0, len(whole), 512):
         path.write_bytes(whole[:cut] + bytes(len(whole) - cut))
         store = logs.open()
-        ends = [whole.index(b"data of %d" % tid) + len(b"data of %d" % tid) for tid in range(1, 96)]
+        ends = [
+            whole.index(data) + len(data)
+            for data in (b"data of %d%b" % (n, END) for n in range(1, 96))
+        ]
         assert store.end - 1 == sum(end <= cut for end in ends)
         store.close()
 
@@ -161,17 +167,23 @@ def test_a_flipped_bit_is_refused_and_recovery_keeps_what_is_before(logs: Logs) 
     assert any("mlog is set aside" in told for told in logs.told)
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_no_flipped_bit_goes_unseen(logs: Logs, seed: int) -> None:
-    logs.filled(5).close()
-    path = logs.segment()
+@pytest.mark.parametrize("data", [b"x", b"x" + bytes(3000)], ids=["short", "zeros"])
+@pytest.mark.parametrize("which", ["tlog", "mlog"])
+def test_no_flipped_bit_goes_unseen(logs: Logs, which: str, data: bytes) -> None:
+    store = logs.filled(5)
+    last = Spec(spec(6).sid, Kind.DATA, data)
+    store.append([Known(1, 9), Vote(6, 0, last.sid, 0), Held(last), Entry(6, last)])
+    store.close()
+    path = logs.segment() if which == "tlog" else Path(logs.mlog)
     whole, size = path.read_bytes(), path.stat().st_size
-    chance = random.Random(seed)
+    chance = random.Random(1)
     for _ in range(100):
         flip(path, chance.randrange(size), chance.randrange(8))
-        with pytest.raises(StoreError, match="damaged"):
+        with pytest.raises(StoreError, match=f"{path} .*is damaged|{path} is damaged"):
             logs.open()
         path.write_bytes(whole)
+    logs.open().close()
+    assert logs.told == []
 
 
 def test_a_flipped_bit_in_an_old_segment_hides_that_segment_only(logs: Logs) -> None:
@@ -181,6 +193,59 @@ def test_a_flipped_bit_in_an_old_segment_hides_that_segment_only(logs: Logs) -> 
     assert store.read(50, 10, 1000) == []
     assert store.read(SEGMENT + 1, 10, 1000) == [spec(SEGMENT + 1)]
     assert any("damaged" in told for told in logs.told)
+
+
+@pytest.mark.parametrize("beyond", [0, 5], ids=["between two", "within one"])
+@pytest.mark.parametrize("kept", [0, 52, 99])
+def test_a_segment_that_is_not_the_last_must_be_full(logs: Logs, kept: int, beyond: int) -> None:
+    logs.filled(2 * SEGMENT + 5).close()
+    path = logs.segment(SEGMENT + 1)
+    data = path.read_bytes()
+    cut = data.index(frame(records.encode(decision(SEGMENT + 1 + kept)[2]))) + beyond
+    path.write_bytes(data[:cut])
+    store = logs.open()
+    assert store.read(SEGMENT + 1, 10, 1000) == []
+    assert (
+        f"101.seg of the log is damaged ({kept} of its 100 transactions are whole)" in logs.told[-1]
+    )
+    assert "--recover" in logs.told[-1]
+    assert store.read(2 * SEGMENT + 1, 10, 1000) == [spec(2 * SEGMENT + n) for n in range(1, 6)]
+    store.close()
+    logs.recover()
+    store = logs.open()
+    assert store.end == SEGMENT + 1
+    assert len(store.read(1, SEGMENT, 1 << 20)) == SEGMENT
+
+
+def test_recovery_keeps_a_last_segment_that_a_crash_cut_off(logs: Logs) -> None:
+    logs.filled(SEGMENT + 5).close()
+    path = logs.segment(SEGMENT + 1)
+    path.write_bytes(path.read_bytes()[:-1])
+    logs.recover()
+    assert logs.open().end == SEGMENT + 5
+
+
+@pytest.mark.parametrize("content", [b"", bytes(300)], ids=["empty", "zeros"])
+def test_before_a_segment_that_was_not_begun_the_log_must_be_whole(
+    logs: Logs, content: bytes
+) -> None:
+    logs.filled(SEGMENT + 1).close()
+    logs.segment(SEGMENT + 1).write_bytes(content)
+    path = logs.segment(1)
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(StoreError, match=r"0001\.seg of the log is damaged \(99 of its 100"):
+        logs.open()
+
+
+def test_what_is_damaged_under_a_running_node_does_not_confuse_what_it_appends(logs: Logs) -> None:
+    store = logs.filled(7 * SEGMENT + 5)
+    flip(logs.segment(7 * SEGMENT + 1), 200)
+    for first in range(1, 7 * SEGMENT, SEGMENT):
+        assert store.read(first, 1, 1) == [spec(first)]
+    tid = store.end
+    store.append(decision(tid))
+    assert store.read(tid, 5, 1000) == [spec(tid)]
+    assert store.read(tid - 5, 9, 1000) == [spec(n) for n in range(tid - 5, tid + 1)]
 
 
 def test_a_missing_segment_is_refused(logs: Logs) -> None:
@@ -320,6 +385,44 @@ def test_frames_are_cut_only_where_a_crash_can_cut() -> None:
         scan(data[:-20] + bytes(20))  # it is shorter than a block
     with pytest.raises(Damage):
         scan(data[:-21] + b"!" + data[-20:])
+
+
+@pytest.mark.parametrize("zeros", [0, 1, 499, 1200])
+def test_each_flipped_bit_of_a_frame_is_damage(zeros: int) -> None:
+    data = frame(b"first") + frame(b"second" + bytes(zeros)) + frame(b"third" + bytes(zeros))
+    assert len(scan(data).frames) == 3
+    for at in range(len(data)):
+        for bit in range(8):
+            flipped = bytearray(data)
+            flipped[at] ^= 1 << bit
+            with pytest.raises(Damage):
+                scan(bytes(flipped))
+
+
+@pytest.mark.parametrize("zeros", [0, 1, 499, 1200])
+def test_what_a_crash_left_as_zeros_is_told_from_content_that_is_zeros(zeros: int) -> None:
+    """Whole blocks at the end were not written, wherever the last frame begins in a block."""
+    for before in range(500):
+        whole = frame(b"a" * before)
+        data = whole + frame(b"last" + bytes(zeros))
+        for cut in range(0, len(data), 512):
+            written = data[:cut] + bytes(len(data) - cut)
+            assert scan(written).end == (len(whole) if cut >= len(whole) else 0)
+        assert scan(whole + bytes(len(data) - len(whole))).end == len(whole)
+
+
+def test_frames_of_before_are_read_and_gone_on_behind() -> None:
+    def old(content: bytes) -> bytes:
+        length = struct.pack(">I", len(content))
+        return length + struct.pack(">II", zlib.crc32(length), zlib.crc32(content)) + content
+
+    data = old(b"one") + old(b"two" + bytes(2000))
+    assert scan(data + frame(b"three")).frames == [b"one", b"two" + bytes(2000), b"three"]
+    assert scan(data + frame(b"three")[:-1]) == ([b"one", b"two" + bytes(2000)], len(data))
+    with pytest.raises(Damage):
+        scan(data[:-1] + b"!")
+    with pytest.raises(Damage):
+        scan(data[:-2003] + b"!" + data[-2002:])
 
 
 def test_a_file_that_cannot_be_opened_is_a_store_error(tmp_path: Path) -> None:

@@ -1,8 +1,9 @@
 """A cluster of engines in a hostile world: one random schedule, and what must hold in every one.
 
 Messages are lost, doubled, delayed and reordered; nodes crash, with and without the part of the disk
-that was not synced; clocks (ticks) run at any speed; a node may lose its whole disk, if a majority of the
-others is left. :class:`World` checks agreement, validity and integrity at each decision.
+that was not synced; clocks (ticks) run at any speed; members come and go; a node may lose its whole disk,
+if a majority of the others is left. :class:`World` checks agreement, validity and integrity at each
+decision.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from neo.transactor.durable import Begun, LogEnd, empty_log, restore
 from neo.transactor.engine import Engine
 from neo.transactor.members import Members, first_members
 from neo.transactor.messages import Entry, Held, Kind, Message, Record, Refusal, Sid, Spec, Voter
+from neo.transactor.names import Names
 from neo.transactor.timing import Timing
 
 #: Faster than life: many rounds in few steps. The impatient are often wrong.
@@ -31,6 +33,8 @@ class Disk:
     def __init__(self, log: int, begun: Begun) -> None:
         self.log = log
         self.begun = begun
+        #: Known once there is a transaction.
+        self.genesis: Members | None = None
         self.entries: list[Spec] = []
         self.journal: list[Record] = []
         self.tail: list[Record] = []
@@ -55,9 +59,9 @@ class Node:
     def __init__(self, world: World, name: str, disk: Disk, genesis: Members) -> None:
         self.world = world
         #: As in its configuration: those of a node that joins are not the first ones.
-        self.genesis = genesis
+        self.configured = genesis
         self.name = name
-        #: Peers know it by its name, even before it knows its own index.
+        #: In the log; it may not know it yet.
         self.index = int(name[1:])
         self.disk = disk
         self.engine: Engine | None = None
@@ -65,7 +69,7 @@ class Node:
         self.held_back: list[tuple[int, Message]] = []
 
     def start(self) -> None:
-        genesis = self.genesis
+        genesis = self.disk.genesis or self.configured
         end = empty_log(genesis)
         members, former = genesis, genesis.nodes
         for tid, spec in enumerate(self.disk.entries, 1):
@@ -76,31 +80,38 @@ class Node:
         log = self.disk.log
         durable = restore(log, self.disk.begun, log << 32, end, self.disk.journal)
         self.engine = Engine(self.name, durable, self.disk, self.world.timing)
+        self.names = Names(self.engine)
         self.flush()
+
+    def receive(self, sender: int, message: Message) -> None:
+        assert self.engine is not None
+        self.engine.receive(self.names.index(f"n{sender}"), message)
+
+    def _send(self, messages: list[tuple[int, Message]]) -> None:
+        for to, message in messages:
+            name = self.names.name(to)
+            if name is not None:
+                self.world.put(int(name[1:]), self.index, message)
 
     def flush(self) -> None:
         assert self.engine is not None
         batch = self.engine.take()
         world = self.world
         for record in batch.records:
+            if not self.disk.tail and not self.disk.journal:
+                self.disk.genesis = self.engine.genesis
             self.disk.tail.append(record)
             if type(record) is Entry and len(world.nodes) > 1:
                 world.decided(self.name, record)  # even if this node forgets it
-        me = self.index
-        for to, message in batch.asides:
-            world.put(to, me, message)
-        if batch.sends:
-            if self.disk.tail:
-                self.held_back += batch.sends
-            else:
-                for to, message in batch.sends:
-                    world.put(to, me, message)
+        self._send(batch.asides)
+        if self.disk.tail:
+            self.held_back += batch.sends
+        else:
+            self._send(batch.sends)
 
     def sync(self) -> None:
         self._write()
-        assert self.engine is not None
-        for to, message in self.held_back:
-            self.world.put(to, self.index, message)
+        self._send(self.held_back)
         self.held_back.clear()
 
     def _write(self) -> None:
@@ -124,7 +135,7 @@ class Node:
 
 class World:
     def __init__(self, seed: int, count: int, changes: bool = False) -> None:
-        """``changes``: members come and go instead of losing their disks."""
+        """``changes``: members come and go."""
         self.random = random.Random(seed)
         self.seed = seed
         self.changes = changes
@@ -133,6 +144,7 @@ class World:
             Node(self, f"n{i}", Disk(i + 1, Begun.FRESH), self.genesis) for i in range(count)
         ]
         self.network: list[tuple[int, int, Message]] = []
+        #: Actions that did something.
         self.steps = 0
         self.loss = self.random.choice([0, 0.05, 0.4])
         self.timing = self.random.choice(TIMINGS)
@@ -146,18 +158,27 @@ class World:
         #: Cut off from the others.
         self.away: set[int] = set()
         self.members = self.genesis
+        #: The list before that one.
+        self.former = self.genesis
         self.last_change = 0
+        #: For which transaction, and what would hold after it.
+        self.changes_posted: dict[Sid, tuple[int, Members]] = {}
         for node in self.nodes:
             node.start()
         impatience = self.random.choice([0.05, 0.2, 0.6])
         eagerness = self.random.choice([0.02, 0.1])
         trouble = self.random.choice([0.003, 0.01, 0.02])
-        rates: list[tuple[float, Callable[[], None]]] = [
+        rates: list[tuple[float, Callable[[], bool]]] = [
             (0.6, self.deliver), (impatience, self.tick), (0.12, self.sync), (eagerness, self.post),
             (trouble, self.crash), (trouble, self.recover), (trouble, self.cut),
         ]  # fmt: skip
         self._actions = [action for _, action in rates]
         self._weights = [rate for rate, _ in rates]
+
+    @property
+    def configured(self) -> Members:
+        """What a node reads today, in its file or on a command line, and takes for the first members."""
+        return first_members((member.name, member.address) for member in self.members.all)
 
     def __repr__(self) -> str:
         return f"World({self.seed}, {len(self.genesis.all)}, {self.changes})"
@@ -176,19 +197,20 @@ class World:
             assert spec.data == self.posted.get(spec.sid), f"{self}: validity: data of {spec.sid}"
         elif spec.kind == Kind.MEMBERS and before is spec and self.last_change < tid:
             self.last_change = tid
-            self.members = Members.decode(spec.data)
+            self.former, self.members = self.members, Members.decode(spec.data)
+            changed = {*self.former.nodes} ^ {*self.members.nodes}
+            assert len(changed) <= 1, f"{self}: validity: {changed} come or go in {tid}"
             if len(self.nodes) < self.members.next_index:
                 self.logs += 1
                 name = self.members.all[-1].name
-                self.nodes.append(Node(self, name, Disk(self.logs, Begun.JOINED), self.members))
+                self.nodes.append(Node(self, name, Disk(self.logs, Begun.JOINED), self.configured))
 
-    # -- what may happen -------------------------------------------------------------------------
+    # -- what may happen; True if it did anything -------------------------------------------------
 
     def run(self, steps: int) -> None:
-        actions = self.random.choices(self._actions, self._weights, k=steps)
-        for action in actions:
-            action()
-        self.steps += steps
+        """So many actions; some of them find nothing to do."""
+        for action in self.random.choices(self._actions, self._weights, k=steps):
+            self.steps += action()
 
     def put(self, to: int, sender: int, message: Message) -> None:
         network = self.network
@@ -201,101 +223,124 @@ class World:
         node = self.nodes[int(self.random.random() * len(self.nodes))]
         return node if node.engine else None
 
-    def deliver(self) -> None:
+    def deliver(self) -> bool:
         network = self.network
         if not network:
-            self.tick()
-            return
+            return self.tick()
         at = int(self.random.random() * len(network))
         chance = 1.0 if self.lossless else self.random.random()
         to, sender, message = network[at]
         if (to in self.away) != (sender in self.away):
-            return  # later
+            return False  # later
         if chance >= 0.05:  # else it will come again
             network[at] = network[-1]
             network.pop()
         if chance > 1 - self.loss or to >= len(self.nodes):
-            return
+            return True  # it is lost
         node = self.nodes[to]
         if node.engine is not None:
-            node.engine.receive(sender, message)
+            node.receive(sender, message)
             node.flush()
+        return node.engine is not None
 
-    def tick(self) -> None:
-        node = self.alive()
-        if node is not None and node.engine is not None:
-            node.engine.tick()
-            node.flush()
-
-    def sync(self) -> None:
-        node = self.alive()
-        if node is not None:
-            node.sync()
-
-    def post(self) -> None:
+    def tick(self) -> bool:
         node = self.alive()
         if node is None or node.engine is None:
-            return
+            return False
+        node.engine.tick()
+        node.flush()
+        return True
+
+    def sync(self) -> bool:
+        node = self.alive()
+        if node is None or not node.disk.tail:
+            return False
+        node.sync()
+        return True
+
+    def post(self) -> bool:
+        node = self.alive()
+        if node is None or node.engine is None:
+            return False
         engine, tid = node.engine, node.engine.tid
         if engine.mine is not None and self.random.random() < 0.5:
             result = engine.repost(tid, engine.mine.sid)
         else:
             kind, data = Kind.DATA, b"%d" % len(self.posted)
-            if self.changes and self.random.random() < 0.1:
-                kind, data = Kind.MEMBERS, self._change(engine.members).encode()
+            if self.changes and self.random.random() < 0.1 and not engine.catch_up.joins:
+                change = self._change(engine.members)
+                kind, data = Kind.MEMBERS, change.encode()
             result = engine.post(tid, data, kind)
             if isinstance(result, Sid):
                 assert result not in self.posted, f"{self}: {result} is used twice"
                 self.posted[result] = data
         if not isinstance(result, Refusal):
             self.wanted.add((tid, result))
+            if engine.mine is not None and engine.mine.kind == Kind.MEMBERS:
+                self.changes_posted[result] = tid, Members.decode(engine.mine.data)
             engine.validate()
         node.flush()
+        return not isinstance(result, Refusal)
 
     def _change(self, members: Members) -> Members:
         count = len(members.all)
         name = members.all[int(self.random.random() * count)].name
         if count < 7 and members.next_index < 20 and self.random.random() < 0.5:
             return members.added(f"n{members.next_index}", ("host", members.next_index))
-        if count > 2:
-            return members.removed(name)
+        if count > 2 and self._enough(fewer := members.removed(name)):
+            return fewer
         return members.moved(name, ("elsewhere", 1))
 
-    def crash(self) -> None:
+    def crash(self) -> bool:
         node = self.alive()
         if node is None:
-            return
+            return False
         tail = len(node.disk.tail)
         node.crash(self.random.choice([0, tail, int(self.random.random() * (tail + 1))]))
-        if not self.changes and self.random.random() < 0.15 and self._may_wipe(node):
+        if self.random.random() < 0.15 and self._may_wipe(node):
             self.logs += 1
             node.disk = Disk(self.logs, Begun.RECOVERED)
+            node.configured = self.configured  # it must name somebody to learn from
+        return True
 
     def _may_wipe(self, node: Node) -> bool:
-        """The others must be a majority that remembers."""
-        whole = [n for n in self.nodes if n is not node and self._remembers(n)]
-        return len(whole) > len(self.nodes) // 2 or len(whole) == len(self.nodes) - 1 > 0
+        """The others must be a majority that remembers, of each list that may hold now."""
+        if node.index not in self.members.nodes:
+            return False
+        tid = max(self.log, default=0)
+        lists = [self.members, *(each for at, each in self.changes_posted.values() if at > tid)]
+        others = [self.nodes[i] for i in self.members.nodes if i != node.index]
+        if any(len(other.disk.entries) < self.last_change for other in others):
+            lists.append(self.former)
+        return all(self._enough(members, node) for members in lists)
+
+    def _enough(self, members: Members, wiped: Node | None = None) -> bool:
+        nodes = [self.nodes[i] for i in members.nodes if i < len(self.nodes)]
+        count, whole = len(members.all), [n for n in nodes if n is not wiped and self._remembers(n)]
+        return len(whole) > count // 2 or len(whole) == count - 1 > 0
 
     @staticmethod
     def _remembers(node: Node) -> bool:
         """It holds all that it ever promised for; of two, one who votes again may not do so yet."""
         disk = node.disk
         voter = [record.tid for record in disk.journal if isinstance(record, Voter)]
-        return disk.begun is Begun.FRESH or bool(voter and len(disk.entries) > voter[0])
+        return disk.begun is not Begun.RECOVERED or bool(voter and len(disk.entries) > voter[0])
 
-    def cut(self) -> None:
+    def cut(self) -> bool:
         """Heal a cut, or cut some nodes off."""
         if self.away:
             self.away = set()
         else:
             count = len(self.nodes)
             self.away = set(self.random.sample(range(count), self.random.randint(0, count // 2)))
+        return True
 
-    def recover(self) -> None:
+    def recover(self) -> bool:
         for node in self.nodes:
             if node.engine is None:
                 node.start()
-                return
+                return True
+        return False
 
     # -- and then the network heals -----------------------------------------------------------------
 
@@ -344,7 +389,6 @@ class World:
         messages, self.network = self.network, []
         self.random.shuffle(messages)
         for to, sender, message in messages:
-            engine = self.nodes[to].engine if to < len(self.nodes) else None
-            if engine is not None:
-                engine.receive(sender, message)
+            if to < len(self.nodes) and self.nodes[to].engine is not None:
+                self.nodes[to].receive(sender, message)
                 self.nodes[to].flush()

@@ -1,0 +1,112 @@
+"""Sockets of the daemon: addresses that lead nowhere."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import Any, cast
+
+import pytest
+import uvloop
+
+from neo.transactor.links import Links
+from neo.transactor.members import Address
+from neo.transactor.sockets import (
+    ADDRESSES_MAX,
+    IP_MTU_DISCOVER,
+    IPV6_MTU_DISCOVER,
+    PMTUDISC_PROBE,
+    PeerSockets,
+    listener,
+)
+
+
+class Heard:
+    """Links that only listen."""
+
+    def __init__(self) -> None:
+        self.got: asyncio.Queue[bytes] = asyncio.Queue()
+
+    def datagram(self, address: Address, data: bytes) -> None:
+        self.got.put_nowait(data)
+
+
+class Names:
+    """An event loop that knows a host with addresses of both families."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loop, name)
+
+    async def getaddrinfo(self, host: str, port: int, **hints: Any) -> Any:
+        if host != "both":
+            return await self._loop.getaddrinfo(host, port, **hints)
+        found = [(socket.AF_INET6, "::1"), (socket.AF_INET, "127.0.0.1")]
+        wanted = hints.get("family") or 0
+        return [(f, 0, 0, "", (host, port)) for f, host in found if wanted in (0, f)]
+
+
+@pytest.mark.parametrize("own", ["127.0.0.1", "::1"])
+def test_addresses_that_lead_nowhere_do_no_harm(own: str) -> None:
+    """``b..example`` is no name, one of the numeric ones is of another family; a good name is found."""
+    bad = [(host, 7000) for host in ("b..example", "a\0b", "::1", "127.0.0.1")] + [(own, 0)]
+
+    async def run() -> list[dict[str, Any]]:
+        troubles: list[dict[str, Any]] = []
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda loop, context: troubles.append(context))
+        network, heard = PeerSockets(), Heard()
+        network.links = cast(Links, heard)
+        sock = listener((own, 0), socket.SOCK_DGRAM)
+        network._loop = cast(asyncio.AbstractEventLoop, Names(loop))
+        here = ("both", sock.getsockname()[1])
+        await loop.create_datagram_endpoint(lambda: network, sock=sock)
+        async with asyncio.timeout(30):
+            while heard.got.empty():  # until the names are looked up
+                for address in bad:
+                    network.dial("x", address)
+                    network.send_datagram(address, b"to nobody")
+                network.send_datagram(here, b"to itself")
+                await asyncio.wait([*network._tasks], timeout=1)
+            assert await heard.got.get() == b"to itself"
+        await asyncio.gather(*network._tasks)
+        network.close()
+        return troubles
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        assert runner.run(run()) == []
+
+
+def test_addresses_of_strangers_are_forgotten() -> None:
+    """The daemon's memory does not grow with what anybody may name; a peer is reached all the same."""
+
+    async def run() -> None:
+        network, heard = PeerSockets(), Heard()
+        network.links = cast(Links, heard)
+        sock = listener(("127.0.0.1", 0), socket.SOCK_DGRAM)
+        here = sock.getsockname()
+        await asyncio.get_running_loop().create_datagram_endpoint(lambda: network, sock=sock)
+        for port in range(1, 3 * ADDRESSES_MAX):
+            network.send_datagram(("127.0.0.1", port), b"to nobody")
+        await asyncio.gather(*network._tasks)
+        assert len(network._resolving) == ADDRESSES_MAX >= len(network._resolved)
+        network.send_datagram(here, b"not yet")
+        await asyncio.gather(*network._tasks)
+        network.send_datagram(here, b"to itself")
+        async with asyncio.timeout(30):
+            assert await heard.got.get() == b"to itself"
+        network.close()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(run())
+
+
+def test_datagrams_are_never_cut_to_pieces() -> None:
+    for host, level, option in (
+        ("127.0.0.1", socket.IPPROTO_IP, IP_MTU_DISCOVER),
+        ("::1", socket.IPPROTO_IPV6, IPV6_MTU_DISCOVER),
+    ):
+        with listener((host, 0), socket.SOCK_DGRAM) as sock:
+            assert sock.getsockopt(level, option) == PMTUDISC_PROBE
