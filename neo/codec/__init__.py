@@ -5,6 +5,7 @@
 * ``buckets``: the states of BTrees, flattened
 * ``stubs``: what stands in for classes; nothing is imported, nothing runs
 * ``opcodes``: the pickle's bytes, refused where they would exhaust memory or stack
+* ``weight``: what its objects would take, refused where that is much more than true ones do
 """
 
 from neo.codec.record import Record, Reference, class_of, decode

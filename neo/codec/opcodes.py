@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import pickletools
 import re
+from array import array
 from collections.abc import Iterator
 
 #: A hash of a tuple takes a frame of the C stack for each level below it (about 200 bytes of 8 MiB).
@@ -29,6 +30,9 @@ _FRAME = 0x95
 _BYTEARRAY8 = 0x96
 _MEMOIZE = 0x94
 _STOP = ord(".")
+#: They change the item below what they take, which stays on the stack: as it was, where they are given
+#: nothing (BUILD of None, APPENDS of no items).
+_KEEP = set(b"bseau\x90")
 
 #: LONG_BINPUT of 65536 and more, PUT of six digits and more (or spaces, underscores: ``int`` takes
 #: them), BYTEARRAY8, EXT1, EXT2, EXT4. Text often looks like one of them; then the walk decides.
@@ -144,8 +148,11 @@ def vet(data: bytes) -> bytes:
         return data
     extended = False
     for code, begin, end in _harmful(data):
-        if code in _MEMO_PUTS and _memo_index(code, data[begin:end]) > len(data):
-            raise MalformedPickle(f"byte {begin - 1} asks for a memo of more entries than bytes")
+        # An entry takes two bytes at least, and picklers count them.
+        if code in _MEMO_PUTS and _memo_index(code, data[begin:end]) > len(data) // 2:
+            raise MalformedPickle(
+                f"byte {begin - 1} asks for a memo of more entries than there are"
+            )
         extended = extended or code in _EXTENSIONS
     return _without_extensions(data) if extended else data
 
@@ -194,11 +201,36 @@ def _without_extensions(data: bytes) -> bytes:
     return b"".join(pieces)
 
 
+class _Memo:
+    """What the memo holds, as the depth of its tuples: two bytes for an entry, not an object or two."""
+
+    __slots__ = ("_depths", "_size_max", "count")
+
+    def __init__(self, size_max: int) -> None:
+        self._size_max = size_max
+        #: By index; 0 where there is no entry, else one more than the depth.
+        self._depths = array("H")
+        self.count = 0
+
+    def put(self, index: int, depth: int) -> None:
+        if not 0 <= index < self._size_max:
+            raise MalformedPickle(f"the memo has no entry {index}")
+        missing = index + 1 - len(self._depths)
+        if missing > 0:
+            self._depths.frombytes(bytes(missing * self._depths.itemsize))
+        self.count += not self._depths[index]
+        self._depths[index] = 1 + depth
+
+    def get(self, index: int) -> int:
+        known = self._depths[index] if 0 <= index < len(self._depths) else 0
+        return max(0, known - 1)
+
+
 def _refuse_deep_tuples(data: bytes) -> None:
     """Follow the unpickler's stack with one number for each item: how deep tuples nest in it."""
     stack: list[int] = []
     marks: list[int] = []
-    memo: dict[int, int] = {}
+    memo = _Memo(len(data))
     try:
         for code, begin, end in walk(data):
             _step(code, data[begin:end], stack, marks, memo)
@@ -208,9 +240,7 @@ def _refuse_deep_tuples(data: bytes) -> None:
         raise MalformedPickle("an opcode takes more than there is") from None
 
 
-def _step(
-    code: int, argument: bytes, stack: list[int], marks: list[int], memo: dict[int, int]
-) -> None:
+def _step(code: int, argument: bytes, stack: list[int], marks: list[int], memo: _Memo) -> None:
     opcode = _BY_CODE[code]
     if code == ord("("):
         marks.append(len(stack))
@@ -222,11 +252,11 @@ def _step(
         del stack[bottom:]
         stack.append(1 + max(items, default=0))
     elif code in _MEMO_PUTS:
-        memo[_memo_index(code, argument)] = stack[-1]
+        memo.put(_memo_index(code, argument), stack[-1])
     elif code == _MEMOIZE:
-        memo[len(memo)] = stack[-1]
+        memo.put(memo.count, stack[-1])
     elif code in _MEMO_GETS:
-        stack.append(memo.get(_memo_index(code, argument), 0))
+        stack.append(memo.get(_memo_index(code, argument)))
     elif code == ord("2"):
         stack.append(stack[-1])
     elif code == ord("0") and marks and marks[-1] == len(stack):
@@ -239,6 +269,7 @@ def _step(
         if _MARK in takes:
             del stack[marks.pop() :]
             takes = takes[: takes.index(_MARK)]
+        kept = stack[-len(takes)] if code in _KEEP else 0
         if takes:
             del stack[-len(takes) :]
-        stack.extend(0 for _ in opcode.stack_after)
+        stack.extend(kept for _ in opcode.stack_after)

@@ -16,10 +16,21 @@ from typing import Any, NamedTuple
 import zodbpickle.fastpickle
 
 from neo.codec.opcodes import MalformedPickle, vet
-from neo.codec.stubs import Allowance, Constructor, Stub, find_class, storable
+from neo.codec.stubs import (
+    CHARACTER_BYTES,
+    Constructor,
+    Stub,
+    allow,
+    charge,
+    find_class,
+    persistent_type,
+    storable,
+)
+from neo.codec.weight import refuse_heavy
 
-#: What a record may copy beyond its own size: many small values of a true record.
-ALLOWANCE_BASE = 1 << 16
+#: What a record may make beside what its opcodes hold, in bytes: so many times its size, and so many.
+ALLOWANCE_FACTOR = 16
+ALLOWANCE_BASE = 16 << 20
 #: Errors are a column of a table: a line, not the record once more.
 ERROR_LENGTH_MAX = 200
 #: Oids are columns of signed integers; no storage has given out a greater one.
@@ -49,12 +60,24 @@ class Record:
 
 
 def decode(data: bytes) -> Record:
-    """Read a record whole. Any thread; nothing is shared between calls but names of classes."""
+    """Read a record whole. Any thread; nothing is shared between calls but names of classes.
+
+    Takes at most 64 times its size and 64 MiB of memory, more is an error (``weight``, ``stubs``). How
+    long it takes is not bounded: it is the record that says how often which keys are hashed.
+    """
+    record = _decode(data, None)
+    if record.error is not None and any(map(_may_be_class, record.references)):
+        again = _decode(data, _Classes())
+        record = again if again.error is None else record
+    return record
+
+
+def _decode(data: bytes, classes: _Classes | None) -> Record:
     references: list[Reference] = []
     name: str | None = None
     try:
-        source = _Source(vet(data))
-        unpickler = _unpickler(source, references)
+        source = _source(data)
+        unpickler = _unpickler(source, references, classes)
         name = class_name_of(_load(unpickler))
         if source.position >= len(source.data):
             raise MalformedPickle("the record ends behind its class: no state")
@@ -68,7 +91,7 @@ def decode(data: bytes) -> Record:
 def decode_value(data: bytes) -> tuple[object, str | None]:
     """(value, error) of one pickle alone, such as the extension of a transaction."""
     try:
-        return _load(_unpickler(_Source(vet(data)), [])), None
+        return _load(_unpickler(_source(data), [])), None
     except Exception as error:  # noqa: BLE001
         # As in decode().
         return None, _explain(error)
@@ -86,7 +109,7 @@ def class_of(data: bytes) -> str | None:
     if match is not None:
         return b"%b.%b".__mod__(match.groups()).decode("ascii", "replace")
     try:
-        return class_name_of(_load(_unpickler(_Source(vet(data)), [])))
+        return class_name_of(_load(_unpickler(_source(data), [])))
     except Exception:  # noqa: BLE001
         # The reason is told where the whole record is read.
         return None
@@ -101,11 +124,11 @@ def class_name_of(meta: object) -> str | None:
     if isinstance(meta, tuple) and len(meta) == 2 and not isinstance(meta, Reference):
         meta = meta[0]
         if isinstance(meta, tuple) and len(meta) == 2 and all(isinstance(x, str) for x in meta):
-            return storable(f"{meta[0]}.{meta[1]}")
+            return _copied(f"{meta[0]}.{meta[1]}")
     if isinstance(meta, tuple) and meta and not isinstance(meta, Reference):
         meta = meta[0]
     if isinstance(meta, Reference):
-        return f"persistent:{meta.oid:016x}"
+        return _persistent_name(meta)
     if isinstance(meta, Constructor) or (isinstance(meta, type) and issubclass(meta, Stub)):
         return meta.stands_for
     raise MalformedPickle("the first pickle of the record is no class")
@@ -139,43 +162,77 @@ class _Source:
         return len(piece)
 
 
-def _unpickler(source: _Source, references: list[Reference]) -> Any:
+def _source(data: bytes) -> _Source:
+    """A record that this thread may read: it is refused before it can exhaust memory or stack."""
+    refuse_heavy(data)
+    allow(ALLOWANCE_FACTOR * len(data) + ALLOWANCE_BASE)
+    return _Source(vet(data))
+
+
+def _unpickler(
+    source: _Source, references: list[Reference], classes: _Classes | None = None
+) -> Any:
     """Protocols up to 3 hold strings of Python 2, which zodbpickle reads: as text where it is text."""
-    allowance = Allowance(4 * len(source.data) + ALLOWANCE_BASE)
     protocol = source.data[1] if source.data[:1] == b"\x80" and len(source.data) > 1 else 0
     if protocol > 3:
-        return _Newer(source, references, allowance)
-    return _Older(source, references, allowance)
+        return _Newer(source, references, classes)
+    return _Older(source, references, classes)
+
+
+def _may_be_class(reference: Reference) -> bool:
+    """ZODB writes the oid alone for a class that is a persistent object, but not only for those."""
+    return reference.kind != "w" and reference.class_name is None
+
+
+class _Classes:
+    """Of a record that makes instances of classes which are persistent objects. An unpickler makes
+    instances of nothing but types, so each reference that may be a class is one."""
+
+    def __init__(self) -> None:
+        self._known: dict[Reference, type[Stub]] = {}
+
+    def stub(self, reference: Reference) -> object:
+        if not _may_be_class(reference):
+            return reference
+        known = self._known.get(reference)
+        if known is None:
+            name = _persistent_name(reference)
+            known = self._known[reference] = persistent_type(name, reference)
+        return known
+
+
+def _persistent_name(reference: Reference) -> str:
+    return f"persistent:{reference.oid:016x}"
 
 
 class _Newer(pickle.Unpickler):
-    def __init__(self, source: _Source, found: list[Reference], allowance: Allowance) -> None:
+    def __init__(self, source: _Source, found: list[Reference], classes: _Classes | None) -> None:
         super().__init__(source, encoding="utf-8", errors="surrogateescape")
         self._found = found
-        self._allowance = allowance
+        self._classes = classes
 
     def find_class(self, module: str, name: str) -> Any:
-        return find_class(module, name, self._allowance)
+        return find_class(module, name)
 
-    def persistent_load(self, pid: object) -> Reference:
+    def persistent_load(self, pid: object) -> object:
         reference = _reference(pid)
         self._found.append(reference)
-        return reference
+        return reference if self._classes is None else self._classes.stub(reference)
 
 
 class _Older(zodbpickle.fastpickle.Unpickler):
-    def __init__(self, source: _Source, found: list[Reference], allowance: Allowance) -> None:
+    def __init__(self, source: _Source, found: list[Reference], classes: _Classes | None) -> None:
         super().__init__(source, encoding="utf-8", errors="bytes")
         self._found = found
-        self._allowance = allowance
+        self._classes = classes
 
     def find_class(self, module: str, name: str) -> Any:
-        return find_class(module, name, self._allowance)
+        return find_class(module, name)
 
-    def persistent_load(self, pid: object) -> Reference:
+    def persistent_load(self, pid: object) -> object:
         reference = _reference(pid)
         self._found.append(reference)
-        return reference
+        return reference if self._classes is None else self._classes.stub(reference)
 
 
 def _load(unpickler: Any) -> object:
@@ -201,21 +258,29 @@ def _reference(pid: object) -> Reference:
         case ["w", (oid,)]:
             return Reference("w", _oid(oid), None, None)
         case ["w", (oid, database)] if isinstance(database, str):
-            return Reference("w", _oid(oid), None, storable(database))
+            return Reference("w", _oid(oid), None, _copied(database))
         case ["m", (database, oid, target)] if isinstance(database, str):
-            return Reference("m", _oid(oid), _target_class(target), storable(database))
+            return Reference("m", _oid(oid), _target_class(target), _copied(database))
         case ["n", (database, oid)] if isinstance(database, str):
-            return Reference("m", _oid(oid), None, storable(database))
+            return Reference("m", _oid(oid), None, _copied(database))
         case [oid] if isinstance(pid, list):
             return Reference("w", _oid(oid), None, None)
     return Reference("s", _oid(pid), None, None)
+
+
+def _copied(text: str) -> str:
+    """Text that a reference has for itself, while its origin may be in the memo."""
+    charge(CHARACTER_BYTES * len(text))
+    return storable(text)
 
 
 def _oid(oid: object) -> int:
     """Python 2 wrote oids as strings, which were read as UTF-8 where that was possible."""
     packed = oid if type(oid) is bytes else oid.encode() if isinstance(oid, str) else oid
     if not isinstance(packed, bytes) or len(packed) != 8 or packed > MAX_OID:
-        raise MalformedPickle(f"a reference to what is no oid: {str(oid)[:40]!r}")
+        # Of text a part; of anything else no more than its type, as it may be endless when written.
+        shown = repr(oid[:40]) if isinstance(oid, (str, bytes)) else type(oid).__name__
+        raise MalformedPickle(f"a reference to what is no oid: {shown}")
     return int.from_bytes(packed, "big")
 
 

@@ -5,10 +5,13 @@ cycles). So a :class:`Budget` counts nodes, depth and text while the state is wa
 know is an object with one key that begins with ``$``:
 
 ``$ref`` ``$weak`` oid of a reference (with ``db`` or ``class`` where known) · ``$class`` an instance
-(``state``, ``args``, ``items``, ``pairs`` where it has them) or, alone, a class · ``$bytes`` base64 ·
-``$int`` decimal text of an integer beyond 64 bits · ``$float`` nan, inf, -inf · ``$str`` text with lone
+(``state``, ``args``, ``items``, ``pairs`` where it has them) or, alone, a class; ``persistent:`` and an
+oid if it is a persistent object · ``$bytes`` base64 · ``$int`` text of an integer beyond 64 bits:
+decimal, or hexadecimal (``0x…``) beyond 8,192 bits · ``$float`` nan, inf, -inf · ``$str`` text with lone
 surrogates, escaped · ``$map`` pairs of a mapping whose keys are not all plain text · ``$set`` ·
-``$datetime`` ``$date`` ``$time`` ``$timedelta`` ISO 8601 (``zone``) · ``$decimal`` · ``$complex``.
+``$datetime`` ``$date`` ``$time`` ISO 8601 (``zone``: a name if that is all, else an instance; ``fold``: 1
+for the second of two times that are written alike) · ``$timedelta`` seconds · ``$timezone`` ·
+``$decimal`` · ``$complex``.
 """
 
 from __future__ import annotations
@@ -185,6 +188,8 @@ def _reference(value: Reference, budget: Budget, depth: int) -> str:
 
 
 def _class(value: type[Stub] | Constructor, budget: Budget, depth: int) -> str:
+    if isinstance(value, type) and value.reference is not None:
+        return _reference(value.reference, budget, depth)
     budget.characters(len(value.stands_for))
     return _tagged("$class", value.stands_for)
 
@@ -207,16 +212,28 @@ def _instance(value: Stub, budget: Budget, depth: int) -> str:
 
 
 def _zoned(value: ZonedDatetime, budget: Budget, depth: int) -> str:
-    zone = value.zone
-    name = zone.stands_for
-    if isinstance(zone, Stub) and zone.args and isinstance(zone.args[0], str):
+    name = _zone_name(value.zone)
+    budget.values(1, depth + 1)
+    zone = _write(value.zone if name is None else name, budget, depth + 1)
+    return f'{_moment(value.naive, budget, depth)[:-1]},"zone":{zone}}}'
+
+
+def _zone_name(zone: Stub | type[Stub]) -> str | None:
+    """The name that says all there is to say of a zone, or None."""
+    if isinstance(zone, type) or (not zone.args and zone.state is None):
+        return zone.stands_for
+    # pytz has the offset in further arguments, where it is known; zoneinfo whether it used its cache.
+    if zone.stands_for == "zoneinfo.ZoneInfo._unpickle" or (
+        zone.stands_for == "pytz._p" and len(zone.args) == 1
+    ):
         name = zone.args[0]
-    tag = _MOMENTS[type(value.naive)]
-    return f'{{"{tag}":"{value.naive.isoformat()}","zone":{_text(name, budget, depth)}}}'
+        return name if isinstance(name, str) else None
+    return None
 
 
 def _moment(value: datetime.date | datetime.time, budget: Budget, depth: int) -> str:
-    return f'{{"{_MOMENTS[type(value)]}":"{value.isoformat()}"}}'
+    fold = ',"fold":1' if getattr(value, "fold", 0) else ""
+    return f'{{"{_MOMENTS[type(value)]}":"{value.isoformat()}"{fold}}}'
 
 
 _MOMENTS = {
@@ -224,6 +241,10 @@ _MOMENTS = {
     datetime.date: "$date",
     datetime.time: "$time",
 }
+
+
+def _timezone(value: datetime.timezone, budget: Budget, depth: int) -> str:
+    return f'{{"$timezone":{_text(str(value), budget, depth)}}}'
 
 
 def _decimal(value: decimal.Decimal, budget: Budget, depth: int) -> str:
@@ -251,7 +272,7 @@ _WRITERS: dict[type, Callable[[Any, Budget, int], str]] = {
     datetime.date: _moment,
     datetime.time: _moment,
     datetime.timedelta: lambda value, budget, depth: f'{{"$timedelta":{value.total_seconds()!r}}}',
-    datetime.timezone: lambda value, budget, depth: _tagged("$timezone", str(value)),
+    datetime.timezone: _timezone,
     decimal.Decimal: _decimal,
     complex: lambda value, budget, depth: _tagged("$complex", str(value)),
 }

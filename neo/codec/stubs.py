@@ -4,21 +4,52 @@ Rules of this file. ``find_class`` hands a pickle only two kinds of things: a **
 keeps what it is given and does nothing, and a :class:`Constructor` of the short list below, which
 makes plain values. Neither has an attribute that a pickle can set: BUILD on a type calls
 ``__setstate__`` without a state and fails, on a constructor it is refused. So one record cannot change
-how the next is read. Whatever can multiply bytes is charged to the :class:`Allowance` of its record.
+how the next is read. Whatever copies what the record holds already is charged to its allowance, as an
+opcode or two may copy a large value again and again.
 """
 
 from __future__ import annotations
 
 import datetime
 import decimal
-import functools
 from collections.abc import Callable, Mapping
+from sys import getsizeof
+from threading import local
 from typing import Any, ClassVar
 
 from neo.codec.opcodes import MalformedPickle
 
-#: Names of classes are few in a database; hostile records may invent as many as they like.
+#: Names of classes are few in a database; hostile records may invent as many as they like. Types stay
+#: after their record only if their names are short: 30 MB of them at most.
 STUB_TYPES_MAX = 10_000
+NAME_LENGTH_MAX = 200
+#: What a type takes, and a character of its name (escaped).
+TYPE_BYTES = 2_048
+CHARACTER_BYTES = 8
+#: A pair of a mapping that is not imported.
+PAIR_BYTES = 64
+
+
+class _Allowance(local):
+    """Of the thread, not of the record: stub types are shared by all records, and the unpickler makes
+    their instances itself."""
+
+    left = 0
+
+
+_allowance = _Allowance()
+
+
+def allow(size: int) -> None:
+    """The record that this thread reads from now on may make so many bytes beside what it holds."""
+    _allowance.left = size
+
+
+def charge(size: int) -> None:
+    """Raise :class:`MalformedPickle` when the record of this thread has used up its allowance."""
+    left = _allowance.left = _allowance.left - size
+    if left < 0:
+        raise MalformedPickle("the record makes much more than it holds")
 
 
 class Stub:
@@ -27,6 +58,8 @@ class Stub:
     __slots__ = ("args", "items", "pairs", "state")
     #: ``module.Class`` of the class that the stub stands for, storable.
     stands_for: ClassVar[str] = ""
+    #: If that class is a persistent object: the reference to it (``record.Reference``).
+    reference: ClassVar[Any] = None
     args: tuple[object, ...]
     state: object
     items: list[object]
@@ -34,7 +67,11 @@ class Stub:
 
     def __new__(cls, *args: object, **keywords: object) -> Stub:
         stub = object.__new__(cls)
-        stub.args = (*args, keywords) if keywords else args
+        if args or keywords:
+            # A copy of what may be in the memo.
+            charge(getsizeof(args) + getsizeof(keywords))
+            args = (*args, keywords) if keywords else args
+        stub.args = args
         stub.state = None
         stub.items = []
         stub.pairs = []
@@ -52,52 +89,53 @@ class Stub:
     add = append
 
     def __setitem__(self, key: object, value: object) -> None:
+        charge(PAIR_BYTES)
         self.pairs.append((key, value))
 
 
-@functools.lru_cache(maxsize=STUB_TYPES_MAX)
+_stub_types: dict[tuple[str, str], type[Stub]] = {}
+
+
 def stub_type(module: str, name: str) -> type[Stub]:
     """Return the stub type that stands for the class ``name`` of ``module``."""
-    return type("StubOf", (Stub,), {"__slots__": (), "stands_for": storable(f"{module}.{name}")})
+    known = _stub_types.get((module, name))
+    if known is not None:
+        return known
+    length = len(module) + len(name)
+    charge(TYPE_BYTES + CHARACTER_BYTES * length)
+    made = type("StubOf", (Stub,), {"__slots__": (), "stands_for": storable(f"{module}.{name}")})
+    if length <= NAME_LENGTH_MAX:
+        if len(_stub_types) >= STUB_TYPES_MAX:
+            _stub_types.clear()
+        _stub_types[module, name] = made
+    return made
+
+
+def persistent_type(name: str, reference: object) -> type[Stub]:
+    """Return a stub type, of one record, for a class that is a persistent object."""
+    charge(TYPE_BYTES)
+    space = {"__slots__": (), "stands_for": name, "reference": reference}
+    return type("StubOf", (Stub,), space)
 
 
 def storable(text: str) -> str:
     """Pickles hold lone surrogates, which no column of text and no file can."""
-    return text.encode("utf-8", "backslashreplace").decode()
-
-
-class Allowance:
-    """How many bytes or items the constructors of one record may still copy.
-
-    Each call costs an opcode or two and may copy a large value again, so that a small record could
-    fill the memory. A true record copies each of its values once.
-    """
-
-    __slots__ = ("left",)
-
-    def __init__(self, size: int) -> None:
-        self.left = size
-
-    def take(self, value: object) -> None:
-        self.left -= 16 + (len(value) if isinstance(value, (str, bytes, list, tuple, set)) else 0)
-        if self.left < 0:
-            raise MalformedPickle("the record makes much more than it holds")
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 class Constructor:
-    """A function of the short list, with an allowance. No pickle can change it."""
+    """A function of the short list. No pickle can change it."""
 
-    __slots__ = ("_allowance", "_make", "stands_for")
+    __slots__ = ("_make", "stands_for")
 
-    def __init__(self, name: str, make: Callable[..., object], allowance: Allowance) -> None:
+    def __init__(self, name: str, make: Callable[..., object]) -> None:
         self.stands_for = name
         self._make = make
-        self._allowance = allowance
 
     def __call__(self, *args: object) -> object:
-        for arg in args:
-            self._allowance.take(arg)
-        return self._make(*args)
+        made = self._make(*args)
+        charge(getsizeof(made))
+        return made
 
     def __setstate__(self, state: object) -> None:
         raise MalformedPickle("a state for what has none")
@@ -133,6 +171,12 @@ def _encode(text: str, encoding: str = "latin1", *errors: str) -> bytes:
     if encoding.lower() not in ("latin1", "latin-1", "utf-8", "ascii"):
         raise MalformedPickle(f"an encoding that no pickler writes: {encoding[:40]!r}")
     return text.encode(encoding)
+
+
+def _decimal(text: object) -> decimal.Decimal:
+    if not isinstance(text, str):
+        raise MalformedPickle(f"a decimal of {type(text).__name__}")
+    return decimal.Decimal(text)
 
 
 def _bytes(content: object = b"", *encoding: str) -> bytes:
@@ -184,8 +228,8 @@ _PLAIN: Mapping[str, Callable[..., object]] = {
     "datetime.date": _moment(datetime.date),
     "datetime.timedelta": datetime.timedelta,
     "datetime.timezone": datetime.timezone,
-    "decimal.Decimal": decimal.Decimal,
-    "cdecimal.Decimal": decimal.Decimal,
+    "decimal.Decimal": _decimal,
+    "cdecimal.Decimal": _decimal,
     "_codecs.encode": _encode,
     "copyreg._reconstructor": _reconstruct,
     "copy_reg._reconstructor": _reconstruct,
@@ -201,17 +245,18 @@ _BUILTINS: Mapping[str, Callable[..., object]] = {
     "complex": complex,
     "getattr": _getattr,
 }
-CONSTRUCTORS: Mapping[str, Callable[..., object]] = {
-    **_PLAIN,
-    **{f"builtins.{name}": make for name, make in _BUILTINS.items()},
-    **{f"__builtin__.{name}": make for name, make in _BUILTINS.items()},
+CONSTRUCTORS: Mapping[str, Constructor] = {
+    name: Constructor(name, make)
+    for name, make in (
+        *_PLAIN.items(),
+        *((f"builtins.{name}", make) for name, make in _BUILTINS.items()),
+        *((f"__builtin__.{name}", make) for name, make in _BUILTINS.items()),
+    )
 }
 
 
-def find_class(module: object, name: object, allowance: Allowance) -> Constructor | type[Stub]:
+def find_class(module: object, name: object) -> Constructor | type[Stub]:
     """Return what stands for the global ``name`` of ``module``; nothing is imported."""
     if not (isinstance(module, str) and isinstance(name, str)):
         raise MalformedPickle("the name of a class is no text")
-    full_name = f"{module}.{name}"
-    make = CONSTRUCTORS.get(full_name)
-    return stub_type(module, name) if make is None else Constructor(full_name, make, allowance)
+    return CONSTRUCTORS.get(f"{module}.{name}") or stub_type(module, name)

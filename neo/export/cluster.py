@@ -16,13 +16,10 @@ from neo.protocol.packets import AnswerTransactionInformation
 def revisions(scanner: Scanner, plan: Plan, group: int) -> Iterator[tuple[int, list[Revision]]]:
     """(partition, revisions) by oid and tid. Raises PackedError if some of them are gone."""
     everything = Range(Order.HISTORY, p64(plan.last), p64(plan.first))
-    # A pack says what it will remove before it does: asked afterwards, it is not missed.
-    proof = Range(Order.SNAPSHOT, p64(plan.last), data=False, page_bytes=1)
     try:
         for partition in plan.partitions_of(group):
             for page in scanner.revisions(partition, everything):
                 yield partition, page
-            next(scanner.revisions(partition, proof))
     except ErrorAnswer as e:
         if e.code is not ErrorCode.TID_NOT_FOUND:
             raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from neo.client.scan import Revision
@@ -28,8 +29,8 @@ def write_changes(
     """``pages``: by (partition, oid, tid). Beside the file is another one with the references of *all*
     these revisions, sorted the same way, for the table of references to choose from."""
     once = _Once()
-    rows = Builder(columns_of("changes", plan.columns_of("changes")), read=once)
-    links = Builder(columns_of("references"), read=once)
+    rows = Builder(columns_of("changes", plan.columns_of("changes")), read=once.first)
+    links = Builder(columns_of("references"), read=once.again)
     name = plan.file(group)
     with (
         finished(folder / "changes" / name) as changes_path,
@@ -38,24 +39,29 @@ def write_changes(
         writing(links_path, links.schema) as links_file,
     ):
         for partition, page in pages:
-            changes_file.add(rows.changes(partition, page))
+            for batch in rows.changes(partition, page):
+                changes_file.add(batch)
             if not plan.since:
-                links_file.add(links.references(partition, page))
+                for batch in links.references(partition, page):
+                    links_file.add(batch)
             once.forget()
             report(len(page), sum(revision.size for revision in page))
 
 
 class _Once:
-    """Decodes each record of a page once, for two tables."""
+    """Decodes the records of a page for two tables. The second one needs no states: they may be large."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, Record] = {}
 
-    def __call__(self, data: bytes) -> Record:
-        record = self._known.get(data)
-        if record is None:
-            record = self._known[data] = decode(data)
+    def first(self, data: bytes) -> Record:
+        record = decode(data)
+        self._known[data] = replace(record, state=None)
         return record
+
+    def again(self, data: bytes) -> Record:
+        """Without its state, and the same if there was no first time."""
+        return self._known.get(data) or self.first(data)
 
     def forget(self) -> None:
         self._known.clear()
@@ -68,4 +74,5 @@ def write_transactions(
     rows = Builder(columns_of("transactions"))
     with finished(path) as temporary, writing(temporary, rows.schema) as file:
         for partition, page in pages:
-            file.add(rows.transactions(partition, page))
+            for batch in rows.transactions(partition, page):
+                file.add(batch)

@@ -51,12 +51,18 @@ def parse_tid(text: str) -> int:
 
 
 def parse_timestamp(text: str) -> int:
-    """The last tid of a moment in ISO 8601; UTC if it says no zone."""
+    """The last tid of a moment in ISO 8601; UTC if it says no zone.
+
+    A microsecond has about 71 tids, and the column ``timestamp`` says the same of all of them: as of what
+    it says of a transaction, this transaction is there.
+    """
     moment = datetime.fromisoformat(text)
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    tid: int = u64(tid_from_time(moment.timestamp()))
-    return tid
+    moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    minute = moment.replace(second=0, microsecond=0)
+    microsecond = moment.second * 1_000_000 + moment.microsecond
+    start: int = u64(tid_from_time(minute.timestamp()))
+    # The first tid of the next microsecond, rounded up, is the first one that is too late.
+    return start - (-((microsecond + 1) << 32) // 60_000_000) - 1
 
 
 def _positive(text: str) -> int:
@@ -110,7 +116,7 @@ def parse(given: Mapping[str, str]) -> Options:
         convert, expected = OPTIONS[name]
         try:
             values[name] = convert(text)
-        except ValueError:
+        except (ValueError, OverflowError):
             raise OptionError(f"option {name!r}: {text!r} is not {expected}") from None
     for name in ("masters", "cluster"):
         if not values.get(name):
@@ -118,6 +124,11 @@ def parse(given: Mapping[str, str]) -> Options:
     if "tid" in values and "timestamp" in values:
         raise OptionError("options 'tid' and 'timestamp' exclude each other")
     table = values.get("table", "objects")
+    if "startingTid" in values and table in ("objects", "references"):
+        raise OptionError(
+            f"option 'startingTid': {table} are as of one transaction and begin nowhere; use the tables"
+            " changes, history or transactions"
+        )
     try:
         columns = columns_of(table, values.get("columns"))
     except ValueError as e:

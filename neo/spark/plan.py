@@ -16,6 +16,8 @@ class Pinned:
 
     partitions: int
     tid: int
+    #: The tid of the last pack, 0 if there was none.
+    packed: int = 0
 
 
 def pin(options: Options) -> Pinned:
@@ -23,17 +25,38 @@ def pin(options: Options) -> Pinned:
     storage = options.connection.open()
     try:
         scanner = Scanner(storage)
+        # A pack after this question may remove what it does not tell: it is noticed while reading.
+        packed = scanner.packed()
         last = u64(scanner.last_tid())
-        if options.tid is None:
-            return Pinned(scanner.partitions, last)
-        tid = min(options.tid, last) if options.by_time else options.tid
+        tid = last if options.tid is None else options.tid
+        if options.by_time:
+            tid = min(tid, last)
         if tid > last:
             raise OptionError(
                 f"option 'tid': {tid:#018x} is later than the last transaction, {last:#018x}"
             )
-        return Pinned(scanner.partitions, tid)
+        if options.last is not None:
+            tid = min(tid, options.last)
+        return Pinned(scanner.partitions, tid, packed)
     finally:
         storage.close()
+
+
+def check_packed(options: Options, pinned: Pinned) -> None:
+    """Raises OptionError if the options name a moment of which a pack may have removed something."""
+    if options.table == "transactions" or not pinned.packed:
+        return
+    if pinned.tid < pinned.packed:
+        name, tid = "the end", pinned.tid
+    elif options.table in ("changes", "history") and 0 < options.first <= pinned.packed:
+        name, tid = "option 'startingTid'", options.first
+    else:
+        return
+    raise OptionError(
+        f"the database was packed up to {pinned.packed:#018x}, and {name}, {tid:#018x}, is not later:"
+        " what was current or changed then may be gone. Begin later, or with what is left (without"
+        " 'startingTid'), and read as of a later transaction"
+    )
 
 
 def deal(partitions: Sequence[int], tasks: int) -> list[tuple[int, ...]]:

@@ -19,8 +19,10 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
+from neo.client.scan import ALL
+
 #: The greatest tid or oid.
-_MAX = 2**63 - 1
+_MAX = ALL[1]
 #: The column that is the oid of what a partition holds.
 _OID = {"objects": "oid", "history": "oid", "changes": "oid", "references": "src"}
 #: Tables whose rows are chosen by their tids.
@@ -29,11 +31,23 @@ _BY_TID = ("history", "transactions", "changes")
 
 @dataclass(frozen=True)
 class Wanted:
-    """Sets are None where everything is wanted; ``tids``: [least, greatest]."""
+    """Sets are None where everything is wanted; ranges: [least, greatest], nothing if least is greater.
+    Only numbers that an oid can have are in ``oids``."""
 
     partitions: frozenset[int] | None = None
     oids: frozenset[int] | None = None
-    tids: tuple[int, int] = (0, _MAX)
+    oid_range: tuple[int, int] = ALL
+    tids: tuple[int, int] = ALL
+
+    def has(self, partition: int, partitions: int) -> bool:
+        """Whether something that is wanted may be in one of so many partitions."""
+        if self.partitions is not None and partition not in self.partitions:
+            return False
+        least, greatest = self.oid_range
+        if self.oids is not None:
+            mine = (oid for oid in self.oids if oid % partitions == partition)
+            return any(least <= oid <= greatest for oid in mine)
+        return least + (partition - least) % partitions <= greatest
 
 
 def push(table: str, filters: Iterable[Filter]) -> tuple[Wanted, list[Filter]]:
@@ -57,13 +71,20 @@ def _narrow(table: str, wanted: Wanted, condition: Filter) -> Wanted | None:
     if values is not None and column[0] == "partition":
         return replace(wanted, partitions=_both(wanted.partitions, values))
     if values is not None and column[0] == _OID.get(table):
-        return replace(wanted, oids=_both(wanted.oids, values))
+        possible = frozenset(oid for oid in values if 0 <= oid <= _MAX)
+        return replace(wanted, oids=_both(wanted.oids, possible))
+    bounds = _bounds(condition)
+    if bounds is None:
+        return None
+    if column[0] == _OID.get(table):
+        return replace(wanted, oid_range=_narrower(wanted.oid_range, bounds))
     if column[0] == "tid" and table in _BY_TID:
-        bounds = _bounds(condition)
-        if bounds is not None:
-            least, greatest = wanted.tids
-            return replace(wanted, tids=(max(least, bounds[0]), min(greatest, bounds[1])))
+        return replace(wanted, tids=_narrower(wanted.tids, bounds))
     return None
+
+
+def _narrower(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
+    return max(one[0], other[0]), min(one[1], other[1])
 
 
 def _both(one: frozenset[int] | None, other: frozenset[int]) -> frozenset[int]:

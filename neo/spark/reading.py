@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from neo.client import NEOStorage
-from neo.client.scan import PAGE_BYTES, VALUE_BYTES, Order, Range, Revision, Scanner
-from neo.protocol.ids import p64
+from neo.client.scan import ALL, PAGE_BYTES, VALUE_BYTES, Order, Range, Revision, Scanner
+from neo.protocol.ids import ZERO_TID, p64
 from neo.spark.rows import JSON_BUDGET, Builder
 from neo.spark.tables import Column
 
@@ -41,24 +41,31 @@ class Connection:
 
 @dataclass(frozen=True)
 class Query:
-    """What is read. ``last``: the transaction as of which; ``first``: changes and transactions begin
-    there. ``oids``: those that are wanted, None for all. ``tids``: of history, the revisions whose tid
-    is in [least, greatest]. ``on_error``: 'fail' or 'null'."""
+    """What is read. ``last``: the transaction as of which; ``first``: history, changes and transactions
+    begin there, 0 for what is left. ``packed``: the last pack that was known when the query was
+    planned; a later one is an error where it would change the rows. ``oids``: those that are wanted,
+    None for all; ``oid_range``: and of these those in [least, greatest]. ``tids``: the same for history,
+    changes and transactions. ``on_error``: 'fail' or 'null'."""
 
     table: str
     columns: tuple[Column, ...]
     last: int
     first: int = 0
+    packed: int = 0
     page_bytes: int = PAGE_BYTES
     value_bytes: int = VALUE_BYTES
     json_budget: int = JSON_BUDGET
     oids: frozenset[int] | None = None
-    tids: tuple[int, int] | None = None
+    oid_range: tuple[int, int] = ALL
+    tids: tuple[int, int] = ALL
     on_error: str = "null"
 
 
 def read(scanner: Scanner, query: Query, partition: int) -> Iterator[pa.RecordBatch]:
-    """The rows of one partition, in batches of a page each; empty ones are left out."""
+    """The rows of one partition, in batches that have some.
+
+    Raises what Scanner does; ErrorAnswer TID_NOT_FOUND also at the end, if a pack was faster.
+    """
     builder = Builder(query.columns, query.json_budget, fail=query.on_error == "fail")
     for batch in _READERS[query.table](scanner, query, partition, builder):
         if batch.num_rows:
@@ -66,11 +73,21 @@ def read(scanner: Scanner, query: Query, partition: int) -> Iterator[pa.RecordBa
 
 
 def _range(query: Query, builder: Builder, order: Order) -> Range:
-    first = query.first if order is Order.CHANGES else 0
+    """Rows are chosen by a filter out of those without it: a range that a pack may have reached is
+    read as a whole, and filtered here."""
+    first, last = 0, query.last
+    oids = query.oid_range
+    if query.oids:
+        oids = max(oids[0], min(query.oids)), min(oids[1], max(query.oids))
+    if order is Order.CHANGES:
+        least, greatest = query.tids
+        first = query.first if least <= query.packed else max(query.first, least)
+        last = min(last, max(greatest, query.packed))
     return Range(
         order,
-        p64(query.last),
+        p64(last),
         p64(first),
+        ALL if order is Order.CHANGES else oids,
         builder.needs_data,
         query.page_bytes,
         query.value_bytes,
@@ -81,44 +98,66 @@ def _pages(
     scanner: Scanner, query: Query, partition: int, builder: Builder, order: Order
 ) -> Iterator[list[Revision]]:
     wanted, what = query.oids, _range(query, builder, order)
-    if wanted is None:
-        yield from scanner.revisions(partition, what)
-    elif order is Order.SNAPSHOT:
+    least, greatest = query.oid_range
+    if wanted is not None and order is Order.SNAPSHOT:
         mine = (oid for oid in wanted if oid % scanner.partitions == partition)
-        yield from scanner.objects(partition, mine, what)
-    else:
+        yield from scanner.objects(partition, (o for o in mine if least <= o <= greatest), what)
+    elif wanted is not None or (order is Order.CHANGES and query.oid_range != ALL):
         for page in scanner.revisions(partition, what):
-            yield [revision for revision in page if revision.oid in wanted]
+            yield [
+                revision
+                for revision in page
+                if least <= revision.oid <= greatest and (wanted is None or revision.oid in wanted)
+            ]
+    else:
+        yield from scanner.revisions(partition, what)
+    if order is not Order.SNAPSHOT and what.first == ZERO_TID:
+        scanner.check_packed(partition, query.packed)
+
+
+def _tids(query: Query) -> tuple[int, int]:
+    """[least, greatest] of the rows."""
+    least, greatest = query.tids
+    return max(query.first, least), min(query.last, greatest)
 
 
 def _objects(
     scanner: Scanner, query: Query, partition: int, builder: Builder
 ) -> Iterator[pa.RecordBatch]:
     for page in _pages(scanner, query, partition, builder, Order.SNAPSHOT):
-        yield builder.objects(partition, page)
+        yield from builder.objects(partition, page)
 
 
 def _references(
     scanner: Scanner, query: Query, partition: int, builder: Builder
 ) -> Iterator[pa.RecordBatch]:
     for page in _pages(scanner, query, partition, builder, Order.SNAPSHOT):
-        yield builder.references(partition, page)
+        yield from builder.references(partition, page)
 
 
 def _history(
     scanner: Scanner, query: Query, partition: int, builder: Builder
 ) -> Iterator[pa.RecordBatch]:
-    least, greatest = query.tids or (0, query.last)
+    if not builder.needs_ends:
+        yield from _changes(scanner, query, partition, builder, Order.HISTORY)
+        return
+    least, greatest = _tids(query)
     for page in with_ends(_pages(scanner, query, partition, builder, Order.HISTORY)):
         wanted = (row for row in page if least <= row[0].tid <= greatest)
-        yield builder.history(partition, wanted)
+        yield from builder.history(partition, wanted)
 
 
 def _changes(
-    scanner: Scanner, query: Query, partition: int, builder: Builder
+    scanner: Scanner,
+    query: Query,
+    partition: int,
+    builder: Builder,
+    order: Order = Order.CHANGES,
 ) -> Iterator[pa.RecordBatch]:
-    for page in _pages(scanner, query, partition, builder, Order.CHANGES):
-        yield builder.changes(partition, page)
+    least, greatest = _tids(query)
+    for page in _pages(scanner, query, partition, builder, order):
+        wanted = [revision for revision in page if least <= revision.tid <= greatest]
+        yield from builder.changes(partition, wanted)
 
 
 def with_ends(
@@ -143,8 +182,8 @@ def with_ends(
 def _transactions(
     scanner: Scanner, query: Query, partition: int, builder: Builder
 ) -> Iterator[pa.RecordBatch]:
-    for page in scanner.transactions(partition, p64(query.first), p64(query.last)):
-        yield builder.transactions(partition, page)
+    for page in scanner.transactions(partition, *map(p64, _tids(query))):
+        yield from builder.transactions(partition, page)
 
 
 _Reader = Callable[[Scanner, Query, int, Builder], Iterator[pa.RecordBatch]]

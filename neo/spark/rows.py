@@ -1,14 +1,17 @@
-"""Revisions and transactions → Arrow batches with the columns that were asked for."""
+"""Revisions and transactions → Arrow batches with the columns that were asked for.
+
+What a few bytes of a record become may be large. So a batch ends when it is, whatever the page is.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import date
 from typing import Any
 
 import pyarrow as pa
 
-from neo.client.scan import Revision
+from neo.client.scan import Revision, portions
 from neo.codec import (
     Budget,
     BudgetExceeded,
@@ -27,14 +30,24 @@ from neo.spark.tables import Column, schema_of
 JSON_BUDGET = 100_000
 
 _EPOCH = date(1970, 1, 1).toordinal()
+#: What a row is counted as beside what its columns hold: a batch has about 4,000 rows at most.
+_ROW_BYTES = 1_024
+#: Columns that tell what came after a revision.
+_ENDS = {"end_tid", "end_timestamp", "seq"}
 #: Columns that need more than the class out of a record.
 _DECODED = {"refs", "state", "error"}
-
 
 #: In the table of references: what a row says of the object, and of what it refers to.
 _SOURCE = ("src", "src_tid", "src_class")
 _TARGET = ("kind", "dst", "dst_class", "dst_db")
+_TRANSACTION = ("tid", "timestamp", "user", "description", "extension", "oids")
 
+#: class, refs, state, error
+Decoded = tuple[str | None, list[int] | None, str | None, str | None]
+#: oid, tid, class
+Source = tuple[int, int, str | None]
+#: As _TRANSACTION names them.
+Transaction = tuple[int, int, str, str, str | None, list[int]]
 Columns = dict[str, Sequence[Any]]
 
 
@@ -58,6 +71,9 @@ class Builder:
         self.schema = schema_of(columns)
         self.needs_data = any(column.data for column in columns)
         self._names = {column.name for column in columns}
+        #: Whether revisions are needed with what came after them.
+        self.needs_ends = not self._names.isdisjoint(_ENDS)
+        self._decodes = fail or not self._names.isdisjoint(_DECODED)
         self._json_budget = json_budget
         self._fail = fail
         self._read = read
@@ -73,28 +89,52 @@ class Builder:
 
     # -- objects and history -----------------------------------------------------------------------
 
-    def objects(self, partition: int, page: Iterable[Revision]) -> pa.RecordBatch:
+    def objects(self, partition: int, page: Iterable[Revision]) -> Iterator[pa.RecordBatch]:
         """Those that exist."""
-        return self._batch(self._revisions(partition, [r for r in page if not r.deleted]))
+        return self.changes(partition, (r for r in page if not r.deleted))
 
-    def changes(self, partition: int, page: Iterable[Revision]) -> pa.RecordBatch:
+    def changes(self, partition: int, page: Iterable[Revision]) -> Iterator[pa.RecordBatch]:
         """Those that were deleted, too."""
-        return self._batch(self._revisions(partition, list(page)))
+        for part, decoded in self._parts(list(page)):
+            yield self._batch(self._revisions(partition, part, decoded))
 
     def history(
         self, partition: int, page: Iterable[tuple[Revision, int | None, int]]
-    ) -> pa.RecordBatch:
+    ) -> Iterator[pa.RecordBatch]:
         """``page``: (revision, end_tid, seq)."""
         revisions, ends, numbers = _transposed(page, 3)
-        columns = self._revisions(partition, revisions)
-        columns["end_tid"], columns["seq"] = ends, numbers
-        if "end_timestamp" in self._names:
-            columns["end_timestamp"] = [
-                None if tid is None else self.timestamp(tid) for tid in ends
-            ]
-        return self._batch(columns)
+        start = 0
+        for part, decoded in self._parts(revisions):
+            rows = slice(start, start := start + len(part))
+            columns = self._revisions(partition, part, decoded)
+            columns["end_tid"], columns["seq"] = ends[rows], numbers[rows]
+            if "end_timestamp" in self._names:
+                columns["end_timestamp"] = [
+                    None if tid is None else self.timestamp(tid) for tid in ends[rows]
+                ]
+            yield self._batch(columns)
 
-    def _revisions(self, partition: int, page: Sequence[Revision]) -> Columns:
+    def _parts(
+        self, page: Sequence[Revision]
+    ) -> Iterator[tuple[Sequence[Revision], Sequence[Decoded]]]:
+        """What is one batch each: revisions, and what is in them if that was asked."""
+        if not self._decodes:
+            yield page, ()
+            return
+        rows = ((revision, self._decoded(revision)) for revision in page)
+        for part in portions(rows, self._made):
+            revisions, decoded = _transposed(part, 2)
+            yield revisions, decoded
+
+    def _made(self, row: tuple[Revision, Decoded]) -> int:
+        """Bytes in a batch, about."""
+        revision, (class_name, refs, state, _) = row
+        size = _ROW_BYTES + len(class_name or "") + len(state or "") + 8 * len(refs or ())
+        return size + (revision.size if "data" in self._names else 0)
+
+    def _revisions(
+        self, partition: int, page: Sequence[Revision], decoded: Sequence[Decoded]
+    ) -> Columns:
         """The columns that all tables of revisions have."""
         oids, tids, deleted, sizes, values, errors = _transposed(page, 6)
         columns: Columns = {
@@ -103,86 +143,92 @@ class Builder:
             "tid": tids,
             "deleted": deleted,
             "data": values,
+            "error": errors,
         }
         if "timestamp" in self._names:
             columns["timestamp"] = list(map(self.timestamp, tids))
         if "size" in self._names:
             pairs = zip(deleted, sizes, strict=True)
             columns["size"] = [None if gone else size for gone, size in pairs]
-        if not self._names.isdisjoint(_DECODED):
-            columns |= self._decoded(values, errors)
-            errors = columns["error"]
+        if self._decodes:
+            columns |= zip(("class", "refs", "state", "error"), _transposed(decoded, 4), strict=True)
         elif "class" in self._names:
             columns["class"] = [None if data is None else class_of(data) for data in values]
-        if self._fail:
-            self._refuse(page, errors)
         return columns
 
-    @staticmethod
-    def _refuse(page: Sequence[Revision], errors: Sequence[str | None]) -> None:
-        for revision, error in zip(page, errors, strict=True):
-            if error is not None:
-                raise UnreadableRecord(
-                    f"object {revision.oid:#x} at serial {revision.tid:#018x}: {error}"
-                )
+    def _refuse(self, revision: Revision, error: str | None) -> None:
+        if self._fail and error is not None:
+            raise UnreadableRecord(
+                f"object {revision.oid:#x} at serial {revision.tid:#018x}: {error}"
+            )
 
-    def _decoded(self, values: Iterable[bytes | None], errors: Iterable[str | None]) -> Columns:
-        wants_refs, wants_state = "refs" in self._names, "state" in self._names
-        rows: list[tuple[str | None, list[int] | None, str | None, str | None]] = []
-        for data, error in zip(values, errors, strict=True):
-            if data is None:
-                rows.append((None, None, None, error))
-                continue
-            record = self._read(data)
-            error, refs, state = record.error, None, None
-            if wants_refs and error is None:
-                refs = [oid for kind, oid, _, _ in record.references if kind == "s"]
-            if wants_state:
-                try:
-                    state = state_json(record, Budget(self._json_budget))
-                except BudgetExceeded as e:
-                    error = str(e)
-            rows.append((record.class_name, refs, state, error))
-        return dict(zip(("class", "refs", "state", "error"), _transposed(rows, 4), strict=True))
+    def _decoded(self, revision: Revision) -> Decoded:
+        data, error = revision.data, revision.error
+        if data is None:
+            self._refuse(revision, error)
+            return None, None, None, error
+        record = self._read(data)
+        error, refs, state = record.error, None, None
+        if "refs" in self._names and error is None:
+            refs = [oid for kind, oid, _, _ in record.references if kind == "s"]
+        if "state" in self._names:
+            try:
+                state = state_json(record, Budget(self._json_budget))
+            except BudgetExceeded as e:
+                error = str(e)
+        self._refuse(revision, error)
+        return record.class_name, refs, state, error
 
     # -- references --------------------------------------------------------------------------------
 
-    def references(self, partition: int, page: Iterable[Revision]) -> pa.RecordBatch:
-        sources: list[tuple[int, int, str | None]] = []
-        found: list[Reference] = []
+    def references(self, partition: int, page: Iterable[Revision]) -> Iterator[pa.RecordBatch]:
+        for part in portions(self._references(page), _reference_size):
+            columns: Columns = {"partition": [partition] * len(part)}
+            for names, rows in zip((_SOURCE, _TARGET), _transposed(part, 2), strict=True):
+                columns |= zip(names, _transposed(rows, len(names)), strict=True)
+            yield self._batch(columns)
+
+    def _references(self, page: Iterable[Revision]) -> Iterator[tuple[Source, Reference]]:
         for revision in page:
+            self._refuse(revision, revision.error)
             if revision.data is not None:
                 record = self._read(revision.data)
+                self._refuse(revision, record.error)
                 source = revision.oid, revision.tid, record.class_name
-                sources += [source] * len(record.references)
-                found += record.references
-        columns: Columns = {"partition": [partition] * len(found)}
-        for names, rows in (_SOURCE, sources), (_TARGET, found):
-            columns |= zip(names, _transposed(rows, len(names)), strict=True)
-        return self._batch(columns)
+                for reference in record.references:
+                    yield source, reference
 
     # -- transactions ------------------------------------------------------------------------------
 
     def transactions(
         self, partition: int, page: Iterable[AnswerTransactionInformation]
-    ) -> pa.RecordBatch:
-        page = list(page)
-        tids = [u64(t.tid) for t in page]
-        return self._batch(
-            {
-                "partition": [partition] * len(tids),
-                "tid": tids,
-                "timestamp": list(map(self.timestamp, tids)),
-                "user": [_text(t.user) for t in page],
-                "description": [_text(t.description) for t in page],
-                "extension": [value_json(t.extension) if t.extension else None for t in page],
-                "oids": [list(map(u64, t.oid_list)) for t in page],
-            }
-        )
+    ) -> Iterator[pa.RecordBatch]:
+        for part in portions(map(self._transaction, page), _transaction_size):
+            columns: Columns = {"partition": [partition] * len(part)}
+            columns |= zip(_TRANSACTION, _transposed(part, len(_TRANSACTION)), strict=True)
+            yield self._batch(columns)
+
+    def _transaction(self, t: AnswerTransactionInformation) -> Transaction:
+        tid = u64(t.tid)
+        extension = value_json(t.extension) if t.extension else None
+        oids = list(map(u64, t.oid_list))
+        return tid, self.timestamp(tid), _text(t.user), _text(t.description), extension, oids
 
     def _batch(self, columns: Columns) -> pa.RecordBatch:
         arrays = [pa.array(columns[column.name], column.type) for column in self.columns]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+
+def _reference_size(row: tuple[Source, Reference]) -> int:
+    (_, _, class_name), reference = row
+    targets = len(reference.class_name or "") + len(reference.database or "")
+    return _ROW_BYTES + len(class_name or "") + targets
+
+
+def _transaction_size(row: Transaction) -> int:
+    _, _, user, description, extension, oids = row
+    texts = len(user) + len(description) + len(extension or "")
+    return _ROW_BYTES + texts + 8 * len(oids)
 
 
 def _transposed(rows: Iterable[tuple[Any, ...]], width: int) -> list[Sequence[Any]]:

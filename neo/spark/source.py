@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPa
 
 from neo.client.scan import Scanner
 from neo.spark.options import OptionError, Options, parse
-from neo.spark.plan import Pinned, deal, pin
+from neo.spark.plan import Pinned, check_packed, deal, pin
 from neo.spark.pushdown import Wanted, push
 from neo.spark.reading import Query, read
 from neo.spark.tables import Column, columns_of
@@ -87,21 +87,19 @@ class PushingDataSource(NEODataSource):
 
 class NEOReader(DataSourceReader):
     def __init__(self, options: Options, pinned: Pinned) -> None:
+        """Raises OptionError for what a pack removed."""
+        check_packed(options, pinned)
         self._options = options
         self._pinned = pinned
         self._wanted = Wanted()
 
     def partitions(self) -> Sequence[InputPartition]:
         wanted = self._wanted
-        partitions = [
-            partition
-            for partition in range(self._pinned.partitions)
-            if (wanted.partitions is None or partition in wanted.partitions)
-            and (
-                wanted.oids is None
-                or any(oid % self._pinned.partitions == partition for oid in wanted.oids)
-            )
-        ]
+        least, greatest = wanted.tids
+        if least > greatest:
+            return []
+        count = self._pinned.partitions
+        partitions = [partition for partition in range(count) if wanted.has(partition, count)]
         return [InputPartition(task) for task in deal(partitions, self._options.tasks)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -110,19 +108,18 @@ class NEOReader(DataSourceReader):
 
     def _query(self) -> Query:
         options, wanted = self._options, self._wanted
-        least, greatest = wanted.tids
-        by_range = options.table in ("transactions", "changes")
-        last = self._pinned.tid if options.last is None else min(options.last, self._pinned.tid)
         return Query(
             options.table,
             options.columns,
-            min(last, greatest) if by_range else last,
-            max(options.first, least) if by_range else 0,
+            self._pinned.tid,
+            options.first,
+            self._pinned.packed,
             options.page_bytes,
             options.value_bytes,
             options.json_budget,
             wanted.oids,
-            (max(options.first, least), min(last, greatest)) if not by_range else None,
+            wanted.oid_range,
+            wanted.tids,
             options.on_error,
         )
 

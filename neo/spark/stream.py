@@ -1,5 +1,9 @@
 """``spark.readStream.format("neo")``: the change feed. An offset is the tid of the last transaction that
-was read; a batch holds whole transactions, and the same ones whenever it is read."""
+was read; a batch holds whole transactions, and the same ones whenever it is read.
+
+A feed from the very beginning takes what packs left. So its first batch reaches up to the last pack at
+least, and says in its offset which one that was (``packed``): read again after another pack, it fails.
+"""
 
 from __future__ import annotations
 
@@ -28,15 +32,19 @@ def offset(tid: int) -> Offset:
     return {"tid": f"{tid:016x}"}
 
 
+def first_offset(tid: int, packed: int) -> Offset:
+    return {**offset(tid), "packed": f"{packed:016x}"}
+
+
 def tid_of(at: Offset) -> int:
     return int(at["tid"], 16)
 
 
 class ChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: Options) -> None:
-        if options.table not in ("objects", "changes"):
+        if options.table != "changes":
             raise OptionError(
-                f"option 'table': a stream reads changes, not {options.table}; leave it out"
+                f"option 'table': a stream reads changes, not {options.table}; say table='changes'"
             )
         if options.tid is not None:
             raise OptionError(
@@ -58,14 +66,19 @@ class ChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
         first = tid_of(start)
-        last = self._last()
-        if self._end is not None:
-            last = min(last, self._end)
-        if last <= first:
-            return start
-        if isinstance(limit, ReadMaxRows):
-            last = self._limited(first, last, limit.max_rows)
-        return offset(last)
+        storage = self._options.connection.open()
+        try:
+            scanner = Scanner(storage)
+            packed = scanner.packed() if not first else 0
+            last = self._last_of(scanner)
+            end = last if self._end is None else min(last, self._end)
+            if end <= first:
+                return start
+            if isinstance(limit, ReadMaxRows):
+                end = _limited(scanner, first, end, limit.max_rows)
+        finally:
+            storage.close()
+        return offset(end) if first else first_offset(max(end, min(packed, last)), packed)
 
     def reportLatestOffset(self) -> Offset | None:
         return offset(self._last())
@@ -77,21 +90,21 @@ class ChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not self._partitions:
             self._last()
         return [
-            InputPartition((first, last, task))
+            InputPartition((first, last, int(end.get("packed", "0"), 16), task))
             for task in deal(range(self._partitions), self._options.tasks)
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if partition.value is None:
             return iter(())
-        first, last, partitions = partition.value
+        first, last, packed, partitions = partition.value
         options = self._options
         query = Query(
             "changes",
             options.columns,
             last,
-            # From the very beginning, what a pack left is taken as it is.
             first + 1 if first else 0,
+            packed,
             options.page_bytes,
             options.value_bytes,
             options.json_budget,
@@ -104,21 +117,20 @@ class ChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _last(self) -> int:
         storage = self._options.connection.open()
         try:
-            scanner = Scanner(storage)
-            self._partitions = scanner.partitions
-            last: int = u64(scanner.last_tid())
+            return self._last_of(Scanner(storage))
         finally:
             storage.close()
+
+    def _last_of(self, scanner: Scanner) -> int:
+        self._partitions = scanner.partitions
+        last: int = u64(scanner.last_tid())
         return last if self._options.last is None else min(last, self._options.last)
 
-    def _limited(self, first: int, last: int, rows: int) -> int:
-        """The tid up to which there are about so many revisions: whole transactions, at least one."""
-        storage = self._options.connection.open()
-        try:
-            for transaction in Scanner(storage).in_order(p64(first + 1), p64(last)):
-                rows -= len(transaction.oid_list)
-                if rows <= 0:
-                    return int(u64(transaction.tid))
-        finally:
-            storage.close()
-        return last
+
+def _limited(scanner: Scanner, first: int, last: int, rows: int) -> int:
+    """The tid up to which there are about so many revisions: whole transactions, at least one."""
+    for transaction in scanner.in_order(p64(first + 1), p64(last)):
+        rows -= len(transaction.oid_list)
+        if rows <= 0:
+            return int(u64(transaction.tid))
+    return last

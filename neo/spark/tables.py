@@ -60,9 +60,9 @@ TABLES: dict[str, tuple[Column, ...]] = {
     ),
     # References of each object as of one transaction; kind: s strong, w weak, m other database.
     "references": (
-        Column("partition", pa.int32()),
-        Column("src", pa.int64()),
-        Column("src_tid", pa.int64()),
+        Column("partition", pa.int32(), data=True),
+        Column("src", pa.int64(), data=True),
+        Column("src_tid", pa.int64(), data=True),
         Column("src_class", pa.string(), data=True),
         Column("dst", pa.int64(), data=True),
         Column("dst_class", pa.string(), data=True),

@@ -23,7 +23,7 @@ def start(
     """From the place in ``folder`` on; rows wait at its gate after the first batch."""
     frame = (
         spark.readStream.format("neo")
-        .options(**where, columns="oid,tid", maxRowsPerBatch=ROWS_PER_BATCH)
+        .options(**where, table="changes", columns="oid,tid", maxRowsPerBatch=ROWS_PER_BATCH)
         .load()
     )
     gated = frame.mapInArrow(Gate(folder, after="place/commits/0"), frame.schema)

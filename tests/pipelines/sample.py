@@ -76,18 +76,18 @@ def fill(storage: Any) -> Sample:
     undone = db.undoLog(0, 1)[0]["id"]
     with db.transaction("its undo") as connection:
         db.undo(undone, connection.transaction_manager.get())
-    _store(
+    store(
         storage,
         5000,
         b"\x80\x03cno.such\nClass\nq\0.\x80\x03}X\1\0\0\0rC\x08" + p64(MISSING) + b"Qs.",
     )
-    _store(storage, 5001, b"this is no pickle")
+    store(storage, 5001, b"this is no pickle")
     sample = Sample(storage)
     sample.read_back()
     return sample
 
 
-def _store(storage: Any, oid: int, data: bytes) -> None:
+def store(storage: Any, oid: int, data: bytes) -> None:
     meta = TransactionMetaData(description="a record of another program")
     storage.tpc_begin(meta)
     storage.store(p64(oid), p64(0), data, "", meta)

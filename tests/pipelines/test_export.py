@@ -57,7 +57,8 @@ def direct(storage: Any, table: str, last: int | None = None, columns: Any = Non
     scanner = Scanner(storage)
     left_out = set(ALL).difference(columns or DEFAULT_COLUMNS)
     names = [column.name for column in TABLES[table] if column.name not in left_out]
-    query = Query(table, columns_of(table, names), last or u64(scanner.last_tid()))
+    last = last or u64(scanner.last_tid())
+    query = Query(table, columns_of(table, names), last, packed=scanner.packed())
     batches = [b for p in range(scanner.partitions) for b in read(scanner, query, p)]
     return ordered([row for batch in batches for row in batch.to_pylist()])
 

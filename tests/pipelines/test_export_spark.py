@@ -19,6 +19,20 @@ def rows(frame: DataFrame) -> list[Any]:
     return sorted(frame.collect(), key=str)
 
 
+def test_the_records_themselves_are_equal_too(
+    spark: SparkSession, fleet: Fleet, sample: Sample, tmp_path: Path
+) -> None:
+    columns = ",".join(column.name for column in TABLES["objects"])
+    export(uri(fleet), tmp_path, "--columns", columns)
+    for table in ("objects", "history", "changes"):
+        names = [column.name for column in TABLES[table]]
+        reader = spark.read.format("neo").options(masters=fleet.masters, cluster=NAME, table=table)
+        direct = reader.option("columns", ",".join(names)).load()
+        parquet = spark.read.parquet(str(tmp_path / table))
+        assert parquet.dtypes == direct.dtypes and "data" in parquet.columns
+        assert rows(parquet) == rows(direct)
+
+
 def test_the_source_and_the_export_are_equal_row_by_row(
     spark: SparkSession, fleet: Fleet, sample: Sample, tmp_path: Path
 ) -> None:

@@ -84,7 +84,7 @@ def test_a_task_goes_on_through_writes_a_tweak_and_the_loss_of_a_node(
     columns = columns_of("objects", ["oid", "tid", "size"])
     query = Query("objects", columns, tid, page_bytes=5_000)
     batches = read_task(connection, query, range(PARTITIONS))
-    rows = []
+    rows: list[tuple[Any, ...]] = []
 
     def take(count: int) -> None:
         while len(rows) < count:
@@ -129,6 +129,42 @@ def test_spark_loses_a_storage_node_in_the_middle_of_a_job(
     # The frame sees the same ever after.
     assert sorted(map(tuple, frame.selectExpr("oid", "tid", "length(data)").collect())) == expected
     storage.close()
+
+
+def test_a_stream_goes_on_through_commits_and_the_loss_of_a_node(
+    spark: SparkSession, cluster: Cluster, files: NodeFiles, tmp_path: Path
+) -> None:
+    storage = cluster.storage(**files._asdict())
+    serials: dict[int, bytes] = {}
+    tids = [u64(write(storage, 10, serials))]
+    batches: list[list[tuple[int, int]]] = []
+    stream = (
+        spark.readStream.format("neo")
+        .options(masters=cluster.simple.masters, cluster=cluster.simple.name, maxTasks=2)
+        .options(**files._asdict(), table="changes", columns="oid,tid", maxRowsPerBatch=1000)
+        .load()
+    )
+    query = (
+        stream.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .foreachBatch(lambda frame, _: batches.append([(r.oid, r.tid) for r in frame.collect()]))
+        .start()
+    )
+    try:
+        for number in range(6):
+            tids.append(u64(write(storage, 10, serials)))
+            if number == 2:
+                wait_for(lambda: batches, "the stream runs")
+                cluster.simple.kill("storage1")
+        wait_for(lambda: sum(map(len, batches)) >= OBJECTS * len(tids), "it has read everything")
+    finally:
+        query.stop()
+    storage.close()
+    assert sorted(row for batch in batches for row in batch) == [
+        (oid, tid) for oid in range(1, OBJECTS + 1) for tid in tids
+    ]
+    assert len({(tid, number) for number, batch in enumerate(batches) for _, tid in batch}) == len(
+        tids
+    )
 
 
 class Driver:
@@ -192,7 +228,7 @@ def test_a_stream_is_killed_between_batches_inside_one_and_in_its_workers(
     (inside / "waiting").unlink()
     query = feed.start(spark, where, inside, availableNow=True)
     gate.wait_for_somebody()
-    workers = workers_of_python(spark.sparkContext._gateway.proc.pid)  # type: ignore[union-attr]
+    workers = workers_of_python(spark.sparkContext._gateway.proc.pid)
     assert workers
     for pid in workers:
         kill(pid)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import pickle
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,7 +17,7 @@ from neo.client.scan import Revision, Scanner
 from neo.spark.reading import Query, read, with_ends
 from neo.spark.rows import Builder, UnreadableRecord
 from neo.spark.tables import TABLES, columns_of
-from tests.pipelines.sample import MISSING, Sample
+from tests.pipelines.sample import MISSING, Document, Sample, store
 
 DOCUMENT = "tests.pipelines.sample.Document"
 
@@ -48,6 +50,20 @@ def test_objects_as_of_every_transaction(sample: Sample, page_bytes: int) -> Non
                 assert sorted(row["refs"]) == strong
 
 
+@pytest.mark.parametrize("table", ["objects", "history", "changes", "references"])
+def test_only_wanted_oids_are_read(sample: Sample, table: str) -> None:
+    name = "src" if table == "references" else "oid"
+    whole = rows(sample, table)
+    oids = sorted({row[name] for row in whole})
+    least, greatest = oids[1], oids[-2]
+    inside = rows(sample, table, oid_range=(least, greatest))
+    assert inside == [row for row in whole if least <= row[name] <= greatest] != whole
+    some = frozenset([oids[0], oids[1], oids[-1]])
+    assert rows(sample, table, oids=some) == [row for row in whole if row[name] in some]
+    found = rows(sample, table, oids=some, oid_range=(least, greatest))
+    assert found == [row for row in whole if row[name] == least] != []
+
+
 def test_the_time_of_a_tid_is_that_of_zodb(sample: Sample) -> None:
     builder = Builder(())
     for tid in [*sample.tids, 1 << 40, 0x0285CBAC258BF266]:
@@ -75,8 +91,18 @@ def test_classes_alone_are_read_without_decoding(sample: Sample) -> None:
 
 
 def test_an_unreadable_record_fails_the_job_when_that_is_asked(sample: Sample) -> None:
-    with pytest.raises(UnreadableRecord, match="object 0x1389 at serial"):
-        rows(sample, "objects", "refs", on_error="fail")
+    for table, columns in (
+        ("objects", ["refs"]),
+        ("objects", []),
+        ("history", ["oid", "class"]),
+        ("changes", ["error"]),
+        ("references", []),
+    ):
+        with pytest.raises(UnreadableRecord, match="object 0x1389 at serial"):
+            rows(sample, table, *columns, on_error="fail")
+    with pytest.raises(UnreadableRecord, match="is larger than 100"):
+        rows(sample, "references", on_error="fail", value_bytes=100)
+    assert rows(sample, "objects", "oid", "tid", on_error="fail")
 
 
 def test_a_state_beyond_its_budget_is_an_error_of_its_row(sample: Sample) -> None:
@@ -122,6 +148,41 @@ def test_references_of_all_kinds(sample: Sample) -> None:
     assert sorted(strong) == sorted(expected)
     assert [r["src_class"] for r in found if r["kind"] == "w"] == ["tests.pipelines.sample.Folder"]
     assert [r["src"] for r in found if r["dst"] == MISSING] == [5000]
+    for column in ("partition", "src", "src_tid", "dst"):
+        alone = rows(sample, "references", column)
+        assert sorted(r[column] for r in alone) == sorted(r[column] for r in found)
+
+
+def test_references_tell_what_they_refer_to(sample: Sample) -> None:
+    """Its class, as far as the reference says; and another database of a multi-database."""
+    other = object()
+
+    class Pickler(pickle.Pickler):
+        def persistent_id(self, value: object) -> object:
+            return ["m", ("archive", p64(7), Document)] if value is other else None
+
+    file = io.BytesIO()
+    for value in (Document, {"original": other}):
+        Pickler(file, 3).dump(value)
+    store(sample.storage, 5002, file.getvalue())
+    found = rows(sample, "references", "src", "kind", "dst", "dst_class", "dst_db")
+    foreign = {"src": 5002, "kind": "m", "dst": 7, "dst_class": DOCUMENT, "dst_db": "archive"}
+    assert [row for row in found if row["kind"] == "m"] == [foreign]
+    classes = {row["oid"]: row["class"] for row in rows(sample, "objects", "oid", "class")}
+    others = [row for row in found if row["kind"] != "m" and row["dst"] != MISSING]
+    assert {row["dst_class"] for row in others} > {DOCUMENT, "tests.pipelines.sample.Folder"}
+    assert all(row["dst_class"] in (None, classes[row["dst"]]) for row in others)
+    assert all(row["dst_db"] is None for row in others)
+
+
+def test_the_time_of_the_end_of_a_revision_is_that_of_its_tid(sample: Sample) -> None:
+    times = {row["tid"]: row["timestamp"] for row in rows(sample, "transactions", "tid", "timestamp")}
+    found = rows(sample, "history", "end_tid", "end_timestamp")
+    assert {row["end_tid"] is None for row in found} == {True, False}
+    assert all(row["end_timestamp"] == times.get(row["end_tid"]) for row in found)
+    assert rows(sample, "history", "end_timestamp") == [
+        {"end_timestamp": row["end_timestamp"]} for row in found
+    ]
 
 
 def test_transactions(sample: Sample) -> None:

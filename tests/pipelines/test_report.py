@@ -26,7 +26,7 @@ from neo.migrate import copy_from
 from neo.protocol.ids import ZERO_TID, tid_from_time, time_from_tid
 from neo.spark.report import Tables, main, make_report
 from neo.spark.report.charts import bars, human, stacked
-from neo.spark.report.figures import OTHERS, UNREADABLE, Report, Table, Wanted
+from neo.spark.report.figures import OTHERS, UNREADABLE, Report, Table, Wanted, continued
 from neo.spark.report.page import html
 from neo.spark.report.reachable import reached, unreachable
 from tests.pipelines.conftest import ROOT
@@ -119,6 +119,7 @@ def check(report: Report, truth: Truth) -> None:
         "revisions": sum(truth.revisions.values()),
         "bytes of all revisions": sum(truth.written.values()),
         "transactions": truth.transactions,
+        "unreadable objects": now[UNREADABLE][0],
         "broken references": len(truth.broken()),
         "unreachable objects": len(garbage),
         "bytes of unreachable objects": sum(truth.current[oid][1] for oid in garbage),
@@ -290,3 +291,24 @@ def test_numbers_for_people() -> None:
 def test_where_to_read_must_be_said(arguments: str) -> None:
     with pytest.raises(SystemExit):
         main(arguments.split())
+
+
+@pytest.mark.parametrize(
+    ("period", "days", "expected"),
+    [
+        ("day", ["2024-03-01", "2024-02-28"], ["2024-02-28", "2024-02-29", "2024-03-01"]),
+        ("week", ["2024-12-23", "2025-01-06"], ["2024-12-23", "2024-12-30", "2025-01-06"]),
+        (
+            "month",
+            ["2024-12-01", "2025-03-01"],
+            ["2024-12-01", "2025-01-01", "2025-02-01", "2025-03-01"],
+        ),
+        ("year", ["2023-01-01", "2026-01-01"], [f"{y}-01-01" for y in range(2023, 2027)]),
+        ("month", ["2024-12-01"], ["2024-12-01"]),
+        ("month", [], []),
+    ],
+)
+def test_periods_without_changes_are_on_the_axis(
+    period: str, days: list[str], expected: list[str]
+) -> None:
+    assert continued(days, period) == expected

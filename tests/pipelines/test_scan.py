@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import random
 import time
 import zlib
+from collections.abc import Generator, Iterator
+from typing import Any
 
 import pytest
+from ZODB.Connection import TransactionMetaData
 from ZODB.serialize import referencesf
-from ZODB.utils import p64, u64
+from ZODB.utils import p64, u64, z64
 
 from neo.client import NEOStorage, many, scan
 from neo.client.scan import Order, Range, Revision, Scanner
+from neo.client.session import Session
+from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer
 from tests.pipelines.sample import Sample
 
@@ -60,6 +66,19 @@ def test_revisions_of_a_range_of_tids(sample: Sample, scanner: Scanner) -> None:
     assert read(scanner, Range(Order.CHANGES, p64(first), p64(last))) == []
 
 
+@pytest.mark.parametrize("page_bytes", [1, 1 << 20])
+@pytest.mark.parametrize("order", [Order.SNAPSHOT, Order.HISTORY])
+def test_revisions_of_a_range_of_oids(
+    sample: Sample, scanner: Scanner, order: Order, page_bytes: int
+) -> None:
+    whole = read(scanner, Range(order, scanner.last_tid()))
+    oids = sorted({revision.oid for revision in whole})
+    for least, greatest in ((oids[3], oids[-4]), (oids[5], oids[5]), (0, oids[2]), (oids[-2], 2**63 - 1)):
+        what = Range(order, scanner.last_tid(), oids=(least, greatest), page_bytes=page_bytes)
+        assert read(scanner, what) == [r for r in whole if least <= r.oid <= greatest]
+    assert read(scanner, Range(order, scanner.last_tid(), oids=(5, 4))) == []
+
+
 def test_what_exists_no_more_is_told(sample: Sample, scanner: Scanner) -> None:
     found = read(scanner, Range(Order.SNAPSHOT, scanner.last_tid()))
     assert [r.oid for r in found if r.deleted] == [
@@ -81,6 +100,66 @@ def test_values_larger_than_wanted_are_left_out_and_counted(
 def test_a_compressed_value_that_expands_for_ever_takes_no_memory() -> None:
     bomb = zlib.compress(bytes(50 << 20))
     assert scan._decompressed(bomb, 1 << 20) == (50 << 20, None)
+
+
+@pytest.mark.parametrize("size", [20, 2 << 20])
+def test_compressed_values_are_what_they_were_or_an_error(size: int) -> None:
+    value = bytes(size)
+    data = zlib.compress(value)
+    for limit in size, size - 1, 32 << 20:
+        found = scan._value(1, data, limit)
+        if limit < size:
+            assert found == (size, None, f"the record of {size} bytes is larger than {limit}")
+        else:
+            assert found == (size, value, None)
+            assert "cannot be decompressed" in str(scan._value(1, data[:-5], limit)[2])
+    assert scan._value(0, value, size) == (size, value, None)
+
+
+def test_a_page_is_uncompressed_portion_by_portion() -> None:
+    """Not the node's pages: what their rows become."""
+    sizes = [3 << 20, 3 << 20, 10, 20 << 20, 1 << 20, 3 << 20, 0]
+    made: list[int] = []
+
+    def items() -> Iterator[int]:
+        for size in sizes:
+            made.append(size)
+            yield size
+
+    found = []
+    for portion in scan.portions(items(), lambda size: size):
+        found.append(portion)
+        assert len(made) <= sum(map(len, found)) + 1
+    assert found == [[3 << 20], [3 << 20, 10], [20 << 20], [1 << 20, 3 << 20, 0]]
+    assert list(scan.portions([], len)) == []
+
+
+@pytest.mark.parametrize("size", [100, 700_000])
+def test_single_objects_are_asked_for_in_windows_of_a_page(
+    storage: NEOStorage, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    oids = range(0, 12 * 40, 12)
+    meta = TransactionMetaData()
+    storage.tpc_begin(meta)
+    for oid in oids:
+        storage.store(p64(oid), z64, random.Random(oid).randbytes(size), "", meta)
+    storage.tpc_vote(meta)
+    tid = storage.tpc_finish(meta)
+    windows: list[int] = []
+    read_many = type(storage.session).read_many
+
+    def counted(session: Session, requests: Any) -> Any:
+        windows.append(len(requests))
+        return read_many(session, requests)
+
+    monkeypatch.setattr(type(storage.session), "read_many", counted)
+    found = list(Scanner(storage).objects(0, oids, Range(Order.SNAPSHOT, tid)))
+    assert [r.oid for page in found for r in page] == list(oids)
+    if size == 100:
+        assert windows == [1, 2, 4, 8, 16, 9]
+    else:
+        assert max(windows) == 1
+        assert max(map(len, found)) == 1
 
 
 def test_without_data_only_ids_travel(sample: Sample, scanner: Scanner) -> None:
@@ -105,9 +184,15 @@ def test_a_page_is_on_its_way_while_the_one_before_is_used(
     sample: Sample, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[object] = []
-    monkeypatch.setattr(scan, "ask", lambda *args: asked.append(args[2]) or many.ask(*args))
+
+    def counting(*args: Any) -> many.Question:
+        asked.append(args[2])
+        return many.ask(*args)
+
+    monkeypatch.setattr(scan, "ask", counting)
     scanner = Scanner(sample.storage)
     pages = scanner.revisions(0, Range(Order.HISTORY, scanner.last_tid(), page_bytes=300))
+    assert isinstance(pages, Generator)
     for count in range(2, 5):
         assert next(pages)
         assert len(asked) == count
@@ -118,15 +203,21 @@ def test_a_page_is_on_its_way_while_the_one_before_is_used(
     assert len(found) == sum(oid % 12 == 0 for oid, _ in sample.revisions)
 
 
-def test_a_snapshot_older_than_a_pack_is_refused(sample: Sample) -> None:
+def test_a_snapshot_older_than_a_pack_is_refused(sample: Sample, scanner: Scanner) -> None:
+    sample.storage.pack(time.time(), referencesf, gc=False)
+    with pytest.raises(ErrorAnswer, match="the database was packed") as refusal:
+        read(scanner, Range(Order.SNAPSHOT, p64(sample.tids[2])))
+    assert refusal.value.code is ErrorCode.TID_NOT_FOUND
+    assert len(read(scanner, Range(Order.SNAPSHOT, scanner.last_tid()))) > 200
+    sample.read_back()
+    found = read(scanner, Range(Order.HISTORY, scanner.last_tid()))
+    assert {(r.oid, r.tid): r.data for r in found} == sample.revisions
+
+
+def test_single_objects_as_of_before_a_pack_are_refused(sample: Sample) -> None:
     scanner = Scanner(sample.storage)
     sample.storage.pack(time.time(), referencesf, gc=False)
-    with pytest.raises(ErrorAnswer, match="packed up to"):
-        read(scanner, Range(Order.SNAPSHOT, p64(sample.tids[2])))
     with pytest.raises(ErrorAnswer, match="packed up to"):
         list(scanner.objects(0, [0], Range(Order.SNAPSHOT, p64(sample.tids[2]))))
     now = Range(Order.SNAPSHOT, scanner.last_tid())
     assert [r.oid for page in scanner.objects(0, [0], now) for r in page] == [0]
-    sample.read_back()
-    found = read(scanner, Range(Order.HISTORY, scanner.last_tid()))
-    assert {(r.oid, r.tid): r.data for r in found} == sample.revisions

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,7 @@ from ZODB.utils import u64
 
 import pyspark_neo
 from neo.client.scan import Scanner
-from neo.spark.options import parse
+from neo.spark.options import OptionError, parse
 from neo.spark.source import NEODataSource
 from neo.spark.stream import ChangeReader
 from tests.pipelines.sample import Document, Sample
@@ -31,7 +34,8 @@ class Reader:
         return self.spark.read.format("neo").options(**options).load()
 
     def stream(self, **options: Any) -> DataFrame:
-        return self.spark.readStream.format("neo").options(**self.where, **options).load()
+        options = {**self.where, "table": "changes", **options}
+        return self.spark.readStream.format("neo").options(**options).load()
 
 
 @pytest.fixture
@@ -80,6 +84,15 @@ def test_as_of_a_tid_and_a_time(load: Reader, sample: Sample) -> None:
     assert load(timestamp="2999-01-01").count() == len(sample.snapshot(sample.tids[-1]))
 
 
+def test_as_of_the_timestamp_of_each_transaction(load: Reader, sample: Sample) -> None:
+    for row in load("transactions", columns="tid,timestamp").collect():
+        moment = row.timestamp.isoformat()  # of the session's zone, which is UTC
+        found = load(columns="oid,tid", timestamp=moment).collect()
+        assert {r.oid: r.tid for r in found} == {
+            oid: serial for oid, (serial, _) in sample.snapshot(row.tid).items()
+        }
+
+
 @pytest.mark.parametrize(
     "condition",
     [
@@ -88,6 +101,8 @@ def test_as_of_a_tid_and_a_time(load: Reader, sample: Sample) -> None:
         "partition = 4",
         "partition in (1, 2) and oid = 13",
         "oid = 1 and oid = 2",
+        "oid > 20 and oid <= 31",
+        "oid in (1, 2, 77) and oid >= 2",
     ],
 )
 @pytest.mark.parametrize("table", ["objects", "history"])
@@ -106,11 +121,12 @@ def test_a_tid_is_pushed_into_history_and_never_into_a_snapshot(
     tid = sample.tids[3]
     history = load("history", columns="oid,tid,end_tid,seq")
     everything = history.collect()
-    for condition, keep in (
+    filters: tuple[tuple[str, Callable[[int], bool]], ...] = (
         (f"tid > {tid}", lambda t: t > tid),
         (f"tid <= {tid}", lambda t: t <= tid),
         (f"tid = {tid}", lambda t: t == tid),
-    ):
+    )
+    for condition, keep in filters:
         assert sorted(history.where(condition).collect(), key=str) == sorted(
             (row for row in everything if keep(row.tid)), key=str
         )
@@ -157,10 +173,30 @@ def test_wrong_options_are_told(load: Reader, options: dict[str, str], reason: s
         load(**{"table": "objects", **options}).count()
 
 
-def test_the_format_is_known_without_registration(load: Reader, fleet: Fleet) -> None:
+#: A session of its own, in which nobody calls register().
+_UNREGISTERED = """
+import sys
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+reader = spark.read.format("neo").options(masters=sys.argv[1], cluster=sys.argv[2], maxTasks=1)
+print("rows:", reader.load().count())
+"""
+
+
+def test_the_format_is_known_without_registration(
+    load: Reader, fleet: Fleet, sample: Sample
+) -> None:
     assert pyspark_neo.DefaultSource is NEODataSource
     with pytest.raises(AttributeError):
         getattr(pyspark_neo, "other")  # noqa: B009
+    done = subprocess.run(
+        [sys.executable, "-c", _UNREGISTERED, fleet.masters, NAME],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    rows = len(sample.snapshot(sample.tids[-1]))
+    assert f"rows: {rows}\n" in done.stdout, done.stderr[-2000:]
 
 
 # -- the change feed -----------------------------------------------------------------------------
@@ -193,7 +229,8 @@ def test_a_stream_gets_every_revision_once_and_goes_on_where_it_ended(
 
 
 def test_batches_hold_whole_transactions(load: Reader, sample: Sample) -> None:
-    reader = ChangeReader(parse({name: str(value) for name, value in load.where.items()}))
+    options = {**load.where, "table": "changes"}
+    reader = ChangeReader(parse({name: str(value) for name, value in options.items()}))
     start = reader.initialOffset()
     ends = []
     while (end := reader.latestOffset(start, ReadMaxRows(1))) != start:
@@ -206,5 +243,22 @@ def test_batches_hold_whole_transactions(load: Reader, sample: Sample) -> None:
 
 
 def test_a_stream_of_a_table_that_does_not_change_is_refused(load: Reader) -> None:
+    """Objects are what a load reads by default, and would have deleted ones as rows of nothing."""
+    for table in "references", "objects":
+        with pytest.raises(OptionError, match=f"a stream reads changes, not {table}; say table="):
+            ChangeReader(parse({"masters": "m", "cluster": "c", "table": table}))
     with pytest.raises(PySparkException, match="a stream reads changes, not references"):
         load.stream(table="references").writeStream.format("noop").start().awaitTermination(60)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"startingTid": "5"}, "'startingTid': objects are as of one transaction"),
+        ({"startingTid": "5", "table": "references"}, "'startingTid': references are as of one"),
+        ({"timestamp": "9999-12-31T23:59:59-05:00"}, "'timestamp': '9999.* is not a moment"),
+    ],
+)
+def test_options_without_meaning_are_told(options: dict[str, str], reason: str) -> None:
+    with pytest.raises(OptionError, match=reason):
+        parse({"masters": "m", "cluster": "c", **options})

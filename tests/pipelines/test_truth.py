@@ -7,7 +7,8 @@ import random
 import sqlite3
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from typing import Any
 
 import pytest
@@ -22,9 +23,11 @@ from neo.spark.source import read_task
 from neo.spark.tables import columns_of
 from tests.pipelines.sample import Sample, fill
 from tests.pipelines.test_spark import Reader
+from tests.support.mariadb import running_server, schema
 from tests.zodb.fleet import NAME, Fleet
 
 Row = tuple[Any, ...]
+Select = Callable[[str], list[Row]]
 
 
 @pytest.fixture
@@ -32,14 +35,23 @@ def load(spark: SparkSession, fleet: Fleet, sample: Sample) -> Reader:
     return Reader(spark, fleet)
 
 
-def select(fleet: Fleet, statement: str, *args: int) -> list[Row]:
-    """From all nodes, which must have stopped; each row is on one of them."""
-    rows: list[Row] = []
-    for path in fleet.databases:
-        database = sqlite3.connect(path)
-        rows += database.execute(statement, args)
-        database.close()
-    return sorted(rows)
+@pytest.fixture(scope="module", params=["sqlite", "mariadb"])
+def nodes(request: pytest.FixtureRequest) -> Iterator[tuple[Fleet, Select]]:
+    """A cluster, and what asks the databases of its nodes, of which each row is in one."""
+    with ExitStack() as stack:
+        server = stack.enter_context(running_server()) if request.param == "mariadb" else None
+        fleet = stack.enter_context(Fleet(3, request.param, server))
+
+        def ask(database: str, statement: str) -> list[Row]:
+            if server is not None:
+                return server.query(f"USE {schema(database)}", statement)
+            connection = stack.enter_context(closing(sqlite3.connect(database)))
+            return connection.execute(statement).fetchall()
+
+        def select(statement: str) -> list[Row]:
+            return sorted(row for name in fleet.databases for row in ask(name, statement))
+
+        yield fleet, select
 
 
 def record(compression: int, value: bytes) -> bytes:
@@ -48,7 +60,7 @@ def record(compression: int, value: bytes) -> bytes:
 
 _CURRENT = (
     "SELECT o.oid, o.tid, d.compression, d.value FROM obj o JOIN data d ON d.id=o.data_id"
-    " WHERE o.tid=(SELECT MAX(n.tid) FROM obj n WHERE n.oid=o.oid AND n.tid<=?)"
+    " WHERE o.tid=(SELECT MAX(n.tid) FROM obj n WHERE n.oid=o.oid AND n.tid<={})"
 )
 _HISTORY = (
     "SELECT oid, tid, LEAD(tid) OVER later, ROW_NUMBER() OVER later, data_id IS NULL FROM obj"
@@ -57,8 +69,11 @@ _HISTORY = (
 
 
 def test_all_tables_equal_those_of_the_storage_nodes(
-    load: Reader, fleet: Fleet, sample: Sample
+    spark: SparkSession, nodes: tuple[Fleet, Select]
 ) -> None:
+    fleet, select = nodes
+    fleet.start()
+    sample, load = fill(fleet.storage()), Reader(spark, fleet)
     tid = sample.tids[3]
     columns = {
         "objects": "oid,tid,data",
@@ -72,21 +87,21 @@ def test_all_tables_equal_those_of_the_storage_nodes(
     sample.storage.close()
     fleet.stop()
     for at, rows in ((now, found["objects"]), (tid, before)):
-        current = [(o, t, record(c, value)) for o, t, c, value in select(fleet, _CURRENT, at)]
+        current = [(o, t, record(c, value)) for o, t, c, value in select(_CURRENT.format(at))]
         assert sorted((row.oid, row.tid, bytes(row.data)) for row in rows) == current
     assert sorted(map(tuple, found["history"]), key=str) == sorted(
-        ((*row[:4], bool(row[4])) for row in select(fleet, _HISTORY)), key=str
+        ((*row[:4], bool(row[4])) for row in select(_HISTORY)), key=str
     )
     statement = "SELECT tid, user, description, oids FROM trans"
     assert [
         (t.tid, t.user, t.description, sorted(t.oids)) for t in sorted(found["transactions"])
     ] == [
         (t, user.decode(), text.decode(), sorted(u64(o[i : i + 8]) for i in range(0, len(o), 8)))
-        for t, user, text, o in select(fleet, statement)
+        for t, user, text, o in select(statement)
     ]
     assert sorted(row[:3] for row in map(tuple, found["references"]) if row[3] == "s") == sorted(
         (oid, serial, u64(target))
-        for oid, serial, compression, value in select(fleet, _CURRENT, now)
+        for oid, serial, compression, value in select(_CURRENT.format(now))
         if oid != 5001  # which is no pickle
         for target, _ in get_refs(record(compression, value))
     )

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -20,6 +20,8 @@ from neo.spark.report.reachable import DRIVER_EDGES, unreachable
 CLASSES = 8
 OTHERS = "(others)"
 UNREADABLE = "(unreadable)"
+#: A period has so many days at most.
+_DAYS_MAX = {"day": 1, "week": 7, "month": 31, "year": 366}
 #: Until when the last revision of an object is current.
 _FOREVER = datetime(9999, 1, 1, tzinfo=UTC)
 
@@ -152,6 +154,8 @@ def _report(tables: Tables, wanted: Wanted, history: DataFrame) -> Report:
             "revisions": totals.revisions,
             "bytes of all revisions": totals.written,
             "transactions": totals.transactions,
+            # Their references are not known: what follows is about the others.
+            "unreadable objects": tables.load("objects", "oid,error").where("error is not null").count(),
             "broken references": broken[0],
             "unreachable objects": lost[0],
             "bytes of unreachable objects": lost[1],
@@ -218,7 +222,7 @@ def _over_time(
         "class", F.col("end").alias("at"), F.lit(-1).alias("n"), (-F.col("size")).alias("size")
     )
     changes = added.unionAll(gone).groupBy("class", "at").agg(F.sum("n"), F.sum("size")).collect()
-    periods = sorted({row[1] for row in changes})
+    periods = continued({row[1] for row in changes}, period)
     by_key = {(row[0], row[1]): (row[2], row[3]) for row in changes}
     objects: dict[str, list[int]] = {}
     size: dict[str, list[int]] = {}
@@ -228,6 +232,23 @@ def _over_time(
             objects[name] = _sums([n for n, _ in steps])
             size[name] = _sums([n for _, n in steps])
     return periods, objects, size
+
+
+def continued(days: Collection[str], period: str) -> list[str]:
+    """The days when periods begin, from the first of ``days`` to the last: the axis of a chart is time,
+    also when nothing changed."""
+    if not days:
+        return []
+    found: list[str] = []
+    at, last = date.fromisoformat(min(days)), date.fromisoformat(max(days))
+    while at <= last:
+        found.append(at.isoformat())
+        at += timedelta(days=_DAYS_MAX[period])
+        if period in ("month", "year"):
+            at = at.replace(day=1)
+        if period == "year":
+            at = at.replace(month=1)
+    return found
 
 
 def _begin(period: str, column: str) -> Column:

@@ -65,7 +65,7 @@ def test_no_module_is_imported() -> None:
         "import sys; from neo.codec import decode, state_json; before = set(sys.modules);"
         "read = decode(b'\\x80\\x03cantigravity\\nThing\\n.\\x80\\x03cthis\\nzen\\n)\\x81.');"
         "assert read.class_name == 'antigravity.Thing', read; state_json(read);"
-        "assert 'this' not in sys.modules and 'antigravity' not in sys.modules"
+        "assert set(sys.modules) == before, set(sys.modules) - before"
     )
     subprocess.run([sys.executable, "-c", program], check=True, cwd=Path(__file__).parents[3])
 
@@ -100,20 +100,11 @@ def test_announced_lengths_allocate_nothing(state: bytes) -> None:
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 65_536  # KiB
 
 
-def test_constructors_that_copy_a_value_again_and_again_are_stopped() -> None:
-    text = b"a" * 100_000
-    state = b"\x80\x02X" + struct.pack("<I", len(text)) + text + b"q\0c_codecs\nencode\nq\1("
-    state += b"h\1h\0\x85R" * 10_000 + b"t."
-    assert "much more than it holds" in error_of(state)
-    state = b"\x80\x02(" + b"K\1" * 100_000 + b"lq\0cbuiltins\nset\nq\1(" + b"h\1h\0\x85R" * 10_000
-    assert "much more than it holds" in error_of(state + b"t.")
-
-
 def test_tuples_that_would_overflow_the_stack_when_hashed_are_refused() -> None:
-    deep = b"\x80\x02}N" + b"\x85" * 1_000_000 + b"Ns."
+    deep = b"\x80\x02}N" + b"\x85" * 200_000 + b"Ns."
     assert "nest deeper" in error_of(deep)
-    assert "nest deeper" in error_of(b"\x80\x02}N" + b"K\1\x86" * 500_000 + b"Ns.")
-    assert "nest deeper" in error_of(b"\x80\x02}N" + b"\x85q\0h\0h\0\x87" * 200_000 + b"Ns.")
+    assert "nest deeper" in error_of(b"\x80\x02}N" + b"K\1\x86" * 80_000 + b"Ns.")
+    assert "nest deeper" in error_of(b"\x80\x02}N" + b"\x85q\0h\0h\0\x87" * 30_000 + b"Ns.")
     assert "nest deeper" in error_of(b"}" + b"(" * 100_000 + b"t" * 100_000 + b"Ns.")
 
 

@@ -24,6 +24,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from persistent.wref import WeakRef
 from ZODB.MappingStorage import MappingStorage
+from ZODB.persistentclass import PersistentMetaClass
 from ZODB.utils import p64, u64
 
 from neo.codec import Reference, class_of, decode, state_json
@@ -86,6 +87,49 @@ def test_a_record_of_zodb_itself() -> None:
 
 def test_arguments_of_new_come_with_the_class() -> None:
     assert decode(Stored().record_of(WithArguments())).class_name == f"{__name__}.WithArguments"
+
+
+def test_instances_of_a_class_that_is_a_persistent_object() -> None:
+    class Stateless(metaclass=PersistentMetaClass):
+        pass
+
+    Stateless.__module__ = "__zodb__"
+    stored, other = Stored(), Thing()
+    with stored.db.transaction() as connection:
+        root = connection.root()
+        root["class"], root["other"] = Stateless, other
+    instance = Stateless()
+    instance.other = other  # type: ignore[attr-defined]
+    found = decode(stored.record_of(Thing(a=instance, b=Stateless)))
+    oid = u64(Stateless._p_oid)
+    assert found.error is None
+    inside = f'{{"other":{{"$ref":{u64(other._p_oid)},"class":"{Thing.__module__}.Thing"}}}}'
+    expected = f'{{"a":{{"$class":"persistent:{oid:016x}","state":{inside}}},"b":{{"$ref":{oid}}}}}'
+    assert state_json(found) == expected
+    assert {r.oid for r in found.references} == {oid, u64(other._p_oid)}
+
+
+@pytest.mark.parametrize("protocol", [1, 2, 3, 4])
+def test_a_class_that_is_a_persistent_object_is_called(protocol: int) -> None:
+    """By all that makes instances of classes; one in another database, too."""
+
+    class Pickler(pickle.Pickler):
+        def persistent_id(self, thing: object) -> object:
+            if thing is Outer.Inner:
+                return ["n", ("other", OID)]
+            return OID if thing is Outer else None
+
+    file = BytesIO()
+    state = {"a": Outer(), "b": Outer.Inner(), "c": Outer}
+    file.write((b"" if protocol < 2 else bytes([0x80, protocol])) + b"capp\nDoc\n.")
+    Pickler(file, protocol).dump(state)
+    found = decode(file.getvalue())
+    assert found.error is None
+    text = state_json(found)
+    assert text is not None
+    state = json.loads(text)
+    assert state["a"]["$class"] == state["b"]["$class"] == "persistent:000000000000002a"
+    assert state["c"] == {"$ref": 42}
 
 
 def test_weak_references() -> None:
