@@ -47,10 +47,21 @@ def _parser() -> argparse.ArgumentParser:
     add("--cert", help="file of a certificate")
     add("--key", help="file of its private key")
     add("--json", action="store_true", help="print data instead of text")
-    add("--timeout", type=float, default=TIMEOUT_SECONDS, metavar="SECONDS", help="of each answer")
+    add("--timeout", type=_seconds, default=TIMEOUT_SECONDS, metavar="SECONDS", help="of each answer")
     add("-n", "--dry-run", action="store_true", help="of tweak: only show what would change")
     add("command", nargs="*", help="see below")
     return parser
+
+
+def _seconds(text: str) -> float:
+    """Of an answer. A day is longer than anybody waits for one."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds <= 86400:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds, up to 86400")
+    return seconds
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -58,6 +69,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = _parser()
     options = parser.parse_intermixed_args(argv)
     if not options.command:
+        if options.json:
+            _print_json({"error": {"code": "USAGE", "message": "no command is given", "hint": ""}})
+            return 2
         parser.print_usage(sys.stderr)
         print("neoctl: what to do? 'neoctl --help' lists the commands", file=sys.stderr)
         return 2

@@ -9,6 +9,7 @@ from __future__ import annotations
 import socket
 import ssl
 import time
+from contextlib import suppress
 from types import TracebackType
 
 from neo.net.connection import Connection
@@ -68,10 +69,8 @@ class AdminClient:
     def close(self) -> None:
         self._connection.close()
         if self._link is not None:
-            try:
+            with suppress(OSError):  # the peer was first
                 self._write(self._link.farewell())
-            except OSError:
-                pass  # it was first
         self._socket.close()
 
     def ask(self, message: Message) -> Message:
@@ -150,9 +149,10 @@ class AdminClient:
         if self._link is None:
             return raw
         try:
-            data, reply = self._link.decrypt(raw)
+            data = self._link.decrypt(raw)
         except HandshakeError:
-            self._write(self._link.farewell())
+            with suppress(OSError):  # the peer was first
+                self._write(self._link.farewell())
             raise
-        self._write(reply)
+        self._write(self._link.outgoing())
         return data

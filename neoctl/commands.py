@@ -38,6 +38,7 @@ from neoctl.verbs import (
     Arguments,
     CommandError,
     Reply,
+    cell,
     cluster_state,
     natural,
     nid,
@@ -108,6 +109,8 @@ def print_pt(admin: AdminClient, arguments: Arguments) -> Reply:
         nodes = render.node_data(admin.ask(AskNodeList(NodeType.STORAGE)).node_list)
         return Reply(render.table_by_node(table, nodes), {**table, "nodes": nodes})
     if node is not None:
+        if node not in (row[2] for row in admin.ask(AskNodeList(NodeType.STORAGE)).node_list):
+            raise CommandError(f"{format_nid(node)} is no storage node of this cluster")
         table["partitions"] = [
             row for row in table["partitions"] if format_nid(node) in row["cells"]
         ]
@@ -232,20 +235,33 @@ def kill(admin: AdminClient, arguments: Arguments) -> Reply:
     None,
 )
 def check(admin: AdminClient, arguments: Arguments) -> Reply:
-    pairs = [word.partition(":") for word in arguments.words if ":" in word]
+    """A partition that is named is compared as its own word says, all others as ``:NODE`` does."""
+    words = [cell(word) for word in arguments.words if ":" in word]
     tids = [tid(word) for word in arguments.words if ":" not in word]
     if len(tids) > 2:
         raise CommandError("at most two TIDs, the first and the last to check")
-    partitions: dict[int, int | None] = {}
-    for partition, _, reference in pairs or [("", ":", "")]:
-        source = nid(reference) if reference else None
-        if partition:
-            partitions[natural(partition)] = source
-        else:
-            count = len(admin.ask(AskPartitionList(0, 0, None)).row_list)
-            partitions.update(dict.fromkeys(range(count), source))
+    references: dict[int | None, int | None] = {}
+    for partition, reference in words or [(None, None)]:
+        if references.setdefault(partition, reference) != reference:
+            which = "all partitions" if partition is None else f"partition {partition}"
+            raise CommandError(f"{which}: only one node can be the one to believe")
+    named = {partition: node for partition, node in references.items() if partition is not None}
+    if None in references:
+        named = _believing(admin, references[None]) | named
     last = tids[1] if len(tids) > 1 else None
-    return _done(admin.ask(CheckReplicas(partitions, tids[0] if tids else ZERO_TID, last)))
+    return _done(admin.ask(CheckReplicas(named, tids[0] if tids else ZERO_TID, last)))
+
+
+def _believing(admin: AdminClient, reference: int | None) -> dict[int, int | None]:
+    """All partitions that a node can be the reference of."""
+    rows = admin.ask(AskPartitionList(0, 0, None)).row_list
+    readable = [
+        partition
+        for partition, row in enumerate(rows)
+        if any(node == reference and state.readable for node, state in row)
+    ]
+    # If there is none, the master says why.
+    return dict.fromkeys(readable or range(len(rows)), reference)
 
 
 @verb(
@@ -257,29 +273,23 @@ def check(admin: AdminClient, arguments: Arguments) -> Reply:
 def repair(admin: AdminClient, arguments: Arguments) -> Reply:
     """Data: ``message``."""
     rows = admin.ask(AskPartitionList(0, 0, None)).row_list
-    corrupted = [
-        (partition, node)
-        for partition, row in enumerate(rows)
-        for node, state in row
-        if state is CellState.CORRUPTED
-    ]
     cells: dict[tuple[int, int], None] = {}
-    for word in arguments.words or [":"]:
-        partition, colon, node = word.partition(":")
-        if not colon:
-            raise CommandError(f"{word!r} is not PARTITION:NODE, PARTITION: or :NODE")
-        wanted = natural(partition) if partition else None
-        owner = nid(node) if node else None
+    for wanted, owner in map(cell, arguments.words or [":"]):
         if wanted is not None and owner is not None:
             cells[wanted, owner] = None  # the master tells why it cannot be repaired, if so
-        else:
-            cells |= {
-                cell: None
-                for cell in corrupted
-                if wanted in (None, cell[0]) and owner in (None, cell[1])
-            }
-    if not cells:
-        return Reply("No cell to repair", {"message": "No cell to repair"})
+            continue
+        if wanted is not None and wanted >= len(rows):
+            raise CommandError(f"there is no partition {wanted}: there are {len(rows)}, from 0")
+        if owner is not None and not any(owner == node for row in rows for node, _ in row):
+            raise CommandError(f"{format_nid(owner)} has no cell of any partition")
+        cells |= {
+            (partition, node): None
+            for partition, row in enumerate(rows)
+            for node, state in row
+            if state is CellState.CORRUPTED
+            and wanted in (None, partition)
+            and owner in (None, node)
+        }
     return _done(admin.ask(RepairCells(list(cells))))
 
 
@@ -294,6 +304,8 @@ def prune_orphan(admin: AdminClient, arguments: Arguments) -> Reply:
     if dry_run not in ("0", "1"):
         raise CommandError(f"{dry_run!r} is neither 0 (delete) nor 1 (only look)")
     wanted = _storages(admin, NodeState.RUNNING) if words == ["all"] else nids(words)
+    if not wanted:
+        raise CommandError("no storage node is RUNNING", "'neoctl status' tells why")
     return _done(admin.ask(Repair(wanted, dry_run == "1")))
 
 

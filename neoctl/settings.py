@@ -59,7 +59,7 @@ def _section(path: str, name: str) -> Mapping[str, str]:
             parser.read_file(file)
     except OSError as e:
         raise SettingError(f"configuration file {path!r} cannot be read: {e.strerror}") from None
-    except configparser.Error as e:
+    except (configparser.Error, UnicodeDecodeError) as e:
         raise SettingError(f"configuration file {path!r}: {e}") from None
     if not parser.has_section(name):
         raise SettingError(

@@ -10,6 +10,9 @@ from neo.protocol.enums import ClusterState, NodeType
 from neo.protocol.ids import parse_nid, parse_tid
 from neoctl.client import AdminClient
 
+#: Of a number that travels in a message: 64 bits.
+MOST_DIGITS = 18
+
 T = TypeVar("T")
 E = TypeVar("E", bound=Enum)
 
@@ -89,6 +92,14 @@ def nids(words: list[str]) -> list[int]:
     return [nid(word) for word in words]
 
 
+def cell(text: str) -> tuple[int | None, int | None]:
+    """``[PARTITION]:[NODE]``; None for what is left out."""
+    partition, colon, node = text.partition(":")
+    if not colon:
+        raise CommandError(f"{text!r} is not PARTITION:NODE, PARTITION: or :NODE")
+    return natural(partition) if partition else None, nid(node) if node else None
+
+
 def tid(text: str) -> bytes:
     try:
         return parse_tid(text)
@@ -100,8 +111,10 @@ def tid(text: str) -> bytes:
 
 
 def natural(text: str) -> int:
-    if not text.isdecimal():
+    if not (text.isascii() and text.isdecimal()):
         raise CommandError(f"{text!r} is not a number")
+    if len(text) > MOST_DIGITS:
+        raise CommandError(f"a number of {len(text)} digits is too big")
     return int(text)
 
 

@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import sys
 
 from neo.admin.alerts import Alerts
 from neo.admin.core import AdminCore
 from neo.admin.smtp import Smtp
 from neo.net.sockets import parse_address
-from neo.node.config import ConfigError, Option, load, role_options
+from neo.node.config import ConfigError, Option, load, names, role_options
 from neo.node.process import ProcessShell
 from neo.node.process import main as run
-from neo.protocol.packets import Address
-from neo.topology.masters import MasterCandidates, MasterListFile
-
-logger = logging.getLogger("neo.admin")
-
-
-def names(text: str) -> list[str]:
-    return text.replace(",", " ").split()
+from neo.node.remembered import RememberedMasters
+from neo.topology.masters import MasterCandidates
 
 
 def seconds(text: str) -> float:
@@ -83,30 +76,14 @@ def _mailer(shell: ProcessShell, settings: argparse.Namespace) -> Smtp | None:
 def make_core(shell: ProcessShell) -> AdminCore:
     """Raises ConfigError when the list of masters cannot be used."""
     settings = shell.settings
-    masters = list(settings.masters)
-    path = settings.dynamic_master_list
-    try:
-        file = MasterListFile(path) if path else None
-        if file is not None:
-            masters += file.load()
-        candidates = MasterCandidates(masters)
-    except (OSError, ValueError) as e:
-        raise ConfigError(f"masters: {e}") from None
-
-    def remember(masters: list[Address]) -> None:
-        if file is not None:
-            try:
-                file.save(masters)
-            except OSError as e:
-                logger.error("the list of masters cannot be kept in %s: %s", path, e)
-
+    remembered = RememberedMasters(settings.dynamic_master_list)
     assert shell.bind is not None
     core = AdminCore(
         shell,
         settings.cluster,
-        candidates,
+        MasterCandidates([*settings.masters, *remembered.addresses]),
         shell.bind,
-        remember,
+        remembered.save,
         settings.monitor_backup or (),
         settings.monitor_maxlag,
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from neo.admin.watching import WatchedHandler, accept
@@ -54,6 +53,15 @@ logger = logging.getLogger("neo.admin")
 
 NOT_CONNECTED = "Not connected to a primary master."
 
+#: What the primary master must have announced to be asked.
+OURS: dict[type[Message], str] = {
+    AskCheckReport: FEATURE_MAINTENANCE,
+    RepairCells: FEATURE_MAINTENANCE,
+    AskElection: FEATURE_LOG,
+    ForgetTable: FEATURE_LOG,
+    SetPrimary: FEATURE_LOG,
+}
+
 
 class ControlHandler(Handler):
     """Questions and commands of ``neoctl``, which does not identify itself."""
@@ -75,7 +83,8 @@ class ControlHandler(Handler):
     def ask_primary(self, peer: Peer, message_id: int, message: AskPrimary) -> Message | None:
         if self._primary(peer, message_id) is None:
             return None
-        return AnswerPrimary(self._core.primary_nid)  # type: ignore[arg-type]  # known with the peer
+        assert self._core.primary_nid is not None  # known with the peer
+        return AnswerPrimary(self._core.primary_nid)
 
     @on(AskClusterState)
     def ask_state(self, peer: Peer, message_id: int, message: AskClusterState) -> Message | None:
@@ -149,21 +158,12 @@ class ControlHandler(Handler):
         logger.info("%r commands: %s", peer, message)
         self.question(peer, message_id, message)
 
-    @on(AskCheckReport, RepairCells)
-    def maintain(self, peer: Peer, message_id: int, message: Message) -> None:
-        """Messages of ours, that only a master which announced them understands."""
+    @on(*OURS)
+    def ours(self, peer: Peer, message_id: int, message: Message) -> None:
+        """Messages that only a master which announced them understands."""
         if self._primary(peer, message_id) is None:
             return
-        if FEATURE_MAINTENANCE not in self._core.features:
-            raise ErrorAnswer(ErrorCode.DENIED, "the primary master does not know this command")
-        self.command(peer, message_id, message)
-
-    @on(AskElection, ForgetTable, SetPrimary)
-    def of_masters(self, peer: Peer, message_id: int, message: Message) -> None:
-        """The same, for several masters."""
-        if self._primary(peer, message_id) is None:
-            return
-        if FEATURE_LOG not in self._core.features:
+        if OURS[type(message)] not in self._core.features:
             raise ErrorAnswer(ErrorCode.DENIED, "the primary master does not know this command")
         if type(message) is AskElection:
             self.question(peer, message_id, message)
@@ -174,20 +174,12 @@ class ControlHandler(Handler):
     def question(self, peer: Peer, message_id: int, message: Message) -> None:
         primary = self._primary(peer, message_id)
         if primary is not None:
-            primary.ask(message).then(
-                lambda answer: self._answer(peer, message_id, answer, lambda copy: copy)
-            )
+            primary.ask(message).then(lambda answer: self._answer(peer, message_id, answer))
 
-    def _answer(
-        self,
-        peer: Peer,
-        message_id: int,
-        future: Future[Message],
-        convert: Callable[[Message], Message],
-    ) -> None:
+    def _answer(self, peer: Peer, message_id: int, future: Future[Message]) -> None:
         """Pass on what the master said, or that it is gone."""
         try:
-            answer = convert(future.result())
+            answer = future.result()
         except ErrorAnswer as e:
             answer = Error(e.code.value, e.message)
         except ConnectionLost:

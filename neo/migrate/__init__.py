@@ -2,7 +2,7 @@
 
 Only ZODB's interfaces are used, so that both ends may be any storage that has them: the source
 ``IStorageIteration``, the destination ``IStorageRestoreable``. An interrupted copy goes on where it
-stopped, after a proof that both databases were the same up to there.
+stopped, after a comparison of the last transaction that both have; ``--verify`` compares all.
 """
 
 from neo.migrate.command import main

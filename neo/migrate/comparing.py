@@ -12,7 +12,9 @@ from hashlib import sha1
 from pickle import PickleError
 from typing import Any, NamedTuple
 
-from neo.migrate.listing import transactions
+from ZODB.Connection import TransactionMetaData
+
+from neo.migrate.listing import metadata, transactions
 
 #: Length and SHA-1 of data, so that two big transactions are never in memory as a whole.
 _Digest = tuple[int, bytes] | None
@@ -64,15 +66,14 @@ def compare(source: Any, destination: Any) -> Generator[tuple[bytes, list[Differ
 
 def differences(ours: Any, theirs: Any) -> Iterator[Difference]:
     """What is not the same in two transactions with the same tid."""
-    tid = ours.tid
+    tid, my_metadata, their_metadata = ours.tid, metadata(ours), metadata(theirs)
     for name in ("user", "description"):
-        if getattr(ours, name) != getattr(theirs, name):
-            yield Difference(
-                tid, f"{name} is {getattr(ours, name)!r}, not {getattr(theirs, name)!r}"
-            )
+        value, other_value = getattr(my_metadata, name), getattr(their_metadata, name)
+        if value != other_value:
+            yield Difference(tid, f"{name} is {value!r}, not {other_value!r}")
     # The same dictionary has many pickles, and a storage may write its own.
-    if ours.extension_bytes != theirs.extension_bytes:
-        my_extension, their_extension = _extension(ours), _extension(theirs)
+    if my_metadata.extension_bytes != their_metadata.extension_bytes:
+        my_extension, their_extension = _extension(my_metadata), _extension(their_metadata)
         if my_extension != their_extension:
             yield Difference(tid, f"extension is {my_extension!r}, not {their_extension!r}")
     mine, other = _digests(ours), _digests(theirs)
@@ -86,12 +87,12 @@ def differences(ours: Any, theirs: Any) -> Iterator[Difference]:
             yield Difference(tid, f"{name} has {_say(mine[oid])}, not {_say(other[oid])}")
 
 
-def _extension(transaction: Any) -> Any:
+def _extension(metadata: TransactionMetaData) -> Any:
     """The dictionary; the bytes of one that cannot be read here, for want of a class."""
     try:
-        return transaction.extension
+        return metadata.extension
     except UNREADABLE:
-        return transaction.extension_bytes
+        return metadata.extension_bytes
 
 
 def _digests(transaction: Any) -> dict[bytes, _Digest]:

@@ -10,7 +10,7 @@ from ZODB.blob import is_blob_record
 from ZODB.interfaces import IStorageIteration, IStorageRestoreable
 
 from neo.migrate.comparing import differences
-from neo.migrate.listing import last_tid, transactions
+from neo.migrate.listing import last_tid, metadata, transactions
 from neo.protocol.ids import ZERO_TID, add64
 
 
@@ -76,18 +76,19 @@ def copy_from(start: bytes, source: Any, destination: Any) -> Generator[Copied, 
     The destination is left between two transactions, whatever happens. Close it when it is left early.
     """
     for transaction in transactions(source, start):
-        destination.tpc_begin(transaction, transaction.tid, transaction.status)
+        written = metadata(transaction)
+        destination.tpc_begin(written, transaction.tid, transaction.status)
         try:
-            records, size = _restore(transaction, destination)
-            destination.tpc_vote(transaction)
+            records, size = _restore(transaction, destination, written)
+            destination.tpc_vote(written)
         except BaseException:
-            destination.tpc_abort(transaction)
+            destination.tpc_abort(written)
             raise
-        destination.tpc_finish(transaction)
+        destination.tpc_finish(written)
         yield Copied(transaction.tid, records, size)
 
 
-def _restore(transaction: Any, destination: Any) -> tuple[int, int]:
+def _restore(transaction: Any, destination: Any, written: Any) -> tuple[int, int]:
     records = size = 0
     for record in transaction:
         data = record.data
@@ -97,7 +98,7 @@ def _restore(transaction: Any, destination: Any) -> tuple[int, int]:
                 "and blobs are not copied: a copy without them would look complete"
             )
         # A backpointer spares the destination the data, when it still has what it points to.
-        destination.restore(record.oid, record.tid, data, "", record.data_txn, transaction)
+        destination.restore(record.oid, record.tid, data, "", record.data_txn, written)
         records += 1
         size += len(data or b"")
     return records, size

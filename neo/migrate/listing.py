@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any
 
+from ZODB.Connection import TransactionMetaData
+
 from neo.protocol.ids import ZERO_TID
 
 
@@ -23,6 +25,15 @@ def transactions(
         close = getattr(iterator, "close", None)
         if close is not None:
             close()
+
+
+def metadata(transaction: Any) -> TransactionMetaData:
+    """User, description and extension, as all storages take them. Some give the extension as bytes, and
+    others (MappingStorage) as a dictionary only."""
+    extension = getattr(transaction, "extension_bytes", None)
+    if extension is None:
+        extension = transaction.extension
+    return TransactionMetaData(transaction.user, transaction.description, extension)
 
 
 def last_tid(storage: Any) -> bytes:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 from urllib.parse import urlencode
 
 from neo.net.sockets import format_address
@@ -62,6 +63,7 @@ class Cluster:
         replicas: int | None = None,
         adapter: str | None = None,
         database: str | None = None,
+        host: str | None = None,
         port_base: int | None = None,
         ca: str | None = None,
         cert: str | None = None,
@@ -79,6 +81,7 @@ class Cluster:
             "replicas": replicas,
             "adapter": adapter,
             "database": database,
+            "host": host,
             "port_base": port_base,
         }
         tls = {
@@ -157,7 +160,7 @@ class Cluster:
 
     # -- life ------------------------------------------------------------------------------------
 
-    def __enter__(self) -> Cluster:
+    def __enter__(self) -> Self:
         self.start()
         return self
 

@@ -34,6 +34,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         help="database string with {n} for the number of the storage node, "
         "such as user:password@neo{n} (default: a SQLite file in the folder)",
     )
+    add("--host", help="address of this machine, such as ::1 (default: 127.0.0.1)")
     add("--port-base", type=int, metavar="PORT", help="first of the ports (default: free ones)")
     add("--ca", help="certificate authority; with --cert and --key every link uses TLS")
     add("--cert", help="certificate of the nodes")

@@ -7,13 +7,14 @@ and its data; the real commands read the same file (``neostorage -f neo.conf -s 
 from __future__ import annotations
 
 import configparser
+import ipaddress
 import random
-import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from neo.net.sockets import parse_address
+from neo.net.sockets import format_address, parse_address
+from neo.net.transport import bound_socket
 from neo.protocol.packets import Address
 
 #: Ports below the range that the kernel gives to outgoing connections: nobody takes one by chance
@@ -31,8 +32,8 @@ class ConfError(Exception):
 @dataclass(frozen=True)
 class Shape:
     """What a new cluster is made of. ``database``: template of the storage nodes' database strings
-    with ``{n}`` for 1, 2…, None: a SQLite file in the folder. ``settings``: more lines of
-    ``[DEFAULT]``."""
+    with ``{n}`` for 1, 2…, None: a SQLite file in the folder. ``host``: of this machine, where all
+    listen; an IPv6 address without brackets. ``settings``: more lines of ``[DEFAULT]``."""
 
     name: str = "neo"
     masters: int = 1
@@ -41,11 +42,19 @@ class Shape:
     replicas: int = 0
     adapter: str = "SQLite"
     database: str | None = None
+    host: str = HOST
     port_base: int | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
 
     def check(self) -> None:
         """Raises ConfError when no cluster can have this shape."""
+        try:
+            ipaddress.ip_address(self.host)
+            bound_socket((self.host, 0)).close()
+        except (OSError, ValueError) as e:
+            raise ConfError(
+                f"host {self.host!r} is not an IP address of this machine, such as {HOST} or ::1: {e}"
+            ) from None
         for name in ("masters", "storages", "partitions"):
             if getattr(self, name) < 1:
                 raise ConfError(f"{name} is {getattr(self, name)}: at least 1 is needed")
@@ -106,6 +115,7 @@ class ClusterConf:
         """Raises ConfError when the cluster of this folder is not what was asked for."""
         actual = {
             "name": self.name,
+            "host": self.of_role("master")[0].address[0],
             "masters": len(self.of_role("master")),
             "storages": len(self.of_role("storage")),
             "partitions": int(self.values["partitions"]),
@@ -134,7 +144,7 @@ def create(path: Path, shape: Shape) -> ClusterConf:
     names = [f"master{n + 1}" for n in range(shape.masters)]
     names += [f"storage{n + 1}" for n in range(shape.storages)]
     names.append("admin")
-    addresses = dict(zip(names, _free_addresses(len(names), shape.port_base), strict=True))
+    addresses = dict(zip(names, _free_addresses(len(names), shape.host, shape.port_base), strict=True))
     parser = configparser.ConfigParser(interpolation=None)
     parser["DEFAULT"] = {
         "cluster": shape.name,
@@ -159,28 +169,27 @@ def create(path: Path, shape: Shape) -> ClusterConf:
     return ClusterConf(path)
 
 
-def _free_addresses(count: int, base: int | None) -> list[str]:
+def _free_addresses(count: int, host: str, base: int | None) -> list[str]:
     if base is not None:
-        busy = [port for port in range(base, base + count) if not _is_free(port)]
+        busy = [port for port in range(base, base + count) if not is_free(port, host)]
         if busy:
             raise ConfError(f"port {busy[0]} is in use: choose another --port-base")
-        return [f"{HOST}:{port}" for port in range(base, base + count)]
+        return [format_address((host, port)) for port in range(base, base + count)]
     # A random start keeps clusters that are created at the same time apart.
     start = random.SystemRandom().randrange(FIRST_PORT, LAST_PORT)
     found: list[str] = []
     for port in (*range(start, LAST_PORT), *range(FIRST_PORT, start)):
-        if _is_free(port):
-            found.append(f"{HOST}:{port}")
+        if is_free(port, host):
+            found.append(format_address((host, port)))
             if len(found) == count:
                 return found
     raise ConfError(f"no {count} ports between {FIRST_PORT} and {LAST_PORT} are free")
 
 
-def _is_free(port: int) -> bool:
-    with socket.socket() as sock:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            sock.bind((HOST, port))
-        except OSError:
-            return False
-        return True
+def is_free(port: int, host: str = HOST) -> bool:
+    """Whether a node of this machine could listen there now."""
+    try:
+        bound_socket((host, port)).close()
+    except OSError:
+        return False
+    return True

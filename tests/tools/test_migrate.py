@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import transaction
+import ZEO
 from persistent.mapping import PersistentMapping
 from ZODB import DB
 from ZODB.blob import Blob
@@ -331,6 +332,38 @@ def test_wrong_argument_is_named_with_what_to_write(
     assert text in err
     assert err.startswith("neomigrate: ")
     assert not (tmp_path / "copy.fs").exists()
+
+
+def test_a_database_in_memory_is_copied(tmp_path: Path) -> None:
+    """MappingStorage lists its transactions, with extensions that are no bytes."""
+    memory = MappingStorage()
+    db = DB(memory)
+    with db.transaction("a change") as connection:
+        connection.root()["x"] = PersistentMapping(number=1)
+        connection.transaction_manager.get().setExtendedInfo("number", 1)
+    with storage(tmp_path / "copy.fs") as copy:
+        start = starting_point(memory, copy)
+        assert start is not None
+        assert len(list(copy_from(start, memory, copy))) == 2
+        assert [found for _, found in compare(memory, copy)] == [[], []]
+        assert copy.undoLog()[0]["number"] == 1
+    db.close()
+
+
+def test_zeo_is_copied_from_and_to(source: Path, tmp_path: Path) -> None:
+    served = tmp_path / "served.fs"
+    (host, port), stop = ZEO.server(str(source))
+    try:
+        assert main([f"zeo://{host}:{port}", str(tmp_path / "copy.fs"), "--verify"]) == 0
+    finally:
+        stop()
+    (host, port), stop = ZEO.server(str(served))
+    try:
+        assert main([str(source), f"zeo://{host}:{port}", "--verify"]) == 0
+    finally:
+        stop()
+    assert differences(source, tmp_path / "copy.fs") == []
+    assert differences(source, served) == []
 
 
 def test_destination_that_cannot_restore_is_refused() -> None:

@@ -85,14 +85,22 @@ def test_folder_is_served_again_at_the_same_addresses_with_the_same_ids(tmp_path
 
 
 @pytest.mark.parametrize(
-    "other", [{"storages": 3}, {"partitions": 5}, {"name": "x"}, {"replicas": 1}, {"masters": 2}]
+    "other",
+    [
+        {"storages": 3},
+        {"partitions": 5},
+        {"name": "x"},
+        {"replicas": 1},
+        {"masters": 2},
+        {"host": "::1"},
+    ],
 )
 def test_folder_of_another_shape_is_refused(tmp_path: Path, other: dict[str, object]) -> None:
     create(tmp_path / "neo.conf", Shape(storages=2))
     (name,) = other
     with pytest.raises(ClusterError, match=f"holds a cluster with {name} "):
         Cluster(tmp_path, **other)  # type: ignore[arg-type]
-    Cluster(tmp_path, storages=2, partitions=12, name="neo", replicas=0, masters=1)
+    Cluster(tmp_path, storages=2, partitions=12, name="neo", replicas=0, masters=1, host="127.0.0.1")
 
 
 def test_killed_storage_comes_back(cluster: Cluster) -> None:
@@ -158,6 +166,8 @@ def test_address_in_use_is_refused_by_name(tmp_path: Path) -> None:
         (Shape(replicas=1), "give --storages 2"),
         (Shape(adapter="MySQL"), "needs --database"),
         (Shape(storages=2, database="one"), "write {n}"),
+        (Shape(host="localhost"), "host 'localhost' is not an IP address of this machine, such as"),
+        (Shape(host="192.0.2.1"), "host '192.0.2.1' is not an IP address of this machine"),
     ],
 )
 def test_impossible_shape_is_refused(tmp_path: Path, shape: Shape, text: str) -> None:
@@ -193,11 +203,14 @@ def test_ports_start_where_they_are_told(tmp_path: Path) -> None:
     assert [node.address[1] for node in conf.nodes] == [base, base + 1, base + 2]
 
 
-def test_busy_port_is_named(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as busy:
+@pytest.mark.parametrize(
+    ("host", "family"), [("127.0.0.1", socket.AF_INET), ("::1", socket.AF_INET6)]
+)
+def test_busy_port_is_named(tmp_path: Path, host: str, family: socket.AddressFamily) -> None:
+    with socket.create_server((host, 0), family=family) as busy:
         port = busy.getsockname()[1]
         with pytest.raises(ConfError, match=f"port {port} is in use"):
-            create(tmp_path / "neo.conf", Shape(port_base=port))
+            create(tmp_path / "neo.conf", Shape(host=host, port_base=port))
 
 
 def test_guardian_ends_what_is_left_and_nothing_else() -> None:

@@ -39,6 +39,7 @@ from neo.protocol.packets import (
     Error,
     FlushLog,
     Message,
+    NodeRow,
     NotifyClusterInformation,
     NotifyFeatures,
     NotifyNodeInformation,
@@ -64,7 +65,7 @@ ADMIN: Address = ("127.0.0.1", 2003)
 M1 = nid_namespace(NodeType.MASTER) + 1
 A1 = nid_namespace(NodeType.ADMIN) + 1
 UP = CellState.UP_TO_DATE
-NODES = [
+NODES: list[NodeRow] = [
     (NodeType.ADMIN, ADMIN, A1, NodeState.RUNNING, 5.0),
     (NodeType.MASTER, MASTER, M1, NodeState.RUNNING, None),
     (NodeType.STORAGE, ("127.0.0.1", 2101), 1, NodeState.RUNNING, 6.0),
@@ -296,7 +297,7 @@ def test_secondary_master_points_to_the_primary_and_is_remembered(world: World) 
     assert world.master.peer.address == SECOND
     world.accept()
     third = ("127.0.0.1", 2009)
-    rows = [(NodeType.MASTER, third, None, NodeState.DOWN, None)]
+    rows: list[NodeRow] = [(NodeType.MASTER, third, None, NodeState.DOWN, None)]
     world.master.send(NotifyNodeInformation(12.0, rows))
     assert world.remembered == [[MASTER, SECOND, third]]
 
@@ -352,7 +353,7 @@ def test_health_names_this_cluster_nil_where_it_is_unwell(world: World) -> None:
     def health() -> AnswerMonitorInformation:
         future = ctl.ask(AskMonitorInformation())
         master.answer(master.take(AskLastTransaction), AnswerLastTransaction(ZERO_TID))
-        return future.result()  # type: ignore[no-any-return]
+        return future.result()
 
     master.send(NotifyPartitionChanges(2, 1, [(0, 2, CellState.CORRUPTED)]))
     assert health()[:2] == ([None], [])

@@ -31,6 +31,7 @@ from neo.protocol.packets import (
     AskPrimary,
     AskRecovery,
     Message,
+    NodeRow,
 )
 from neoctl.__main__ import main
 from tests.unit.neoctl.scripted import ScriptedAdmin
@@ -41,7 +42,7 @@ A1 = nid_namespace(NodeType.ADMIN) + 1
 RUNNING = NodeState.RUNNING
 # The cluster of the recorded forms: 3 storage nodes, 1 replica, 6 partitions.
 ROWS = [[(1, UP), (2, UP)], [(1, UP), (3, UP)], [(2, UP), (3, UP)]] * 2
-NODES = [
+NODES: list[NodeRow] = [
     (NodeType.STORAGE, ("127.0.0.1", 2103), 3, RUNNING, 1795177991.461422),
     (NodeType.STORAGE, ("127.0.0.1", 2101), 1, RUNNING, 1795177991.445111),
     (NodeType.STORAGE, ("127.0.0.1", 2102), 2, RUNNING, 1795177991.448297),

@@ -1,4 +1,7 @@
-"""Whatever goes wrong: one line that says what to do, and an exit code that is not 0."""
+"""Whatever goes wrong: a line that says what to do, and an exit code that is not 0.
+
+That line is the only one; or the words that scripts know are alone on stdout, and it is on stderr.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,14 @@ from pathlib import Path
 import pytest
 
 from neo.net.connection import HANDSHAKE
-from neo.protocol.enums import ErrorCode
+from neo.protocol.enums import ErrorCode, NodeState, NodeType
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.packets import (
+    AnswerNodeList,
     AskClusterState,
     AskNodeList,
     AskPartitionList,
+    NodeRow,
     SetNodeState,
     Truncate,
 )
@@ -81,6 +86,9 @@ def raw_server(*answers: bytes) -> Iterator[str]:
         ),
         ("check 1:X", "'X' is not a node: write S1, M1, C1 or A1"),
         ("check one:", "'one' is not a number"),
+        ("check 0:S1 0:S2", "partition 0: only one node can be the one to believe"),
+        ("check : :S2", "all partitions: only one node can be the one to believe"),
+        ("set replicas " + 19 * "1", "a number of 19 digits is too big"),
         ("start -n", "option -n is of tweak alone"),
     ],
 )
@@ -91,6 +99,41 @@ def test_wrong_words_are_named_before_anything_is_sent(
     assert ctl(*words.split()) == 1
     assert ctl.out == f"{expected}\n"
     assert ctl.admin.asked == []
+
+
+@pytest.mark.parametrize(
+    ("words", "recorded", "advice"),
+    [
+        ("nonsense", "invalid command: nonsense", "'neoctl --help' lists the commands"),
+        ("kill S9", "unknown node", "'neoctl print node' lists the nodes"),
+    ],
+)
+def test_the_words_that_scripts_know_are_alone_on_stdout(
+    console: Make, words: str, recorded: str, advice: str
+) -> None:
+    ctl = console({SetNodeState: ErrorAnswer(ErrorCode.DENIED, "unknown node")})
+    assert ctl(*words.split()) == 1
+    assert ctl.out == f"{recorded}\n"
+    assert ctl.err == f"neoctl: {advice}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("print pt 0 0 S99", "S99 is no storage node of this cluster"),
+        ("repair 6:", "there is no partition 6: there are 6, from 0"),
+        ("repair :S9", "S9 has no cell of any partition"),
+        ("prune_orphan 0 all", "no storage node is RUNNING"),
+    ],
+)
+def test_what_is_not_there_is_named_and_nothing_is_changed(
+    console: Make, words: str, expected: str
+) -> None:
+    pending: list[NodeRow] = [(NodeType.STORAGE, None, 1, NodeState.PENDING, 1.0)]
+    ctl = console({AskNodeList: AnswerNodeList(pending)})
+    assert ctl(*words.split()) == 1
+    assert ctl.out == f"{expected}\n"
+    assert all(isinstance(message, QUESTIONS) for message in ctl.admin.asked)
 
 
 @pytest.mark.parametrize("text", ["tomorrow", "0xfg", "", "-1", "1" * 30, "nan.0", "1.5.2"])
@@ -238,30 +281,73 @@ def test_admin_away_is_data_with_json(capsys: Capture) -> None:
     assert json.loads(capsys.readouterr().out)["error"]["code"] == "AdminAway"
 
 
+#: More than any message can carry.
+BIG = "9" * 25
+S_BIG = f"S{BIG}"
 #: For each command, what nobody may type.
 WRONG_FORMS: dict[str, list[str]] = {
     "status": ["now"],
     "print cluster": ["now"],
     "print primary": ["M1"],
     "print node": ["disk", "storage master"],
-    "print pt": ["one", "0 last", "-- -1", "0 3 4", "0 3 S1 S2"],
+    "print pt": [
+        "one",
+        "0 last",
+        "-- -1",
+        "0 3 4",
+        "0 3 S1 S2",
+        BIG,
+        f"0 {BIG}",
+        f"0 3 {S_BIG}",
+        "0 0 S99",
+        "0 0 M1",
+    ],
     "print ids": ["S1"],
     "print summary": ["now"],
     "print check": ["0"],
     "print masters": ["M1"],
     "start": ["now", "-n"],
     "set cluster": ["", "asleep", "running now"],
-    "set primary": ["", "first", "M1 M2"],
-    "forget_table": ["", "last", "1 2"],
-    "set replicas": ["", "many", "-- -1", "1 2", "1.5"],
-    "add": ["", "1", "all S1", "S1 all", "S", "S1,S2"],
-    "tweak": ["all", "1", "S1,S2"],
-    "drop": ["", "all", "1", "S1 S2"],
-    "kill": ["", "all", "1", "S1 S2"],
-    "check": ["S1", "one:", "1:X", "-- -1:", "1:S1:S2", "1 2 3", "0: soon"],
-    "repair": ["1", "S1", "all", "one:", "1:X", "-- -1:"],
-    "prune_orphan": ["", "0", "1", "2 all", "yes S1", "0 1", "0 S1 all"],
-    "truncate": ["", "yesterday", "1 2", "-- -1"],
+    "set primary": ["", "first", "M1 M2", S_BIG],
+    "forget_table": ["", "last", "1 2", BIG],
+    "set replicas": ["", "many", "-- -1", "1 2", "1.5", "²", "١", BIG],
+    "add": ["", "1", "all S1", "S1 all", "S", "S1,S2", "S0", "S²", S_BIG],
+    "tweak": ["all", "1", "S1,S2", S_BIG],
+    "drop": ["", "all", "1", "S1 S2", "M268435457", S_BIG],
+    "kill": ["", "all", "1", "S1 S2", "M268435457", S_BIG],
+    "check": [
+        "S1",
+        "one:",
+        "1:X",
+        "-- -1:",
+        "1:S1:S2",
+        "1 2 3",
+        "0: soon",
+        f"{BIG}:",
+        f"0:{S_BIG}",
+        f":{S_BIG}",
+        BIG,
+        f"0: 1 {BIG}",
+        "0:S1 0:S2",
+        "0:S1 0:",
+        ":S1 :",
+    ],
+    "repair": [
+        "1",
+        "S1",
+        "all",
+        "one:",
+        "1:X",
+        "-- -1:",
+        "6:",
+        ":S9",
+        "0: :S9",
+        f"{BIG}:",
+        f"{BIG}:S1",
+        f"0:{S_BIG}",
+    ],
+    "prune_orphan": ["", "0", "1", "2 all", "yes S1", "0 1", "0 S1 all", f"{BIG} S1", f"0 {S_BIG}"],
+    "truncate": ["", "yesterday", "1 2", "-- -1", BIG],
     "flush_log": ["S1"],
 }
 #: What may be asked to find out that it is wrong.
@@ -278,5 +364,8 @@ def test_wrong_forms_of_every_command_are_listed() -> None:
 def test_wrong_forms_reach_nobody(console: Make, words: str) -> None:
     ctl = console()
     assert ctl(*words.split()) == 1
-    assert ctl.out.endswith("\n") and ctl.out.strip() and "Traceback" not in ctl.out + ctl.err
+    assert ctl.out.strip() and ctl.out.count("\n") == 1
+    assert ctl.err.count("\n") == (1 if ctl.err else 0) and "Traceback" not in ctl.err
     assert all(isinstance(message, QUESTIONS) for message in ctl.admin.asked)
+    assert ctl("--json", *words.split()) == 1
+    assert json.loads(ctl.out)["error"]["message"] and ctl.err == ""

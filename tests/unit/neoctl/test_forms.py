@@ -27,6 +27,7 @@ from neo.protocol.packets import (
     FlushLog,
     ForgetTable,
     Message,
+    NodeRow,
     Repair,
     RepairCells,
     SetClusterState,
@@ -77,6 +78,11 @@ S3 | STORAGE | 127.0.0.1:2103 | RUNNING | 2026-11-20 12:33:11.461422
             "print pt 4 6 S1",
             {AskPartitionList: AnswerPartitionList(1, 1, ROWS[4:])},
             "# ptid: 1, replicas: 1\n004 | S1 - UP_TO_DATE | S3 - UP_TO_DATE |\n",
+        ),
+        (
+            "print pt 0 2 S3",  # it has no cell there
+            {AskPartitionList: AnswerPartitionList(1, 1, ROWS[:1])},
+            "# ptid: 1, replicas: 1\n",
         ),
         (
             "print ids",
@@ -153,7 +159,10 @@ def test_unknown_verb_is_called_by_its_name(console: Make) -> None:
         ("prune_orphan 1 all", Repair([1, 2, 3], True)),
         ("check", CheckReplicas(dict.fromkeys(range(6)), ZERO_TID, None)),
         ("check 0:S1 1: 7", CheckReplicas({0: 1, 1: None}, bytes(7) + b"\x07", None)),
-        ("check :S2 1 2", CheckReplicas(dict.fromkeys(range(6), 2), p64(1), p64(2))),
+        ("check :S2 1 2", CheckReplicas(dict.fromkeys((0, 2, 3, 5), 2), p64(1), p64(2))),
+        ("check :S2 0:S1 5:", CheckReplicas({0: 1, 2: 2, 3: 2, 5: None}, ZERO_TID, None)),
+        ("check 0:S1 : 0:S1", CheckReplicas({**dict.fromkeys(range(6)), 0: 1}, ZERO_TID, None)),
+        ("check :S9", CheckReplicas(dict.fromkeys(range(6), 9), ZERO_TID, None)),
     ],
 )
 def test_words_become_the_message(console: Make, words: str, sent: Message) -> None:
@@ -164,7 +173,7 @@ def test_words_become_the_message(console: Make, words: str, sent: Message) -> N
 
 
 def test_add_all_takes_the_pending_storages(console: Make) -> None:
-    nodes = [
+    nodes: list[NodeRow] = [
         (NodeType.STORAGE, None, 7, NodeState.PENDING, 1.0),
         (NodeType.STORAGE, None, 5, NodeState.PENDING, 1.0),
         (NodeType.STORAGE, None, 6, NodeState.DOWN, 1.0),
@@ -204,7 +213,7 @@ def test_cells_have_their_letters_and_nodes_the_initial_of_their_state(console: 
         (3, CellState.FEEDING),
         (10, CellState.CORRUPTED),
     ]
-    nodes = [
+    nodes: list[NodeRow] = [
         (NodeType.STORAGE, None, nid, state, None)
         for nid, state in (
             (1, NodeState.RUNNING),
@@ -224,7 +233,7 @@ def test_cells_have_their_letters_and_nodes_the_initial_of_their_state(console: 
 
 
 def test_node_without_address_keeps_its_columns(console: Make) -> None:
-    nodes = [
+    nodes: list[NodeRow] = [
         (NodeType.STORAGE, None, 2, NodeState.DOWN, None),
         (NodeType.STORAGE, ("::1", 21), 10, NodeState.RUNNING, None),
     ]
@@ -261,11 +270,15 @@ def test_repair_names_the_corrupted_cells(
     assert ctl.admin.asked[-1] == RepairCells(cells)
 
 
-def test_repair_of_a_clean_table_asks_for_nothing(console: Make) -> None:
-    ctl = console()
-    assert ctl("repair") == 0
+@pytest.mark.parametrize("words", ["repair", "repair :", "repair 0:", "repair :S2"])
+def test_whether_there_is_nothing_to_repair_is_said_by_the_master(
+    console: Make, words: str
+) -> None:
+    """Of a cluster that does not serve, nobody knows."""
+    ctl = console({RepairCells: "No cell to repair"})
+    assert ctl(*words.split()) == 0
     assert ctl.out == "No cell to repair\n"
-    assert ctl.admin.asked == [AskPartitionList(0, 0, None)]
+    assert ctl.admin.asked == [AskPartitionList(0, 0, None), RepairCells([])]
 
 
 def test_what_a_check_found_is_shown_worst_first_and_equal_ones_as_a_count(console: Make) -> None:

@@ -179,7 +179,7 @@ def test_screen_of_three_masters_without_one(console: Make) -> None:
 
 
 def test_screen_of_a_broken_cluster_says_what_to_do_and_fails(console: Make) -> None:
-    nodes = [*NODES[1:], (*NODES[0][:3], NodeState.DOWN, 1.0)]
+    nodes: list[NodeRow] = [*NODES[1:], (*NODES[0][:3], NodeState.DOWN, 1.0)]
     ctl = console(
         {
             AskNodeList: AnswerNodeList(nodes),
