@@ -1,4 +1,5 @@
-"""Oracle: a command that is refused changed nothing; and what a truncation is asked to take away.
+"""Oracle: a command that is refused changed nothing; and what a truncation is asked to take away, or a
+start without nodes that are lost.
 
 A command does all that it does at once, or begins it, when the master takes it. So the master is the
 same before and after a refusal, whatever the arguments were.
@@ -10,12 +11,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from neo.master import verification
 from neo.master.administration import ServeAdmin
 from neo.master.core import MasterCore
 from neo.node.handler import Method
 from neo.node.peer import Peer
+from neo.protocol.enums import ClusterState
 from neo.protocol.errors import ErrorAnswer
-from neo.protocol.packets import Message, Truncate
+from neo.protocol.packets import Message, SetClusterState, Truncate
 from neo.sim.canaries.base import plant
 from neo.sim.history import History
 from neo.sim.world import Violation
@@ -24,7 +27,8 @@ from neo.sim.world import Violation
 @contextmanager
 def watched_administration(history: History) -> Iterator[None]:
     """Inside the block, the world fails at a refusal with consequences."""
-    original = ServeAdmin.method
+    original, last_ids = ServeAdmin.method, verification._last_ids
+    forced: list[MasterCore] = []
 
     def method(self: ServeAdmin, kind: type[Message]) -> Method | None:
         command = original(self, kind)
@@ -33,21 +37,34 @@ def watched_administration(history: History) -> Iterator[None]:
 
         def watched(peer: Peer, message_id: int, message: Message) -> Message | None:
             master = self.master
-            before = _state(master)
+            before, lost = _state(master), _lost(master)
             try:
                 answer = command(peer, message_id, message)
             except ErrorAnswer as e:
                 if _state(master) != before:
                     history.world.fail(Violation(f"{message} was refused ({e}), and changed this"))
                 raise
+            if message == SetClusterState(ClusterState.VERIFYING) and lost:
+                forced.append(master)
             if isinstance(message, Truncate):
                 history.truncated(message.tid, master.tids.last)
             return answer
 
         return watched
 
-    with plant([(ServeAdmin, "method", method)]):
+    async def verified(master: MasterCore) -> None:
+        await last_ids(master)
+        if master in forced:
+            forced.remove(master)
+            history.given_up(master.last_tid)
+
+    with plant([(ServeAdmin, "method", method), (verification, "_last_ids", verified)]):
         yield
+
+
+def _lost(master: MasterCore) -> set[int]:
+    """Nodes that may have transactions which nobody else has."""
+    return master.partitions.nodes(readable_only=True) - master.identified_storages()
 
 
 def _state(master: MasterCore) -> tuple[Any, ...]:

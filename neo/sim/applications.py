@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from ZODB.Connection import TransactionMetaData
 from ZODB.DB import DB
+from ZODB.POSException import POSError
+from ZODB.tests.MinPO import MinPO
+from ZODB.tests.StorageTestBase import zodb_pickle
+from ZODB.utils import z64
 
 from neo.sim.clients import ClientProcess
 from neo.sim.recorded import Recorded
@@ -15,6 +21,9 @@ from neo.sim.workloads.base import EXPECTED, Context, Workload
 
 if TYPE_CHECKING:
     from neo.sim.run import Run
+
+#: The thread that commits when progress is demanded, whatever the workloads do.
+PROBE = "progress"
 
 
 class Application:
@@ -28,6 +37,10 @@ class Application:
         self.ready = False
         #: Steps that each thread did without an error.
         self.done = [0] * len(jobs)
+        #: Commits that were acknowledged before progress was demanded.
+        self._before: Counter[str] = Counter()
+        #: Called once, when a thread has voted next.
+        self.at_vote: Callable[[], None] | None = None
         self._db: DB | None = None
         self.process.spawn(self._open, "open")
 
@@ -60,10 +73,17 @@ class Application:
         """A database of its own, in a thread of this process."""
         storage = self.run.cluster.storage(self.process, **self.run.settings)
         try:
-            return DB(Recorded(storage, self.run.history, self._name))
+            return DB(Recorded(storage, self.run.history, self._name, self._voted))
         except EXPECTED:
             storage.close()
             raise
+
+    def _voted(self) -> None:
+        at_vote, self.at_vote = self.at_vote, None
+        if at_vote is not None:
+            self._log("has voted")
+            at_vote()
+            self._sleep(0.0)
 
     def _context(self, random: Random) -> Context:
         assert self._db is not None
@@ -76,7 +96,7 @@ class Application:
             self._persist(partial(workload.setup, context))
         self.ready = True
         for index, (workload, number) in enumerate(self.jobs):
-            self.process.spawn(self._worker(index, workload, number), f"{workload.name}{number}")
+            self.process.spawn(self._worker(index, workload, number), _thread(workload, number))
 
     def _worker(self, index: int, workload: Workload, number: int) -> Callable[[], None]:
         context = self._context(Random(self.random.getrandbits(64)))
@@ -92,6 +112,54 @@ class Application:
 
         return work
 
+    # -- progress ----------------------------------------------------------------------------------
+
+    def demand_progress(self) -> None:
+        """From now on every thread must complete a step, every workload commit, and this process, too."""
+        self.done = [0] * len(self.jobs)
+        self._before = self.run.history.commits.copy()
+        self.process.spawn(self._probe, PROBE)
+
+    @property
+    def works(self) -> bool:
+        """Since then every thread has completed a step, and the process had a commit acknowledged."""
+        return all(self.done) and self._commits(PROBE)
+
+    def writing(self) -> dict[str, bool]:
+        """Of each workload with writers here: whether one of them had a commit acknowledged since.
+
+        Not each of them: who is slow may lose every conflict with the others, as long as they go on.
+        """
+        found: dict[str, bool] = {}
+        for workload, number in self.jobs:
+            if workload.writes(number):
+                commits = self._commits(_thread(workload, number))
+                found[workload.name] = commits or found.get(workload.name, False)
+        return found
+
+    def _commits(self, thread: str) -> bool:
+        name = f"{self.process.name}/{thread}"
+        return self.run.history.commits[name] > self._before[name]
+
+    def _probe(self) -> None:
+        while not self.ready:
+            self._pause()
+        self._persist(self._commit)
+
+    def _commit(self) -> None:
+        """A small transaction of its own, which nobody else can be in the way of."""
+        assert self._db is not None
+        storage: Any = self._db.storage
+        transaction = TransactionMetaData()
+        storage.tpc_begin(transaction)
+        try:
+            storage.store(storage.new_oid(), z64, zodb_pickle(MinPO(0)), "", transaction)
+            storage.tpc_vote(transaction)
+            storage.tpc_finish(transaction)
+        except POSError:
+            storage.tpc_abort(transaction)
+            raise
+
     def check(self) -> None:
         """Run the workloads' final checks, then close."""
 
@@ -105,3 +173,7 @@ class Application:
             self._db.close()
 
         self.process.spawn(check, "check")
+
+
+def _thread(workload: Workload, number: int) -> str:
+    return f"{workload.name}{number}"

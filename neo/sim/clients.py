@@ -12,6 +12,7 @@ from neo.net.fault_sites import FaultSite
 from neo.net.host import Served, Watch, Wire
 from neo.net.tls import TlsLink
 from neo.protocol.packets import Address
+from neo.sim.clock import Clock
 from neo.sim.network import RESET_SECONDS, End, Network
 from neo.sim.process import resetter
 from neo.sim.threads import SimLock, SimThread, Threads
@@ -31,20 +32,25 @@ class ClientProcess:
         threads: Threads,
         name: str,
         faults: Callable[[str, FaultSite], bool] = lambda who, site: False,
+        clock: Clock | None = None,
     ) -> None:
         self.world = world
         self.network = network
         self.threads = threads
         self.name = self.host = name
         self.faults = faults
+        self.clock = clock
         self.dead = False
+        self.paused = False
         self.ends: list[End] = []
         self.members: list[SimThread] = []
+        #: Threads that would run if the process was not stopped.
+        self._held: list[SimThread] = []
 
     def spawn(self, target: Callable[[], None], name: str = "") -> SimThread:
         """A new thread of the application."""
         name = f"{self.name}/{name or len(self.members)}"
-        thread = SimThread(self.threads, name, target, lambda: self.dead)
+        thread = SimThread(self.threads, name, target, lambda: self.dead, self._hold)
         self.members.append(thread)
         return thread
 
@@ -58,11 +64,32 @@ class ClientProcess:
             return
         self.world.log(self.name, "is killed")
         self.dead = True
+        self.paused = False
         for end in self.ends:
             reset = resetter(end, "reset by the peer")
             self.world.call_later(RESET_SECONDS, reset, f"{end.name} reset")
         for thread in self.members:
             thread.wake()
+
+    def pause(self) -> None:
+        """SIGSTOP: no thread runs; connections stay, and what arrives waits in the kernel."""
+        if not self.dead and not self.paused:
+            self.world.log(self.name, "is paused")
+            self.paused = True
+
+    def resume(self) -> None:
+        if self.paused:
+            self.world.log(self.name, "goes on")
+            self.paused = False
+            held, self._held = self._held, []
+            for thread in held:
+                thread.wake()
+
+    def _hold(self, thread: SimThread) -> bool:
+        """Whether a thread must not run now; then it does so as soon as it may."""
+        if self.paused and not self.dead and thread not in self._held:
+            self._held.append(thread)
+        return self.paused and not self.dead
 
 
 class SimWire:
@@ -210,10 +237,16 @@ class SimHost:
         return current
 
     def now(self) -> float:
-        return self.world.now
+        clock = self._process.clock
+        return self.world.now if clock is None else clock.read()
 
     def sleep(self, seconds: float) -> None:
-        self.thread().sleep(seconds)
+        self.thread().sleep(self._real(seconds))
+
+    def _real(self, seconds: float) -> float:
+        """How long that is on the clock of the world."""
+        clock = self._process.clock
+        return seconds if clock is None else seconds / clock.rate
 
     def lock(self) -> SimLock:
         return SimLock(self._process.threads)
@@ -252,7 +285,8 @@ class SimHost:
 
         self._process.network.connect(self._process.host, address, connected, failed)
         if seconds is not None:
-            self.world.call_later(seconds, lambda: failed("no answer"), f"{self._process.name} dial")
+            name = f"{self._process.name} dial"
+            self.world.call_later(self._real(seconds), lambda: failed("no answer"), name)
         while not result:
             thread.park()
         outcome = result[0]

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
+from typing import TYPE_CHECKING
 
 from neo.sim.world import Event, World
 
-#: The rates of any two clocks then differ by less than :data:`neo.master.lease.DRIFT`.
+if TYPE_CHECKING:
+    from neo.sim.process import Process
+
+#: The rates of any two clocks then differ by less than :data:`neo.master.election.lease.DRIFT`.
 SKEW_MAX = 0.024
+#: By how much wall clocks of a cluster are off at most: none, as NTP leaves them, or wrong.
+OFF_SECONDS = (0.0, 0.05, 5.0, 7200.0)
 #: What a clock shows when its machine starts.
 START_SECONDS_MAX = 100_000.0
 
@@ -51,3 +57,25 @@ class Clock:
 
         event.callback = ring
         return event
+
+
+class Clocks:
+    """Gives each machine of a world a clock. Random numbers of their own: a seed's other choices are
+    what they would be if all clocks were right."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._random = Random(f"clocks {world.seed}")
+        self._off = self._random.choice(OFF_SECONDS)
+
+    def make(self) -> Clock:
+        clock = Clock(self._world, self._random)
+        clock.boot()
+        clock.turn()
+        return clock
+
+    def give(self, process: Process) -> None:
+        """Masters that elect their primary have one already, whose rate is a fault of its own."""
+        process.clock_skew = self._random.uniform(-self._off, self._off)
+        if process.clock is None:
+            process.clock = self.make()

@@ -13,6 +13,7 @@ from neo.protocol.enums import ClusterState, NodeType
 from neo.protocol.ids import u64
 from neo.protocol.packets import Address
 from neo.sim.clients import ClientProcess, SimHost
+from neo.sim.clock import Clocks
 from neo.sim.disk import SimDisk
 from neo.sim.masters import Masters
 from neo.sim.network import Network
@@ -57,6 +58,29 @@ class Shape:
 MAIN = Site()
 
 
+class Mount:
+    """Where a storage node finds its database: on its disk, or in an empty folder."""
+
+    process: Process
+
+    def __init__(self, disk: SimDisk, make_disk: Callable[[str], SimDisk]) -> None:
+        self.disk = self.used = disk
+        self._make_disk = make_disk
+
+    def unmount(self) -> None:
+        """The process is dead."""
+        self.used = self._make_disk(self.disk.name)
+
+    def remount(self) -> None:
+        """The process is dead. Nothing, if that is done."""
+        if self.used is not self.disk:
+            self.used.close()
+            self.used = self.disk
+
+    def crash(self) -> None:
+        self.used.crash()
+
+
 class Cluster:
     """``make_disk(name)``: the disk of a storage's machine. ``beside``: another cluster of the same
     world. ``upstream``: what a master is configured to follow when it starts."""
@@ -80,7 +104,11 @@ class Cluster:
         self.threads: Threads = Threads(world) if beside is None else beside.threads
         self.faults = faults
         self.disks: dict[str, SimDisk] = {}
+        #: Of the nodes that it began with.
+        self.mounts: list[Mount] = []
         self.clients: list[ClientProcess] = []
+        #: None if all clocks are right.
+        self.clocks: Clocks | None = None
         #: Partitions in which a check has something to find.
         self.damaged: set[int] = set()
         self._make_disk = make_disk
@@ -88,6 +116,8 @@ class Cluster:
         name, address = f"{site.prefix}admin", site.address(ADMIN_PORT)
         self.admin = Process(world, self.network, name, address, self._admin, faults=faults)
         self.storages = [self._storage(number) for number in range(1, shape.storages + 1)]
+        #: Copies of databases that are not nodes yet.
+        self.joining: list[Process] = []
 
     # -- processes -------------------------------------------------------------------------------
 
@@ -95,34 +125,44 @@ class Cluster:
     def servers(self) -> list[Process]:
         return [*self.masters.processes, *self.storages, self.admin]
 
+    def storage_place(self, number: int) -> tuple[str, Address]:
+        """(name, address) of a storage node."""
+        return f"{self.site.prefix}storage{number}", self.site.address(STORAGE_PORT + number)
+
     def _storage(self, number: int) -> Process:
-        name = f"{self.site.prefix}storage{number}"
+        name, address = self.storage_place(number)
         disk = self.disks[name] = self._make_disk(name)
+        mount = Mount(disk, self._make_disk)
+        self.mounts.append(mount)
 
         def make(shell: SimShell) -> StorageCore:
-            core: StorageCore
+            return self.storage_core(shell, address, mount.used)
 
-            def failed(failure: BackendFailure) -> None:
-                core.backend_failed(failure)
+        mount.process = Process(self.world, self.network, name, address, make, mount, self.faults)
+        return mount.process
 
-            core = StorageCore(
-                shell,
-                self.site.cluster,
-                MasterCandidates(self.masters.addresses),
-                self.site.address(STORAGE_PORT + number),
-                disk.open_backend(shell, failed),
-            )
-            return core
+    @property
+    def unmounted(self) -> bool:
+        """Whether a node has an empty database instead of its own."""
+        return any(mount.used is not mount.disk for mount in self.mounts)
 
-        return Process(
-            self.world,
-            self.network,
-            name,
-            self.site.address(STORAGE_PORT + number),
-            make,
-            disk,
-            self.faults,
+    def storage_core(
+        self, shell: SimShell, address: Address, disk: SimDisk, is_clone: bool = False
+    ) -> StorageCore:
+        core: StorageCore
+
+        def failed(failure: BackendFailure) -> None:
+            core.backend_failed(failure)
+
+        core = StorageCore(
+            shell,
+            self.site.cluster,
+            MasterCandidates(self.masters.addresses),
+            address,
+            disk.open_backend(shell, failed),
+            is_clone=is_clone,
         )
+        return core
 
     def _admin(self, shell: SimShell) -> AdminCore:
         return AdminCore(
@@ -133,6 +173,12 @@ class Cluster:
             remember=lambda masters: None,
             backups=self.backups,
         )
+
+    def skew(self, clocks: Clocks) -> None:
+        """Before it starts: no two machines agree about the time."""
+        self.clocks = clocks
+        for process in dict.fromkeys([*self.masters.all, *self.servers]):
+            clocks.give(process)
 
     def start(self) -> None:
         """Start everything and wait until clients are served."""
@@ -145,7 +191,8 @@ class Cluster:
     def client(self) -> ClientProcess:
         """A new process of an application."""
         name = f"{self.site.prefix}client{len(self.clients) + 1}"
-        process = ClientProcess(self.world, self.network, self.threads, name, self.faults)
+        clock = None if self.clocks is None else self.clocks.make()
+        process = ClientProcess(self.world, self.network, self.threads, name, self.faults, clock)
         self.clients.append(process)
         return process
 
@@ -214,17 +261,22 @@ class Cluster:
     def heal(self) -> None:
         """End all faults and start what does not run."""
         self.world.log("world", "heals")
+        for mount in self.mounts:
+            if mount.used is not mount.disk:
+                mount.process.kill()
+                mount.remount()
         self.network.heal()
         for disk in self.disks.values():
             disk.heal()
         for platter in self.masters.platters.values():
             platter.heal()
+        for client in self.clients:
+            client.resume()
         for process in self.masters.all:
             process.resume()
-        for process in dict.fromkeys([*self.masters.members(), *self.servers]):
+        for process in dict.fromkeys([*self.masters.members(), *self.servers, *self.joining]):
             process.resume()
-            if not process.alive:
-                process.start()
+            process.revive()
 
     def tables(self) -> Tables:
         """What all storages keep together. Replicas must not differ: see the oracle of cells."""

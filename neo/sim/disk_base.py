@@ -122,6 +122,10 @@ class SimDisk(ABC):
         """A backend that is not open yet. ``dedup``: other than the one of this disk."""
 
     @abstractmethod
+    def copy(self, name: str) -> SimDisk:
+        """Another disk with what this one has, which nobody uses at this moment."""
+
+    @abstractmethod
     def crash(self) -> None:
         """The process is gone and the power fails: lose what was not synced."""
 
@@ -142,6 +146,11 @@ class SimDisk(ABC):
         held = self.references() if quiet else {}
         if held:
             raise Violation(f"{self.name}: data is held for no transaction: {sorted(held)[:5]}")
+
+    def check_pruned(self) -> None:
+        """Raises Violation for any data without a reference: the node deleted what crashes left."""
+        self._orphans.clear()
+        self.check(quiet=True)
 
     @abstractmethod
     def close(self) -> None:

@@ -16,11 +16,11 @@ from neo.master.core import MasterCore
 from neo.node.peer import Peer
 from neo.protocol.enums import CellState, ErrorCode
 from neo.protocol.ids import ZERO_OID, ZERO_TID, add64, p64
-from neo.protocol.packets import CheckReplicas, Error, Message, RepairCells, Truncate
+from neo.protocol.packets import CheckReplicas, Error, Message, Repair, RepairCells, Truncate
 from neo.sim.canaries.base import plant
 from neo.sim.cluster import Cluster
 from neo.sim.console import Command
-from neo.sim.disk_check import Rows
+from neo.sim.disk_check import Rows, orphans
 from neo.sim.operator import Operator
 from neo.sim.process import Process
 from neo.sim.world import Violation
@@ -34,6 +34,12 @@ SECONDS = 120.0
 KILL_CHANCE = 0.3
 KILL_SECONDS = 0.05
 AWAY_SECONDS = 2.0
+#: Orphans are looked for and deleted in the background, in pieces of a few rows: so often it is looked
+#: whether that is done, after so long each time.
+PRUNE_LOOKS = 10
+PRUNE_SECONDS = 5.0
+#: A node that lost its cells erases them in the background.
+ERASED_SECONDS = 20
 
 
 class _Nobody:
@@ -205,10 +211,26 @@ class Drills:
         self._wait(
             lambda: self._cluster.running and self._operator.settled, "the truncation is done"
         )
-        self._cluster.world.run(1.0)
-        for name, disk in self._cluster.disks.items():
-            if later := _later(disk.tables(), tid):
-                raise Violation(f"{name} was to be truncated after {tid:016x} and has {later:016x}")
+        for _ in range(ERASED_SECONDS):
+            self._cluster.world.run(1.0)
+            later = {name: _later(disk.tables(), tid) for name, disk in self._cluster.disks.items()}
+            if not any(later.values()):
+                return
+        name = max(later, key=lambda name: later[name])
+        raise Violation(f"{name} was to be truncated after {tid:016x} and has {later[name]:016x}")
+
+    # -- orphans -----------------------------------------------------------------------------------
+
+    def prune(self) -> None:
+        """``neoctl prune_orphan``: no data stays that crashes left behind. Raises Violation."""
+        nids = sorted(self._master.identified_storages())
+        self._type(Repair(nids, False))
+        for _ in range(PRUNE_LOOKS):
+            self._cluster.world.run(PRUNE_SECONDS)
+            if not any(orphans(disk.tables()) for disk in self._cluster.disks.values()):
+                break
+        for disk in self._cluster.disks.values():
+            disk.check_pruned()
 
     def _tids(self) -> list[int]:
         """Of transactions since the last pack."""
@@ -229,11 +251,7 @@ class Drills:
         def kill() -> None:
             if process.alive:
                 process.kill()
-                world.call_later(AWAY_SECONDS, start, f"start {process.name}")
-
-        def start() -> None:
-            if not process.alive:
-                process.start()
+                world.call_later(AWAY_SECONDS, process.revive, f"start {process.name}")
 
         world.call_later(self._random.random() * KILL_SECONDS, kill, f"kill {process.name}")
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from random import Random
 from typing import TYPE_CHECKING
 
 from neo.net.fault_sites import FaultSite
-from neo.sim.process import RESTART_SECONDS, Process
+from neo.sim.clients import ClientProcess
+from neo.sim.process import Process
 from neo.sim.world import World
 
 if TYPE_CHECKING:
@@ -63,9 +65,13 @@ class Faults:
         self._run = run
         self._world = run.world
         self._random = run.world.random
-        chosen = [name for name in KINDS if name != OPERATE and self._world.chance(0.6)]
+        old = [name for name in KINDS if name not in (OPERATE, *LATER)]
+        chosen = [name for name in old if self._world.chance(0.6)]
         if names is None and self._run.options.canary is None:
             chosen += [name for name in (OPERATE,) if self._run.operator.busy]
+            # Random numbers of its own: the other choices of the seed stay what they are.
+            later = Random(f"later faults {self._world.seed}")
+            chosen += [name for name, chance in LATER.items() if later.random() < chance]
         # Not "none", and not those of several masters.
         self._kinds = [name for name in (chosen if names is None else names) if name in KINDS]
         self._between = self._random.uniform(*BETWEEN_SECONDS)
@@ -109,18 +115,7 @@ class Faults:
         process = self._server()
         if process.alive:
             process.kill()
-            self._later(lambda: self._start(process), f"start {process.name}")
-
-    @staticmethod
-    def _start(process: Process) -> None:
-        if not process.alive:
-            process.start()
-
-    def revive(self, process: Process) -> None:
-        """A supervisor starts what ended by itself."""
-        self._world.call_later(
-            RESTART_SECONDS, lambda: self._start(process), f"revive {process.name}"
-        )
+            self._later(process.revive, f"start {process.name}")
 
     def _kill_client(self) -> None:
         self._run.replace_client(self._random.randrange(len(self._run.applications)))
@@ -130,7 +125,28 @@ class Faults:
         process.pause()
         self._later(process.resume, f"resume {process.name}")
 
+    def _pause_client(self) -> None:
+        """At once, or when it has voted next: then others wait for its locks."""
+        application = self._random.choice(self._run.applications)
+        if self._world.chance(0.5):
+            self._stop_client(application.process)
+        else:
+            application.at_vote = lambda: self._stop_client(application.process)
+
+    def _stop_client(self, process: ClientProcess) -> None:
+        if self._active:
+            process.pause()
+            self._later(process.resume, f"resume {process.name}")
+
     # -- network -----------------------------------------------------------------------------------
+
+    def _reset(self) -> None:
+        """A connection ends now, and both processes live."""
+        connections = self._run.cluster.network.connections
+        if connections:
+            end = self._random.choice(connections)
+            self._world.log("network", f"connection of {end.host} and {end.other.host} is reset")
+            end.sever()
 
     def _hosts(self) -> tuple[str, str]:
         hosts = [p.host for p in self._run.servers]
@@ -192,9 +208,31 @@ class Faults:
     def _operate(self) -> None:
         self._run.operator.act()
 
+    def _damage(self) -> None:
+        self._run.damage.act()
+
+    def _clone(self) -> None:
+        self._run.cloning.act()
+
+    def _forsake(self) -> None:
+        self._run.forsaking.act()
+
+    def _unmount(self) -> None:
+        if not self._run.forsaking.begun:  # an operator forces a start, with whatever is there
+            self._run.unmounted.act()
+
 
 #: Not a fault, but as unexpected for those who are at work.
 OPERATE = "operate"
+#: Kinds that came when many seeds were known, with how many seeds have each.
+LATER = {
+    "pause-client": 0.6,
+    "reset": 0.6,
+    "clone": 0.2,
+    "damage": 0.2,
+    "forsake": 0.2,
+    "unmount": 0.2,
+}
 
 KINDS: dict[str, Callable[[Faults], None]] = {
     "kill-server": Faults._kill_server,
@@ -207,4 +245,10 @@ KINDS: dict[str, Callable[[Faults], None]] = {
     "full-disk": Faults._full_disk,
     "failing-disk": Faults._failing_disk,
     OPERATE: Faults._operate,
+    "pause-client": Faults._pause_client,
+    "reset": Faults._reset,
+    "clone": Faults._clone,
+    "forsake": Faults._forsake,
+    "unmount": Faults._unmount,
+    "damage": Faults._damage,
 }

@@ -9,13 +9,15 @@ Truncation
 ----------
 What an operator cuts off may be there or not until all is over; and whoever read it was right. So a
 truncation leaves a *void*: the tids after the one that it was asked with, up to the last that the
-master had given then. What clients knew of these is forgotten at once, and judged leniently at the
+master had given then; a start without nodes that are lost leaves one, too, after the last transaction
+of the others. What clients knew of these is forgotten at once, and judged leniently at the
 end: nothing that was acknowledged before is left of a void, or all of it, if the truncation was
 forgotten with the master.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
@@ -93,6 +95,15 @@ class Listing:
     found: dict[bytes, frozenset[bytes] | None]
 
 
+@dataclass(frozen=True)
+class Snapshot:
+    """Somebody read the last revision up to ``last`` of each object, and got these oids."""
+
+    client: str
+    last: bytes
+    oids: frozenset[bytes]
+
+
 class History:
     """All clients of a run write into one."""
 
@@ -101,6 +112,7 @@ class History:
         self.attempts: list[Attempt] = []
         self.reads: list[Read] = []
         self.listings: list[Listing] = []
+        self.snapshots: list[Snapshot] = []
         #: The greatest tid that anybody was told.
         self.told_tid = ZERO_TID
         #: What truncations were asked to take away, in the order of the questions.
@@ -109,6 +121,8 @@ class History:
         self.contents: dict[tuple[bytes, bytes], bytes | None] = {}
         #: Tids that were acknowledged, with the marks of their transactions.
         self._acknowledged: dict[bytes, str] = {}
+        #: How many transactions of each client were acknowledged.
+        self.commits: Counter[str] = Counter()
         #: Oids of acknowledged transactions; all that were given; those that were given twice.
         self._stored: set[bytes] = set()
         self._given: set[bytes] = set()
@@ -133,6 +147,7 @@ class History:
                 f"{attempt.mark} got tid {tid.hex()}, not {_hex(attempt.imposed)} as it wanted"
             )
         self._acknowledged[tid] = attempt.mark
+        self.commits[attempt.client] += 1
         self.told(tid)
         if not self.void(tid):
             self._stored.update(attempt.stored)
@@ -182,6 +197,13 @@ class History:
             if attempt.tid is not None and not self.void(attempt.tid)
             for oid in attempt.stored
         }
+
+    def given_up(self, after: bytes) -> None:
+        """The cluster was started, by force, with transactions up to ``after``."""
+        tids = (attempt.tid for attempt in self.attempts if attempt.tid is not None)
+        last = max(tids, default=ZERO_TID)
+        if after < last:
+            self.truncated(after, last)
 
     def violated(self, what: str) -> Violation:
         """To be raised by a client: the run ends even if ZODB or an application catches it."""

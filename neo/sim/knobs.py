@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from random import Random
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -71,6 +72,26 @@ KNOBS = (
     Knob("PREEMPT_SECONDS", "neo.sim", ((0.0001, 0.05),)),
 )
 
+#: Knobs with random numbers of their own: what seeds found before there were these is found again.
+LATER_KNOBS = (
+    # Replication and checks: pieces of cells, of what one node sends, of what is done while clients wait.
+    Knob("LENGTH", "neo.storage", (1, 7)),
+    Knob("CHUNK_BYTES", "neo.storage", (1, 300)),
+    Knob("BUFFER_BYTES", "neo.storage", (0, 200)),
+    Knob("STEP_BYTES", "neo.storage", (1, 300)),
+    Knob("BUSY_SECONDS", "neo.storage", (0.0, 1.0)),
+    Knob("PAUSE_SECONDS_MAX", "neo.storage", (0.01,)),
+    Knob("PAUSE_SECONDS_MIN", "neo.storage", (0.0,)),
+    # Pages of readers of everything, statements of the SQL backends.
+    Knob("ROWS_MAX", "neo.storage", (1, 3)),
+    Knob("IDS_PER_STATEMENT", "neo.storage.backend", (1, 3)),
+    # Times of servers.
+    Knob("ANSWER_SECONDS", "neo", (3.0,)),
+    Knob("ORDER_SECONDS", "neo.master", (3.0,)),
+    Knob("STOP_SECONDS", "neo.master", (0.0, 0.5)),
+    Knob("UNFIT_SECONDS", "neo.master", (0.5,)),
+)
+
 
 @contextmanager
 def turned(world: World, names: Collection[str] | None = None) -> Iterator[dict[str, Any]]:
@@ -78,11 +99,17 @@ def turned(world: World, names: Collection[str] | None = None) -> Iterator[dict[
     values = {
         knob.name: world.random.choice(knob.values) for knob in KNOBS if world.chance(TURNED_CHANCE)
     }
+    random = Random(f"knobs {world.seed}")
+    values |= {
+        knob.name: random.choice(knob.values)
+        for knob in LATER_KNOBS
+        if random.random() < TURNED_CHANCE
+    }
     if names is not None:
         # Left out only now: what follows is as it would be with them.
         values = {name: value for name, value in values.items() if name in names}
     originals = []
-    for knob in KNOBS:
+    for knob in (*KNOBS, *LATER_KNOBS):
         if knob.name in values:
             for module in knob.modules():
                 originals.append((module, knob.name, getattr(module, knob.name)))

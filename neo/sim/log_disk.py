@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from neo.master.log import LogFailure
+from neo.master.election.log import LogFailure
 from neo.transactor.durable import Begun, Durable, LogEnd, empty_log, restore
 from neo.transactor.members import Members
 from neo.transactor.messages import Entry, Kind, Known, Record, Spec
@@ -80,7 +80,7 @@ class LogPlatter:
 
 
 class SimLogDisk:
-    """Implements :class:`neo.master.log.LogDisk` for one life of a process."""
+    """Implements :class:`neo.master.election.log.LogDisk` for one life of a process."""
 
     def __init__(
         self, platter: LogPlatter, later: Callable[[float, Callable[[], None]], object]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from neo.master.epochs import Epochs, Forget
-from neo.master.log import MasterLog
+from neo.master.election.epochs import Epochs, Forget
+from neo.master.election.log import MasterLog
 from neo.sim.canaries.base import plant
 from neo.sim.log_disk import SimLogDisk
 from neo.sim.world import Violation, World

@@ -56,6 +56,8 @@ class MasterFaults:
         self._dropping: list[Cluster] = []
         #: By cluster: hosts of one of its parts.
         self._sides: dict[str, set[str]] = {}
+        #: Commands that may still change who votes.
+        self._asked: list[Message] = []
         self.injected: dict[str, int] = {}
 
     def start(self) -> None:
@@ -93,7 +95,7 @@ class MasterFaults:
     def _kill(self, cluster: Cluster) -> None:
         process = self._any(cluster)
         process.kill()
-        self._later(lambda: _start(process), f"start {process.name}")
+        self._later(process.revive, f"start {process.name}")
 
     def _end(self, cluster: Cluster) -> None:
         """SIGTERM; a supervisor starts it again."""
@@ -112,7 +114,9 @@ class MasterFaults:
         def told(answer: Message | None) -> None:
             name = f"{cluster.site.prefix}operator"
             self._world.log(name, f"{message}: {answer or 'no answer'}")
+            self._asked.remove(message)
 
+        self._asked.append(message)
         Command(cluster, message, told)
 
     def _nid(self, cluster: Cluster, process: Process, state: NodeState) -> int | None:
@@ -165,7 +169,7 @@ class MasterFaults:
         def done() -> None:
             self._dropping.remove(cluster)
             if process in cluster.masters.members():
-                _start(process)
+                process.revive()
 
         self._world.call_later(SILENT_SECONDS, drop, "operator drops")
 
@@ -276,7 +280,7 @@ class MasterFaults:
         if self._random.random() < 0.5:
             # Its new machine is elsewhere.
             self._change_sides(cluster, process)
-        self._later(lambda: _start(process), f"start {process.name}")
+        self._later(process.revive, f"start {process.name}")
 
     # -- progress ----------------------------------------------------------------------------------
 
@@ -294,18 +298,21 @@ class MasterFaults:
                 if cluster is self._run.cluster:
                     cluster.wait_running()
                 for process in away:
-                    _start(process)
+                    process.revive()
                     process.resume()
                 self._world.run_until(
                     cluster.masters.equal, EQUAL_SECONDS, "all masters have the log"
                 )
 
     def _away(self, cluster: Cluster) -> list[Process]:
-        """Who is missing: not more than may be, with those who do not vote yet."""
+        """Who is missing: not more than may be, with those who do not vote yet. Nobody, while it is
+        not known whether one more votes, which first has to learn the log of a majority."""
         masters, random = cluster.masters, self._random
         forgetful = masters.forgetful()
         others = [process for process in masters.members() if process not in forgetful]
         away = random.sample(others, random.randint(0, masters.expendable()))
+        if self._asked:
+            return []
         for process in away:
             random.choice((process.kill, process.pause))()
         return away
@@ -314,11 +321,6 @@ class MasterFaults:
 def _hosts(cluster: Cluster) -> list[str]:
     servers = [*cluster.masters.all, *cluster.storages, cluster.admin]
     return [process.host for process in servers]
-
-
-def _start(process: Process) -> None:
-    if not process.alive:
-        process.start()
 
 
 MASTER_KINDS: dict[str, Callable[[MasterFaults, Cluster], None]] = {

@@ -8,9 +8,9 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from neo.master.core import MasterCore
-from neo.master.node import MasterNode
+from neo.master.election.node import MasterNode
+from neo.master.election.tenure import Tenure
 from neo.master.primary import PrimaryMaster
-from neo.master.tenure import Tenure
 from neo.net.sockets import format_address
 from neo.node.core import Shell
 from neo.protocol.packets import Address, CellChange
@@ -24,7 +24,7 @@ from neo.sim.replicas import check_changes
 if TYPE_CHECKING:
     from neo.sim.cluster import Cluster
 
-MASTER_PORT = 10000
+MASTER_PORT = 10001
 
 
 class WatchedPrimary(PrimaryMaster):
@@ -67,7 +67,8 @@ class Masters:
                 self._one_of_several(f"{site.prefix}master{i + 1}", address)
                 for i, address in enumerate(self.addresses)
             ]
-            name, address = f"{site.prefix}master{count + 1}", site.address(MASTER_PORT + count)
+            # Before the others in order, so that none has the index that it has in its configuration.
+            name, address = f"{site.prefix}master{count + 1}", site.address(MASTER_PORT - 1)
             self.spare = self._one_of_several(name, address)
         self.reigns = Reigns(world, self.all, self.log)
 

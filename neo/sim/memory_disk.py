@@ -86,6 +86,12 @@ class MemoryDisk(SimDisk):
             self._owner.abandon()
             self._owner = None
 
+    def copy(self, name: str) -> MemoryDisk:
+        assert self._owner is None, self.name
+        copied = MemoryDisk(self.world, name, self._lag, self.dedup)
+        copied.image = {table: dict(rows) for table, rows in self.image.items()}
+        return copied
+
     def tables(self) -> Rows:
         image: Image = self.image if self._owner is None else self._owner.tables.image()
         rows: Rows = {name: sorted(image[name].values()) for name in NAMES if name != "ttrans"}

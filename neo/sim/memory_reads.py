@@ -5,9 +5,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from hashlib import sha1
 from heapq import merge
 from itertools import islice
+from operator import eq
 from typing import Any
 
 from neo.sim.memory_tables import Tables
@@ -156,26 +158,17 @@ class MemoryReads(ABC):
         # What a pack removes meanwhile must not be compared.
         self.drain()
         known = self._revisions(to_int(oid), bound(max_tid))
-        undone = next((r for r in known if r.tid == to_int(undone_tid)), None)
         packed = to_int(undone_tid) <= int(self._config.get("_pack_tid", 0))
-        if undone is None:
-            if packed and known:
-                raise KeyError(oid)
+        found = revisions.undo(known, to_int(undone_tid), packed)
+        if found is None:
             return None
-        previous = revisions.before(known, undone.tid)
-        if previous is None and packed:
-            raise KeyError(oid)
-        undo_serial = None
-        if previous is not None and previous.data_id is not None:
-            undo_serial = to_bytes(revisions.origin(known, previous.tid))
+        undone, serial = found
+        undo_serial = None if serial is None else to_bytes(serial)
         current = known[-1]
-        if pending is None:
-            is_current = current.tid == undone.tid or self._same_data(
-                current.data_id, undone.data_id
-            )
-        else:
-            is_current = self._same_data(pending.data_id, undone.data_id)
-        return to_bytes(current.tid), undo_serial, is_current
+        if pending is None and current.tid == undone.tid:
+            return to_bytes(current.tid), undo_serial, True
+        data_id = current.data_id if pending is None else pending.data_id
+        return to_bytes(current.tid), undo_serial, self._same_data(data_id, undone.data_id)
 
     def _same_data(self, a: int | None, b: int | None) -> bool:
         if a is None or b is None:
@@ -266,9 +259,11 @@ class MemoryMaintenance(MemoryReads):
             self.set_config("_pack_tid", str(limit))
         tables = self.tables
         oids = tables.oids.get(partition, [])
+        last = max((oid for oid in oids if tables.serials[oid][0] <= limit), default=-1)
         oids = oids[bisect_left(oids, bound(min_oid)) :][: length + 1]
         for oid in oids[:length]:
-            removed, changed = revisions.pack(self._revisions(oid), limit)
+            known = self._revisions(oid)
+            removed, changed = revisions.pack(known, limit, partial(eq, oid, last))
             for revision in removed:
                 self._write(tables.remove_object, oid, revision.tid)
             for serial, value_tid in changed:

@@ -76,6 +76,12 @@ class End:
             self._held.clear()
             self._finish(reason)
 
+    def sever(self) -> None:
+        """The connection ends, though both processes live: what is on its way is lost."""
+        for end in (self, self.other):
+            end._held.clear()
+            end.end("reset by the network")
+
     def _finish(self, reason: str) -> None:
         self._finishing = reason
         if self._held or self.network.is_cut(self.host, self.other.host):
@@ -158,6 +164,8 @@ class Network:
         self._cuts: set[tuple[str, str]] = set()
         self._slow: dict[tuple[str, str], float] = {}
         self._streams = 0
+        #: An end of each, maybe of some that are over.
+        self._connections: list[End] = []
 
     # -- topology ----------------------------------------------------------------------------------
 
@@ -192,6 +200,14 @@ class Network:
 
     # -- connections -------------------------------------------------------------------------------
 
+    @property
+    def connections(self) -> list[End]:
+        """One end of each that is there now, in the order in which they came."""
+        self._connections = [
+            end for end in self._connections if not end.closed and not end.other.closed
+        ]
+        return self._connections
+
     def connect(
         self,
         host: str,
@@ -219,6 +235,7 @@ class Network:
             near = End(self, host, f"{name}.dialer")
             far = End(self, target.host, f"{name}.server")
             near.link(far)
+            self._connections = [*self.connections, near]
             target.accepted(far)
             connected(near)
 

@@ -39,6 +39,7 @@ from neo.protocol.packets import (
 )
 from neo.sim.cluster import Cluster
 from neo.sim.console import Command
+from neo.sim.damage import corrupted
 from neo.sim.history import History
 from neo.sim.world import Violation
 
@@ -95,6 +96,8 @@ class Operator:
 
     def _type(self, message: Message) -> None:
         """Run ``neoctl``."""
+        if self._cluster.unmounted and isinstance(message, AddPendingNodes):
+            return  # an empty node that nobody expects: he looks at the machine first
         told_tid, truncations = self._history.told_tid, len(self._history.voids)
         world = self._cluster.world
 
@@ -173,7 +176,7 @@ class Operator:
     def _drastic(self) -> Message:
         """A cluster that stops is started again by the supervisors of its processes."""
         messages: list[Message] = [SetClusterState(ClusterState.STOPPING)]
-        if self._cluster.shape.storages == 1:
+        if len(self._cluster.storages) == 1:
             # With more, some may be away that have what was committed last.
             messages.append(SetClusterState(ClusterState.VERIFYING))
         if self._rewindable and self._floor is not None:
@@ -231,6 +234,7 @@ class Operator:
         master = self._master()
         return (
             master is not None
+            and not self._cluster.joining
             and not self._nodes(master, NodeState.DOWN, NodeState.PENDING)
             and all(
                 state is CellState.UP_TO_DATE
@@ -245,5 +249,15 @@ class Operator:
         if master is not None and not self.settled and not self.rests:
             if self._nodes(master, NodeState.PENDING):
                 self._add(master)
+            self._drop_nobody(master)
+            for cell in corrupted(self._cluster):
+                self._type(RepairCells([cell]))
             self._type(TweakPartitionTable(False, []))
         self._cluster.world.call_later(LOOK_SECONDS, self.settle, "operator looks")
+
+    def _drop_nobody(self, master: MasterCore) -> None:
+        """When everybody is there, a node that is away has an id that a clone was given in vain."""
+        cluster = self._cluster
+        if not cluster.joining and len(master.identified_storages()) == len(cluster.storages):
+            for nid in self._nodes(master, NodeState.DOWN):
+                self._type(SetNodeState(nid, NodeState.UNKNOWN))

@@ -205,6 +205,11 @@ class Process:
             return
         self.run(shell, core.start)
 
+    def revive(self) -> None:
+        """Start it, if nothing else has done so meanwhile."""
+        if not self.alive:
+            self.start()
+
     def kill(self) -> None:
         """``kill -9`` and, for a machine, the loss of power."""
         if self.alive:
@@ -215,8 +220,13 @@ class Process:
 
     def terminate(self) -> None:
         """SIGTERM."""
+        if self.core is not None:
+            self.do(self.core.terminate)
+
+    def do(self, callback: Callable[[], None]) -> None:
+        """Something happens that nobody asked for; nothing, if it is dead."""
         if self._shell is not None and self.core is not None:
-            self.run(self._shell, self.core.terminate)
+            self.run(self._shell, callback)
 
     def pause(self) -> None:
         """SIGSTOP: connections stay, nothing happens."""
@@ -242,11 +252,7 @@ class Process:
                 self.world.fail(Violation(f"{self.name} ended with exit code {code}"))
             else:
                 # A supervisor starts what ended by itself.
-                self.world.call_later(RESTART_SECONDS, self._revive, f"{self.name} revival")
-
-    def _revive(self) -> None:
-        if not self.alive:
-            self.start()
+                self.world.call_later(RESTART_SECONDS, self.revive, f"{self.name} revival")
 
     def restart_core(self, shell: SimShell) -> None:
         """The core of a storage whose database failed is made again."""

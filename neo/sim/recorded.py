@@ -11,16 +11,27 @@ from ZODB.utils import maxtid
 from zope.interface import directlyProvides, providedBy
 
 from neo.client.errors import TransactionLostError
-from neo.protocol.ids import ZERO_TID, add64
-from neo.sim.history import Attempt, History, Listing, Outcome, Read
+from neo.client.scan import Order, Range, Revision, Scanner
+from neo.protocol.ids import ZERO_TID, add64, p64
+from neo.sim.history import Attempt, History, Listing, Outcome, Read, Snapshot
 from neo.sim.tables import digest
 
 
 class Recorded:
-    """A storage that records what passes between ZODB, or an application, and it."""
+    """A storage that records what passes between ZODB, or an application, and it.
 
-    def __init__(self, storage: Any, history: History, client: Callable[[], str]) -> None:
+    ``client()``: the name of the thread. ``voted``: called by it between tpc_vote and tpc_finish.
+    """
+
+    def __init__(
+        self,
+        storage: Any,
+        history: History,
+        client: Callable[[], str],
+        voted: Callable[[], None] = lambda: None,
+    ) -> None:
         self._storage = storage
+        self._voted = voted
         self._history = history
         self._client = client
         self._attempts: dict[Any, Attempt] = {}
@@ -140,6 +151,42 @@ class Recorded:
         if len(self._history.voids) == voids:
             self._history.listings.append(Listing(self._client(), first, last, found))
 
+    # -- what a pipeline sees ------------------------------------------------------------------------
+
+    def scan(self, order: Order, page_bytes: int) -> None:
+        """Read everything up to now, as pipelines do. Raises ErrorAnswer TID_NOT_FOUND if a pack removed
+        some of it meanwhile."""
+        scanner = Scanner(self._storage)
+        voids = len(self._history.voids)
+        last = scanner.last_tid()
+        revisions = list(self._revisions(scanner, Range(order, last, page_bytes=page_bytes)))
+        if order is not Order.SNAPSHOT:
+            found = {t.tid: set[bytes]() for t in scanner.in_order(ZERO_TID, last)}
+            for revision in revisions:
+                found.setdefault(p64(revision.tid), set()).add(p64(revision.oid))
+            listed: dict[bytes, frozenset[bytes] | None] = {
+                tid: frozenset(found[tid]) for tid in sorted(found)
+            }
+            self._list(ZERO_TID, last, listed, voids)
+        elif len(self._history.voids) == voids:
+            bound = add64(last, 1)
+            for revision in revisions:
+                self.record(Read("", p64(revision.oid), bound, p64(revision.tid)))
+            oids = frozenset(p64(revision.oid) for revision in revisions)
+            self._history.snapshots.append(Snapshot(self._client(), last, oids))
+
+    def _revisions(self, scanner: Scanner, what: Range) -> Iterator[Revision]:
+        for partition in range(scanner.partitions):
+            last = (-1, -1)
+            for page in scanner.revisions(partition, what):
+                for revision in page:
+                    place = revision[:2] if what.order is not Order.CHANGES else revision[1::-1]
+                    if place <= last:
+                        raise self._history.violated(f"{self._client()} read {place} after {last}")
+                    last = place
+                    self._seen(p64(revision.oid), p64(revision.tid), revision.data)
+                    yield revision
+
     # -- transactions ------------------------------------------------------------------------------
 
     def new_oid(self) -> bytes:
@@ -196,6 +243,7 @@ class Recorded:
     def tpc_vote(self, transaction: Any) -> Any:
         resolved = self._storage.tpc_vote(transaction)
         self._resolved(transaction, resolved or ())
+        self._voted()
         return resolved
 
     def _resolved(self, transaction: Any, oids: Iterable[bytes]) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from neo.master.core import MasterCore
-from neo.master.node import MasterNode
+from neo.master.election.node import MasterNode
 from neo.node.peer import Peer
 from neo.protocol.enums import ClusterState, NodeType
 from neo.sim.log_watch import LogWatch

@@ -7,6 +7,8 @@ all rows of a transaction or a revision that others have, and no other.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable
+from functools import partial
+from operator import eq
 from typing import Any
 
 from neo.master.core import MasterCore
@@ -20,23 +22,37 @@ from neo.topology.partitions import PartitionTable
 _UP, _OUT, _FEEDING = CellState.UP_TO_DATE, CellState.OUT_OF_DATE, CellState.FEEDING
 _CORRUPTED = CellState.CORRUPTED
 
-#: Transitions of the specification, *Cell States*; None: no cell, before or after.
-LEGAL: frozenset[tuple[CellState | None, CellState | None]] = frozenset(
+#: From one state of a cell to the next; None: no cell, before or after.
+Transitions = frozenset[tuple[CellState | None, CellState | None]]
+#: Those that the specification has, in *Partition Table* and *Cell States*.
+SPECIFIED: Transitions = frozenset(
     {
         (None, _OUT),
         (_OUT, _UP),
-        (_OUT, None),
         (_UP, _OUT),
         (_UP, _FEEDING),
         (_UP, None),
-        (_FEEDING, _UP),
         (_UP, _CORRUPTED),
-        (_FEEDING, _CORRUPTED),
-        (_CORRUPTED, _OUT),
-        (_CORRUPTED, None),
         (_FEEDING, None),
+        (_FEEDING, _CORRUPTED),
     }
 )
+#: Ours: a cell that is moved or whose node is dropped before it is complete; a tweak that wants a
+#: feeding cell after all; a corrupted cell that is repaired, or given up.
+OURS: Transitions = frozenset(
+    {(_OUT, None), (_FEEDING, _UP), (_CORRUPTED, _OUT), (_CORRUPTED, None)}
+)
+#: All that may be, wherever a table lives.
+LEGAL = SPECIFIED | OURS
+
+
+def illegal(before: CellState | None, after: CellState | None) -> str | None:
+    """What to say of a change of a cell; None if it may be. DISCARDED: there is no cell."""
+    new = None if after is CellState.DISCARDED else after
+    if (before, new) in LEGAL:
+        return None
+    was, is_ = ("nothing" if state is None else state.name for state in (before, new))
+    return f"{was} -> {is_}"
 
 
 def check_changes(
@@ -45,11 +61,9 @@ def check_changes(
     """Raises Violation. ``before``: the table until now. ``damaged``: partitions whose replicas
     differ, so that a check finds something."""
     for partition, nid, state in changes:
-        old = before.rows[partition].get(nid)
-        new = None if state is CellState.DISCARDED else state
-        if (old, new) not in LEGAL:
-            raise Violation(f"partition {partition} of node {nid}: {old} becomes {new}")
-        if new is _CORRUPTED and partition not in damaged:
+        if wrong := illegal(before.rows[partition].get(nid), state):
+            raise Violation(f"partition {partition} of node {nid}: {wrong}")
+        if state is _CORRUPTED and partition not in damaged:
             raise Violation(f"partition {partition} of node {nid} is sound, and found corrupted")
 
 
@@ -81,8 +95,10 @@ def check_packed(master: MasterCore, disks: Iterable[tuple[str, Rows]]) -> None:
             if int(config.get("nid") or 0) not in master.partitions.readable(partition):
                 continue
             tid = int(config.get("_pack_wanted") or 0)
-            for (p, oid), revisions in objects.items():
-                if p == partition and (left := pack(revisions, tid).removed):
+            mine = {oid: found for (p, oid), found in objects.items() if p == partition}
+            last = max((oid for oid in mine if min(mine[oid]).tid <= tid), default=-1)
+            for oid, revisions in mine.items():
+                if left := pack(revisions, tid, partial(eq, oid, last)).removed:
                     raise Violation(
                         f"{name} was packed at {tid:016x}, and object {oid:016x} still has"
                         f" {left[0].tid:016x}"

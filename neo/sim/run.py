@@ -1,8 +1,9 @@
 """One simulated run: a seed chooses cluster, workloads, faults and constants; oracles judge the end.
 
 A run has two phases, as FoundationDB and TigerBeetle do it: first *safety*, while things fail; then
-everything is healed and *progress* is demanded: the cluster is RUNNING again, and every thread of every
-workload commits, within a bounded virtual time. At the end the history is compared with the tables.
+everything is healed and *progress* is demanded: within a bounded virtual time the cluster is RUNNING
+again, every thread of every workload works, and every client commits. At the end the history is compared
+with the tables.
 """
 
 from __future__ import annotations
@@ -15,10 +16,14 @@ from typing import Any
 from neo.sim.admin_watch import watched_administration
 from neo.sim.applications import Application
 from neo.sim.backup_site import BackupSite
+from neo.sim.clock import Clocks
+from neo.sim.cloning import Cloning
 from neo.sim.cluster import HEAL_SECONDS, Cluster, Shape
+from neo.sim.damage import Damage
 from neo.sim.disk import SimDisk, disk_kind
 from neo.sim.drills import Drills
 from neo.sim.faults import Faults, Sites
+from neo.sim.forsaking import Forsaking
 from neo.sim.history import History
 from neo.sim.knobs import turned
 from neo.sim.log_watch import watched_logs
@@ -28,16 +33,19 @@ from neo.sim.oracles import judge
 from neo.sim.process import Process
 from neo.sim.replicas import check_packed, check_replicas
 from neo.sim.table_watch import check_tables, watched_tables
-from neo.sim.workloads import WORKLOADS
+from neo.sim.unmounted import Unmounted
+from neo.sim.workloads import LATER, WORKLOADS
 from neo.sim.workloads.base import Workload
 from neo.sim.world import World
 from neo.sim.zodb_world import simulated_zodb
+from neo.storage.core import StorageCore
 
-#: Virtual time in which all threads commit again once nothing fails any more.
+#: Virtual time in which all threads work again, and all clients commit, once nothing fails any more.
 PROGRESS_SECONDS = 300.0
 SETUP_SECONDS = 120.0
 #: Workloads that a seed composes at most: with more, each of them does less.
 WORKLOADS_MAX = 4
+LATER_CHANCE = 0.15
 #: Threads that must make progress leave time to each other.
 PROGRESS_THINK_SECONDS = 0.2
 #: A run with more events than this finds less in its time than another seed.
@@ -72,9 +80,9 @@ class Options:
     canary: str | None = None
 
     def arguments(self) -> str:
-        """As options of the command line."""
+        """As options of the command line, which give exactly these again: nothing of the canary's own."""
         given = {
-            "seconds": None if self.seconds == 10.0 else f"{self.seconds:g}",
+            "seconds": None if self.seconds == 10.0 else self.seconds,
             "faults": None if self.faults is None else ",".join(self.faults),
             "sites": None if self.sites is None else ",".join(self.sites),
             "knobs": None if self.knobs is None else ",".join(self.knobs),
@@ -84,7 +92,7 @@ class Options:
             "replicas": self.replicas,
             "backup": {None: None, True: "yes", False: "no"}[self.backup],
             "masters": self.masters,
-            "canary": self.canary,
+            "canary": self.canary and f"{self.canary} --full-mix",
         }
         return " ".join(f"--{name} {value}" for name, value in given.items() if value is not None)
 
@@ -128,10 +136,21 @@ class Run:
         self.ending = False
         self.applications: list[Application] = []
         self.backup = _backup(self, options, make_disk)
+        world.events_max *= len(self.clusters)
+        if options.canary is None:
+            clocks = Clocks(world)
+            for cluster in self.clusters:
+                cluster.skew(clocks)
         # What a backup has that its upstream cluster loses stops it until somebody decides.
         rewindable = self.backup is None and all(workload.rewindable for workload in self.workloads)
         self.operator = Operator(self.cluster, replicated, self.history, rewindable)
         self.drills = Drills(self.cluster, self.operator, Random(f"drills {seed}"))
+        self.cloning = Cloning(self.clusters, Random(f"clones {seed}"))
+        self.forsaking = Forsaking(
+            self.cluster, self.operator, Random(f"forsaking {seed}"), rewindable
+        )
+        self.damage = Damage(self.clusters, Random(f"damage {seed}"))
+        self.unmounted = Unmounted(self.clusters, Random(f"unmounted {seed}"))
         self.faults = Faults(self, options.faults)
         self.master_faults = MasterFaults(self, options.faults)
 
@@ -139,7 +158,11 @@ class Run:
         random = self.world.random
         names = list(self.options.workloads)
         if not names:
-            names = random.sample(list(WORKLOADS), random.randint(1, WORKLOADS_MAX))
+            old = [name for name in WORKLOADS if name not in LATER]
+            names = random.sample(old, random.randint(1, WORKLOADS_MAX))
+            # Random numbers of its own: the other choices of the seed stay what they are.
+            later = Random(f"later workloads {self.world.seed}")
+            names += [name for name in LATER if later.random() < LATER_CHANCE]
         return [WORKLOADS[name](Random(random.getrandbits(64))) for name in names]
 
     # -- phases ----------------------------------------------------------------------------------
@@ -149,7 +172,7 @@ class Run:
         try:
             with (
                 turned(self.world, self.options.knobs),
-                watched_tables(self.world),
+                watched_tables(self.world, self._storage_cores),
                 watched_logs(self.world),
                 watched_administration(self.history),
                 simulated_zodb(self.cluster.threads),
@@ -192,7 +215,7 @@ class Run:
         self._finish()
         self._judge()
         if self.backup is None:
-            for drill in (self.drills.pack, self.drills.truncate):
+            for drill in (self.drills.pack, self.drills.truncate, self.drills.prune):
                 drill()
                 self._judge_tables()
         if self.backup is not None:
@@ -218,6 +241,11 @@ class Run:
     @property
     def disks(self) -> dict[str, SimDisk]:
         return {name: disk for cluster in self.clusters for name, disk in cluster.disks.items()}
+
+    def _storage_cores(self, cluster: str) -> list[StorageCore]:
+        """Those that run, of the cluster of this name."""
+        processes = [p for c in self.clusters if c.site.cluster == cluster for p in c.storages]
+        return [p.core for p in processes if isinstance(p.core, StorageCore)]
 
     def _start_applications(self) -> None:
         random = self.world.random
@@ -245,12 +273,21 @@ class Run:
         if self.backup is not None:
             self.backup.operator.settle()
         for application in self.applications:
-            application.done = [0] * len(application.jobs)
+            application.demand_progress()
         self.world.run_until(
-            lambda: all(all(application.done) for application in self.applications),
+            self._progressed,
             PROGRESS_SECONDS,
-            "every thread works again",
+            "every thread works again, and every workload and client commits",
         )
+
+    def _progressed(self) -> bool:
+        if not all(application.works for application in self.applications):
+            return False
+        commits: dict[str, bool] = {}
+        for application in self.applications:
+            for workload, writes in application.writing().items():
+                commits[workload] = writes or commits.get(workload, False)
+        return all(commits.values())
 
     def _finish(self) -> None:
         self.ending = True
@@ -304,6 +341,8 @@ class Run:
                 process.dead = True
                 for thread in process.members:
                     thread.resume()
+            for mount in cluster.mounts:
+                mount.remount()
         for disk in self.disks.values():
             disk.close()
 

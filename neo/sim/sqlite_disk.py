@@ -105,6 +105,13 @@ class SQLiteDisk(SimDisk):
     def all_synced(self) -> None:
         self._durable = self.read()
 
+    def copy(self, name: str) -> SQLiteDisk:
+        assert self.backend is None, self.name
+        copied = SQLiteDisk(self.world, name, dedup=self.dedup)
+        copied.write(self.read())
+        copied.all_synced()
+        return copied
+
     # -- the end of processes --------------------------------------------------------------------
 
     def crash(self) -> None:

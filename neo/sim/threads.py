@@ -36,16 +36,23 @@ class Threads:
 
 
 class SimThread:
-    """``dead()``: whether the process of this thread was killed."""
+    """``dead()``: whether the process of this thread was killed. ``hold(thread)``: whether the process is
+    stopped; it resumes the thread later."""
 
     def __init__(
-        self, threads: Threads, name: str, target: Callable[[], None], dead: Callable[[], bool]
+        self,
+        threads: Threads,
+        name: str,
+        target: Callable[[], None],
+        dead: Callable[[], bool],
+        hold: Callable[[SimThread], bool] = lambda thread: False,
     ) -> None:
         self.threads = threads
         self.name = name
         self.finished = False
         self._target = target
         self._dead = dead
+        self._hold = hold
         #: The process was killed: all that is left to do is to unwind.
         self._killed = False
         self._greenlet = greenlet(self._run)
@@ -111,7 +118,7 @@ class SimThread:
 
     def resume(self) -> None:
         """Run it until it parks again. In an event."""
-        if self.finished or not self._parked:
+        if self.finished or not self._parked or self._hold(self):
             return
         self._parked = False
         previous, self.threads.current = self.threads.current, self

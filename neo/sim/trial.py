@@ -56,7 +56,7 @@ class Trial:
             for line in self.story
             if not ids or _MESSAGE not in line or ids.intersection(_ID.findall(line))
         ]
-        return story[-lines:]
+        return story[-lines:] if lines else []
 
 
 def attempt(seed: int, options: Options, twice: bool = True, story: bool = False) -> Trial:

@@ -7,14 +7,30 @@ import inspect
 import pytest
 
 from neo.sim.canaries import CANARIES, planted
-from neo.sim.hunt import options_of
-from tests.sim.command import simulate, told
+from neo.sim.canaries.base import Canary, Patch
+from neo.sim.cluster import Cluster
+from neo.sim.hunt import hunt, options_of
+from tests.sim.command import SECONDS_MAX, simulate, told
 
 
+@pytest.mark.timeout(SECONDS_MAX + 60)
 def test_every_planted_bug_is_found_within_its_seeds() -> None:
     run = simulate("--canaries")
     assert run.returncode == 0, told(run)
     assert f"{len(CANARIES)} of {len(CANARIES)} were found" in run.stdout, told(run)
+
+
+def test_an_error_of_the_planted_bug_itself_is_no_find(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(self: Cluster) -> None:
+        raise TypeError("wrong arguments")
+
+    def patches() -> list[Patch]:
+        return [(Cluster, "start", broken)]
+
+    canary = Canary("broken", "it does not run at all", "none", patches, 2)
+    monkeypatch.setitem(CANARIES, "broken", canary)
+    found = hunt("broken")
+    assert found.seed is None and "no complaint of an oracle: TypeError" in found.error
 
 
 def test_there_are_enough_of_them_and_each_is_described() -> None:

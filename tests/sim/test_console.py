@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from neo.protocol.enums import ClusterState, ErrorCode
-from neo.protocol.ids import MAX_TID, ZERO_TID
+from neo.protocol.ids import MAX_TID
 from neo.protocol.packets import (
     AnswerClusterState,
     AskClusterState,
@@ -86,7 +86,8 @@ def test_a_truncation_leaves_a_void(cluster: Cluster) -> None:
     history = History(cluster.world)
     master = cluster.master_core
     assert master is not None
+    kept = master.tids.ttid()
     master.last_tid = last = master.tids.ttid()
     with watched_administration(history):
-        told(cluster, Truncate(ZERO_TID))
-    assert history.voids == [Void(ZERO_TID, last)]
+        told(cluster, Truncate(kept))
+    assert history.voids == [Void(kept, last)]

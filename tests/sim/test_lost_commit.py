@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from random import Random
-from typing import Any
 
 import pytest
 from persistent.mapping import PersistentMapping
@@ -13,61 +12,37 @@ from neo.protocol.enums import ClusterState
 from neo.sim.alarm import alarmed
 from neo.sim.cluster import Cluster, Shape
 from neo.sim.memory_disk import MemoryDisk
-from neo.sim.workloads.base import EXPECTED
 from neo.sim.world import Violation, World
 from neo.sim.zodb_world import simulated_zodb
+from tests.sim.writing import Writing
 
 SEEDS = 10
 #: In which somebody would start from what is there, if anybody did.
 WAIT_SECONDS = 60.0
 
 
-class Writer:
-    """A client that counts up an object; the world fails when what was acknowledged is gone."""
+class Writer(Writing):
+    """Counts up an object; the world fails when what was acknowledged is gone."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.acknowledged = 0
-        self._cluster = cluster
-        self._process = cluster.client()
-        self._ending = self._ended = False
-        self._process.spawn(self._run, "writer")
+        super().__init__(cluster)
 
-    def _run(self) -> None:
-        db = DB(self._cluster.storage(self._process, wait_timeout=5.0))
-        while not self._ending:
-            try:
-                self._count(db)
-            except EXPECTED:
-                pass  # the cluster is away
-        db.storage.sync()
-        with db.transaction() as connection:
-            self._check(connection.root()["counter"]["value"])
-        self._ended = True
-
-    def _count(self, db: Any) -> None:
+    def step(self, db: DB) -> None:
         with db.transaction() as connection:
             counter = connection.root().setdefault("counter", PersistentMapping(value=0))
-            self._check(counter["value"])
+            self._compare(counter["value"])
             value = counter["value"] = counter["value"] + 1
         self.acknowledged = value
 
-    def _check(self, found: int) -> None:
+    def check(self, db: DB) -> None:
+        with db.transaction() as connection:
+            self._compare(connection.root()["counter"]["value"])
+
+    def _compare(self, found: int) -> None:
         if found < self.acknowledged:
             error = Violation(f"{self.acknowledged} was acknowledged, {found} is there")
-            self._cluster.world.fail(error)
-
-    def wait_commits(self, count: int) -> None:
-        goal = self.acknowledged + count
-        self._cluster.world.run_until(lambda: self.acknowledged >= goal, 300.0, "commits")
-
-    def end(self) -> None:
-        self._ending = True
-        self._cluster.world.run_until(lambda: self._ended, 300.0, "the client ends")
-
-    def kill(self) -> None:
-        self._process.dead = True
-        for thread in self._process.members:
-            thread.resume()
+            self.cluster.world.fail(error)
 
 
 def _waiting(cluster: Cluster) -> bool:

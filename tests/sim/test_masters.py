@@ -10,9 +10,9 @@ from typing import cast
 import pytest
 
 from neo.master.core import MasterCore
-from neo.master.epochs import Claim, Forget, Table, encode
-from neo.master.lease import DRIFT
-from neo.master.log import LogFailure
+from neo.master.election.epochs import Claim, Forget, Table, encode
+from neo.master.election.lease import DRIFT
+from neo.master.election.log import LogFailure
 from neo.node.peer import Peer
 from neo.protocol.enums import ClusterState, NodeType
 from neo.sim.canaries.election import CANARIES
@@ -54,7 +54,7 @@ def test_a_timer_is_never_early_by_its_own_clock() -> None:
     rang: list[float] = []
     for _ in range(50):
         start = clock.read()
-        clock.call_later(5.0, lambda start=start: rang.append(clock.read() - start), "timer")  # type: ignore[misc]
+        clock.call_later(5.0, lambda start=start: rang.append(clock.read() - start), "timer")
         clock.turn()
         world.run(3.0)
         clock.turn()
@@ -96,7 +96,7 @@ def test_a_crash_keeps_what_was_synced_and_some_of_the_rest_of_each_file() -> No
         disk.begin(Begun.FRESH, GENESIS, {})
         disk.append([Entry(1, spec(1)), Vote(2, 0, None, -1)])
         done: list[bool] = []
-        disk.sync(lambda done=done: done.append(True))  # type: ignore[misc]
+        disk.sync(lambda done=done: done.append(True))
         disk.append([Entry(2, spec(2)), Vote(3, 0, None, -1)])
         world.run(1.0)
         assert done

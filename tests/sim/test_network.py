@@ -183,3 +183,15 @@ def test_what_waits_for_one_late_portion_arrives_in_order(seed: int) -> None:
         sink.end.write(bytes([number]))
     net.run(20.0)
     assert net.server.sinks[0].data == b"late" + bytes(range(100))
+
+
+def test_a_connection_that_is_reset_ends_on_both_sides_and_loses_what_is_on_its_way() -> None:
+    net = Net()
+    near = net.dial()
+    far = net.server.sinks[0]
+    near.end.write(b"lost")
+    (connection,) = net.network.connections
+    connection.sever()
+    net.run()
+    assert near.ended == far.ended == "reset by the network"
+    assert far.data == b"" and not net.network.connections

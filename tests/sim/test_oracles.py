@@ -8,7 +8,7 @@ import pytest
 
 from neo.protocol.ids import p64
 from neo.sim.disk_check import Rows
-from neo.sim.history import Attempt, History, Listing, Outcome, Read
+from neo.sim.history import Attempt, History, Listing, Outcome, Read, Snapshot
 from neo.sim.oracles import check_reads, judge
 from neo.sim.tables import Tables, join_tables
 from neo.sim.world import Violation, World
@@ -37,6 +37,7 @@ class Case:
         self.history.listings.append(
             Listing("x", T1, T2, {T1: frozenset([A, B]), T2: frozenset([A])})
         )
+        self.history.snapshots.append(Snapshot("x", T2, frozenset([A, B])))
 
     def attempt(
         self, client: str, tid: bytes | None, stored: dict[bytes, bytes | None], after: bytes = T0
@@ -154,6 +155,10 @@ def listing_out_of_order(case: Case) -> None:
     case.history.listings.append(Listing("x", T1, T3, found))
 
 
+def snapshot_without_an_object(case: Case) -> None:
+    case.history.snapshots.append(Snapshot("x", T1, frozenset([A])))
+
+
 def other_data_than_stored(case: Case) -> None:
     case.tables.contents[A, T2] = b"other"
 
@@ -190,6 +195,7 @@ VIOLATIONS: list[tuple[Callable[[Case], None], str]] = [
     (listing_with_one_too_many, "do not exist"),
     (listing_with_half_a_transaction, "has objects"),
     (listing_out_of_order, "out of order"),
+    (snapshot_without_an_object, "but not .* which is there since"),
     (other_data_than_stored, "has not the data that y:2 stored"),
     (other_data_than_read, "has not the data that was read there"),
     (oid_given_twice_by_one_master, "oids were given twice"),

@@ -10,13 +10,16 @@ from __future__ import annotations
 import os
 import random
 
-from tests.sim.command import simulate, told
+import pytest
+
+from tests.sim.command import SECONDS_MAX, simulate, told
 
 #: Each is run twice. One to two minutes on two idle cores.
 SEEDS = 250
 FIRST = 30_000
 
 
+@pytest.mark.timeout(SECONDS_MAX + 60)
 def test_seeds_of_the_full_mix_violate_nothing() -> None:
     count = int(os.environ.get("NEO_SIM_SEEDS") or SEEDS)
     wanted = os.environ.get("NEO_SIM_FIRST") or str(FIRST)

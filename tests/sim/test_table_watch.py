@@ -1,13 +1,23 @@
-"""Changes of partition tables that may not be are found wherever the table lives."""
+"""Partition tables that may not be, and changes of them, are found wherever the table lives."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
-from neo.protocol.enums import CellState
-from neo.protocol.packets import CellChange
+from neo.master.core import MasterCore
+from neo.master.recovery import Recovery
+from neo.protocol.enums import CellState, NodeType
+from neo.protocol.packets import CellChange, SendPartitionTable
+from neo.sim.alarm import alarmed
+from neo.sim.cluster import Cluster, Shape
+from neo.sim.memory_disk import MemoryDisk
+from neo.sim.replicas import LEGAL, OURS, SPECIFIED
 from neo.sim.table_watch import watched_tables
 from neo.sim.world import Violation, World
+from neo.storage import cells
+from neo.storage.core import StorageCore
 from neo.topology.partitions import PartitionTable
 
 UP, OUT, FEEDING = CellState.UP_TO_DATE, CellState.OUT_OF_DATE, CellState.FEEDING
@@ -41,3 +51,135 @@ def test_a_version_that_is_not_the_next_one_is_found(ptid: int) -> None:
 def test_a_cell_that_may_not_follow_is_found(wrong: CellChange) -> None:
     with pytest.raises(Violation, match="partition 0 of S2|partition 0 of S1"):
         change(2, wrong)
+
+
+def test_each_legal_transition_is_the_specifications_or_ours() -> None:
+    assert LEGAL == SPECIFIED | OURS and not SPECIFIED & OURS
+
+
+class Watched:
+    """A cluster with two copies of everything, whose second node was lost and came back: there is an
+    older table."""
+
+    def __init__(self) -> None:
+        self.world = world = World(0)
+        self.cluster = Cluster(world, Shape(2, 2, 1), lambda name: MemoryDisk(world, name))
+
+    def start(self) -> None:
+        self.cluster.start()
+        self.older = self.master.table()
+        self.cluster.storages[1].kill()
+        self.world.run_until(lambda: self.master.table() != self.older, 10.0, "a change")
+        self.cluster.storages[1].start()
+        self.cluster.wait_running()
+        self.world.run(5.0)
+
+    @property
+    def master(self) -> MasterCore:
+        assert self.cluster.master_core is not None
+        return self.cluster.master_core
+
+    def cores(self, cluster: str = "") -> list[StorageCore]:
+        return [p.core for p in self.cluster.storages if isinstance(p.core, StorageCore)]
+
+    def send(self, table: SendPartitionTable) -> None:
+        """To everybody, as no master would."""
+        for peer in self.master.connected.values():
+            peer.send(table)
+        self.master.flush()
+
+
+@pytest.fixture
+def watched() -> Iterator[Watched]:
+    watched = Watched()
+    with watched_tables(watched.world, watched.cores), alarmed(watched.world):
+        watched.start()
+        yield watched
+    for process in watched.cluster.clients:
+        process.dead = True
+        for thread in process.members:
+            thread.resume()
+
+
+def violated(watched: Watched, what: str) -> None:
+    with pytest.raises(Violation, match=what):
+        watched.world.run(10.0)
+
+
+def test_a_cluster_that_is_right_is_not_complained_about(watched: Watched) -> None:
+    watched.cluster.master.kill()
+    watched.cluster.master.start()
+    watched.cluster.wait_running()
+
+
+def test_a_master_that_goes_back_is_found(watched: Watched) -> None:
+    table = watched.older
+    watched.master.partitions.load(table.ptid, table.num_replicas, table.row_list)
+    watched.master.tell_table()
+    violated(watched, "tells of partition table 1 of sim, after")
+
+
+def test_a_table_that_is_told_again_with_other_rows_is_found(watched: Watched) -> None:
+    watched.master.partitions.rows[0][2] = CellState.FEEDING
+    watched.master.tell_table()
+    violated(watched, "for the second time and with other rows")
+
+
+def test_a_change_that_leaves_nobody_to_read_from_is_found(watched: Watched) -> None:
+    watched.master.change_partitions([(0, 1, OUT), (0, 2, OUT)])
+    violated(watched, "in which nobody has partition 0")
+
+
+@pytest.fixture
+def credulous(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Storage nodes take every table."""
+    monkeypatch.setattr(cells, "check", lambda core, table: None)
+
+
+@pytest.mark.usefixtures("credulous")
+def test_an_older_table_that_is_taken_is_found(watched: Watched) -> None:
+    watched.send(watched.older)
+    violated(watched, "goes back from partition table")
+
+
+@pytest.mark.usefixtures("credulous")
+def test_a_table_that_no_master_told_is_found(watched: Watched) -> None:
+    table = watched.master.table()
+    row = [(1, UP), (2, FEEDING)]
+    watched.send(table._replace(row_list=[row, *table.row_list[1:]]))
+    violated(watched, "that no master told")
+
+
+def test_a_client_that_takes_an_older_table_is_found(watched: Watched) -> None:
+    process = watched.cluster.client()
+    process.spawn(lambda: watched.cluster.storage(process).sync())
+    watched.world.run(1.0)
+    (peer,) = watched.master.of_type(NodeType.CLIENT)
+    peer.send(watched.older)
+    watched.master.flush()
+    violated(watched, "a client goes back from partition table")
+
+
+def test_a_recovery_from_an_older_table_is_found(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One node alone went on, and the other one is asked."""
+    known = watched.master.table()
+    watched.cluster.storages[1].kill()
+    watched.world.run_until(lambda: watched.master.table() != known, 10.0, "a change")
+    watched.world.run(5.0)
+
+    def oldest(self: Recovery) -> tuple[int, int] | None:
+        answers = [(a.ptid, nid) for nid, a in self._answers.items() if a.ptid is not None]
+        return min(answers) if len(answers) == 2 else None
+
+    monkeypatch.setattr(Recovery, "_newest", oldest)
+
+    def obstacle(self: Recovery, strict: bool) -> str | None:
+        return None if len(self._answers) == 2 else "somebody is away"
+
+    monkeypatch.setattr(Recovery, "_obstacle", obstacle)
+    watched.cluster.master.kill()
+    watched.cluster.storages[1].start()
+    watched.cluster.master.start()
+    violated(watched, "and a storage node has")

@@ -13,7 +13,7 @@ from neo.sim.world import Violation, World
 def test_events_run_in_the_order_of_their_times_then_of_their_creation() -> None:
     world, seen = World(0), list[str]()
     for delay, name in ((2.0, "late"), (1.0, "first"), (1.0, "second"), (0.0, "now")):
-        world.call_later(delay, lambda name=name: seen.append(name))  # type: ignore[misc]
+        world.call_later(delay, lambda name=name: seen.append(name))
     world.run(5.0)
     assert seen == ["now", "first", "second", "late"]
     assert world.now == 5.0
@@ -74,12 +74,12 @@ def test_a_livelock_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_seed_decides_every_choice() -> None:
-    def choices(seed: int) -> list[object]:
+    def choices(seed: int) -> list[tuple[bool, float]]:
         world = World(seed)
         return [(world.chance(0.5), world.delay(1.0)) for _ in range(20)]
 
     assert choices(1) == choices(1) != choices(2)
-    assert all(0.5 <= delay <= 15.0 for _, delay in choices(3))  # type: ignore[misc]
+    assert all(0.5 <= delay <= 15.0 for _, delay in choices(3))
 
 
 def test_the_story_keeps_the_last_lines(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from neo.master.backup import Backup
-from neo.master.backup_cells import BackupCells, Cell
-from neo.master.backup_readers import Readers
+from neo.master.backup.cells import BackupCells, Cell
+from neo.master.backup.following import Backup
+from neo.master.backup.readers import Readers
+from neo.node.task import Future
 from neo.protocol.ids import ZERO_TID
 from neo.sim.canaries.base import Canary, Patch
 from neo.storage.backup import BackupReplicator
 from neo.storage.backup_fetch import BackupFetch
+from neo.storage.core import StorageCore
 from neo.storage.mend import Mending
 
 #: A backup beside a busy cluster, and processes that are killed.
 KILLS = {"backup": True, "workloads": ("bank",), "faults": ("kill-server",), "seconds": 5.0}
 QUIET = {"backup": True, "workloads": ("bank",), "faults": ("none",), "seconds": 5.0}
+PACKS = {"backup": True, "workloads": ("pack", "bank"), "seconds": 6.0}
 
 
 def _shown_too_early() -> list[Patch]:
@@ -68,18 +71,22 @@ def _not_asked_whether_durable() -> list[Patch]:
         self._forgetful.discard(nid)
         original(self, cells, None)
 
-    return [(Backup, "_ask", ask)]
+    def stored(self: StorageCore) -> Future[None]:
+        return self.sleep(0.001)
+
+    # Nodes say that they are done before they have stored it, and are not asked whether they have.
+    return [(Backup, "_ask", ask), (StorageCore, "stored", stored)]
 
 
 def _packed_deletions_missed() -> list[Patch]:
-    return [(BackupFetch, "_delete", lambda self, gone: None)]
+    async def delete(self: BackupFetch, gone: object) -> None: ...
+
+    return [(BackupFetch, "_delete", delete)]
 
 
 def _no_invalidations() -> list[Patch]:
     return [(Readers, "show", lambda self, before, tid: None)]
 
-
-PACKS = {"backup": True, "workloads": ("pack", "bank"), "seconds": 6.0}
 
 def _mended_without_objects() -> list[Patch]:
     async def objects(self: Mending) -> None: ...
@@ -133,7 +140,7 @@ CANARIES = (
         "clients are shown what a storage node would forget in a crash",
         "backup: it shows less than before",
         _not_asked_whether_durable,
-        100,
+        60,
         KILLS,
     ),
     Canary(
@@ -147,7 +154,7 @@ CANARIES = (
     Canary(
         "mended-without-objects",
         "a cell of a backup that is mended from upstream gets lost transactions, but no objects",
-        "drill: a lost object does not come back",
+        "drills: a lost object does not come back",
         _mended_without_objects,
         40,
         QUIET,

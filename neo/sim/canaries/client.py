@@ -11,6 +11,7 @@ from neo.client.changes import Changes
 from neo.client.commit import Commit
 from neo.client.errors import TransactionLostError
 from neo.client.invalidations import Invalidations
+from neo.client.scan import Range, Revision, Scanner
 from neo.client.session import Session
 from neo.protocol.packets import Conflict
 from neo.sim.canaries.base import DEADLOCKS, Canary, Patch
@@ -49,6 +50,18 @@ def _lost_master_means_aborted() -> list[Patch]:
     return [(Commit, "_recover", recover)]
 
 
+def _first_master_for_ever() -> list[Patch]:
+    original = Commit.vote
+
+    def vote(self: Commit) -> None:
+        first = self._session.__dict__.setdefault("first", self._master)
+        if self._master is not first:
+            raise TransactionLostError("the master was lost: another one is there")
+        original(self)
+
+    return [(Commit, "vote", vote)]
+
+
 def _last_tid_before_cache() -> list[Patch]:
     original = Invalidations.invalidate
 
@@ -82,6 +95,17 @@ def _second_page_forgotten() -> list[Patch]:
         yield from page
 
     return [(history, "_partition_tids", partition_tids)]
+
+
+def _page_ends_too_late() -> list[Patch]:
+    """The next page begins after a revision that was not read."""
+    original = Scanner._page
+
+    def page(self: Scanner, partition: int, rows: Any, what: Range) -> Iterator[Revision]:
+        whole = list(original(self, partition, rows, what))
+        yield from whole[:-1] if len(whole) > 1 else whole
+
+    return [(Scanner, "_page", page)]
 
 
 CANARIES = (
@@ -118,6 +142,14 @@ CANARIES = (
         KILLS | {"workloads": ("bank",)},
     ),
     Canary(
+        "first-master-for-ever",
+        "a commit compares its master with the first that the client had, not with the one it began at",
+        "progress: a client that connected again commits nothing any more",
+        _first_master_for_ever,
+        40,
+        KILLS | {"workloads": ("bank",)},
+    ),
+    Canary(
         "last-tid-before-cache",
         "the last tid is set before the caches are invalidated",
         "reads: the cache gives the revision before at the new view",
@@ -147,6 +179,14 @@ CANARIES = (
         "history: transactions are missing in a listing",
         _second_page_forgotten,
         60,
+        QUIET | {"workloads": ("iteration", "bank"), "seconds": 5.0},
+    ),
+    Canary(
+        "page-ends-too-late",
+        "the last revision of a page of a pipeline is taken for the first of the next one",
+        "history: transactions or objects are missing in what a pipeline read",
+        _page_ends_too_late,
+        20,
         QUIET | {"workloads": ("iteration", "bank"), "seconds": 5.0},
     ),
 )

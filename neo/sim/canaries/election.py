@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from neo.master import election, lease, recovery
-from neo.master.election import Election
-from neo.master.epochs import Claim, Decision, Epochs, decode
-from neo.master.lease import Grant, Lease
-from neo.master.node import MasterNode
-from neo.master.tenure import Tenure
+from neo.master import recovery
+from neo.master.election import election, lease
+from neo.master.election.election import Election
+from neo.master.election.epochs import Claim, Decision, Epochs, decode
+from neo.master.election.lease import Grant, Lease
+from neo.master.election.node import MasterNode
+from neo.master.election.tenure import Tenure
 from neo.protocol.packets import NotifyLease, NotifyLeaseGranted
 from neo.sim.canaries.base import Canary, Patch
 from neo.transactor.consensus import Port, Process
 from neo.transactor.learner import Learner
 from neo.transactor.messages import Entry, Message, Vote
+from neo.transactor.names import Names
 from neo.transactor.node import Node, Waiting
 from neo.transactor.outbox import Outbox
 
@@ -32,6 +34,13 @@ AWAY = {**THREE, "faults": ("pause-master", "cut-master", "part-masters")}
 SLOW = {**THREE, "faults": ("pause-master", "cut-master", "slow-masters")}
 WIPED = {**THREE, "faults": ("lose-log", "kill-server", "part-masters", "slow-log")}
 
+CHANGED: dict[str, Any] = {
+    **THREE,
+    "faults": ("change-masters", "pause-master", "hand-over"),
+    "storages": 1,
+    "seconds": 10.0,
+}
+
 
 #: Masters that suspect others before their lease is over: that is allowed, since a new primary waits.
 IMPATIENT: list[Patch] = [(election, "SILENCE_SECONDS", 1.0)]
@@ -47,9 +56,9 @@ def _promise_not_synced() -> list[Patch]:
 def _decided_before_synced() -> list[Patch]:
     def flush(self: Node) -> None:
         records, sends, asides = self.engine.take()
-        self._world.transmit(asides)
+        self._transmit(asides)
         if not records:
-            self._world.transmit(sends)
+            self._transmit(sends)
             return
         self._world.append(records)
         self._waiting.append(Waiting(sends, [], []))
@@ -168,6 +177,16 @@ def _claimed_twice() -> list[Patch]:
     return [(Epochs, "apply", apply), (election, "TURN_SECONDS", 0.0)]
 
 
+def _index_of_the_configuration() -> list[Patch]:
+    original = Names.index
+
+    def index(self: Names, name: str) -> int:
+        member = self._engine.members.named(name)
+        return original(self, name) if member is None else member.node
+
+    return [(Names, "index", index)]
+
+
 CANARIES = (
     Canary(
         "promise-not-synced",
@@ -272,5 +291,13 @@ CANARIES = (
         _claimed_twice,
         80,
         AWAY,
+    ),
+    Canary(
+        "index-of-the-configuration",
+        "a master that is added takes the masters that it is told for the first ones, with their indices",
+        "progress: a majority of the masters has no primary",
+        _index_of_the_configuration,
+        110,
+        CHANGED,
     ),
 )

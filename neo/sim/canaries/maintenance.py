@@ -9,7 +9,8 @@ from neo.protocol.enums import CellState
 from neo.protocol.ids import ZERO_OID, add64
 from neo.protocol.packets import AskCheckSerialRange
 from neo.sim.canaries.base import Canary, Patch
-from neo.sim.memory import MemoryBackend
+from neo.storage.backend.maintenance import Maintenance
+from neo.storage.backend.sql import Tables
 from neo.storage.check import Comparison
 from neo.storage.fetch import Fetch
 from neo.storage.pack import Packer
@@ -40,14 +41,14 @@ def _objects_not_compared() -> list[Patch]:
 
 
 def _repair_from_the_last_tid() -> list[Patch]:
-    original = MemoryBackend._tid_when_outdated
+    original = Tables._tid_when_outdated
 
-    def tid_when_outdated(self: MemoryBackend, partition: int, nid: int) -> int:
+    def tid_when_outdated(self: Tables, partition: int, nid: int) -> int:
         if self._cells.get((partition, nid)) == -CellState.CORRUPTED.value:
-            return max(self._greatest_tids(partition), default=0)
+            return self._complete_up_to(partition)
         return original(self, partition, nid)
 
-    return [(MemoryBackend, "_tid_when_outdated", tid_when_outdated)]
+    return [(Tables, "_tid_when_outdated", tid_when_outdated)]
 
 
 def _resumed_too_far() -> list[Patch]:
@@ -68,20 +69,20 @@ def _not_compared_again() -> list[Patch]:
 
 
 def _truncated_on_one() -> list[Patch]:
-    original = MemoryBackend.truncate
+    original = Maintenance.truncate
 
-    def truncate(self: MemoryBackend, tid: bytes, partitions: Sequence[int]) -> None:
+    def truncate(self: Maintenance, tid: bytes, partitions: Sequence[int]) -> None:
         if not self.name.endswith("2"):
             original(self, tid, partitions)
 
-    return [(MemoryBackend, "truncate", truncate)]
+    return [(Maintenance, "truncate", truncate)]
 
 
 CANARIES = (
     Canary(
         "objects-not-compared",
         "a check ends with the transactions, and does not look at objects",
-        "drill: a lost object is not found",
+        "drills: a lost object is not found",
         _objects_not_compared,
         20,
         REPLICAS,
@@ -92,12 +93,12 @@ CANARIES = (
         "cells: a readable one misses rows",
         _repair_from_the_last_tid,
         10,
-        REPLICAS,
+        REPLICAS | {"disk": "sqlite"},
     ),
     Canary(
         "pack-resumed-too-far",
         "a pack that was cut short goes on some objects behind the place where it was",
-        "packs: an old revision is left",
+        "cells: an old revision is left",
         _resumed_too_far,
         150,
         PACKS | {"storages": 1, "replicas": 0},
@@ -113,9 +114,9 @@ CANARIES = (
     Canary(
         "truncated-on-one",
         "a node forgets to truncate",
-        "drill: later transactions are there",
+        "drills: later transactions are there",
         _truncated_on_one,
         10,
-        REPLICAS,
+        REPLICAS | {"disk": "sqlite"},
     ),
 )

@@ -7,7 +7,9 @@ from typing import Any
 from neo.master import verification
 from neo.master.core import MasterCore
 from neo.master.ids import TidGenerator
+from neo.master.recovery import Recovery
 from neo.master.running import ServeClient
+from neo.master.told import ToldTables
 from neo.master.transactions import Transaction, Transactions
 from neo.node.peer import Peer
 from neo.protocol.enums import NodeType
@@ -125,6 +127,23 @@ def _final_tid_forgotten() -> list[Patch]:
     return [(ServeClient, "final_tid", final_tid)]
 
 
+def _older_table_accepted() -> list[Patch]:
+    """Both that a master served with a later one, and that it told a later one, count for nothing."""
+    original = Recovery._obstacle_to_restart
+
+    def obstacle(self: Recovery, strict: bool, forced: bool) -> str | None:
+        served, self.master.served_ptid = self.master.served_ptid, None
+        try:
+            return original(self, strict, forced)
+        finally:
+            self.master.served_ptid = served
+
+    return [
+        (Recovery, "_obstacle_to_restart", obstacle),
+        (ToldTables, "missing", lambda self, present: None),
+    ]
+
+
 CANARIES = (
     Canary(
         "unlock-before-locks",
@@ -211,5 +230,19 @@ CANARIES = (
         _oids_not_restored,
         40,
         KILLS | {"workloads": ("growth",), "faults": ("kill-server", "kill-client")},
+    ),
+    Canary(
+        "older-table-accepted",
+        "a recovery begins with an older partition table than the one that was in use",
+        "history: an acknowledged transaction is lost, or tids go back",
+        _older_table_accepted,
+        20,
+        KILLS
+        | {
+            "faults": ("kill-server", "full-disk"),
+            "storages": 2,
+            "replicas": 1,
+            "workloads": ("bank",),
+        },
     ),
 )

@@ -11,16 +11,19 @@ from neo.client.changes import Changes
 from neo.client.pack import _Collection
 from neo.client.restore import Restorer
 from neo.client.storage import NEOStorage
+from neo.master import blank, identification
 from neo.master.administration import MAX_REPLICAS, ServeAdmin
 from neo.master.commits import Commits
-from neo.master.membership import denied
-from neo.master.serve_masters import done
+from neo.master.denial import denied
+from neo.master.election.serve_masters import done
 from neo.node.peer import Peer
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.packets import AnswerObject, AskObject, Message, SetNumReplicas
-from neo.sim.canaries.base import Canary, Patch
+from neo.sim.canaries.base import Canary, Patch, plant
+from neo.storage import core as storage_core
 from neo.storage.backend.api import BackendFailure
+from neo.storage.clone import clone
 from neo.storage.core import StorageCore
 from neo.storage.serve_client import ServeClient
 from neo.storage.serve_master import ServeMaster
@@ -49,6 +52,24 @@ def _truncation_forgotten() -> list[Patch]:
 
 def _order_not_checked() -> list[Patch]:
     return [(Commits, "late", lambda self, tid: False)]
+
+
+def _address_is_enough() -> list[Patch]:
+    return [(module, "is_blank", lambda request: False) for module in (blank, identification)]
+
+
+def _clone_without_id() -> list[Patch]:
+    async def wrong(core: StorageCore) -> None:
+        set_config = core.backend.set_config
+
+        def keep(name: str, value: str | None) -> None:
+            if name != "nid":
+                set_config(name, value)
+
+        with plant([(core.backend, "set_config", keep)]):
+            await clone(core)
+
+    return [(storage_core, "clone", wrong)]
 
 
 def _hint_believed() -> list[Patch]:
@@ -139,6 +160,14 @@ CANARIES = (
         QUIET | {"workloads": ("restore", "bank")},
     ),
     Canary(
+        "clone-without-id",
+        "a clone forgets to store the id that it was given, and comes with its original's",
+        "progress: both claim to be one node",
+        _clone_without_id,
+        10,
+        OPERATED | {"faults": ("clone",)},
+    ),
+    Canary(
         "hint-believed",
         "a copy takes the data of the revision that it is said to be equal to, unseen",
         "contents: a revision has not the data that was stored",
@@ -185,5 +214,14 @@ CANARIES = (
         _collected_unseen,
         60,
         QUIET | {"workloads": ("pack",), "seconds": 4.0},
+    ),
+    Canary(
+        "address-is-enough",
+        "an empty database is taken for the one that was at its address",
+        "workloads: money appears or vanishes; tables: a transaction is missing",
+        _address_is_enough,
+        20,
+        {"faults": ("unmount", "kill-server"), "disk": "memory", "storages": 3, "replicas": 1}
+        | {"seconds": 5.0, "workloads": ("bank",)},
     ),
 )

@@ -7,9 +7,9 @@ from typing import Any
 
 from neo.master.replication import Replication
 from neo.protocol.ids import add64
-from neo.protocol.packets import AnswerUnfinishedTransactions
+from neo.protocol.packets import AnswerFetchObjects, AnswerUnfinishedTransactions
 from neo.sim.canaries.base import Canary, Patch
-from neo.sim.memory import MemoryBackend
+from neo.storage.backend.sql import Tables
 from neo.storage.fetch import Fetch
 from neo.storage.locks import Locks
 from neo.storage.replicator import Replicator
@@ -51,13 +51,13 @@ def _lockless_writes_lost() -> list[Patch]:
 
 
 def _resumed_too_late() -> list[Patch]:
-    original = MemoryBackend._tid_when_outdated
+    original = Tables._tid_when_outdated
 
-    def tid_when_outdated(self: MemoryBackend, partition: int, nid: int) -> int:
-        ttid = max((tid for p in range(64) for tid in self._greatest_tids(p)), default=0)
-        return max(original(self, partition, nid), ttid)
+    def tid_when_outdated(self: Tables, partition: int, nid: int) -> int:
+        last = max(self._complete_up_to(p) for p in range(8))
+        return max(original(self, partition, nid), last)
 
-    return [(MemoryBackend, "_tid_when_outdated", tid_when_outdated)]
+    return [(Tables, "_tid_when_outdated", tid_when_outdated)]
 
 
 def _objects_forgotten() -> list[Patch]:
@@ -84,6 +84,24 @@ def _last_left_out() -> list[Patch]:
         original(self, core, source, partition, first, last, *rest, **options)
 
     return [(Fetch, "__init__", init)]
+
+
+def _given_up_kept() -> list[Patch]:
+    return [
+        (Replicator, "_cut_off", lambda self, cell, last: None),
+        (Fetch, "_must_compare", lambda self: False),
+    ]
+
+
+def _first_chunk_only() -> list[Patch]:
+    async def ask(self: Fetch, request: Any) -> Any:
+        answer = await original(self, request)
+        if isinstance(answer, AnswerFetchObjects):
+            return answer._replace(next_tid=None, next_oid=None)
+        return answer
+
+    original = Fetch._ask
+    return [(Fetch, "_ask", ask)]
 
 
 def _locked_not_waited_for() -> list[Patch]:
@@ -128,8 +146,8 @@ CANARIES = (
         "a node that returns goes on after its last tid, whatever the partition",
         "cells: a readable one misses rows",
         _resumed_too_late,
-        60,
-        MOVES | {"workloads": ("bank",)},
+        10,
+        MOVES | {"workloads": ("bank",), "disk": "sqlite"},
     ),
     Canary(
         "objects-not-replicated",
@@ -146,5 +164,21 @@ CANARIES = (
         _last_left_out,
         40,
         MOVES | {"workloads": ("bank",)},
+    ),
+    Canary(
+        "first-chunk-only",
+        "a fetch of objects ends after the first chunk of the source",
+        "tables: objects of a transaction are missing; cells: a readable one misses rows",
+        _first_chunk_only,
+        20,
+        MOVES | {"workloads": ("bank",)},
+    ),
+    Canary(
+        "given-up-kept",
+        "a node that the cluster was started without keeps what only it has",
+        "cells: replicas are not equal",
+        _given_up_kept,
+        40,
+        MOVES | {"workloads": ("bank",), "faults": ("forsake",), "storages": 2, "masters": 1},
     ),
 )

@@ -34,11 +34,21 @@ def _not_synced(*answers: type[Message]) -> list[Patch]:
     """These answers are sent when everything is executed."""
     original = StorageCore.answer_stored
 
-    def answer_stored(self: StorageCore, peer: Peer, message_id: int, answer: Message) -> None:
+    def answer_stored(
+        self: StorageCore,
+        peer: Peer,
+        message_id: int,
+        answer: Message,
+        before: Callable[[], None] = lambda: None,
+    ) -> None:
+        def send() -> None:
+            before()
+            peer.answer(message_id, answer)
+
         if isinstance(answer, answers):
-            self.backend.executed(self.guard(lambda: peer.answer(message_id, answer)))
+            self.backend.executed(self.guard(send))
         else:
-            original(self, peer, message_id, answer)
+            original(self, peer, message_id, answer, before)
 
     return [(StorageCore, "answer_stored", answer_stored)]
 
@@ -190,8 +200,8 @@ def _data_not_released() -> list[Patch]:
 
 
 def _pack_takes_the_current() -> list[Patch]:
-    def pack(known: Sequence[Revision], tid: int) -> Packed:
-        packed = original(known, tid)
+    def pack(known: Sequence[Revision], tid: int, *is_last: Callable[[], bool]) -> Packed:
+        packed = original(known, tid, *is_last)
         if packed.removed and len(packed.removed) < len(known):
             return Packed([*packed.removed, known[len(packed.removed)]], packed.changed)
         return packed

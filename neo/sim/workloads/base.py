@@ -107,6 +107,10 @@ class Workload:
         """One piece of work. May raise EXPECTED errors; raises Violation when something is wrong."""
         raise AssertionError("a workload without work")
 
+    def writes(self, thread: int) -> bool:
+        """Whether steps of this thread go on to commit, as long as nothing fails."""
+        return True
+
     def check(self, context: Context) -> None:
         """At the end, when nothing fails any more. Raises Violation."""
 

@@ -35,7 +35,7 @@ class Growth(Workload):
     def step(self, context: Context, thread: int) -> None:
         with context.connection() as (connection, manager):
             tree = connection.root()["growth"]
-            if context.random.random() < 0.3 or len(self.certain) >= KEYS_MAX:
+            if context.random.random() < 0.3 or not self.writes(thread):
                 self._look(connection, tree)
                 return
             count = context.random.choice(AT_ONCE)
@@ -47,6 +47,9 @@ class Growth(Workload):
             self.tried |= keys
             manager.commit()
             self.certain |= keys
+
+    def writes(self, thread: int) -> bool:
+        return len(self.certain) < KEYS_MAX
 
     def _look(self, connection: object, tree: OOBTree) -> None:
         """Some neighbours, read ahead."""

@@ -1,4 +1,5 @@
-"""Iteration while others write: over transactions, over current records, over logs and histories."""
+"""Iteration while others write: over transactions, over current records, over logs and histories, and
+over everything as pipelines do."""
 
 from __future__ import annotations
 
@@ -8,6 +9,9 @@ from typing import Any
 from ZODB.POSException import POSKeyError
 from ZODB.utils import z64
 
+from neo.client.scan import Order
+from neo.protocol.enums import ErrorCode
+from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import ZERO_TID, add64
 from neo.sim.history import Read
 from neo.sim.workloads.base import Context, Workload
@@ -19,6 +23,8 @@ RECENT = 20
 #: Objects of a transaction whose histories are looked at, and their last revisions: each is asked for.
 OBJECTS_MAX = 10
 REVISIONS_MAX = 30
+#: Of a scan: a page for each revision or two, some pages, one.
+PAGE_BYTES = (1, 1000, 1 << 20)
 
 
 class Iteration(Workload):
@@ -29,8 +35,10 @@ class Iteration(Workload):
     rewindable = True
 
     def step(self, context: Context, thread: int) -> None:
-        kind = context.random.choice((self._iterate, self._iterate, self._log, self._walk))
-        kind(context)
+        context.random.choice((self._iterate, self._scan, self._log, self._walk))(context)
+
+    def writes(self, thread: int) -> bool:
+        return False
 
     def _iterate(self, context: Context) -> None:
         storage: Any = context.storage
@@ -43,6 +51,15 @@ class Iteration(Workload):
             if transaction.tid <= last:
                 raise Violation(f"iteration: {transaction.tid.hex()} after {last.hex()}")
             last = transaction.tid
+
+    def _scan(self, context: Context) -> None:
+        storage: Any = context.storage
+        order = context.random.choice(list(Order))
+        try:
+            storage.scan(order, context.random.choice(PAGE_BYTES))
+        except ErrorAnswer as e:
+            if e.code is not ErrorCode.TID_NOT_FOUND:
+                raise  # else a pack was faster
 
     def _log(self, context: Context) -> None:
         storage: Any = context.storage

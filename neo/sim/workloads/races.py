@@ -41,10 +41,13 @@ class _Pair(Workload):
             for _ in range(context.random.choice((0, 0, 1, 3))):
                 manager.begin()
                 self.verify(connection)
-            if thread:
+            if self.writes(thread):
                 self.change(*self.pair(connection))
                 manager.commit()
                 self.verify(connection)
+
+    def writes(self, thread: int) -> bool:
+        return thread > 0
 
     def check(self, context: Context) -> None:
         with context.connection() as (connection, _):

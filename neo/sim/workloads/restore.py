@@ -10,6 +10,7 @@ are below one that is in use from the beginning: no master gives them again.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from random import Random
 from typing import Any
@@ -25,8 +26,10 @@ from neo.sim.workloads.base import Context, Workload
 from neo.sim.world import Violation
 
 OIDS = 6
-#: How far ahead of the last transaction the first tid of a copy may be.
+#: How far ahead of the last transaction the first tid of a copy may be; twice as far each time others
+#: were faster, up to so often: among dozens of writers it would be overtaken for ever.
 AHEAD_SECONDS = (0.0, 0.001, 0.05)
+DOUBLED_MAX = 6
 #: Between two tids of a copy, and before the first: 7 to 15 ms. The ttid of a transaction is the tid that
 #: is imposed, and two transactions with one ttid cannot be told apart. Masters whose clock is behind
 #: give ttids that follow the last tid closely; nobody else makes tids of copies out of that.
@@ -68,6 +71,8 @@ class Restore(Workload):
         self.copied: dict[tuple[bytes, bytes], bytes | None] = {}
         #: What each thread has not copied yet.
         self._waiting: dict[int, list[_Transaction]] = {}
+        #: How often in a row others were faster, by thread.
+        self._overtaken: Counter[int] = Counter()
 
     def setup(self, context: Context) -> None:
         if self.oids:
@@ -100,7 +105,9 @@ class Restore(Workload):
                 if "a copy can only continue a database" not in str(e):
                     raise
                 self._waiting[thread] = []  # others were faster, or it was committed
+                self._overtaken[thread] += 1
                 return
+            self._overtaken[thread] = 0
             for record in waiting[0]:
                 self.copied[record.oid, record.tid] = record.data
             waiting = waiting[1:]
@@ -109,7 +116,8 @@ class Restore(Workload):
     def _make(self, context: Context, thread: int) -> list[_Transaction]:
         """With tids of which no other thread has one."""
         random = context.random
-        start = time_from_tid(context.storage.lastTransaction()) + random.choice(AHEAD_SECONDS)
+        ahead = random.choice(AHEAD_SECONDS) * 2 ** min(self._overtaken[thread], DOUBLED_MAX)
+        start = time_from_tid(context.storage.lastTransaction()) + ahead
         tid = max(add64(context.storage.lastTransaction(), 1), tid_from_time(start))
         tid = add64(tid, random.choice(APART))
         tid = add64(tid, (thread - u64(tid)) % self.threads)

@@ -36,7 +36,11 @@ class Process:
         self.dead = False
 
     def from_thread(self, callback: Callable[..., None], *args: object) -> object:
-        return self.world.call_later(0.0, lambda: self.dead or callback(*args), "thread")
+        def call() -> None:
+            if not self.dead:
+                callback(*args)
+
+        return self.world.call_later(0.0, call, "thread")
 
 
 class SimHarness(Harness):

@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from hashlib import sha1
+from typing import Any
 
 import pytest
 
 from neo.sim.memory_disk import MemoryDisk
 from neo.sim.world import Violation, World
-from neo.storage.backend.api import BackendFailure, BackendRefused, Stored, TransactionMeta
+from neo.storage.backend.api import Backend, BackendFailure, BackendRefused, Stored, TransactionMeta
 from tests.unit.backend.harness import Harness, p64
 from tests.unit.backend.test_backend_model import run_machine
 from tests.unit.sim.harness import SimHarness, contract_tests
@@ -88,11 +89,11 @@ def memory() -> SimHarness:
     return SimHarness(MemoryDisk(World(1), "disk", 0.0, dedup=False))
 
 
-def stored_data(node: Harness, backend: object) -> int:
+def stored_data(node: Harness, backend: Backend) -> int:
     return node.store_data(backend, 4, b"x")
 
 
-MISUSES: dict[str, Callable[[Harness, object, int], object]] = {
+MISUSES: dict[str, Callable[[Harness, Any, int], object]] = {
     "a release too many": lambda node, b, i: (b.release_data([i]), b.release_data([i])),
     "a release of unknown data": lambda node, b, i: b.release_data([i + 1]),
     "a read of unknown data": lambda node, b, i: b.load_data(i + 1),

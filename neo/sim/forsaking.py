@@ -1,0 +1,95 @@
+"""A cluster is started without a storage node that is lost (``neoctl start``), and that comes back later.
+
+Some nodes stay behind while the others go on, and all but these are lost together. The operator does not
+wait for them: what was committed meanwhile is given up, as by a truncation (:mod:`neo.sim.history`),
+which :mod:`neo.sim.admin_watch` notices. Then the others come back with it, and must lose it.
+
+Several masters know from their log that a newer partition table was in use, and refuse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+from neo.protocol.enums import ClusterState
+from neo.protocol.packets import SetClusterState
+from neo.sim.cluster import Cluster
+from neo.sim.operator import Operator
+from neo.sim.process import Process
+from neo.storage.core import StorageCore
+
+#: How long the others go on alone, on average, and how long they are away.
+ALONE_SECONDS = 0.5
+AWAY_SECONDS = 4.0
+#: How often the operator tries meanwhile.
+TRY_SECONDS = 0.3
+
+
+class Forsaking:
+    """Once in a run. ``allowed``: the workloads stand that their last transactions are given up."""
+
+    def __init__(
+        self, cluster: Cluster, operator: Operator, random: Random, allowed: bool
+    ) -> None:
+        self._cluster = cluster
+        self._operator = operator
+        self._random = random
+        self._left = 1 if allowed and cluster.shape.masters == 1 else 0
+        self._away: list[Process] = []
+
+    @property
+    def begun(self) -> bool:
+        return bool(self._away)
+
+    def act(self) -> None:
+        """If every node has all that is in its cells: older than that, nothing is given up."""
+        if not self._left or not self._operator.settled or self._cluster.unmounted:
+            return
+        behind = self._half()
+        if not behind:
+            return
+        self._left -= 1
+        self._away = [process for process in self._cluster.storages if process not in behind]
+        for process in behind:
+            process.kill()
+        alone = self._random.expovariate(1 / ALONE_SECONDS)
+        self._later(alone, lambda: self._lose(behind), "those that went on are lost")
+
+    def _half(self) -> list[Process]:
+        """Nodes that can serve alone, as can the others; none if there are none."""
+        master = self._cluster.master_core
+        assert master is not None
+        storages = [p for p in self._cluster.storages if isinstance(p.core, StorageCore)]
+        self._random.shuffle(storages)
+        for count in range(1, len(storages)):
+            halves = storages[:count], storages[count:]
+            nids = [{_nid(process) for process in half} for half in halves]
+            if all(master.partitions.operational(half) for half in nids):
+                return halves[0]
+        return []
+
+    def _lose(self, behind: list[Process]) -> None:
+        cluster = self._cluster
+        for process in (*self._away, cluster.master):
+            if process.alive:
+                process.kill()
+        for process in (*behind, cluster.master):
+            process.revive()
+        for process in self._away:
+            self._later(AWAY_SECONDS, process.revive, f"start {process.name}")
+        self._try()
+
+    def _try(self) -> None:
+        """Until it starts, or all of them are back."""
+        if not any(process.alive for process in self._away):
+            self._operator.command(SetClusterState(ClusterState.VERIFYING), lambda answer: None)
+            self._later(TRY_SECONDS, self._try, "operator looks")
+
+    def _later(self, seconds: float, action: Callable[[], None], what: str) -> None:
+        self._cluster.world.call_later(seconds, action, what)
+
+
+def _nid(process: Process) -> int:
+    assert isinstance(process.core, StorageCore)
+    return process.core.nid or 0

@@ -1,0 +1,75 @@
+"""A copy of a simulated node's database becomes a node of its own (docs/operating.md, *Clone a node*)."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from neo.protocol.enums import NodeType
+from neo.sim import cloning
+from neo.sim.alarm import alarmed
+from neo.sim.canaries.base import plant
+from neo.sim.cloning import Clone, Cloning
+from neo.sim.cluster import Cluster, Shape
+from neo.sim.disk import DISKS
+from neo.sim.history import History
+from neo.sim.operator import Operator
+from neo.sim.replicas import check_replicas
+from neo.sim.table_watch import check_tables, watched_tables
+from neo.sim.world import World
+from neo.sim.zodb_world import simulated_zodb
+from neo.storage.core import StorageCore
+from tests.sim.writing import Counter
+
+SETTLED_SECONDS = 60.0
+PARTITIONS = 2
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["left alone", "killed"])
+@pytest.mark.parametrize("disk", sorted(DISKS))
+def test_a_copy_joins_and_has_what_the_others_have(disk: str, killed: bool) -> None:
+    world = World(0)
+    cluster = Cluster(world, Shape(1, PARTITIONS, 1), lambda name: DISKS[disk](world, name))
+    operator = Operator(cluster, Random(0), History(world), rewindable=False)
+    with (
+        alarmed(world), watched_tables(world), simulated_zodb(cluster.threads),
+        plant([(cloning, "KILL_CHANCE", 0.0)]),
+    ):  # fmt: skip
+        cluster.start()
+        writer = Counter(cluster)
+        try:
+            writer.wait_commits(2)
+            Cloning([cluster], Random(1)).act()
+            (clone,) = cluster.joining
+            assert isinstance(clone, Clone)
+            if killed:
+                world.run_until(lambda: _given(cluster), SETTLED_SECONDS, "it is given an id")
+                clone.kill()
+                clone.start()
+            world.run_until(lambda: clone.joined, SETTLED_SECONDS, "the clone has its id")
+            operator.settle()
+            world.run_until(lambda: operator.settled, SETTLED_SECONDS, "all cells are complete")
+            writer.wait_commits(2)
+            writer.end()
+            world.run(5.0)
+            master = cluster.master_core
+            original, second = cluster.storages
+            assert master is not None and second is clone
+            nids = {core.nid for core in (clone.core, original.core) if isinstance(core, StorageCore)}
+            assert len(nids) == 2
+            assert all(len(master.partitions.readable(p)) == 2 for p in range(PARTITIONS))
+            # The id that was given in vain is forgotten.
+            assert len(master.nodes.of_type(NodeType.STORAGE)) == 2
+            check_tables(cluster)
+            check_replicas(master, [(n, d.tables()) for n, d in cluster.disks.items()])
+        finally:
+            writer.kill()
+            for each in cluster.disks.values():
+                each.close()
+
+
+def _given(cluster: Cluster) -> bool:
+    """Whether the clone is on its way: it has not kept its id yet."""
+    master = cluster.master_core
+    return master is not None and len(master.nodes.of_type(NodeType.STORAGE)) > 1

@@ -1,0 +1,47 @@
+"""Deadlocks of the simulator include cascades: whoever gave way has to do so again before it is over."""
+
+from __future__ import annotations
+
+from neo.client.change import Asked
+from neo.client.changes import Changes
+from neo.protocol.ids import ZERO_TID
+from neo.sim.canaries.base import plant
+from neo.sim.run import Options, Run
+
+SEEDS = 4
+OPTIONS = Options(
+    seconds=2.0, faults=("none",), sites=("none",), workloads=("cascades",),
+    storages=2, disk="memory", masters=1, backup=False,
+)  # fmt: skip
+
+
+class Rebases:
+    """Of all clients: how many there were, how many were those of a transaction that had been rebased
+    before, and how many of one that was not through with it."""
+
+    def __init__(self) -> None:
+        self.all = self.again = self.nested = 0
+
+    def patch(self) -> tuple[type, str, object]:
+        rebase = Changes.rebase
+
+        def counted(transaction: Changes, locking_tid: bytes) -> None:
+            before = transaction._locking_tid
+            # Until the vote only the questions of a rebase are about no change.
+            asked = [ticket.context for ticket in transaction._asked]
+            pending = any(isinstance(a, Asked) and a.change is None for a in asked)
+            rebase(transaction, locking_tid)
+            if transaction._locking_tid != before:
+                self.all += 1
+                self.again += before != ZERO_TID
+                self.nested += pending
+
+        return Changes, "rebase", counted
+
+
+def test_transactions_that_were_rebased_are_rebased_again() -> None:
+    rebases = Rebases()
+    with plant([rebases.patch()]):
+        for seed in range(SEEDS):
+            Run(seed, OPTIONS).execute()
+    assert rebases.again and rebases.nested, vars(rebases)

@@ -1,0 +1,64 @@
+"""A simulated cluster is started without nodes that are lost (docs/failures.md), and that come back."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from neo.sim.admin_watch import watched_administration
+from neo.sim.alarm import alarmed
+from neo.sim.cluster import Cluster, Shape
+from neo.sim.disk import DISKS
+from neo.sim.forsaking import AWAY_SECONDS, Forsaking
+from neo.sim.history import History
+from neo.sim.operator import Operator
+from neo.sim.replicas import check_replicas
+from neo.sim.table_watch import check_tables, watched_tables
+from neo.sim.world import World
+from neo.sim.zodb_world import simulated_zodb
+from tests.sim.writing import Counter
+
+SETTLED_SECONDS = 60.0
+
+
+class Rewound(Counter):
+    def check(self, db: Any) -> None:
+        """Not all that was acknowledged is there."""
+        with db.transaction() as connection:
+            assert 0 < connection.root()["value"] < self.commits
+
+
+@pytest.mark.parametrize("disk", sorted(DISKS))
+def test_what_was_given_up_is_nowhere_in_the_end(disk: str) -> None:
+    world = World(0)
+    cluster = Cluster(world, Shape(2, 2, 1), lambda name: DISKS[disk](world, name))
+    history = History(world)
+    operator = Operator(cluster, Random(0), history, rewindable=True)
+    with (
+        alarmed(world), watched_tables(world), watched_administration(history),
+        simulated_zodb(cluster.threads),
+    ):  # fmt: skip
+        cluster.start()
+        writer = Rewound(cluster)
+        try:
+            writer.wait_commits(2)
+            operator.settle()
+            world.run_until(lambda: operator.settled, SETTLED_SECONDS, "all cells are complete")
+            Forsaking(cluster, operator, Random(1), allowed=True).act()
+            writer.wait_commits(2)
+            world.run(2 * AWAY_SECONDS)
+            world.run_until(lambda: operator.settled, SETTLED_SECONDS, "all cells are complete")
+            writer.wait_commits(2)
+            writer.end()
+            world.run(5.0)
+            master = cluster.master_core
+            assert master is not None
+            assert all(len(master.partitions.readable(p)) == 2 for p in range(2))
+            check_tables(cluster)
+            check_replicas(master, [(n, d.tables()) for n, d in cluster.disks.items()])
+        finally:
+            writer.kill()
+            for each in cluster.disks.values():
+                each.close()

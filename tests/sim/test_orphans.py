@@ -1,0 +1,73 @@
+"""Data that a crash leaves without references is forgiven until ``neoctl prune_orphan`` was asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import sha1
+from random import Random
+
+import pytest
+
+from neo.protocol.ids import ZERO_OID
+from neo.sim.alarm import alarmed
+from neo.sim.canaries.base import plant
+from neo.sim.cluster import Cluster, Shape
+from neo.sim.disk import DISKS
+from neo.sim.disk_check import orphans
+from neo.sim.drills import Drills
+from neo.sim.history import History
+from neo.sim.operator import Operator
+from neo.sim.world import Violation, World
+from neo.storage import maintenance
+from neo.storage.core import StorageCore
+
+VALUE = b"stored, and not voted"
+
+
+@contextmanager
+def crashed(kind: str) -> Iterator[Cluster]:
+    """A cluster whose node was killed when it had stored, and synced, what nobody voted for."""
+    world = World(0)
+    cluster = Cluster(world, Shape(1, 1, 0), lambda name: DISKS[kind](world, name))
+    with alarmed(world):
+        cluster.start()
+        (process,) = cluster.storages
+        assert isinstance(process.core, StorageCore)
+        durable: list[bool] = []
+        process.core.backend.store_data(ZERO_OID, 0, sha1(VALUE).digest(), VALUE)
+        process.core.backend.stored(lambda: durable.append(True))
+        world.run_until(lambda: bool(durable), 10.0, "it is durable")
+        process.kill()
+        # The master notices.
+        world.run(1.0)
+        process.start()
+        cluster.wait_running()
+        try:
+            yield cluster
+        finally:
+            for disk in cluster.disks.values():
+                disk.close()
+
+
+def _drills(cluster: Cluster) -> Drills:
+    history = History(cluster.world)
+    return Drills(cluster, Operator(cluster, Random(0), history, False), Random(0))
+
+
+@pytest.mark.parametrize("kind", sorted(DISKS))
+def test_what_a_crash_left_is_forgiven_and_pruned(kind: str) -> None:
+    with crashed(kind) as cluster:
+        (disk,) = cluster.disks.values()
+        assert orphans(disk.tables())
+        disk.check(quiet=True)
+        _drills(cluster).prune()
+        assert not orphans(disk.tables())
+
+
+def test_what_a_prune_leaves_is_found() -> None:
+    prune = maintenance.prune_orphans
+    wrong = (maintenance, "prune_orphans", lambda core, dry_run: prune(core, True))
+    with crashed("memory") as cluster, plant([wrong]):
+        with pytest.raises(Violation, match="nothing refers to data"):
+            _drills(cluster).prune()

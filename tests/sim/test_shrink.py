@@ -1,0 +1,44 @@
+"""The shrinker leaves out whatever a failure does not need, and keeps what it does."""
+
+from __future__ import annotations
+
+import pytest
+
+from neo.sim import shrink
+from neo.sim.run import Options
+from neo.sim.trial import Trial
+
+FAILURE = "Violation: client1/bank2 read 0000000000000003 and got 17 rows"
+
+
+def failing(options: Options, seed: int = 7, error: str = FAILURE) -> Trial:
+    size = (options.masters or 5) + (options.storages or 4) + int(options.seconds)
+    return Trial(seed, options, None, error, events=1000 + size)
+
+
+def needs_a_cut_master(seed: int, options: Options, twice: bool) -> Trial:
+    """Fails in one way with this fault and three masters, in another one with a backup."""
+    if options.backup is not False:
+        return failing(options, seed, "Violation: the backup misses 3 rows")
+    if "cut-master" in (options.faults or shrink.FAULTS) and (options.masters or 5) >= 3:
+        return failing(options, seed, FAILURE.replace("3", f"{seed}"))
+    trial = failing(options, seed)
+    trial.result = object()  # type: ignore[assignment]  # any
+    return trial
+
+
+def test_a_failure_of_several_masters_is_shrunk_to_the_one_fault_that_it_needs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(shrink, "attempt", needs_a_cut_master)
+    options = shrink.shrink(failing(Options()), Options()).options
+    assert options.faults == ("cut-master",)
+    assert (options.masters, options.backup, options.replicas) == (3, False, 0)
+    assert options.sites == options.knobs == ("none",)
+
+
+def test_failures_are_alike_but_for_ids_and_numbers() -> None:
+    first = failing(Options())
+    same = "Violation: client3/bank1 read 00000000000000ff and got 2 rows"
+    assert shrink.alike(first, failing(Options(), error=same))
+    assert not shrink.alike(first, failing(Options(), error="Violation: partition 1 is not equal"))

@@ -1,0 +1,57 @@
+"""The disk of a simulated storage node is not mounted for a while (docs/decisions, 27)."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from neo.sim.alarm import alarmed
+from neo.sim.cluster import Cluster, Shape
+from neo.sim.disk import DISKS
+from neo.sim.history import History
+from neo.sim.operator import Operator
+from neo.sim.replicas import check_replicas
+from neo.sim.table_watch import check_tables, watched_tables
+from neo.sim.unmounted import Unmounted
+from neo.sim.world import World
+from neo.sim.zodb_world import simulated_zodb
+from tests.sim.writing import Counter
+
+SETTLED_SECONDS = 60.0
+
+
+def _is_there(cluster: Cluster, nid: int) -> bool:
+    master = cluster.master_core
+    return master is not None and nid in master.identified_storages()
+
+
+@pytest.mark.parametrize("disk", sorted(DISKS))
+def test_an_empty_database_takes_nobody_s_place_and_makes_place_for_it(disk: str) -> None:
+    world = World(0)
+    cluster = Cluster(world, Shape(2, 2, 1), lambda name: DISKS[disk](world, name))
+    operator = Operator(cluster, Random(0), History(world), rewindable=False)
+    with alarmed(world), watched_tables(world), simulated_zodb(cluster.threads):
+        cluster.start()
+        writer = Counter(cluster)
+        try:
+            writer.wait_commits(2)
+            Unmounted([cluster], Random(1)).act()
+            assert cluster.unmounted
+            world.run_until(lambda: _is_there(cluster, 3), SETTLED_SECONDS, "the empty node comes")
+            assert cluster.unmounted
+            writer.wait_commits(2)  # the other node has everything
+            world.run_until(lambda: not cluster.unmounted, SETTLED_SECONDS, "it is noticed")
+            operator.settle()
+            world.run_until(lambda: operator.settled, SETTLED_SECONDS, "all cells are complete")
+            writer.wait_commits(2)
+            writer.end()
+            world.run(5.0)
+            check_tables(cluster)
+            master = cluster.master_core
+            assert master is not None and master.partitions.nodes() == {1, 2}
+            check_replicas(master, [(n, d.tables()) for n, d in cluster.disks.items()])
+        finally:
+            writer.kill()
+            for each in cluster.disks.values():
+                each.close()

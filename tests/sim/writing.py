@@ -1,0 +1,73 @@
+"""A client of a simulated cluster that commits again and again, whoever is away."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from ZODB.DB import DB
+
+from neo.sim.cluster import Cluster
+from neo.sim.workloads.base import EXPECTED
+
+#: Virtual time in which it must go on once it can.
+GO_ON_SECONDS = 300.0
+
+
+class Writing(ABC):
+    """``commits``: how many were acknowledged."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.commits = 0
+        self.cluster = cluster
+        self.process = cluster.client()
+        self._ending = self._ended = False
+        self.process.spawn(self._run, "writer")
+
+    def _run(self) -> None:
+        db = self.open()
+        while not self._ending:
+            try:
+                self.step(db)
+                self.commits += 1
+            except EXPECTED:
+                pass  # somebody is away
+        db.storage.sync()
+        self.check(db)
+        db.close()
+        self._ended = True
+
+    def open(self) -> DB:
+        return DB(self.cluster.storage(self.process, wait_timeout=5.0))
+
+    @abstractmethod
+    def step(self, db: DB) -> None:
+        """One transaction."""
+
+    @abstractmethod
+    def check(self, db: DB) -> None:
+        """At the end, when everybody is there."""
+
+    def wait_commits(self, count: int) -> None:
+        goal = self.commits + count
+        self.cluster.world.run_until(lambda: self.commits >= goal, GO_ON_SECONDS, "commits")
+
+    def end(self) -> None:
+        self._ending = True
+        self.cluster.world.run_until(lambda: self._ended, GO_ON_SECONDS, "the client ends")
+
+    def kill(self) -> None:
+        self.process.dead = True
+        for thread in self.process.members:
+            thread.resume()
+
+
+class Counter(Writing):
+    """One object, which never goes back."""
+
+    def step(self, db: DB) -> None:
+        with db.transaction() as connection:
+            connection.root()["value"] = connection.root().get("value", 0) + 1
+
+    def check(self, db: DB) -> None:
+        with db.transaction() as connection:
+            assert connection.root()["value"] >= self.commits
