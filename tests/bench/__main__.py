@@ -53,8 +53,9 @@ def main(arguments: list[str] | None = None) -> int:
         "--limit",
         type=float,
         metavar="SECONDS",
-        help="for one figure; what takes longer is cut short and marked "
-        f"(default {Sizes.__dataclass_fields__['seconds'].default:.0f})",
+        help="for one rate; what takes longer is cut short and marked "
+        f"(default {Sizes.__dataclass_fields__['seconds'].default:.0f}). An import, and what is one "
+        "transaction or object, is done as a whole",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything here")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables here")

@@ -33,7 +33,7 @@ def run(
         source = Path(top) / "source.fs"
         if "import" in workloads:
             say(f"writing a Data.fs of {sizes.imported} transactions to import")
-            clients.run(lambda: make_source(source, sizes.imported), sizes.seconds_max)
+            clients.run(lambda: make_source(source, sizes.imported), sizes.whole_seconds_max)
         for number in range(rounds):
             shift = number % len(names)
             for name in names[shift:] + names[:shift]:

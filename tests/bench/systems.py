@@ -16,6 +16,8 @@ from typing import Any
 
 from ZODB.FileStorage import FileStorage
 
+from tests.support.ports import free_range
+
 START_SECONDS_MAX = 60.0  # a MariaDB instance is created from nothing in two; machines are shared
 
 
@@ -71,7 +73,7 @@ class ZEOSystem(System):
     _server: subprocess.Popen[bytes] | None = None
 
     def start(self, folder: Path) -> None:
-        self._address = ("127.0.0.1", _free_port())
+        self._address = ("127.0.0.1", free_range(1))
         log = folder / "zeo.log"
         with log.open("wb") as output:
             self._server = subprocess.Popen(
@@ -125,11 +127,6 @@ class NEOSystem(System):
 
     def stop(self) -> None:
         self._stack.close()
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 def _wait_for_port(address: tuple[str, int], server: subprocess.Popen[bytes], log: Path) -> None:

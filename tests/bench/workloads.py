@@ -79,7 +79,7 @@ def import_and_iterate(system: System, sizes: Sizes, source: Path) -> Results:
 
     def copy() -> tuple[int, float]:
         storage = system.storage()
-        original = Source(source, sizes.imported, Limit(sizes.seconds))
+        original = Source(source, sizes.imported, Limit(sizes.whole_seconds))
         begin = time.perf_counter()
         storage.copyTransactionsFrom(original)
         elapsed = time.perf_counter() - begin
@@ -89,7 +89,7 @@ def import_and_iterate(system: System, sizes: Sizes, source: Path) -> Results:
 
     def iterate() -> tuple[int, float, bool]:
         storage = system.storage()
-        limit, count = Limit(sizes.seconds), 0
+        limit, count = Limit(sizes.whole_seconds), 0
         begin = time.perf_counter()
         for item in storage.iterator():
             for state in item:
@@ -102,9 +102,9 @@ def import_and_iterate(system: System, sizes: Sizes, source: Path) -> Results:
         storage.close()
         return count, elapsed, partial
 
-    copied, elapsed = clients.run(copy, sizes.seconds_max)
+    copied, elapsed = clients.run(copy, sizes.whole_seconds_max)
     yield Figure("import_per_s", copied / elapsed, copied < sizes.imported)
-    count, elapsed, partial = clients.run(iterate, sizes.seconds_max)
+    count, elapsed, partial = clients.run(iterate, sizes.whole_seconds_max)
     if not partial and count != copied:
         raise ClientFailed(f"{copied} transactions were imported, iteration gave {count}")
     yield Figure("iteration_per_s", count / elapsed, partial)
@@ -270,7 +270,7 @@ def big_transaction(system: System, sizes: Sizes, source: Path) -> Results:
         storage = system.storage()
         view, rng, meta = session(storage), random.Random(2), TransactionMetaData()
         memory, count = PeakMemory({"client": os.getpid()} | system.pids()), 0
-        limit = Limit(sizes.seconds)
+        limit = Limit(sizes.whole_seconds)
         begin = time.perf_counter()
         view.tpc_begin(meta)
         while count < sizes.stored and not limit.over():
@@ -283,7 +283,7 @@ def big_transaction(system: System, sizes: Sizes, source: Path) -> Results:
         storage.close()
         return count, elapsed, rise
 
-    count, elapsed, rise = clients.run(work, sizes.seconds_max)
+    count, elapsed, rise = clients.run(work, sizes.whole_seconds_max)
     partial = count < sizes.stored
     yield Figure("big_transaction_mb_s", count * 1024 / elapsed / _MB, partial)
     yield from _memory("big_transaction", rise, partial)
@@ -317,10 +317,10 @@ def big_object(system: System, sizes: Sizes, source: Path) -> Results:
         storage.close()
         return elapsed, rise
 
-    oid, elapsed, written = clients.run(write, sizes.seconds_max)
+    oid, elapsed, written = clients.run(write, sizes.whole_seconds_max)
     yield Figure("big_object_write_mb_s", len(data) / elapsed / _MB)
     yield from _memory("big_object_write", written)
-    elapsed, rise = clients.run(lambda: read(oid), sizes.seconds_max)
+    elapsed, rise = clients.run(lambda: read(oid), sizes.whole_seconds_max)
     yield Figure("big_object_read_mb_s", len(data) / elapsed / _MB)
     yield from _memory("big_object_read", rise)
 

@@ -2,9 +2,9 @@
 
 Three masters and two storage nodes, each on a machine of its own (:mod:`tests.faults.network`); clients,
 the admin node and observers are on the hub, which reaches everybody whatever is cut: the hardest place
-to be, since two primaries could both be found from there. Observers ask each master all the time whether
-it serves. Where a majority of the masters has a storage node, clients must go on; where none has, nothing
-may be acknowledged; when all is healed, they go on in any case.
+to be, since two primaries could both be found from there. Where a majority of the masters has a storage
+node, clients must go on; where none has, nothing may be acknowledged; when all is healed, they go on.
+Who serves is asked and read all the time, and never are there two (:mod:`tests.faults.reigns`).
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ from __future__ import annotations
 import argparse
 import configparser
 import random
+import sqlite3
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
-from itertools import combinations, pairwise, permutations, product
+from contextlib import ExitStack, closing
+from itertools import combinations, permutations, product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,14 +29,14 @@ from ZODB.DB import DB
 from neo.client import Storage
 from neo.net.sockets import parse_address
 from neo.protocol.enums import NodeType
-from neo.protocol.packets import AcceptIdentification, Address, Ping, RequestIdentification
+from neo.protocol.ids import time_from_tid
 from tests.faults.machines import MachineCluster
 from tests.faults.mixed import check_end, prepare
 from tests.faults.mixed_load import Load
 from tests.faults.network import HUB, Network, isolated
+from tests.faults.reigns import Epoch, Observer, check_alone, check_commits, check_heard, epochs_of
 from tests.faults.rows import check_equal
 from tests.faults.storm import MASTER_PORT, Fault, longest_gap
-from tests.support.raw import RawPeer
 
 MASTERS = ("master1", "master2", "master3")
 STORAGES = ("storage1", "storage2")
@@ -43,9 +44,8 @@ MACHINES = (*MASTERS, *STORAGES)
 CLUSTER, PARTITIONS, CLIENTS = "cuts", 6, 2
 #: Longer than a lease, and than a failover usually takes.
 HOLD_SECONDS = 4.5
+#: So long nobody may commit. A fixed time: what is looked for is that nothing happens.
 SILENT_SECONDS = 4.5
-#: Between two questions of an observer.
-LOOK_SECONDS = 0.02
 
 
 # -- what is cut ---------------------------------------------------------------------------------
@@ -88,55 +88,6 @@ def all_cuts() -> list[Cut]:
     return cuts
 
 
-# -- who serves ----------------------------------------------------------------------------------
-
-
-class Reign(NamedTuple):
-    """A master served at least from ``begin`` to ``end``: one connection was served all the time, and
-    a primary closes all when it ends."""
-
-    begin: float
-    end: float
-    master: str
-
-
-class Observer(threading.Thread):
-    """Asks a master again and again, as an admin node would."""
-
-    def __init__(self, name: str, address: Address, own: Address, stop: threading.Event) -> None:
-        super().__init__(name=name, daemon=True)
-        self.reigns: list[Reign] = []
-        self._address = address
-        self._request = RequestIdentification(NodeType.ADMIN, None, own, CLUSTER, None, {})
-        self._stop_asked = stop
-
-    def run(self) -> None:
-        while not self._stop_asked.wait(LOOK_SECONDS):
-            try:
-                with RawPeer(self._address) as peer:
-                    peer.greet()
-                    if type(peer.ask(self._request)) is AcceptIdentification:
-                        self._watch(peer)
-            except (OSError, EOFError):
-                continue  # it does not serve, or not any more
-
-    def _watch(self, peer: RawPeer) -> None:
-        begin = end = time.monotonic()
-        try:
-            while not self._stop_asked.wait(LOOK_SECONDS):
-                asked = time.monotonic()
-                peer.ask(Ping())
-                end = asked
-        finally:
-            self.reigns.append(Reign(begin, end, self.name))
-
-
-def check_alone(reigns: Sequence[Reign]) -> None:
-    """Never do two masters serve at once. Raises AssertionError."""
-    for one, other in pairwise(sorted(reigns)):
-        assert one.end < other.begin or one.master == other.master, f"{one} and {other}"
-
-
 # -- the whole -----------------------------------------------------------------------------------
 
 
@@ -162,6 +113,15 @@ def configuration(folder: Path, network: Network) -> configparser.ConfigParser:
     return parser
 
 
+def _newest_commit(database: Path) -> float:
+    """Its time, in seconds since 1970; also of one that is only locked."""
+    with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as db:
+        ((tid,),) = db.execute(
+            "SELECT MAX(tid) FROM (SELECT tid FROM trans UNION ALL SELECT tid FROM ttrans)"
+        )
+    return time_from_tid(tid.to_bytes(8, "big"))
+
+
 class Trial:
     """One cut after the other, under load."""
 
@@ -185,6 +145,7 @@ class Trial:
             self.served.append(Fault(begin, time.monotonic(), cut.what, "cut"))
         else:
             self._check_silence()
+        self._check_commits()
         for one, other in cut.pairs:
             machines[one].find(machines[other])
         self.load.wait_progress()
@@ -195,6 +156,20 @@ class Trial:
         time.sleep(SILENT_SECONDS)
         after = [len(journals.acknowledged) for journals in self.load.journals]
         assert before == after, f"commits without a majority: {before} {after}"
+
+    def log(self, name: str) -> str:
+        return self.cluster.log(name).read_text()
+
+    def epochs(self) -> list[Epoch]:
+        return epochs_of(map(self.log, MASTERS))
+
+    def _check_commits(self) -> None:
+        """Nobody takes part in commits of a primary that is not one any more."""
+        newest = {name: _newest_commit(self.cluster.folder / f"{name}.sqlite") for name in STORAGES}
+        logs = {name: self.log(name) for name in STORAGES}
+        epochs = self.epochs()
+        for name in STORAGES:
+            check_commits(epochs, logs[name], newest[name])
 
     def pauses(self) -> list[tuple[float, str]]:
         """Seconds without a commit of some client, for each cut in which they had to go on."""
@@ -226,10 +201,11 @@ def run(folder: Path, seed: int, count: int) -> str:
         stack.callback(load.kill)
         stop = threading.Event()
         observers = [
-            Observer(name, parse_address(address), (HUB, 3000 + number), stop)
+            Observer(name, parse_address(address), CLUSTER, own, stop)
             for number, (name, address) in enumerate(
                 zip(MASTERS, cluster.masters.split(), strict=True)
             )
+            for own in (None, (HUB, 3000 + number))
         ]
         for observer in observers:
             observer.start()
@@ -239,6 +215,8 @@ def run(folder: Path, seed: int, count: int) -> str:
         for cut in cuts:
             trial.suffer(cut)
         load.wait(cluster.complete, "some cell is not up to date")
+        # Who is not reached is not told that the cluster stops.
+        load.wait(cluster.together, "some master is not reached")
         load.stop()
         stop.set()
         for observer in observers:
@@ -252,10 +230,15 @@ def run(folder: Path, seed: int, count: int) -> str:
         check_equal(cluster.conf.path, PARTITIONS, len(STORAGES))
         reigns = [reign for observer in observers for reign in observer.reigns]
         check_alone(reigns)
+        by_clients = sum(len(o.reigns) for o in observers if o.node_type is NodeType.CLIENT)
+        epochs = trial.epochs()
+        heard = check_heard(epochs, {name: trial.log(name) for name in STORAGES})
     pauses = trial.pauses()
     return "\n".join(
         [
-            f"cuts: {len(cuts)}; reigns seen: {len(reigns)}, never two at once",
+            f"cuts: {len(cuts)}; epochs: {len(epochs)}, each of one master",
+            f"reigns seen: {by_clients} by clients, {len(reigns) - by_clients} by admin nodes, never two"
+            f" at once; storage nodes heard {heard} times of the newest primary, never of an older one",
             "acknowledged: " + ", ".join(f"{n} {kind}" for kind, n in sorted(done.items())),
             f"longest time without a commit of a client, with a majority ({len(pauses)} cuts): median"
             f" {pauses[len(pauses) // 2][0]:.1f} s, longest {pauses[-1][0]:.1f} s ({pauses[-1][1]})",

@@ -7,7 +7,13 @@ from pathlib import Path
 
 from neo.protocol.enums import CellState, ClusterState
 from neo.protocol.errors import ErrorAnswer
-from neo.protocol.packets import AnswerPartitionList, AskPartitionList, SetClusterState
+from neo.protocol.packets import (
+    AnswerElection,
+    AnswerPartitionList,
+    AskElection,
+    AskPartitionList,
+    SetClusterState,
+)
 from neo.simple import Cluster
 from neo.simple.conf import NodeConf
 from neoctl.client import AdminAway
@@ -43,6 +49,16 @@ class MachineCluster(Cluster):
         except (AdminAway, ErrorAnswer):
             return False
         return bool(rows) and all(s is CellState.UP_TO_DATE for row in rows for s in row.values())
+
+    def together(self) -> bool:
+        """The primary of several masters reaches all others, and they have its log."""
+        try:
+            with self.admin() as admin:
+                answer = admin.ask(AskElection())
+        except (AdminAway, ErrorAnswer):
+            return False
+        assert isinstance(answer, AnswerElection)
+        return not any(row[4] for row in answer.master_list)
 
     def stop_all(self) -> None:
         """As an operator does: transactions in progress end first, on all nodes alike."""

@@ -82,10 +82,17 @@ class Machine:
     def plug(self) -> None:
         _run(_IP, "link", "set", self._cable, "up")
 
+    def set_mtu(self, size: int) -> None:
+        """Of its cable: what is larger does not get through, neither way."""
+        _run(_IP, "link", "set", self._cable, "mtu", str(size))
+        _run(*self.prefix, _IP, "link", "set", "eth0", "mtu", str(size))
+
     def lose(self, other: Machine) -> None:
         """What it sends to another machine is lost; the other way is open."""
         where = ["to", other.address, "dev", "eth0"]
-        _run(*self.prefix, _IP, "neighbour", "replace", *where, "lladdr", _NOBODY, "nud", "permanent")
+        _run(
+            *self.prefix, _IP, "neighbour", "replace", *where, "lladdr", _NOBODY, "nud", "permanent"
+        )
 
     def find(self, other: Machine) -> None:
         _run(*self.prefix, _IP, "neighbour", "del", other.address, "dev", "eth0")

@@ -119,7 +119,7 @@ class Storm:
         number = int(name.removeprefix("storage"))
         address = self.cluster.conf.of_role("storage")[number - 1].address
         with self.cluster.admin() as admin:
-            nodes = admin.ask(AskNodeList(NodeType.STORAGE)).node_list  # type: ignore[attr-defined]
+            nodes = admin.ask(AskNodeList(NodeType.STORAGE)).node_list
         return any(row[1] == address and row[3] is NodeState.DOWN for row in nodes)
 
     def _victims(self) -> list[str]:

@@ -5,7 +5,6 @@ Everything is encrypted, between the clusters as well.
 
 from __future__ import annotations
 
-import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -31,8 +30,10 @@ from neo.protocol.packets import (
     AskRecovery,
     Message,
     SetClusterState,
+    Truncate,
 )
 from neoctl.client import AdminAway
+from tests.faults.rows import cells
 from tests.support.certificates import Authority
 from tests.support.cluster import Cluster
 
@@ -111,36 +112,23 @@ class Site:
                 process.wait(deadline - time.monotonic())
         self.cluster.simple.stop()
 
-    def rows(self) -> dict[int, list[set[tuple[Any, ...]]]]:
-        """Of the stopped nodes: what each cell has, by partition, apart from numbers of ``data``."""
-        found: dict[int, list[set[tuple[Any, ...]]]] = {}
-        for path in sorted(self.cluster.simple.folder.glob("**/*.sqlite")):
-            db = sqlite3.connect(path)
-            try:
-                (nid,) = db.execute("SELECT value FROM config WHERE name='nid'").fetchone()
-                own = db.execute("SELECT partition FROM pt WHERE nid=?", (int(nid),)).fetchall()
-                for (partition,) in own:
-                    objects = db.execute(
-                        "SELECT oid, tid, value_tid, hash, compression, value FROM obj"
-                        " LEFT JOIN data ON data.id=data_id WHERE partition=?",
-                        (partition,),
-                    )
-                    transactions = db.execute("SELECT * FROM trans WHERE partition=?", (partition,))
-                    found.setdefault(partition, []).append({*objects, *transactions})
-            finally:
-                db.close()
-        return found
+
+@pytest.fixture
+def backend() -> str:
+    return "sqlite"
 
 
 @pytest.fixture
-def sites(tmp_path: Path) -> Iterator[tuple[Site, Site]]:
+def sites(tmp_path: Path, backend: str) -> Iterator[tuple[Site, Site]]:
     """An upstream cluster, and one that is configured to be its backup."""
+    shape: dict[str, Any] = {"storages": 2, "backend": backend, "partitions": PARTITIONS}
     tls = Authority(tmp_path).node()._asdict()
     with ExitStack() as stack:
-        up = Cluster(2, partitions=PARTITIONS, name="up", settings={"monitor_backup": "bak"}, **tls)
+        up = Cluster(**shape, name="up", settings={"monitor_backup": "bak"}, **tls)
         stack.enter_context(up)
+        shape |= {"replicas": 1, "server": up.server}
         settings = {"upstream_cluster": "up", "upstream_masters": up.simple.masters}
-        bak = Cluster(2, partitions=PARTITIONS, replicas=1, name="bak", settings=settings, **tls)
+        bak = Cluster(**shape, name="bak", settings=settings, **tls)
         stack.enter_context(bak)
         yield Site(up, tls), Site(bak, tls)
 
@@ -161,6 +149,7 @@ def follows(backup: Site, tid: bytes) -> None:
     backup.wait(lambda: backup.has(tid), f"the backup does not reach {tid.hex()}")
 
 
+@pytest.mark.parametrize("backend", ["sqlite", "mariadb"])
 def test_follows_through_losses_and_changes_roles(sites: tuple[Site, Site]) -> None:
     up, bak = sites
     db = up.db()
@@ -218,14 +207,54 @@ def test_follows_through_losses_and_changes_roles(sites: tuple[Site, Site]) -> N
     db.close()
     up.set_state(ClusterState.STOPPING_BACKUP, ClusterState.RUNNING)
     assert up.ask(AskLastTransaction()).tid == tid
+    check_alike(up, bak)
+
+
+def check_alike(up: Site, bak: Site) -> None:
+    """Both clusters, which are stopped, have the same rows in all cells."""
     for site in (bak, up):
         site.stop()
-    ours, theirs = up.rows(), bak.rows()
+    ours, theirs = (cells(site.cluster.simple.conf.path) for site in (up, bak))
     assert ours.keys() == theirs.keys() == set(range(PARTITIONS))
-    for partition, cells in theirs.items():
-        assert len(cells) == 2
-        for cell in cells:
-            assert cell == ours[partition][0], partition
+    for partition, copies in theirs.items():
+        (own,) = ours[partition].values()
+        assert list(copies.values()) == [own, own], partition
+
+
+def test_follows_an_upstream_that_was_truncated_when_it_is_truncated_too(
+    sites: tuple[Site, Site],
+) -> None:
+    """As docs/operating.md says (*When something stands still*)."""
+    up, bak = sites
+
+    def truncate(site: Site, tid: bytes) -> None:
+        site.ask(Truncate(tid))
+        site.wait(
+            lambda: site.state() is ClusterState.RUNNING
+            and site.ask(AskLastTransaction()).tid == tid,
+            "it does not come back",
+        )
+
+    db = up.db()
+    kept = write(db, 10)
+    bak.set_state(ClusterState.STARTING_BACKUP, ClusterState.BACKINGUP)
+    lost = write(db)
+    follows(bak, lost)
+    truncate(up, kept)
+    write(db)
+    log = bak.cluster.simple.log("master1")
+    unfit = f"transaction {lost.hex()} of this backup is not in the upstream cluster"
+    bak.wait(lambda: unfit in log.read_text(), "the backup does not look at the history")
+    assert bak.state() is ClusterState.BACKINGUP and bak.has(lost)
+
+    bak.set_state(ClusterState.STOPPING_BACKUP, ClusterState.RUNNING)
+    truncate(bak, kept)
+    bak.set_state(ClusterState.STARTING_BACKUP, ClusterState.BACKINGUP)
+    follows(bak, write(db))
+    with db.transaction() as connection:
+        assert connection.root()["count"] == 20
+    db.close()
+    check_alike(up, bak)
 
 
 def test_a_backup_that_loses_its_upstream_takes_over_with_whole_transactions(

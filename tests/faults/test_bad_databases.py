@@ -13,8 +13,10 @@ from pathlib import Path
 import pytest
 
 from neo.net.sockets import format_address
-from neo.storage.backend.factory import open_backend
+from neo.storage.backend.factory import make_backend
+from neo.storage.backend.mariadb_link import parse
 from tests.faults.bad_peers import NAME, Patient
+from tests.support.mariadb import Server, mariadb_server  # noqa: F401
 from tests.support.raw import PATIENCE_SECONDS
 
 NOBODY = 65534
@@ -46,12 +48,13 @@ sys.exit(main())
 """
 
 
-def refusal(patient: Patient, database: Path, *program: str) -> str:
+def refusal(patient: Patient, database: Path | str, *program: str, adapter: str = "SQLite") -> str:
     """What a storage node of the cluster says of its database before it ends."""
     with tempfile.NamedTemporaryFile("r") as log:
         os.chmod(log.name, 0o666)
         command = [sys.executable, *(program or ["-m", "neo.storage"])]
-        command += ["-c", NAME, "-b", "127.0.0.1:0", "-d", str(database), "-l", log.name]
+        command += ["-c", NAME, "-b", "127.0.0.1:0", "-l", log.name]
+        command += ["-a", adapter, "-d", str(database)]
         command += ["-m", format_address(patient.address("master"))]
         process = subprocess.run(
             command, stderr=subprocess.PIPE, text=True, timeout=PATIENCE_SECONDS
@@ -63,42 +66,75 @@ def refusal(patient: Patient, database: Path, *program: str) -> str:
         return text
 
 
-def database(folder: Path, **config: str) -> Path:
+class File:
+    """A place for a database of SQLite."""
+
+    adapter = "SQLite"
+
+    def __init__(self, folder: Path) -> None:
+        self.name = str(folder / "node.sqlite")
+
+    def execute(self, statement: str) -> None:
+        with sqlite3.connect(self.name) as connection:
+            connection.execute(statement)
+        connection.close()
+
+
+class OnServer:
+    """A place for a database in a server of MariaDB."""
+
+    adapter = "MySQL"
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self.name = server.create_database()
+
+    def execute(self, statement: str) -> None:
+        self._server.query(f"USE {parse(self.name).database}", statement)
+
+
+Place = File | OnServer
+
+
+@pytest.fixture(params=["sqlite", "mariadb"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    if request.param == "sqlite":
+        return File(tmp_path)
+    return OnServer(request.getfixturevalue("mariadb_server"))
+
+
+def database(place: Place, **config: str) -> str:
     """A database of a storage node, with some settings changed."""
-    path = folder / "node.sqlite"
-    backend = open_backend(
-        "SQLite", str(path), None, lambda callback, *args: None, lambda failure: None
+    backend = make_backend(
+        place.adapter, place.name, None, lambda callback, *args: None, lambda failure: None
     )
+    backend.open()
     backend.close()
-    with sqlite3.connect(path) as connection:
-        for name, value in config.items():
-            connection.execute("INSERT OR REPLACE INTO config VALUES (?, ?)", (name, value))
-    connection.close()
-    return path
+    for name, value in config.items():
+        place.execute(f"REPLACE INTO config VALUES ('{name}', '{value}')")
+    return place.name
 
 
-def test_of_another_cluster(patient: Patient, tmp_path: Path) -> None:
-    text = refusal(patient, database(tmp_path, name="other"))
+def test_of_another_cluster(patient: Patient, place: Place) -> None:
+    text = refusal(patient, database(place, name="other"), adapter=place.adapter)
     assert "the database belongs to cluster 'other', not 'lab'" in text
 
 
-def test_of_a_newer_format(patient: Patient, tmp_path: Path) -> None:
-    path = database(tmp_path, version="4")
-    text = refusal(patient, path)
-    assert text.startswith(f"{path}: the format of the database is 4, newer than 3")
+def test_of_a_newer_format(patient: Patient, place: Place) -> None:
+    text = refusal(patient, database(place, version="4"), adapter=place.adapter)
+    assert "the format of the database is 4, newer than 3" in text
+    assert place.name.partition("/")[0].removeprefix("root@") in text
 
 
-def test_of_an_older_format(patient: Patient, tmp_path: Path) -> None:
-    text = refusal(patient, database(tmp_path, version="2"))
+def test_of_an_older_format(patient: Patient, place: Place) -> None:
+    text = refusal(patient, database(place, version="2"), adapter=place.adapter)
     assert "the format of the database is '2', older than 3" in text
 
 
-def test_of_another_program(patient: Patient, tmp_path: Path) -> None:
-    path = tmp_path / "mail.sqlite"
-    with sqlite3.connect(path) as connection:
-        connection.execute("CREATE TABLE mails (text)")
-    connection.close()
-    assert "belongs to another program: it has the tables mails" in refusal(patient, path)
+def test_of_another_program(patient: Patient, place: Place) -> None:
+    place.execute("CREATE TABLE mails (body TEXT)")
+    text = refusal(patient, place.name, adapter=place.adapter)
+    assert "belongs to another program: it has the tables mails" in text
 
 
 @pytest.mark.parametrize("content", [b"no database\n" * 100, b"SQLite format 3\0" + b"\xff" * 4096])
@@ -111,7 +147,7 @@ def test_not_a_database(patient: Patient, tmp_path: Path, content: bytes) -> Non
 
 
 def test_a_file_cut_short(patient: Patient, tmp_path: Path) -> None:
-    path = database(tmp_path)
+    path = Path(database(File(tmp_path)))
     path.write_bytes(path.read_bytes()[:5000])
     assert "is damaged" in refusal(patient, path)
 
@@ -131,7 +167,7 @@ def test_in_a_folder_that_is_not_there(patient: Patient, tmp_path: Path) -> None
 def test_not_writable(patient: Patient, lock_mode: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)
-        path = database(Path(folder))
+        path = Path(database(File(Path(folder))))
         path.chmod(0o444)
         path.with_name("node.sqlite-lock").chmod(lock_mode)
         text = refusal(patient, path, "-c", AS_NOBODY)

@@ -43,6 +43,7 @@ from tests.support.raw import RawPeer
 OID = bytes(7) + b"\x54"
 LAST_OID = b"\xff" * 7 + b"\xfc"
 ZERO = bytes(8)
+REQUEST = encode(0, RequestIdentification(NodeType.CLIENT, None, None, NAME, None, {}))
 GIGABYTE = b"\x93\x00\x1c\x97\xc6\x40\x00\x00\x00"
 
 
@@ -94,12 +95,14 @@ def test_who_does_not_speak_neo_is_sent_away(
         (b"\x93\x00\xcd\x12\x34\x90", "unknown message code 0x1234"),
         (b"\x93\x00\x01\x91\xc0", "RequestIdentification: 6 arguments expected, got 1"),
         (b"\x93\x00\x02\x91\xc0", "Ping: 0 arguments expected, got 1"),
+        (REQUEST.replace(b"\xc4\x03lab", b"\x07"), "wrong argument: text expected, got 7"),
+        (REQUEST[:-1] + b"\xc0", "RequestIdentification: wrong argument: map expected, got None"),
         (encode(0, Pong()), "answer to no question: Pong"),
         (encode(0, AskVoteTransaction(ZERO)), "unexpected AskVoteTransaction"),
         (encode(0, NotifyReady()), "unexpected NotifyReady"),
     ],
-    ids=["gigabyte", "bomb", "nesting", "byte", "code", "arguments", "ping", "answer", "request",
-         "notification"],
+    ids=["gigabyte", "bomb", "nesting", "byte", "code", "arguments", "ping", "type", "nil",
+         "answer", "request", "notification"],
 )  # fmt: skip
 def test_broken_messages_are_answered_and_logged(
     patient: Patient, role: str, data: bytes, reason: str

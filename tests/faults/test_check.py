@@ -1,10 +1,11 @@
-"""``neoctl check`` and ``repair`` of a cell that lost rows, and a node cloned from a copied disk."""
+"""``neoctl check`` and ``repair`` of a cell that lost rows, and a node cloned from a copied disk.
+
+On both databases. Clients write while a cell is checked and repaired.
+"""
 
 from __future__ import annotations
 
 import configparser
-import shutil
-import sqlite3
 import subprocess
 import sys
 import time
@@ -19,19 +20,36 @@ from neo.protocol.enums import CellState, ClusterState
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.packets import AskPartitionList, Message, SetClusterState
 from neoctl.client import AdminAway
+from tests.faults.load import WRITERS, Load, check
 from tests.faults.operator import DEADLINE_SECONDS, LOOK_SECONDS, findings, neoctl
 from tests.faults.rows import check_equal
+from tests.faults.writer import prepare
 from tests.support.cluster import Cluster
 from tests.support.ports import free_range
 
 PARTITIONS, OBJECTS = 4, 40
 
 
+DAMAGED = 1
+#: What a node loses in one partition while it is away.
+LOSSES = [
+    f"DELETE FROM {table} WHERE `partition`={DAMAGED} AND tid="
+    f"(SELECT MIN(tid) FROM {table} WHERE `partition`={DAMAGED})"
+    for table in ("obj", "trans")
+]
+
+
+@pytest.fixture(params=["sqlite", "mariadb"])
+def backend(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
 @pytest.fixture
-def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+def cluster(request: pytest.FixtureRequest, backend: str) -> Iterator[Cluster]:
     """As many copies as storage nodes, with something in each partition."""
     storages = request.param
-    with Cluster(storages=storages, partitions=PARTITIONS, replicas=storages - 1) as running:
+    with Cluster(storages, backend, PARTITIONS, replicas=storages - 1) as running:
         write(running)
         yield running
 
@@ -51,7 +69,7 @@ def ask(cluster: Cluster, message: Message) -> Message:
 
 def complete(cluster: Cluster, copies: int) -> bool:
     try:
-        rows = ask(cluster, AskPartitionList(0, 0, None)).row_list  # type: ignore[attr-defined]
+        rows = ask(cluster, AskPartitionList(0, 0, None)).row_list
     except (AdminAway, ErrorAnswer, OSError):
         return False
     return bool(rows) and all(
@@ -82,33 +100,37 @@ def settings(cluster: Cluster) -> configparser.ConfigParser:
     return parser
 
 
-def database(cluster: Cluster, name: str) -> Path:
-    return cluster.simple.folder / settings(cluster)[name]["database"]
-
-
 @contextmanager
-def _away(cluster: Cluster, name: str, copies: int) -> Iterator[Path]:
-    """The node ends, its database is yielded, and it comes back."""
+def _away(cluster: Cluster, name: str, copies: int) -> Iterator[None]:
+    """The node ends, and it comes back."""
     assert cluster.simple.terminate(name) == 0
-    yield database(cluster, name)
+    yield
     cluster.simple.restart(name)
     wait(lambda: complete(cluster, copies), f"{name} does not come back")
 
 
 @pytest.mark.parametrize("cluster", [3], indirect=True)
-def test_a_cell_that_lost_rows_is_found_and_repaired(cluster: Cluster) -> None:
+def test_a_cell_that_lost_rows_is_found_and_repaired_while_clients_write(
+    cluster: Cluster, tmp_path: Path
+) -> None:
     admin = cluster.simple.admin_address
-    assert findings(admin) == {"equal": PARTITIONS}
-    with _away(cluster, "storage2", 3) as path, closing(sqlite3.connect(path)) as db, db:
-        for table in ("obj", "trans"):
-            db.execute(
-                f"DELETE FROM {table} WHERE partition=1 AND tid="
-                f"(SELECT MIN(tid) FROM {table} WHERE partition=1)"
-            )
-    assert findings(admin) == {"corrupted": 1, "equal": PARTITIONS - 1}
-    neoctl(admin, "repair")
-    wait(lambda: complete(cluster, 3), "the cell is not repaired")
-    assert findings(admin) == {"equal": PARTITIONS}
+    prepare(cluster.storage(), WRITERS)
+    load = Load(cluster, tmp_path)
+    load.start()
+    try:
+        load.wait_commits(1)
+        assert findings(admin) == {"equal": PARTITIONS}
+        with _away(cluster, "storage2", 3):
+            cluster.query("storage2", *LOSSES)
+        assert findings(admin) == {"corrupted": 1, "equal": PARTITIONS - 1}
+        load.wait_commits(1)
+        neoctl(admin, "repair")
+        wait(lambda: complete(cluster, 3), "the cell is not repaired")
+        assert findings(admin) == {"equal": PARTITIONS}
+        load.wait_commits(1)
+        check(cluster, load)
+    finally:
+        load.stop()
     stop(cluster)
     check_equal(cluster.simple.conf.path, PARTITIONS, 3)
 
@@ -118,14 +140,13 @@ def test_a_copied_disk_becomes_a_node_that_gets_what_it_lacks(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     parser = settings(cluster)
-    copy = tmp_path / "copy.sqlite"
-    with _away(cluster, "storage1", 2) as path:
-        shutil.copyfile(path, copy)
+    with _away(cluster, "storage1", 2):
+        copy = cluster.copy("storage1", tmp_path)
     write(cluster)  # what the copy lacks
     parser["storage3"] = {
         **dict(parser.items("storage1")),
         "bind": f"127.0.0.1:{free_range(1)}",
-        "database": str(copy),
+        "database": copy,
         "logfile": str(tmp_path / "storage3.log"),
     }
     conf = tmp_path / "neo.conf"
@@ -146,7 +167,7 @@ def test_a_copied_disk_becomes_a_node_that_gets_what_it_lacks(
             node.kill()
     for section in parser.sections():
         if section in ("storage1", "storage2"):
-            parser[section]["database"] = str(database(cluster, section))
+            parser[section]["database"] = cluster.database(section)
     with open(conf, "w") as file:
         parser.write(file)
     check_equal(conf, PARTITIONS, 3)

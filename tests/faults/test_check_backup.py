@@ -6,8 +6,6 @@ Real processes, as an operator sees them.
 from __future__ import annotations
 
 import configparser
-import shutil
-import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,21 +17,23 @@ import pytest
 from neo.protocol.enums import CellState, ClusterState
 from neo.protocol.packets import AskPartitionList
 from tests.faults.operator import findings, neoctl
+from tests.faults.rows import cells
 from tests.faults.test_backup import Site, follows, write
+from tests.faults.test_check import DAMAGED, LOSSES
 from tests.support.cluster import Cluster
 from tests.support.ports import free_range
 
 PARTITIONS = 3
-DAMAGED = 1
 
 
-@pytest.fixture
-def sites() -> Iterator[tuple[Site, Site]]:
+@pytest.fixture(params=["sqlite", "mariadb"])
+def sites(request: pytest.FixtureRequest) -> Iterator[tuple[Site, Site]]:
     """An upstream cluster, and its backup."""
+    backend = request.param
     with ExitStack() as stack:
-        up = stack.enter_context(Cluster(1, partitions=PARTITIONS, name="up"))
+        up = stack.enter_context(Cluster(1, backend, PARTITIONS, name="up"))
         settings = {"upstream_cluster": "up", "upstream_masters": up.simple.masters}
-        bak = Cluster(1, partitions=PARTITIONS, name="bak", settings=settings)
+        bak = Cluster(1, backend, PARTITIONS, server=up.server, name="bak", settings=settings)
         stack.enter_context(bak)
         yield Site(up, {}), Site(bak, {})
 
@@ -45,13 +45,6 @@ def backup(up: Site, bak: Site) -> bytes:
     bak.set_state(ClusterState.STARTING_BACKUP, ClusterState.BACKINGUP)
     follows(bak, tid)
     return tid
-
-
-def database(site: Site) -> Path:
-    simple = site.cluster.simple
-    parser = configparser.ConfigParser(interpolation=None)
-    parser.read(simple.conf.path)
-    return simple.folder / parser["storage1"]["database"]
 
 
 def come_back(site: Site, tid: bytes) -> None:
@@ -72,10 +65,7 @@ def test_the_only_copy_gets_back_what_it_lost(sites: tuple[Site, Site]) -> None:
     admin = bak.cluster.simple.admin_address
     assert findings(admin) == {"equal": PARTITIONS}
     assert bak.cluster.simple.terminate("storage1") == 0
-    with closing(sqlite3.connect(database(bak))) as db, db:
-        for table in ("obj", "trans"):
-            lost = f"(SELECT MIN(tid) FROM {table} WHERE partition={DAMAGED})"
-            db.execute(f"DELETE FROM {table} WHERE partition={DAMAGED} AND tid={lost}")
+    bak.cluster.query("storage1", *LOSSES)
     come_back(bak, tid)
     assert findings(admin) == {"undecided": 1, "equal": PARTITIONS - 1}
     assert found(admin)["text"].endswith(f"neoctl repair {DAMAGED}:S1")
@@ -84,7 +74,7 @@ def test_the_only_copy_gets_back_what_it_lost(sites: tuple[Site, Site]) -> None:
     assert findings(admin) == {"equal": PARTITIONS}
     bak.stop()
     up.stop()
-    assert bak.rows() == up.rows()
+    assert cells(bak.cluster.simple.conf.path) == cells(up.cluster.simple.conf.path)
 
 
 def test_a_copied_disk_becomes_a_node_of_the_backup(
@@ -94,7 +84,7 @@ def test_a_copied_disk_becomes_a_node_of_the_backup(
     simple = bak.cluster.simple
     tid = backup(up, bak)
     assert simple.terminate("storage1") == 0
-    shutil.copyfile(database(bak), tmp_path / "copy.sqlite")
+    copy = bak.cluster.copy("storage1", tmp_path)
     come_back(bak, tid)
     with closing(up.db()) as db:
         follows(bak, write(db))  # what the copy lacks
@@ -103,7 +93,7 @@ def test_a_copied_disk_becomes_a_node_of_the_backup(
     parser["storage2"] = {
         **dict(parser.items("storage1")),
         "bind": f"127.0.0.1:{free_range(1)}",
-        "database": str(tmp_path / "copy.sqlite"),
+        "database": copy,
         "logfile": str(tmp_path / "storage2.log"),
     }
     conf = tmp_path / "neo.conf"

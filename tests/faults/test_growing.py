@@ -46,7 +46,7 @@ class Terminal:
         assert self._shell.stdin is not None and self._shell.stdout is not None
         self._shell.stdin.write(f"{commands}\necho did: that\n")
         self._shell.stdin.flush()
-        said = []
+        said: list[str] = []
         for line in self._shell.stdout:
             if line == "did: that\n":
                 return "".join(said)

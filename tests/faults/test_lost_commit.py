@@ -63,7 +63,7 @@ def wait(condition: Callable[[], bool], what: str) -> None:
 def complete(cluster: Cluster) -> bool:
     try:
         with cluster.simple.admin() as admin:
-            rows = admin.ask(AskPartitionList(0, 0, None)).row_list  # type: ignore[attr-defined]
+            rows = admin.ask(AskPartitionList(0, 0, None)).row_list
     except (AdminAway, ErrorAnswer):
         return False
     return bool(rows) and all(s is CellState.UP_TO_DATE for row in rows for _, s in row)
@@ -85,7 +85,7 @@ def nid_of(cluster: Cluster, name: str) -> str:
     """Node ids are given in the order of arrival."""
     port = cluster.simple.conf.of_role("storage")[int(name[-1]) - 1].address[1]
     return next(
-        node["nid"] for node in status(cluster)["nodes"] if node["address"].endswith(f":{port}")
+        node["nid"] for node in status(cluster)["nodes"] if str(node["address"]).endswith(f":{port}")
     )
 
 

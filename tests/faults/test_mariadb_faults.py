@@ -133,7 +133,7 @@ def test_killed_under_a_writing_load(cluster: Cluster, tmp_path: Path) -> None:
             for name in ("storage1", "storage2"):
                 mark = cluster.simple.log(name).read_text().count("the server is away")
                 load.wait(
-                    lambda name=name, mark=mark: (  # type: ignore[misc]
+                    lambda name=name, mark=mark: (
                         cluster.simple.log(name).read_text().count("the server is away") > mark
                     ),
                     f"{name} does not say that the server is away",

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import os
 import random
-import re
 import shutil
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,11 +21,15 @@ from neo.protocol.enums import NodeType
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import nid_namespace
 from neo.protocol.packets import AnswerElection, AskElection, AskPrimary, SetPrimary
+from neo.simple.children import STOP_SECONDS, launch, stop_all
 from neoctl.client import AdminAway
 from tests.faults.load import WRITERS, Load, check
+from tests.faults.operator import neoctl
+from tests.faults.reigns import epochs_of
 from tests.faults.writer import prepare
 from tests.support.certificates import Authority
 from tests.support.cluster import Cluster
+from tests.support.ports import free_range
 
 ROUNDS = int(os.environ.get("NEO_MASTER_ROUNDS", "6"))
 SEED = os.environ.get("NEO_MASTER_SEED")
@@ -79,14 +85,9 @@ def election(cluster: Cluster, load: Load) -> AnswerElection:
     return found[-1]
 
 
-def reigns(cluster: Cluster) -> dict[int, set[str]]:
-    """Who served in which epoch, according to the logs."""
-    found: dict[int, set[str]] = {}
-    for number in (1, 2, 3):
-        text = cluster.simple.log(f"master{number}").read_text()
-        for epoch in re.findall(r"this master is the primary, M\d, in epoch (\d+)", text):
-            found.setdefault(int(epoch), set()).add(f"master{number}")
-    return found
+def check_epochs(cluster: Cluster) -> None:
+    """Each had one primary, according to the logs."""
+    epochs_of(cluster.simple.log(f"master{number}").read_text() for number in (1, 2, 3))
 
 
 def test_masters_are_lost_and_come_back(cluster: Cluster, load: Load) -> None:
@@ -116,7 +117,7 @@ def test_masters_are_lost_and_come_back(cluster: Cluster, load: Load) -> None:
             "a master does not come back",
         )
         check(cluster, load)
-    assert all(len(names) == 1 for names in reigns(cluster).values()), reigns(cluster)
+    check_epochs(cluster)
 
 
 def test_a_master_that_lost_its_disk_learns_from_the_others(cluster: Cluster, load: Load) -> None:
@@ -150,6 +151,91 @@ def test_the_primary_hands_over(cluster: Cluster, load: Load) -> None:
     load.wait(lambda: primary(cluster, load) == other, "it does not hand over")
     load.wait_commits(1)
     check(cluster, load)
+
+
+# -- masters come and go, word for word as docs/operating.md says --------------------------------
+
+
+@contextmanager
+def fourth_master(cluster: Cluster, running: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Its ``masters`` are itself and those that run; no other setting is changed anywhere."""
+    simple = cluster.simple
+    own = f"127.0.0.1:{free_range(1)}"
+    options = ["-c", simple.name, "-m", f"{own} {running}", "-b", own]
+    log = simple.folder / "master4.log"
+    process = launch([sys.executable, "-m", "neo.master", *options], simple.folder, log)
+    try:
+        yield process
+    finally:
+        stop_all([process])
+
+
+def wait_state(cluster: Cluster, load: Load, name: str, state: str) -> None:
+    """``neoctl print node master`` says so."""
+
+    def shown() -> bool:
+        try:
+            rows = neoctl(cluster.simple.admin_address, "print", "node", "master")["nodes"]
+        except AssertionError:
+            return False  # the admin node looks for the primary
+        return {row["nid"]: row["state"] for row in rows}.get(name) == state
+
+    load.wait(shown, f"{name} is not {state}")
+
+
+def notes(cluster: Cluster) -> dict[str, str]:
+    """Of ``neoctl print masters``."""
+    rows = neoctl(cluster.simple.admin_address, "print", "masters")["masters"]
+    return {row["nid"]: row["note"] for row in rows}
+
+
+def test_a_master_joins_and_the_primary_leaves_while_clients_go_on(
+    cluster: Cluster, load: Load
+) -> None:
+    simple = cluster.simple
+    first = primary(cluster, load)
+    leaver = f"M{first[-1]}"
+    with fourth_master(cluster, simple.masters) as process:
+        wait_state(cluster, load, "M4", "PENDING")
+        neoctl(simple.admin_address, "add", "M4")
+        load.wait(lambda: not notes(cluster)["M4"], "M4 does not vote")
+        load.wait_commits(3)
+        neoctl(simple.admin_address, "set", "primary", "M4")
+        load.wait(lambda: primary(cluster, load) == "master4", "it does not hand over")
+        load.wait_commits(3)
+        neoctl(simple.admin_address, "kill", leaver)
+        assert simple.processes.pop(first).wait(STOP_SECONDS) == 0
+        wait_state(cluster, load, leaver, "DOWN")
+        neoctl(simple.admin_address, "drop", leaver)
+        load.wait_commits(3)
+        assert sorted(notes(cluster)) == sorted({"M1", "M2", "M3", "M4"} - {leaver})
+        # Two of the three that are left are a majority: the one that was dropped does not count.
+        process.kill()
+        load.wait_commits(3)
+        check(cluster, load)
+    check_epochs(cluster)
+
+
+def test_a_master_that_is_lost_for_ever_is_replaced_by_one_with_another_address(
+    cluster: Cluster, load: Load
+) -> None:
+    simple = cluster.simple
+    first = primary(cluster, load)
+    lost, other = (name for name in ("master1", "master2", "master3") if name != first)
+    simple.kill(lost)
+    running = " ".join(f"127.0.0.1:{port(cluster, name)}" for name in (first, other))
+    with fourth_master(cluster, running):
+        wait_state(cluster, load, "M4", "PENDING")
+        wait_state(cluster, load, f"M{lost[-1]}", "DOWN")
+        neoctl(simple.admin_address, "drop", f"M{lost[-1]}")
+        neoctl(simple.admin_address, "add", "M4")
+        load.wait(lambda: not notes(cluster)["M4"], "M4 does not vote")
+        load.wait_commits(3)
+        # Without the new one the last of the first three would be alone.
+        simple.kill(first)
+        load.wait_commits(3)
+        check(cluster, load)
+    check_epochs(cluster)
 
 
 def test_masters_with_certificates(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ Real processes. ``NEO_REPLICA_ROUNDS`` and ``NEO_REPLICA_SEED`` choose a longer 
 
 from __future__ import annotations
 
-import configparser
 import os
 import random
 import signal
@@ -15,10 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from neo.protocol.enums import CellState, ClusterState
+from neo.protocol.enums import CellState, ClusterState, NodeState, NodeType
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.packets import (
+    AnswerNodeList,
     AnswerPartitionList,
+    AskNodeList,
     AskPartitionList,
     Message,
     SetClusterState,
@@ -27,7 +28,10 @@ from neo.protocol.packets import (
 )
 from neoctl.client import AdminAway
 from tests.faults.load import DEADLINE_SECONDS, WRITERS, Load, check
+from tests.faults.operator import neoctl
 from tests.faults.rows import check_equal
+from tests.faults.test_lost_commit import nid_of
+from tests.faults.test_unmounted import pending
 from tests.faults.writer import prepare
 from tests.support.cluster import Cluster
 
@@ -39,8 +43,13 @@ Row = dict[int, CellState]
 
 
 @pytest.fixture
-def cluster() -> Iterator[Cluster]:
-    with Cluster(storages=STORAGES, partitions=PARTITIONS, replicas=1) as running:
+def backend() -> str:
+    return "sqlite"
+
+
+@pytest.fixture
+def cluster(backend: str) -> Iterator[Cluster]:
+    with Cluster(STORAGES, backend, PARTITIONS, replicas=1) as running:
         yield running
 
 
@@ -123,22 +132,17 @@ def test_nodes_come_and_go(cluster: Cluster, tmp_path: Path) -> None:
     check_equal(cluster.simple.conf.path, PARTITIONS, 2)
 
 
+@pytest.mark.parametrize("backend", ["sqlite", "mariadb"])
 def test_cells_move_while_clients_write(cluster: Cluster, tmp_path: Path) -> None:
-    """Every node is emptied in turn; in between there are copies more, and fewer."""
+    """Every node is emptied in turn; in between there are copies more, and fewer. The last one is
+    dropped in the end, and erases its database."""
     prepare(cluster.storage(), WRITERS)
     load = Load(cluster, tmp_path)
     load.start()
     try:
         load.wait_commits(1)
         for nid in range(1, STORAGES + 1):
-            ask(cluster, TweakPartitionTable(False, [nid]))
-            wait_for(
-                load,
-                cluster,
-                lambda rows, nid=nid: complete(rows) and not any(nid in row for row in rows),
-                f"node {nid} is not emptied",
-            )
-            load.wait_commits(2)
+            empty(load, cluster, nid)
             ask(cluster, SetNumReplicas(2))
             ask(cluster, TweakPartitionTable(False, []))
             wait_for(
@@ -157,11 +161,47 @@ def test_cells_move_while_clients_write(cluster: Cluster, tmp_path: Path) -> Non
                 "superfluous copies stay",
             )
             load.wait_commits(2)
+        drop(load, cluster, f"storage{STORAGES}")
         check(cluster, load)
     finally:
         load.stop()
     stop(cluster)
-    check_equal(cluster.simple.conf.path, PARTITIONS, 2)
+    rest = [f"storage{number}" for number in range(1, STORAGES)]
+    check_equal(cluster.simple.conf.path, PARTITIONS, 2, rest)
+
+
+def empty(load: Load, cluster: Cluster, nid: int) -> None:
+    """Its cells move to the other nodes."""
+    ask(cluster, TweakPartitionTable(False, [nid]))
+    wait_for(
+        load,
+        cluster,
+        lambda rows: complete(rows) and not any(nid in row for row in rows),
+        f"node {nid} is not emptied",
+    )
+    load.wait_commits(2)
+
+
+def drop(load: Load, cluster: Cluster, name: str) -> None:
+    """A node without cells is not taken into service when it comes back, and may be dropped then."""
+    address = cluster.simple.conf.of_role("storage")[int(name[-1]) - 1].address
+
+    def node() -> tuple[int | None, NodeState]:
+        answer = ask(cluster, AskNodeList(NodeType.STORAGE))
+        assert isinstance(answer, AnswerNodeList)
+        return next((row[2], row[3]) for row in answer.node_list if row[1] == address)
+
+    nid, _ = node()
+    assert nid is not None
+    empty(load, cluster, nid)
+    cluster.simple.restart(name)
+    load.wait(lambda: node() == (nid, NodeState.PENDING), f"{name} does not come back")
+    neoctl(cluster.simple.admin_address, "drop", f"S{nid}")
+    process = cluster.simple.processes[name]
+    load.wait(lambda: process.poll() == 0, f"{name} does not end")
+    for table in ("pt", "trans", "obj", "data"):
+        assert cluster.query(name, f"SELECT * FROM {table}") == [], table
+    load.wait_commits(2)
 
 
 def test_a_deleted_database_ends_its_node_and_is_filled_from_the_replicas(
@@ -172,7 +212,8 @@ def test_a_deleted_database_ends_its_node_and_is_filled_from_the_replicas(
     load.start()
     try:
         load.wait_commits(1)
-        database = database_of(cluster, "storage1")
+        nid = nid_of(cluster, "storage1")
+        database = Path(cluster.database("storage1"))
         for path in (database, *database.parent.glob(f"{database.name}-*")):
             path.unlink()
         process = cluster.simple.processes["storage1"]
@@ -182,15 +223,13 @@ def test_a_deleted_database_ends_its_node_and_is_filled_from_the_replicas(
         assert not database.exists()
         load.wait_commits(2)
         cluster.simple.restart("storage1")
+        # It is another node, since its disk may only be away: the operator says that it takes the place.
+        load.wait(lambda: "S4" in pending(cluster), "the new one is not shown")
+        for words in (("add", "S4"), ("drop", nid), ("tweak",)):
+            neoctl(cluster.simple.admin_address, *words)
         wait_for(load, cluster, complete, "the node is not filled")
         check(cluster, load)
     finally:
         load.stop()
     stop(cluster)
     check_equal(cluster.simple.conf.path, PARTITIONS, 2)
-
-
-def database_of(cluster: Cluster, name: str) -> Path:
-    parser = configparser.ConfigParser()
-    parser.read(cluster.simple.conf.path)
-    return Path(parser[name]["database"])

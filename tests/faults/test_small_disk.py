@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import resource
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.load import Load, check
+from tests.faults.script import passes
 from tests.faults.small_disk import SCENARIOS
 from tests.faults.writer import prepare
 from tests.support.cluster import Cluster
@@ -26,10 +26,7 @@ def test_on_a_small_disk(scenario: str) -> None:
     # Not below a long temporary path: the path of a socket is at most 107 bytes.
     with tempfile.TemporaryDirectory(prefix="neo-disk-", dir="/tmp") as folder:
         command = [*OWN_MOUNTS, sys.executable, "-m", "tests.faults.small_disk", folder, scenario]
-        done = subprocess.run(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=SECONDS
-        )
-    assert done.returncode == 0, done.stdout
+        passes(command, SECONDS)
 
 
 def test_a_disk_that_fails_under_a_writing_load(tmp_path: Path) -> None:

@@ -10,12 +10,15 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from neo.transactor.client import Transactor
+from neo.transactor.debug import FLAGS, WITHOUT_OUTPUT
 from neo.transactor.example import Table
+from tests.support.forwarder import Forwarder
 from tests.support.transactors import Transactors, wait_for
 
 SEED = int(os.environ.get("NEO_KILL_SEED", random.randrange(1 << 32)))
@@ -31,7 +34,7 @@ def three(tmp_path: Path) -> Iterator[Transactors]:
 
 def wait_same(cluster: Transactors, tid: int) -> None:
     for daemon in cluster.daemons.values():
-        wait_for(lambda d=daemon: int(d.info("tlog tid") or -1) >= tid, daemon.told)  # type: ignore[misc]
+        wait_for(lambda d=daemon: int(d.info("tlog tid") or -1) >= tid, daemon.told)
 
 
 class Writer(threading.Thread):
@@ -69,7 +72,7 @@ def test_three_tables_stay_equal_while_transactors_are_killed_at_random(three: T
         before = sum(writer.count for writer in writers)
         time.sleep(chance.random() * 0.3)  # the moment of the kill
         three[name].kill()
-        wait_for(lambda before=before: sum(w.count for w in writers) > before + 2, str)  # type: ignore[misc]
+        wait_for(lambda before=before: sum(w.count for w in writers) > before + 2, str)
         three[name].start()
     for writer in writers:
         writer.ended.set()
@@ -77,7 +80,7 @@ def test_three_tables_stay_equal_while_transactors_are_killed_at_random(three: T
         assert writer.error is None, writer.error
     newest = max(table.tid for table in tables.values())
     for name, table in tables.items():
-        wait_for(lambda table=table: table.tid >= newest, three[name].told)  # type: ignore[misc]
+        wait_for(lambda table=table: table.tid >= newest, three[name].told)
     assert len({table.digest() for table in tables.values()}) == 1
     assert {writer.row: writer.count for writer in writers} == {
         row: int(tables["a"].get(row) or 0) for row in tables
@@ -98,6 +101,24 @@ def test_a_stopped_node_is_gone_around_and_catches_up(three: Transactors) -> Non
     wait_same(three, table.tid - 1)
     wait_for(lambda: three["a"].info("suspected") == "none", three["a"].told)
     table.close()
+
+
+def test_application_servers_outlast_a_stop_and_a_start(three: Transactors) -> None:
+    with ExitStack() as stack:
+        between = Forwarder(three["a"].service)
+        stack.callback(between.close)
+        table = Table(between.address)
+        stack.callback(table.close)
+        table.set("k", "1", TIMEOUT)
+        assert three["a"].say("stop") == "stopped\n"
+        wait_for(lambda: between.count > 2, three["a"].told)  # refused, and there again
+        writer = Writer(table, "row")
+        writer.start()
+        assert three["a"].say("start") == "started\n"
+        wait_for(lambda: writer.count > 1 or writer.error is not None, three["a"].told)
+        writer.ended.set()
+        writer.join(TIMEOUT)
+        assert writer.error is None, writer.error
 
 
 def test_failure_is_detected_while_nothing_is_posted(three: Transactors) -> None:
@@ -157,7 +178,7 @@ def test_members_are_added_moved_and_removed_while_the_cluster_runs(three: Trans
     new.kill()
     new.start()
     table.set("k", "with a and d again", TIMEOUT)
-    three["b"].ports["peer"] += 1  # it moves
+    three["b"].ports["peer"] = next(three.ports)  # it moves
     assert (
         three["a"].say(f'move_peer "b" 127.0.0.1 {three["b"].ports["peer"]}').startswith("posted")
     )
@@ -167,9 +188,32 @@ def test_members_are_added_moved_and_removed_while_the_cluster_runs(three: Trans
     table.close()
 
 
+def test_a_peer_of_another_address_family_or_of_no_address_does_no_harm(tmp_path: Path) -> None:
+    """In the configuration, and in the log, where each start finds it again."""
+    cluster = Transactors(tmp_path, 3)
+    cluster["a"].elsewhere = {"b": "[::1]:7000"}
+    for daemon in cluster.daemons.values():
+        daemon.start(ready=False)
+    with cluster.running():
+        table = Table(cluster["a"].service)
+        table.set("k", "0", TIMEOUT)
+        for name, host in (("y", "::1"), ("z", "nowhere.invalid")):
+            added = cluster["c"].say(f'add_peer "{name}" {host} 7000')
+            assert added.startswith("posted"), added
+            table.set("k", name, TIMEOUT)
+        refused = cluster["c"].say('add_peer "x" b..example 7000')
+        assert refused.startswith("error: b..example 7000 is not an address"), refused
+        wait_for(lambda: "nowhere.invalid cannot be" in cluster["c"].told(), cluster["c"].told)
+        cluster["a"].kill()
+        cluster["a"].start()
+        table.set("k", "again", TIMEOUT)
+        wait_same(cluster, table.tid - 1)
+        table.close()
+
+
 def test_two_nodes_that_cannot_see_each_other_use_the_third(tmp_path: Path) -> None:
     cluster = Transactors(tmp_path, 3)
-    cluster["a"].unreachable, cluster["b"].unreachable = {"b"}, {"a"}
+    cluster["a"].elsewhere, cluster["b"].elsewhere = {"b": "127.0.0.1:9"}, {"a": "127.0.0.1:9"}
     for daemon in cluster.daemons.values():
         daemon.start(ready=False)
     with cluster.running():
@@ -189,6 +233,40 @@ def test_without_udp_tcp_is_enough(tmp_path: Path) -> None:
         wait_same(cluster, 1)
         assert "udp" not in cluster["a"].say("peers")
         table.close()
+
+
+def wait_linked(cluster: Transactors) -> None:
+    """Until each of three has a connection to each other one."""
+    for daemon in cluster.daemons.values():
+        wait_for(lambda d=daemon: d.say("peers").count(" tcp\n") == 2, daemon.told)
+
+
+def test_ports_of_peers_may_be_mapped(tmp_path: Path) -> None:
+    """All know each other by ports that only lead to the true ones; with TCP only."""
+    cluster = Transactors(tmp_path, 3, udp="no")
+    mapped = {}
+    with ExitStack() as stack:
+        for name, daemon in cluster.daemons.items():
+            here = ("127.0.0.1", daemon.ports["peer"])
+            mapped[name] = Forwarder(here)
+            stack.callback(mapped[name].close)
+            daemon.settings["bind"] = f"{here[0]}:{here[1]}"
+        for daemon in cluster.daemons.values():
+            daemon.elsewhere = {name: "{}:{}".format(*m.address) for name, m in mapped.items()}
+            daemon.start(ready=False)
+        stack.enter_context(cluster.running())
+        for name in ("b", "a"):
+            table = Table(cluster[name].service)
+            table.set("k", name, TIMEOUT)
+            table.close()
+        wait_same(cluster, 2)
+        wait_linked(cluster)
+        cluster["b"].kill()
+        cluster["b"].start()
+        wait_linked(cluster)
+        # Who has the lower name dials; who was dialed may see the end of the old connection late.
+        wait_for(lambda: mapped["b"].count >= 2 and mapped["c"].count >= 3, cluster["c"].told)
+        assert mapped["a"].count == 0
 
 
 def test_large_specifications_arrive(three: Transactors) -> None:
@@ -236,13 +314,47 @@ def test_the_daemon_detaches_writes_its_pid_dumps_on_signals_and_ends(tmp_path: 
     for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP):
         dump = daemon.folder / "dump"
         os.kill(pid, number)
-        wait_for(lambda dump=dump: dump.exists() and "node: a" in dump.read_text(), daemon.told)  # type: ignore[misc]
+        wait_for(lambda dump=dump: dump.exists() and "node: a" in dump.read_text(), daemon.told)
         dump.unlink()
     daemon.say('post 1 1 "x"')
     assert daemon.say("terminate") == ""
     wait_for(lambda: not pid_file.exists(), daemon.told)
     wait_for(lambda: not Path(f"/proc/{pid}").exists(), daemon.told)
     assert "ta_trns: transaction 1 is 0:" in debug.read_text()
+
+
+def test_each_debug_flag_that_has_a_meaning_shows_something(tmp_path: Path) -> None:
+    debug = tmp_path / "debug"
+    cluster = Transactors(tmp_path, 3)
+    for daemon in cluster.daemons.values():
+        daemon.start(*(["-d", str(debug)] if daemon.name == "a" else []), ready=False)
+    with cluster.running():
+        tables = [Table(cluster[name].service) for name in "ab"]
+
+        def missing() -> list[str]:
+            for table in tables:
+                table.set("k", "v", TIMEOUT)
+            shown = {line.split(":", 1)[0] for line in debug.read_text().splitlines()}
+            return [flag for flag in FLAGS if flag not in {*shown, *WITHOUT_OUTPUT}]
+
+        wait_for(lambda: not missing(), lambda: str(missing()))
+        assert not any(f"\n{flag}: " in debug.read_text() for flag in WITHOUT_OUTPUT)
+        for table in tables:
+            table.close()
+
+
+def test_debugging_in_the_background_needs_a_file(tmp_path: Path) -> None:
+    daemon = Transactors(tmp_path, 1)["a"]
+    assert subprocess.run(daemon.command(), timeout=30, check=False).returncode == 0
+    wait_for(lambda: bool(daemon.say("gettid")), daemon.told)
+    assert daemon.say("debug on") == "error: no debug file: see debugfile\n"
+    assert daemon.say("debug") == "debug off\n"
+    debug = tmp_path / "debug"
+    assert daemon.say(f"debugfile {debug}").startswith("debugfile ")
+    assert daemon.say("debug off") == "debug off\n" and daemon.say("debug on") == "debug on\n"
+    assert daemon.say("debugdump") == "debugdump\n" and "node: a" in debug.read_text()
+    daemon.say("terminate")
+    wait_for(lambda: not (daemon.folder / "pid").exists(), daemon.told)
 
 
 def test_a_second_process_with_the_same_logs_is_refused(three: Transactors) -> None:
@@ -280,6 +392,7 @@ def test_a_full_disk_ends_the_node_with_a_reason_and_the_others_go_on(tmp_path: 
         (("name = a", ""), "setting 'name' is missing"),
         (("[peers]", "[piers]"), "has no section [peers]"),
         (("service = 127.0.0.1:", "service = "), "is not an address: write host:port"),
+        (("a = 127.0.0.1:", "a = b..example:"), "is not an address: write host:port"),
         (("key = ", "udp = maybe\nkey = "), "setting 'udp': 'maybe' is neither yes nor no"),
         (("key = ", "mtu = 100\nkey = "), "setting 'mtu': '100' is not a size"),
         (

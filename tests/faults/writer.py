@@ -19,6 +19,7 @@ from ZODB.DB import DB
 from ZODB.POSException import POSError
 
 from neo.client import Storage
+from neo.client.errors import UnavailableError
 
 OBJECTS = 4
 
@@ -79,9 +80,8 @@ def values(connection: Any, writer: int) -> list[int]:
     return [root[writer, number]["value"] for number in range(OBJECTS)]
 
 
-def write_for_ever(storage: Any, writer: int, ledger: Ledger) -> None:
+def write_for_ever(db: DB, writer: int, ledger: Ledger) -> None:
     """Ends only by a signal; a cluster that is away is asked again."""
-    db = DB(storage)
     number = ledger.attempted
     while True:
         number += 1
@@ -101,6 +101,22 @@ def write_for_ever(storage: Any, writer: int, ledger: Ledger) -> None:
             )
 
 
+def opened(masters: str, name: str) -> DB:
+    """A cluster that is away for longer than a client waits is asked again, as an application is
+    started again; whoever started this process has the deadline."""
+    while True:
+        try:
+            storage = Storage(masters, name, wait_timeout=5)
+        except UnavailableError as e:
+            print(f"not opened: {e}", flush=True)
+            continue
+        try:
+            return DB(storage)
+        except POSError as e:
+            storage.close()
+            print(f"no root: {e}", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("masters")
@@ -108,8 +124,8 @@ def main() -> None:
     parser.add_argument("writer", type=int)
     parser.add_argument("folder", type=Path)
     arguments = parser.parse_args()
-    storage = Storage(arguments.masters, arguments.name, wait_timeout=5)
-    write_for_ever(storage, arguments.writer, Ledger(arguments.folder, arguments.writer))
+    db = opened(arguments.masters, arguments.name)
+    write_for_ever(db, arguments.writer, Ledger(arguments.folder, arguments.writer))
 
 
 if __name__ == "__main__":

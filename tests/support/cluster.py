@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import configparser
 import contextlib
+import shutil
+import sqlite3
 import tempfile
 from pathlib import Path
 from types import TracebackType
@@ -65,7 +68,7 @@ class Cluster:
         """The template of the storages' database strings; the databases are created."""
         assert self.server is not None
         first = self.server.create_database()
-        name = first.partition("@")[2].partition("/")[0]
+        name = mariadb.schema(first)
         if self._user != "root":
             self.server.create_user(*self._user.split(":"))
         for number in range(1, self._shape["storages"] + 1):
@@ -83,6 +86,32 @@ class Cluster:
         from neo.client import Storage
 
         return Storage(self.simple.masters, self.simple.name, **options)
+
+    def database(self, name: str) -> str:
+        """The setting ``database`` of a storage node."""
+        parser = configparser.ConfigParser(interpolation=None)
+        parser.read(self.simple.conf.path)
+        setting = parser[name]["database"]
+        return setting if self.server else str(self.simple.folder / setting)
+
+    def query(self, name: str, *statements: str) -> list[tuple[Any, ...]]:
+        """Run statements in the database of a storage node; returns the rows of the last one."""
+        database = self.database(name)
+        if self.server is not None:
+            return self.server.query(f"USE `{mariadb.schema(database)}`", *statements)
+        rows = []
+        with contextlib.closing(sqlite3.connect(database)) as db, db:
+            for statement in statements:
+                rows = db.execute(statement).fetchall()
+        return rows
+
+    def copy(self, name: str, folder: Path) -> str:
+        """Copy the database of a storage node that has ended, as a disk is copied. Returns the
+        setting ``database`` of a node that has the copy."""
+        database = self.database(name)
+        if self.server is not None:
+            return self.server.copy_database(database)
+        return shutil.copyfile(database, str(folder / "copy.sqlite"))
 
     def pids(self) -> dict[str, int]:
         return {name: process.pid for name, process in self.simple.processes.items()}

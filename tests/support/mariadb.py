@@ -27,6 +27,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.ports import free_range
+
 #: Seconds in which a server starts or stops on a busy machine.
 DEADLINE = 120
 
@@ -51,12 +53,9 @@ def _program(*names: str) -> str:
     raise RuntimeError(f"{names[0]} is not installed: apt-get install mariadb-server")
 
 
-def free_port() -> int:
-    """A TCP port of the loopback interface that nobody uses now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+def schema(database: str) -> str:
+    """The name in the string that NEO's configuration takes."""
+    return database.partition("@")[2].partition("/")[0]
 
 
 class Server:
@@ -66,7 +65,7 @@ class Server:
         self.directory = Path(directory)
         self.data = self.directory / "data"
         self.socket = str(self.directory / "mysqld.sock")
-        self.port = free_port() if tcp else None
+        self.port = free_range(1) if tcp else None
         self.options = list(options)
         self._process: subprocess.Popen[bytes] | None = None
         self._numbers = count(1)
@@ -137,8 +136,14 @@ class Server:
     def _accepts(self) -> bool:
         if not self.running:
             return False
+        # It listens before it can be stopped; it greets when it is ready.
         with socket.socket(socket.AF_UNIX) as probe:
-            return probe.connect_ex(self.socket) == 0
+            probe.settimeout(1)
+            try:
+                probe.connect(self.socket)
+                return bool(probe.recv(1))
+            except OSError:
+                return False
 
     def stop(self) -> None:
         """Shut down cleanly; SIGKILL after the deadline."""
@@ -190,6 +195,18 @@ class Server:
             name = f"neo{next(self._numbers)}"
         self.query(f"DROP DATABASE IF EXISTS {name}", f"CREATE DATABASE {name}")
         return f"root@{name}{self.socket}"
+
+    def copy_database(self, database: str) -> str:
+        """Returns the string of the copy."""
+        source, copy = schema(database), self.create_database()
+        query = f"SELECT table_name FROM information_schema.tables WHERE table_schema='{source}'"
+        for (table,) in self.query(f"{query} AND table_type='BASE TABLE'"):
+            name = f"`{schema(copy)}`.`{table}`"
+            self.query(
+                f"CREATE TABLE {name} LIKE `{source}`.`{table}`",
+                f"INSERT INTO {name} SELECT * FROM `{source}`.`{table}`",
+            )
+        return copy
 
 
 @contextmanager

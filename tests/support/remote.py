@@ -167,7 +167,7 @@ class Remote:
         for index, message in enumerate(self.received):
             if type(message) is kind:
                 del self.received[index]
-                return message  # type: ignore[no-any-return]
+                return message
         raise AssertionError(f"no {kind.__name__} among {self.received}")
 
     def has(self, kind: type[Message]) -> bool:

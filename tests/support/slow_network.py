@@ -81,7 +81,7 @@ class SlowNetwork:
     async def _open(self) -> None:
         for name, port in self._targets.items():
             transport, front = await self._loop.create_datagram_endpoint(
-                lambda port=port: _Front(("127.0.0.1", port), self._delay),  # type: ignore[misc]
+                lambda port=port: _Front(("127.0.0.1", port), self._delay),
                 local_addr=("127.0.0.1", 0),
             )
             self._fronts.append(front)

@@ -12,7 +12,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.support.ports import free_range
+
 SECRET = "test secret"
+#: Enough for seven daemons, and one that moves.
+PORTS = 24
 
 
 def wait_for(condition: Callable[[], bool], what: Callable[[], str], seconds: float = 30.0) -> None:
@@ -21,18 +25,6 @@ def wait_for(condition: Callable[[], bool], what: Callable[[], str], seconds: fl
         if time.monotonic() > deadline:
             raise AssertionError(f"not in {seconds} s: {what()}")
         time.sleep(0.01)
-
-
-def free_ports(count: int) -> list[int]:
-    """Free for both kinds of sockets a moment ago."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for sock in sockets:
-            sock.bind(("127.0.0.1", 0))
-        return [sock.getsockname()[1] for sock in sockets]
-    finally:
-        for sock in sockets:
-            sock.close()
 
 
 def connected(daemon: Daemon) -> bool:
@@ -50,10 +42,10 @@ class Daemon:
         self.name = name
         self.folder = cluster.folder / name
         self.log = self.folder / "log"
-        self.ports = dict(zip(("peer", "service", "admin"), free_ports(3), strict=True))
+        self.ports = {kind: next(cluster.ports) for kind in ("peer", "service", "admin")}
         self.process: subprocess.Popen[bytes] | None = None
-        #: Peers that it does not reach: its configuration has another port.
-        self.unreachable: set[str] = set()
+        #: Addresses of peers that its configuration has instead of the true ones.
+        self.elsewhere: dict[str, str] = {}
         self._cluster = cluster
         self.settings = dict(settings)
         (self.folder / "tlog").mkdir(parents=True)
@@ -76,13 +68,14 @@ class Daemon:
             "key": SECRET,
             **self.settings,
         }
-        peers = {daemon.name: daemon.ports["peer"] for daemon in self._cluster.daemons.values()}
-        peers |= dict.fromkeys(self.unreachable, 9)
+        daemons = self._cluster.daemons.values()
+        peers = {daemon.name: f"127.0.0.1:{daemon.ports['peer']}" for daemon in daemons}
+        peers |= self.elsewhere
         lines = [
             "[transactor]",
             *(f"{name} = {value}" for name, value in settings.items() if value),
         ]
-        lines += ["[peers]", *(f"{name} = 127.0.0.1:{port}" for name, port in peers.items())]
+        lines += ["[peers]", *(f"{name} = {address}" for name, address in peers.items())]
         path = self.folder / "conf"
         path.write_text("\n".join(lines) + "\n")
         return path
@@ -133,6 +126,9 @@ class Transactors:
     def __init__(self, folder: Path, count: int, **settings: str) -> None:
         self.folder = folder
         self.settings = settings
+        first = free_range(PORTS)
+        #: For all daemons, and for those that move.
+        self.ports = iter(range(first, first + PORTS))
         self.daemons: dict[str, Daemon] = {}
         for name in "abcdefg"[:count]:
             self.add(name)
@@ -148,7 +144,7 @@ class Transactors:
         for daemon in self.daemons.values():
             daemon.start(ready=False)
         for daemon in self.daemons.values():
-            wait_for(lambda daemon=daemon: daemon.info("majority alive") == "yes", daemon.told)  # type: ignore[misc]
+            wait_for(lambda daemon=daemon: daemon.info("majority alive") == "yes", daemon.told)
         self.wait_connected()
         return self
 
@@ -163,7 +159,7 @@ class Transactors:
     def wait_connected(self) -> None:
         for daemon in self.daemons.values():
             if daemon.process is not None:
-                wait_for(lambda d=daemon: connected(d), daemon.told)  # type: ignore[misc]
+                wait_for(lambda d=daemon: connected(d), daemon.told)
 
     def __exit__(self, *error: object) -> None:
         for daemon in self.daemons.values():

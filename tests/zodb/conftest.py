@@ -5,7 +5,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.support.mariadb import running_server
+from tests.support.mariadb import Server, running_server
 from tests.zodb.fleet import Fleet
 
 GetFleet = Callable[..., Fleet]
@@ -16,7 +16,7 @@ def fleets() -> Iterator[GetFleet]:
     """(storages, backend, number, replicas) → the process that runs such clusters, started when it
     is wanted."""
     running: dict[tuple[int, str, int, int], Fleet] = {}
-    servers = []
+    servers: list[Server] = []
     with ExitStack() as stack:
 
         def get(storages: int, backend: str, number: int = 0, replicas: int = 0) -> Fleet:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 import tracemalloc
@@ -10,16 +11,19 @@ from collections.abc import Callable, Iterator
 import pytest
 import transaction
 import ZODB
+from persistent import Persistent
 from persistent.mapping import PersistentMapping
+from transaction.interfaces import TransientError
 from ZODB import interfaces
 from ZODB.blob import Blob
 from ZODB.Connection import TransactionMetaData
 from ZODB.FileStorage import FileStorage
 from ZODB.POSException import POSKeyError, ReadOnlyError
 from ZODB.serialize import referencesf
-from ZODB.utils import maxtid, p64, u64, z64
+from ZODB.utils import maxtid, p64, z64
 
 from neo.client import NEOStorage
+from neo.client import records as records_module
 from neo.client.errors import NEOStorageError, UnavailableError
 from neo.client.iterator import Objects
 from tests.support.cluster import Cluster
@@ -28,9 +32,9 @@ from tests.zodb.conftest import GetFleet
 from tests.zodb.fleet import Fleet
 
 
-@pytest.fixture
-def cluster(fleets: GetFleet) -> Fleet:
-    fleet = fleets(3, "sqlite", 0)
+@pytest.fixture(params=["sqlite", "mariadb"])
+def cluster(fleets: GetFleet, request: pytest.FixtureRequest) -> Fleet:
+    fleet = fleets(3, request.param, 0)
     fleet.start()
     return fleet
 
@@ -52,7 +56,7 @@ def commit(storage: NEOStorage, *stores: tuple[bytes, bytes | None, bytes]) -> b
 
 
 def records(storage: NEOStorage) -> list[tuple[bytes, bytes, bytes]]:
-    found = []
+    found: list[tuple[bytes, bytes, bytes]] = []
     next = None
     while True:
         try:
@@ -168,16 +172,19 @@ def test_blobs_are_refused_by_a_copy(storage: NEOStorage, tmp_path: object) -> N
 
 
 def test_prefetch_through_a_connection(cluster: Fleet, storage: NEOStorage) -> None:
+    """ZODB's own way: Connection.prefetch(), through its adapter for MVCC."""
     oids = [p64(n) for n in range(1, 300)]
     tid = commit(storage, *((oid, None, b"data") for oid in oids))
     other = cluster.storage()
+    db = ZODB.DB(other)
     try:
-        before = p64(u64(tid) + 1)
-        other.prefetch(iter(oids), before)
+        connection = db.open()
+        connection.prefetch(iter(oids))
+        before = connection._storage._start
         cache = other._invalidations.cache
         assert all(cache.load_before(oid, before) == (b"data", tid, None) for oid in oids)
     finally:
-        other.close()
+        db.close()
 
 
 def test_clients_see_the_commits_of_each_other_after_sync(
@@ -362,6 +369,43 @@ def test_big_objects(storage: NEOStorage) -> None:
     tid = commit(storage, (p64(1), None, data))
     storage._invalidations.cache.clear()
     assert storage.load(p64(1)) == (data, tid)
+
+
+class Large(Persistent):
+    def __init__(self, size: int) -> None:
+        self.data = os.urandom(size)
+
+
+def test_an_object_too_large_to_travel_is_refused_with_its_transaction(
+    cluster: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(records_module, "LARGEST_BYTES", 100_000)
+    db = ZODB.DB(cluster.storage())
+    try:
+        connection = db.open()
+        root = connection.root()
+        root["small"] = Large(90_000)
+        transaction.commit()
+        before = connection.db().lastTransaction()
+        root["small"].data = b"changed"
+        root["other"] = Large(1)
+        root["large"] = Large(100_000)
+        connection.add(root["large"])
+        oid = root["large"]._p_oid.hex()
+        expected = rf"object {oid} has 100\d\d\d bytes, more than 100000, the most that travels"
+        with pytest.raises(NEOStorageError, match=expected) as raised:
+            transaction.commit()
+        assert not isinstance(raised.value, TransientError)
+        transaction.abort()
+        connection.cacheMinimize()
+        assert sorted(root) == ["small"] and len(root["small"].data) == 90_000
+        db.storage.sync()
+        assert db.lastTransaction() == before
+        root["small"].data = b"changed"
+        transaction.commit()
+        assert db.lastTransaction() > before
+    finally:
+        db.close()
 
 
 # -- loss and return of nodes ------------------------------------------------------------------------

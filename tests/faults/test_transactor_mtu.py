@@ -1,0 +1,72 @@
+"""A path with a small MTU, made by the kernel: the largest of the five sizes that passes is found.
+
+Run as a script, inside namespaces of its own, it is the network and the two daemons.
+"""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+from tests.faults.network import Network, isolated
+from tests.faults.script import passes
+from tests.support.transactors import wait_for
+
+LIMIT_SECONDS = 90
+#: Of the cable, IPv4 and UDP headers included.
+MTU = 1280
+NAMES = ("a", "b")
+
+
+def test_the_largest_size_that_passes_a_narrow_path_is_found(tmp_path: Path) -> None:
+    """Of the page, section Path MTU."""
+    script = [sys.executable, "-m", "tests.faults.test_transactor_mtu", str(tmp_path)]
+    assert "both are right" in passes(isolated(script), LIMIT_SECONDS)
+
+
+def configure(folder: Path, name: str, addresses: dict[str, str]) -> list[str]:
+    """Settings of one node; the command that starts it."""
+    (folder / "tlog").mkdir(parents=True)
+    (folder / "mlog").touch()
+    here = addresses[name]
+    lines = [
+        "[transactor]", f"name = {name}", f"service = {here}:7001", f"admin = {here}:7002",
+        f"tlog = {folder / 'tlog'}", f"mlog = {folder / 'mlog'}", f"log = {folder / 'log'}",
+        "key = secret", "[peers]", *(f"{peer} = {host}:7000" for peer, host in addresses.items()),
+    ]  # fmt: skip
+    (folder / "conf").write_text("\n".join(lines) + "\n")
+    return [sys.executable, "-m", "neo.transactor", "-c", str(folder / "conf"), "--nodetach"]
+
+
+def path_of(address: str) -> str:
+    """How the only peer is reached, as the admin port says; nothing if there is no answer."""
+    try:
+        with socket.create_connection((address, 7002), 5) as sock:
+            sock.sendall(b"peers\nquit\n")
+            lines = sock.makefile(encoding="ascii").read().splitlines()
+    except OSError:
+        return ""
+    return next((line.split(" ", 5)[5] for line in lines if not line.endswith("this node")), "")
+
+
+def main(folder: Path) -> None:
+    with ExitStack() as stack:
+        network = Network(NAMES)
+        stack.callback(network.close)
+        addresses = {name: machine.address for name, machine in network.machines.items()}
+        for name, machine in network.machines.items():
+            machine.set_mtu(MTU)
+            command = [*machine.prefix, *configure(folder / name, name, addresses)]
+            daemon = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+            stack.callback(daemon.wait)
+            stack.callback(daemon.kill)
+        for address in addresses.values():
+            wait_for(lambda a=address: path_of(a) == "udp 1232 tcp", lambda a=address: path_of(a))
+        print("both are right")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,62 @@
+"""A mapped port: connections to it go on to another one, like behind a router."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+
+
+class Forwarder:
+    """``address`` leads to ``target``, as (host, port); each connection has two threads."""
+
+    def __init__(self, target: tuple[str, int]) -> None:
+        self.target = target
+        #: Connections that went through.
+        self.count = 0
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._sockets: list[socket.socket] = []
+        self._threads: list[threading.Thread] = []
+        self._spawn(self._accept)
+
+    @property
+    def address(self) -> tuple[str, int]:
+        host, port = self._listener.getsockname()
+        return host, port
+
+    def close(self) -> None:
+        for sock in [self._listener, *self._sockets]:
+            with suppress(OSError):  # it may be closed already
+                sock.shutdown(socket.SHUT_RDWR)
+        for thread in list(self._threads):
+            thread.join(30)
+        for sock in [self._listener, *self._sockets]:
+            sock.close()
+
+    def _spawn(self, work: Callable[..., None], *arguments: socket.socket) -> None:
+        thread = threading.Thread(target=work, args=arguments, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _accept(self) -> None:
+        with suppress(OSError):  # closed
+            while True:
+                front, _ = self._listener.accept()
+                try:
+                    back = socket.create_connection(self.target)
+                except OSError:
+                    front.close()  # the target is away
+                    continue
+                self.count += 1
+                self._sockets += [front, back]
+                self._spawn(self._pass_on, front, back)
+                self._spawn(self._pass_on, back, front)
+
+    def _pass_on(self, source: socket.socket, target: socket.socket) -> None:
+        with suppress(OSError):  # one of the two is gone, and so shall the other be
+            while data := source.recv(1 << 16):
+                target.sendall(data)
+        for sock in (source, target):
+            with suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
