@@ -19,7 +19,7 @@ def literals(tree: ast.AST) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.JoinedStr):
             yield "".join(
-                part.value if isinstance(part, ast.Constant) else GAP for part in node.values
+                str(part.value) if isinstance(part, ast.Constant) else GAP for part in node.values
             )
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield re.sub(r"%[srd]", GAP, node.value)
@@ -27,7 +27,7 @@ def literals(tree: ast.AST) -> Iterator[str]:
 
 def said() -> str:
     """All that the programs can say, one text a line."""
-    texts = []
+    texts: list[str] = []
     for package in ("neo", "neoctl"):
         for path in sorted((ROOT / package).rglob("*.py")):
             if "sim" not in path.parts:

@@ -13,6 +13,8 @@ from types import ModuleType
 import pytest
 
 import neoctl.__main__  # noqa: F401  # registers the verbs
+from neo.master.states import ADMITTED, TRANSITIONS
+from neo.sim.canaries import CANARIES
 from neoctl.verbs import VERBS
 
 ROOT = Path(__file__).parents[3]
@@ -110,3 +112,19 @@ def test_every_file_that_is_named_exists() -> None:
     }
     assert len(named) > 40
     assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
+
+
+def test_the_picture_of_the_states_is_the_table_of_the_master() -> None:
+    page = (DOCS / "architecture.md").read_text("utf-8")
+    drawn = re.findall(r"^ +([A-Z_]+) --> ([A-Z_]+):", page, re.MULTILINE)
+    assert sorted(drawn) == sorted((a.name, b.name) for (a, _), b in TRANSITIONS.items())
+    rows = re.search(r"^\| state \|.*\n\|-.*\n((?:\|.*\n)+)", page, re.MULTILINE)
+    assert rows is not None
+    states = re.findall(r"^\| (\w+) \|", rows[1], re.MULTILINE)
+    assert sorted(states) == sorted(state.name for state in ADMITTED)
+
+
+def test_every_canary_is_in_the_table_of_planted_bugs() -> None:
+    page = (DOCS / "simulation.md").read_text("utf-8")
+    rows = re.findall(r"^\| `([\w-]+)` \| (.*) \| (.*) \| (\d+) \|$", page, re.MULTILINE)
+    assert rows == [(c.name, c.slip, c.oracle, str(c.seeds)) for c in CANARIES.values()]
