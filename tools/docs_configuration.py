@@ -6,13 +6,12 @@ import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Iterable
 from importlib import resources
 
-from docs_protocol import table
-
 from neo.admin.__main__ import OPTIONS as ADMIN
 from neo.client import uri
 from neo.master.__main__ import OPTIONS as MASTER
 from neo.node.config import COMMON, Option
 from neo.storage.__main__ import OPTIONS as STORAGE
+from tools.docs_protocol import table
 
 _KINDS = {
     "natural": "number, 0 or more",

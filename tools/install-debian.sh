@@ -60,8 +60,11 @@ need_network() {  # ip, for the tests that cut machines off
     has ip || packages="$packages iproute2"
 }
 
-need_java() {  # Spark runs on it
-    has java || packages="$packages default-jre-headless"
+need_java() {  # Spark 4 needs 17; `java -version` says 1.8.0_402 or 17.0.15
+    version=$(java -version 2>&1) || version=
+    version=${version#*version \"}
+    version=${version%%[!0-9]*}
+    [ "${version:-0}" -ge 17 ] || packages="$packages default-jre-headless"
 }
 
 print=

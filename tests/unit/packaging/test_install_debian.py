@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SCRIPT = Path(__file__).parents[3] / "tools" / "install-debian.sh"
 
 
@@ -47,6 +49,22 @@ def test_an_old_python_is_named_with_its_version(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "Python 3.11 or newer" in done.stderr
     assert "3.9.2" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("version", "wanted"),
+    [("1.8.0_402", True), ("11.0.22", True), ("17.0.15", False), ("21", False), (None, True)],
+)
+def test_a_java_that_is_too_old_for_spark_is_none(
+    tmp_path: Path, version: str | None, wanted: bool
+) -> None:
+    if version is not None:
+        java = tmp_path / "java"
+        java.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2026-01-20' >&2\n")
+        java.chmod(0o755)
+    done = run("test", path=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert ("default-jre-headless" in done.stdout.split()) == wanted
 
 
 def test_a_python_that_is_not_there_is_named() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import re
 from fnmatch import fnmatch
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -64,3 +65,18 @@ def test_the_licence_is_the_declared_one() -> None:
     assert setup_cfg()["metadata"]["license"] == "ZPL-2.1"
     text = (ROOT / "LICENSE.txt").read_text()
     assert text.startswith("Zope Public License (ZPL) Version 2.1")
+
+
+def test_every_test_is_in_an_environment_of_tox() -> None:
+    config = configparser.ConfigParser(interpolation=None)
+    config.read(ROOT / "tox.ini")
+    kinds = re.search(r"-\{(.*)\}", config["tox"]["env_list"])
+    assert kinds is not None
+    commands = dict(
+        re.findall(r"^(\w+).*: pytest (.*) {posargs}$", config["testenv"]["commands"], re.M)
+    )
+    assert sorted(commands) == sorted(kinds[1].split(","))
+    run = [ROOT / path for paths in commands.values() for path in paths.split()]
+    assert [path for path in run if not path.exists()] == []
+    tests = (ROOT / "tests").rglob("test_*.py")
+    assert [test for test in tests if not {test, *test.parents} & set(run)] == []
