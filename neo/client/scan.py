@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from hashlib import sha1
-from itertools import takewhile
+from itertools import islice, takewhile
 from typing import NamedTuple, TypeGuard, TypeVar
 
 from neo.client.errors import CorruptedError
@@ -235,7 +235,7 @@ class Scanner:
 
         Raises as revisions() does.
         """
-        asked = [AskObject(p64(oid), None, add64(what.last, 1)) for oid in sorted(oids)]
+        asked = (AskObject(p64(oid), None, add64(what.last, 1)) for oid in sorted(oids))
         yield from self._in_windows(partition, asked, what)
         self.check_packed(partition, u64(what.last))
 
@@ -244,47 +244,38 @@ class Scanner:
     def _without_pages(
         self, partition: int, what: Range, after: tuple[bytes, bytes] | None
     ) -> Iterator[list[Revision]]:
-        """Needs memory for the ids of the partition's revisions.
+        """Needs memory for what names the partition's revisions, of a snapshot its objects: about 100
+        bytes for each.
 
         An object of a snapshot that was deleted, and packed away as a whole, cannot be told from one that
         did not exist any more.
         """
         least, greatest = what.oids
-        ids = {key for key in self._ids(partition, what) if least <= u64(key[0]) <= greatest}
-        asked = self._asked(ids, what, after)
-        known = what.order is Order.SNAPSHOT
-        yield from self._in_windows(partition, asked, what, known)
+        names = {
+            _name(what.order, *key)
+            for key in self._ids(partition, what)
+            if least <= u64(key[0]) <= greatest
+        }
+        start = b"" if after is None else _name(what.order, *after)
+        ordered = sorted(name for name in names if name > start)
+        del names
+        asked = (_asked(name, what) for name in ordered)
+        yield from self._in_windows(partition, asked, what, what.order is Order.SNAPSHOT)
 
     def _in_windows(
-        self, partition: int, asked: list[AskObject], what: Range, known: bool = False
+        self, partition: int, asked: Iterator[AskObject], what: Range, known: bool = False
     ) -> Iterator[list[Revision]]:
         """``known``: transactions up to the last one name the objects.
 
         How large they are nobody knows before: a window is as large as the one before it tells.
         """
-        start, count = 0, 1
-        while window := asked[start : start + count]:
+        count = 1
+        while window := list(islice(asked, count)):
             answers = self._session.read_many([(partition, message) for message in window])
             found = [answer for answer in answers if _is_object(answer, known)]
             yield from portions((_from_object(answer, what) for answer in found), _data_size)
-            start += count
             half_full = 2 * sum(len(answer.data) for answer in found) > what.page_bytes
             count = max(1, count // 2) if half_full else min(2 * count, WINDOW)
-
-    @staticmethod
-    def _asked(
-        ids: set[tuple[bytes, bytes]], what: Range, after: tuple[bytes, bytes] | None
-    ) -> list[AskObject]:
-        """What to ask for the revisions (oid, tid) that come after one, in their order."""
-        if what.order is Order.SNAPSHOT:
-            # A transaction lists what it only checked, too: its tid need not be a serial.
-            oids = sorted({oid for oid, _ in ids if after is None or oid > after[0]})
-            return [AskObject(oid, None, add64(what.last, 1)) for oid in oids]
-        if what.order is Order.HISTORY:
-            return [AskObject(*key, None) for key in sorted(ids) if after is None or key > after]
-        start = None if after is None else after[::-1]
-        by_tid = sorted((tid, oid) for oid, tid in ids)
-        return [AskObject(oid, tid, None) for tid, oid in by_tid if not start or (tid, oid) > start]
 
     def _ids(self, partition: int, what: Range) -> Iterator[tuple[bytes, bytes]]:
         view = self._session.view()
@@ -313,6 +304,25 @@ class Scanner:
             for transaction in transaction_information(self._session, page):
                 if transaction is not None:
                     yield transaction
+
+
+def _name(order: Order, oid: bytes, tid: bytes) -> bytes:
+    """What stands for a revision; these sort as their order says. Of a snapshot it is the object.
+
+    A transaction lists what it only checked, too: its tid need not be the serial of a snapshot's object.
+    """
+    if order is Order.SNAPSHOT:
+        return oid
+    return oid + tid if order is Order.HISTORY else tid + oid
+
+
+def _asked(name: bytes, what: Range) -> AskObject:
+    """The question for the revision that a name stands for."""
+    first, second = name[:8], name[8:]
+    if what.order is Order.SNAPSHOT:
+        return AskObject(first, None, add64(what.last, 1))
+    oid, tid = (first, second) if what.order is Order.HISTORY else (second, first)
+    return AskObject(oid, tid, None)
 
 
 def _is_object(answer: Message | ErrorAnswer, known: bool) -> TypeGuard[AnswerObject]:
