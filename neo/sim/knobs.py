@@ -20,6 +20,8 @@ from neo.sim.world import World
 
 #: Part of the seeds in which a knob is turned.
 TURNED_CHANCE = 0.25
+#: Links with this latency are usual: what a world does one by one is over in the time that is set for it.
+USUAL_LATENCY_SECONDS = 0.002
 
 
 class Knob(NamedTuple):
@@ -116,6 +118,7 @@ def turned(world: World, names: Collection[str] | None = None) -> Iterator[dict[
                 setattr(module, knob.name, values[knob.name])
     for name, value in values.items():
         world.log("knob", f"{name} = {value}")
+    world.slowness = max(1.0, values.get("LATENCY_SECONDS", 0.0) / USUAL_LATENCY_SECONDS)
     try:
         yield values
     finally:

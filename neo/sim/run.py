@@ -42,9 +42,6 @@ from neo.storage.core import StorageCore
 
 #: Virtual time in which all threads work again, and all clients commit, once nothing fails any more.
 PROGRESS_SECONDS = 300.0
-#: Virtual time in which all threads end what they do. Some read all that was ever written; with small
-#: windows and slow links, one revision at a time. How long that takes says nothing, only that it ends.
-ENDING_SECONDS = 3000.0
 SETUP_SECONDS = 120.0
 #: Workloads that a seed composes at most: with more, each of them does less.
 WORKLOADS_MAX = 4
@@ -316,7 +313,7 @@ class Run:
                 for application in self.applications
                 for thread in application.process.members
             ),
-            ENDING_SECONDS,
+            PROGRESS_SECONDS,
             "the threads of the workloads end",
         )
 

@@ -50,7 +50,11 @@ class Event:
 
 
 class World:
-    """``now``: seconds since the world began. ``epoch``: what the clocks of its nodes show then."""
+    """``now``: seconds since the world began. ``epoch``: what the clocks of its nodes show then.
+
+    ``slowness``: how many times longer everything may take than in a world with usual links. What is
+    asked for one by one ends later there; that it ends is what matters.
+    """
 
     epoch = 1_800_000_000.0
 
@@ -58,6 +62,7 @@ class World:
         self.seed = seed
         self.random = Random(seed)
         self.now = 0.0
+        self.slowness = 1.0
         self.events = 0
         self.events_max = EVENTS_MAX
         self.story: deque[str] = deque(maxlen=STORY_LENGTH)
@@ -127,7 +132,9 @@ class World:
                 break
 
     def run_until(self, condition: Callable[[], bool], seconds: float, what: str) -> None:
-        """Until the condition holds. Raises Violation when it does not within the virtual time."""
+        """Until the condition holds. Raises Violation when it does not within the virtual time, which is
+        that of a world with usual links."""
+        seconds *= self.slowness
         end = self.now + seconds
         while not condition():
             if not self.step(end):
