@@ -14,17 +14,30 @@ import pytest
 
 from tests.sim.command import SECONDS_MAX, simulate, told
 
-#: Each is run twice. One to two minutes on two idle cores.
+#: One to two minutes on two idle cores.
 SEEDS = 250
+#: How many of them are run a second time, to see the same events.
+TWICE = 50
 FIRST = 30_000
+
+
+def first_and_count() -> tuple[int, int]:
+    wanted = os.environ.get("NEO_SIM_FIRST") or str(FIRST)
+    # pytest-randomly seeds the global generator with the same number in each process.
+    first = random.SystemRandom().randrange(10**9) if wanted == "fresh" else int(wanted)
+    return first, int(os.environ.get("NEO_SIM_SEEDS") or SEEDS)
 
 
 @pytest.mark.timeout(SECONDS_MAX + 60)
 def test_seeds_of_the_full_mix_violate_nothing() -> None:
-    count = int(os.environ.get("NEO_SIM_SEEDS") or SEEDS)
-    wanted = os.environ.get("NEO_SIM_FIRST") or str(FIRST)
-    # pytest-randomly seeds the global generator with the same number in each process.
-    first = random.SystemRandom().randrange(10**9) if wanted == "fresh" else int(wanted)
-    run = simulate("--seeds", f"{first}:{first + count}")
+    first, count = first_and_count()
+    run = simulate("--seeds", f"{first}:{first + count}", "--once")
     assert run.returncode == 0, told(run)
     assert f"{count} seeds, 0 failed" in run.stdout, told(run)
+
+
+@pytest.mark.timeout(SECONDS_MAX + 60)
+def test_a_seed_that_is_run_twice_has_the_same_events() -> None:
+    first, count = first_and_count()
+    run = simulate("--seeds", f"{first}:{first + min(count, TWICE)}")
+    assert run.returncode == 0, told(run)
