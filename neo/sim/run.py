@@ -264,7 +264,8 @@ class Run:
 
     def _demand_progress(self) -> None:
         # From now on time counts, not what is done in it.
-        self.think_seconds = max(self.think_seconds, PROGRESS_THINK_SECONDS)
+        think = PROGRESS_THINK_SECONDS * self.world.slowness
+        self.think_seconds = max(self.think_seconds, think)
         for cluster in self.clusters:
             cluster.heal()
         self.master_faults.demand_progress()

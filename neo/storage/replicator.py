@@ -41,6 +41,7 @@ from neo.protocol.packets import (
 )
 from neo.storage import repair
 from neo.storage.fetch import Fetch, FetchFailed
+from neo.storage.removal import remove
 
 if TYPE_CHECKING:
     from neo.storage.core import StorageCore
@@ -244,7 +245,8 @@ class Replicator:
 
     async def _fetch_lacking(self, cell: OutdatedCell) -> None:
         """The source has the data with the undos themselves, or has packed these as well: they were
-        locked there before they were unlocked here. What goes back to these has to be fetched next."""
+        locked there before they were unlocked here. What goes back to these, whether it has data or
+        not, is listed when the cell is looked at again: only the source can tell its origin now."""
         core = self._core
         source = await core.links.connect(self._source(cell.partition), USER)
         for tid in sorted({tid for tid, _ in cell.lacking}):
@@ -254,8 +256,8 @@ class Replicator:
                 return
         if self._current(cell):
             packed = cell.lacking.intersection(core.backend.link_undone(cell.partition))
-            core.backend.delete_objects(sorted(packed))
             cell.lacking = frozenset()
+            await remove(core, cell.partition, sorted(packed))
 
     def _source(self, partition: int) -> int:
         """Raises ConnectionLost if there is none."""

@@ -38,7 +38,7 @@ from neo.protocol.packets import (
     RequestIdentification,
     StartOperation,
 )
-from neo.storage.backend.api import BackendFailure, Transaction
+from neo.storage.backend.api import BackendFailure, Record, Transaction
 from tests.unit.storage.test_serving import commit, data_of, finish, load, store, vote
 from tests.unit.storage.world import C2, DISCARDED, OUT, STORAGE, UP, End, World, refused
 
@@ -317,6 +317,40 @@ def test_a_blind_undo_of_what_the_source_has_packed_away_is_fetched_with_its_dat
     assert node.master.take(NotifyReplicationDone) == NotifyReplicationDone(0, p64(12))
     node.master.send(NotifyPartitionChanges(2, 0, [(0, 1, UP)]))
     assert load(client, 0).data == (b"later" if packed else b"undone")
+
+
+def test_an_undo_that_goes_back_to_one_that_the_source_has_packed_is_fetched_anew(
+    world: World,
+) -> None:
+    """It has data here, from the one that is gone; at the source it was made the origin."""
+    node = Destination(world)
+    node.unfinished(12)
+    client = world.client(node.master)
+    world.backend.add_object(p64(0), Record(p64(8), None, 0, sha1(b"a").digest(), b"a", None))
+    for ttid, base, data_serial in ((20, 12, 8), (24, 22, 22)):
+        undo = AskStoreObject(p64(0), p64(base), 0, ZERO_HASH, b"", p64(data_serial), p64(ttid))
+        assert client.ask(undo).locked == ZERO_TID
+        vote(client, ttid, 0)
+        finish(node.master, ttid, ttid + 2)
+    source = node.source()
+    message_id, _ = take_question(source, AskFetchTransactions)
+    answer(source, message_id, AnswerFetchTransactions(None, None, []))
+    message_id, o = take_question(source, AskFetchObjects)
+    assert o.object_dict == {p64(8): [ZERO_OID]}
+    answer(source, message_id, AnswerFetchObjects(None, None, None, {p64(8): [ZERO_OID]}))
+    message_id, o = take_question(source, AskFetchObjects)
+    assert (o.min_tid, o.max_tid) == (p64(22), p64(22))
+    answer(source, message_id, AnswerFetchObjects(None, None, None, {}))
+    message_id, o = take_question(source, AskFetchObjects)
+    assert (o.min_tid, o.max_tid, o.object_dict) == (p64(26), p64(26), {})
+    row = AddObject(p64(0), p64(26), 0, sha1(b"a").digest(), b"a", None)
+    source.connection.send(row, message_id)
+    answer(source, message_id, AnswerFetchObjects(None, None, None, {}))
+    assert node.master.take(NotifyReplicationDone) == NotifyReplicationDone(0, p64(12))
+    found = world.backend.objects_ascending(0, ZERO_TID, ZERO_OID, MAX, 10)
+    assert found == [(p64(26), ZERO_OID)]
+    node.master.send(NotifyPartitionChanges(2, 0, [(0, 1, UP)]))
+    assert (load(client, 0).data, load(client, 0).data_serial) == (b"a", None)
 
 
 def test_what_was_voted_without_being_ready_is_dropped_at_the_end(world: World) -> None:
