@@ -58,6 +58,8 @@ class MasterFaults:
         self._sides: dict[str, set[str]] = {}
         #: Commands that may still change who votes.
         self._asked: list[Message] = []
+        #: Masters whose addition was asked: it may be decided at any later moment, or never.
+        self._added: set[Process] = set()
         self.injected: dict[str, int] = {}
 
     def start(self) -> None:
@@ -152,6 +154,7 @@ class MasterFaults:
             masters.platters[process.name].wipe()
             process.start()
         elif (nid := self._nid(cluster, process, NodeState.PENDING)) is not None:
+            self._added.add(process)
             self._type(cluster, AddPendingNodes([nid]))
 
     def _drop(self, cluster: Cluster, process: Process) -> None:
@@ -269,10 +272,13 @@ class MasterFaults:
         self._later(platter.heal, f"heal log of {name}")
 
     def _lose_log(self, cluster: Cluster) -> None:
-        """Of one master, as long as a majority remembers what it promised."""
+        """Of one master, as long as a majority remembers what it promised; that of a list with one more,
+        who does not vote before the log has grown, if such a list may be decided any moment."""
         masters = cluster.masters
         process = self._any(cluster)
-        if process not in masters.forgetful() and not masters.expendable():
+        if process not in masters.forgetful() and (
+            self._added.difference(masters.members()) or not masters.expendable()
+        ):
             return
         process.kill()
         self._world.log(process.name, "has lost its log")
