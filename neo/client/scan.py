@@ -19,6 +19,7 @@ from typing import NamedTuple, TypeGuard, TypeVar
 
 from neo.client.errors import CorruptedError
 from neo.client.history import BATCH, batches, tids_ascending, transaction_information
+from neo.client.inflate import inflate
 from neo.client.many import WINDOW, Question, ask, collect, forget
 from neo.client.session import Session
 from neo.client.storage import NEOStorage
@@ -44,8 +45,6 @@ VALUE_BYTES = 32 << 20
 PORTION_BYTES = 4 << 20
 #: [least, greatest] of all tids and oids.
 ALL = (0, 2**63 - 1)
-#: What zlib can make of a byte, at most.
-ZLIB_RATIO = 1032
 
 Item = TypeVar("Item")
 
@@ -362,27 +361,9 @@ def _value(compression: int, data: bytes, limit: int) -> tuple[int, bytes | None
     value: bytes | None = data
     if compression:
         try:
-            if len(data) * ZLIB_RATIO <= limit:
-                value = zlib.decompress(data)
-                size = len(value)
-            else:
-                size, value = _decompressed(data, limit)
+            size, value = inflate(data, limit)
         except zlib.error as e:
             return size, None, f"cannot be decompressed: {e}"
     if size > limit:
         return size, None, f"the record of {size} bytes is larger than {limit}"
     return size, value, None
-
-
-def _decompressed(data: bytes, limit: int) -> tuple[int, bytes | None]:
-    """(size, value), without the value if it is larger than the limit: then it is only counted."""
-    stream = zlib.decompressobj()
-    value = stream.decompress(data, limit + 1)
-    size = len(value)
-    if size <= limit:
-        if not stream.eof:
-            raise zlib.error("it ends too early")
-        return size, value
-    while not stream.eof and (piece := stream.decompress(stream.unconsumed_tail, PAGE_BYTES)):
-        size += len(piece)
-    return size, None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from neo.storage.backend.api import (
@@ -14,11 +13,16 @@ from neo.storage.backend.api import (
     RevisionRow,
 )
 from neo.storage.backend.reads import Reads
-from neo.storage.backend.sql import bound, optional_bytes, to_bytes
+from neo.storage.backend.sql import bound, to_bytes
 
 #: Rows looked at for one page, whether they belong to it or not and whatever their size: some
 #: milliseconds in which nobody else is served.
 ROWS_MAX = 2_000
+#: Of them are read together, with values that are smaller than this; larger ones are read one by one.
+#: What is read beyond the page is in vain: few at first, then about as many as the page takes.
+ROWS_TOGETHER = 500
+ROWS_FIRST = 50
+VALUE_BYTES = 64 * 1024
 
 _NO_CHECKSUM = bytes(20)
 _JOIN = " LEFT JOIN data d ON d.id=o.data_id"
@@ -48,8 +52,10 @@ _SNAPSHOT = (
 )
 _SNAPSHOT_OF_OID = f"{_BY_OID} AND o.oid=? AND o.tid>? AND {_LAST.format('?')}"
 
-#: (oid, tid, data_id, value_tid, compression, checksum, length)
-_Row = tuple[int, int, int | None, int | None, int | None, bytes | None, int | None]
+#: (oid, tid, data_id, value_tid, compression, checksum, length, data)
+_Row = tuple[
+    int, int, int | None, int | None, int | None, bytes | None, int | str | None, bytes | None
+]
 
 
 class Pages(Reads):
@@ -57,94 +63,75 @@ class Pages(Reads):
     primary_key = ""
 
     def revisions(self, ask: PageRequest) -> tuple[list[RevisionRow], Key | None]:
-        found, last = self._found(ask)
-        rows: list[_Row] = []
-        size = 0
-        for row in found:
-            if size >= ask.max_bytes:
-                last = rows[-1][0], rows[-1][1]
-                break
-            if row[2] is not None and row[5] is None:
-                raise RecordDamaged(
-                    f"{self.name}: object {to_bytes(row[0]).hex()} at serial"
-                    f" {to_bytes(row[1]).hex()}: 'obj' refers to row {row[2]} of 'data', which is"
-                    " missing. Rebuild this node from a replica."
-                )
-            rows.append(row)
-            size += ROW_BYTES + (int(row[6] or 0) if ask.data else 0)
-        ids = [row[2] for row in rows if row[2] is not None] if ask.data else []
-        values = self._values(ids)
-        page = [_revision(row, values) for row in rows]
-        return page, None if last is None else (to_bytes(last[0]), to_bytes(last[1]))
+        page: list[RevisionRow] = []
+        size, looked, count = 0, 0, ROWS_FIRST
+        while looked < ROWS_MAX:
+            count = min(count, ROWS_TOGETHER, ROWS_MAX - looked)
+            rows, last = self._found(ask, count)
+            for row in rows:
+                if size >= ask.max_bytes:
+                    return page, page[-1][:2]
+                revision = self._revision(row, ask.data)
+                page.append(revision)
+                size += ROW_BYTES + (revision[4] if ask.data else 0)
+            if last is None:
+                return page, None
+            ask = ask._replace(after=(to_bytes(last[0]), to_bytes(last[1])))
+            looked += count
+            if page:
+                count = (ask.max_bytes - size) * len(page) // size + 1
+        return page, ask.after
 
-    def _found(self, ask: PageRequest) -> tuple[list[_Row], tuple[int, int] | None]:
-        """The rows of a page of any size, and the last one that was looked at if there may be more."""
+    def _found(self, ask: PageRequest, count: int) -> tuple[list[_Row], tuple[int, int] | None]:
+        """What belongs to the page of the ``count`` rows that follow, and the last of these if there may
+        be more."""
         oid, tid = (-1, -1) if ask.after is None else map(bound, ask.after)
         first, last = bound(ask.min_tid), bound(ask.max_tid)
-        part = ask.partition
+        part, data = ask.partition, ask.data
         rows: list[_Row] = []
         if ask.order is Order.BY_TID:
             if first <= tid <= last:
-                rows = self._page(_OF_TID, part, tid, oid, ROWS_MAX)
-            left = ROWS_MAX - len(rows)
-            rows += self._page(_AFTER_TID, part, max(tid, first - 1), last, left)
-            return rows, rows[-1][:2] if len(rows) == ROWS_MAX else None
+                rows = self._page(data, _OF_TID, part, tid, oid, count)
+            left = count - len(rows)
+            rows += self._page(data, _AFTER_TID, part, max(tid, first - 1), last, left)
+            return rows, rows[-1][:2] if len(rows) == count else None
         snapshot = ask.order is Order.SNAPSHOT
         if snapshot:
             # The row of an object may follow those of it that the page before looked at.
-            rows = self._page(_SNAPSHOT_OF_OID, part, oid, tid, part, oid, last)
+            rows = self._page(data, _SNAPSHOT_OF_OID, part, oid, tid, part, oid, last)
         else:
-            rows = self._page(_OF_OID, part, oid, tid, first, last, ROWS_MAX)
-        left = ROWS_MAX - len(rows)
+            rows = self._page(data, _OF_OID, part, oid, tid, first, last, count)
+        left = count - len(rows)
         if not left:
             return rows, rows[-1][:2]
         if snapshot:
-            rows += sorted(self._page(_SNAPSHOT, part, oid, left, part, last))
+            rows += sorted(self._page(data, _SNAPSHOT, part, oid, left, part, last))
         else:
-            rows += sorted(self._page(_AFTER_OID, part, oid, left, first, last))
+            rows += sorted(self._page(data, _AFTER_OID, part, oid, left, first, last))
         keys = _KEYS.replace("<PRIMARY>", self.primary_key)
         ends = self._read(f"SELECT o.oid, o.tid{keys} OFFSET ?", part, oid, 1, left - 1)
         return rows, tuple(ends[0]) if ends else None
 
-    def _page(self, source: str, *args: int) -> list[Any]:
-        columns = (
-            f"o.oid, o.tid, o.data_id, o.value_tid, d.compression, d.hash, {self.value_length}"
+    def _page(self, with_data: bool, source: str, *args: int) -> list[Any]:
+        small = f"CASE WHEN LENGTH(d.value)<{VALUE_BYTES} THEN d.value END" if with_data else "NULL"
+        query = (
+            "SELECT o.oid, o.tid, o.data_id, o.value_tid, d.compression, d.hash,"
+            f" {self.value_length}, {small}{source.replace('<PRIMARY>', self.primary_key)}"
         )
-        query = f"SELECT {columns}{source.replace('<PRIMARY>', self.primary_key)}"
-        return [tuple(row) for row in self._read(query, *args)]
+        return list(self._read(query, *args))
 
-    def _values(self, ids: Sequence[int]) -> dict[int | None, tuple[int, bytes]]:
-        """(compression, value) of rows of ``data`` that exist."""
-        values: dict[int | None, tuple[int, bytes]] = {}
-        if not ids:
-            return values
-        for data_id, compression, data in self._read(
-            f"SELECT d.id, d.compression, {self.value_column} FROM data d"
-            f" WHERE d.id IN ({','.join(map(str, ids))})"
-        ):
-            compression = compression or 0
-            if data is None or compression > 0x7F:
-                compression, data = self._big_data(data_id, compression, data)
-            values[data_id] = compression, data
-        return values
-
-
-def _revision(row: _Row, values: dict[int | None, tuple[int, bytes]]) -> RevisionRow:
-    oid, tid, data_id, value_tid, compression, checksum, length = row
-    data = None
-    if data_id is None:
-        compression, checksum = None, _NO_CHECKSUM
-    elif data_id in values:
-        compression, data = values[data_id]
-    else:
-        compression = (compression or 0) & 0x7F
-    assert checksum is not None
-    return (
-        to_bytes(oid),
-        to_bytes(tid),
-        compression,
-        checksum,
-        int(length or 0),
-        data,
-        optional_bytes(value_tid),
-    )
+    def _revision(self, row: _Row, with_data: bool) -> RevisionRow:
+        oid, tid, data_id, value_tid, compression, checksum, length, data = row
+        origin = None if value_tid is None else to_bytes(value_tid)
+        if data_id is None:
+            return to_bytes(oid), to_bytes(tid), None, _NO_CHECKSUM, 0, None, origin
+        if checksum is None or length is None:
+            raise RecordDamaged(
+                f"{self.name}: object {to_bytes(oid).hex()} at serial {to_bytes(tid).hex()}: 'obj'"
+                f" refers to row {data_id} of 'data', which is missing. Rebuild this node from a"
+                " replica."
+            )
+        compression = compression or 0  # the column of MariaDB may be NULL
+        if with_data and (data is None or compression > 0x7F):
+            compression, _, data = self._value(data_id)
+        return to_bytes(oid), to_bytes(tid), compression & 0x7F, checksum, int(length), data, origin

@@ -153,6 +153,13 @@ class Reads(Tables):
 
     def load_data(self, data_id: int) -> tuple[int, bytes, bytes]:
         self.drain()
+        compression, checksum, data = self._value(data_id)
+        if sha1(data).digest() != checksum:
+            self._damaged("data of a transaction in progress", data_id)
+        return compression, checksum, data
+
+    def _value(self, data_id: int) -> tuple[int, bytes, bytes]:
+        """(compression, checksum, data), which may not match. Raises RecordDamaged if it is missing."""
         rows = self._read(
             f"SELECT d.compression, d.hash, {self.value_column} FROM data d WHERE d.id=?", data_id
         )
@@ -162,11 +169,9 @@ class Reads(Tables):
                 " replica."
             )
         compression, checksum, data = rows[0]
-        compression = compression or 0
+        compression = compression or 0  # the column of MariaDB may be NULL
         if data is None or compression > 0x7F:
             compression, data = self._big_data(data_id, compression, data)
-        if sha1(data).digest() != checksum:
-            self._damaged("data of a transaction in progress", data_id)
         return compression, checksum, data
 
     # -- undo -----------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from neo.storage.backend import pages
-from neo.storage.backend.api import Order, PageRequest, RecordDamaged
+from neo.storage.backend.api import ROW_BYTES, Order, PageRequest, RecordDamaged
 from tests.unit.backend.harness import Harness, p64
 
 MAX = b"\x7f" + b"\xff" * 7
@@ -166,6 +166,35 @@ def test_a_page_looks_at_a_bounded_number_of_rows(
             if after is None:
                 break
         assert found == rows
+
+
+@pytest.mark.parametrize("first", [1, 2, 50])
+def test_large_values_are_read_one_by_one(
+    node: Harness, monkeypatch: pytest.MonkeyPatch, first: int
+) -> None:
+    """Of those that the page takes."""
+    monkeypatch.setattr(pages, "VALUE_BYTES", 100)
+    monkeypatch.setattr(pages, "ROWS_FIRST", first)
+    backend = node.ready()
+    sizes = {3 * n: 300 if n % 3 == 1 else 30 for n in range(1, 13)}
+    values: dict[int, Any] = {oid: bytes([oid]) * length for oid, length in sizes.items()}
+    node.commit(backend, 10, values)
+    read: list[int] = []
+    value_of = backend._value
+
+    def value(data_id: int) -> Any:
+        read.append(data_id)
+        return value_of(data_id)
+
+    monkeypatch.setattr(backend, "_value", value)
+    rows, after = page(backend, BY_OID)
+    assert ([(oid, data) for oid, _, data in rows], after) == (sorted(values.items()), None)
+    assert len(read) == 4
+    read.clear()
+    size = sum(ROW_BYTES + length for length in list(sizes.values())[:5])
+    rows, after = page(backend, BY_OID, size=size)
+    assert ([oid for oid, _, _ in rows], after) == ([3, 6, 9, 12, 15], (15, 10))
+    assert len(read) == 2
 
 
 def test_a_missing_value_is_reported_by_pages(node: Harness) -> None:
