@@ -33,6 +33,8 @@ def test_ratios_are_those_of_rounds_and_targets_are_judged() -> None:
     assert json.loads(json.dumps(found)) == found
     assert [(t["kind"], t["found"], t["met"]) for t in found["targets"]] == [
         ("raw", pytest.approx(4.0), False),
+        ("references", pytest.approx(4.0), True),
+        ("json", pytest.approx(4.0), True),
         ("references", pytest.approx(2.0), True),
         ("json", pytest.approx(2.0), True),
     ]

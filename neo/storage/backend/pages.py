@@ -77,9 +77,10 @@ class Pages(Reads):
             if last is None:
                 return page, None
             ask = ask._replace(after=(to_bytes(last[0]), to_bytes(last[1])))
+            if size >= ask.max_bytes:
+                break
             looked += count
-            if page:
-                count = (ask.max_bytes - size) * len(page) // size + 1
+            count = (ask.max_bytes - size) * len(page) // size + 1 if page else 2 * count
         return page, ask.after
 
     def _found(self, ask: PageRequest, count: int) -> tuple[list[_Row], tuple[int, int] | None]:

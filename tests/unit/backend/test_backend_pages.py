@@ -89,6 +89,23 @@ def test_pages_put_together_are_the_whole(node: Harness, order: Order, size: int
 
 
 @pytest.mark.parametrize("order", Order)
+@pytest.mark.parametrize("first", [1, 2, 50])
+def test_pages_put_together_are_the_whole_however_many_rows_are_read_together(
+    node: Harness, order: Order, first: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where a page is full with the last of them, and a row is much larger than those before."""
+    backend = filled(node)
+    node.commit(backend, 40, {3: b"small", 6: b"large" * 100, 9: b"small", 12: b"12"})
+    whole = keys(backend, order)
+    monkeypatch.setattr(pages, "ROWS_FIRST", first)
+    for size in (1, 48, 49, 96, 97, 100, 150, 200, 250, 600, 1 << 20):
+        assert all_keys(backend, order, size=size) == whole, size
+        rows, _ = page(backend, order, size=size)
+        fills = [ROW_BYTES + len(data or b"") for _, _, data in rows]
+        assert sum(fills[:-1]) < size
+
+
+@pytest.mark.parametrize("order", Order)
 @pytest.mark.parametrize("rows_max", [1, 2, 3])
 @pytest.mark.parametrize(("first", "last"), [(0, 99), (0, 9), (0, 10), (0, 20), (20, 20), (21, 99)])
 def test_pages_put_together_are_the_whole_however_few_rows_are_looked_at(
