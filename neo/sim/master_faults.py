@@ -58,7 +58,8 @@ class MasterFaults:
         self._sides: dict[str, set[str]] = {}
         #: Commands that may still change who votes.
         self._asked: list[Message] = []
-        #: Masters whose addition was asked: it may be decided at any later moment, or never.
+        #: Masters whose addition was asked: it may be decided at any later moment, or never; also again,
+        #: when the master has been dropped meanwhile.
         self._added: set[Process] = set()
         self.injected: dict[str, int] = {}
 
@@ -276,9 +277,8 @@ class MasterFaults:
         who does not vote before the log has grown, if such a list may be decided any moment."""
         masters = cluster.masters
         process = self._any(cluster)
-        if process not in masters.forgetful() and (
-            self._added.difference(masters.members()) or not masters.expendable()
-        ):
+        joining = self._added.intersection(masters.all).difference(masters.members())
+        if process not in masters.forgetful() and (joining or not masters.expendable()):
             return
         process.kill()
         self._world.log(process.name, "has lost its log")

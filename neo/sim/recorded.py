@@ -16,6 +16,9 @@ from neo.protocol.ids import ZERO_TID, add64, p64
 from neo.sim.history import Attempt, History, Listing, Outcome, Read, Snapshot
 from neo.sim.tables import digest
 
+#: Objects of each partition of a snapshot that are asked for by oid: each is a request.
+SOUGHT_MAX = 50
+
 
 class Recorded:
     """A storage that records what passes between ZODB, or an application, and it.
@@ -178,7 +181,10 @@ class Recorded:
     def _revisions(self, scanner: Scanner, what: Range) -> Iterator[Revision]:
         for partition in range(scanner.partitions):
             last = (-1, -1)
+            some: list[Revision] = []
+            voids = len(self._history.voids)
             for page in scanner.revisions(partition, what):
+                some += page[: SOUGHT_MAX - len(some)]
                 for revision in page:
                     place = revision[:2] if what.order is not Order.CHANGES else revision[1::-1]
                     if place <= last:
@@ -186,6 +192,23 @@ class Recorded:
                     last = place
                     self._seen(p64(revision.oid), p64(revision.tid), revision.data)
                     yield revision
+            if what.order is Order.SNAPSHOT and len(self._history.voids) == voids:
+                self._seek(scanner, partition, some, what)
+
+    def _seek(
+        self, scanner: Scanner, partition: int, expected: list[Revision], what: Range
+    ) -> None:
+        """The objects of a snapshot, asked for by oid, are the same again; but a pack up to the snapshot
+        takes away what was deleted."""
+        voids = len(self._history.voids)
+        oids = [revision.oid for revision in expected]
+        found = {r for page in scanner.objects(partition, oids, what) for r in page}
+        other = sorted(r[:2] for r in found.symmetric_difference(expected) if not r.deleted)
+        if other and len(self._history.voids) == voids:
+            raise self._history.violated(
+                f"{self._client()} finds others by oid than in the pages of partition {partition}"
+                f" up to {what.last.hex()}: {other}"
+            )
 
     # -- transactions ------------------------------------------------------------------------------
 

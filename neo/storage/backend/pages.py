@@ -9,7 +9,6 @@ from neo.storage.backend.api import (
     Key,
     Order,
     PageRequest,
-    RecordDamaged,
     RevisionRow,
 )
 from neo.storage.backend.reads import Reads
@@ -84,8 +83,8 @@ class Pages(Reads):
         return page, ask.after
 
     def _found(self, ask: PageRequest, count: int) -> tuple[list[_Row], tuple[int, int] | None]:
-        """What belongs to the page of the ``count`` rows that follow, and the last of these if there may
-        be more."""
+        """What belongs to the page of the ``count`` rows that follow, and the key of the last that was
+        looked at if there may be more."""
         oid, tid = (-1, -1) if ask.after is None else map(bound, ask.after)
         first, last = bound(ask.min_tid), bound(ask.max_tid)
         part, data = ask.partition, ask.data
@@ -106,9 +105,12 @@ class Pages(Reads):
         if not left:
             return rows, rows[-1][:2]
         if snapshot:
-            rows += sorted(self._page(data, _SNAPSHOT, part, oid, left, part, last))
+            others = self._page(data, _SNAPSHOT, part, oid, left, part, last)
         else:
-            rows += sorted(self._page(data, _AFTER_OID, part, oid, left, first, last))
+            others = self._page(data, _AFTER_OID, part, oid, left, first, last)
+        rows += sorted(others)
+        if len(others) == left:
+            return rows, rows[-1][:2]
         keys = _KEYS.replace("<PRIMARY>", self.primary_key)
         ends = self._read(f"SELECT o.oid, o.tid{keys} OFFSET ?", part, oid, 1, left - 1)
         return rows, tuple(ends[0]) if ends else None
@@ -127,11 +129,7 @@ class Pages(Reads):
         if data_id is None:
             return to_bytes(oid), to_bytes(tid), None, _NO_CHECKSUM, 0, None, origin
         if checksum is None or length is None:
-            raise RecordDamaged(
-                f"{self.name}: object {to_bytes(oid).hex()} at serial {to_bytes(tid).hex()}: 'obj'"
-                f" refers to row {data_id} of 'data', which is missing. Rebuild this node from a"
-                " replica."
-            )
+            raise self._without_data(to_bytes(oid), to_bytes(tid), data_id)
         compression = compression or 0  # the column of MariaDB may be NULL
         if with_data and (data is None or compression > 0x7F):
             compression, _, data = self._value(data_id)

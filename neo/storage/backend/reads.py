@@ -76,10 +76,7 @@ class Reads(Tables):
             compression, checksum, data = None, _NO_CHECKSUM, b""
         else:
             if checksum is None:
-                raise RecordDamaged(
-                    f"{self.name}: object {oid.hex()} at serial {serial.hex()}: 'obj' refers to row"
-                    f" {data_id} of 'data', which is missing. Rebuild this node from a replica."
-                )
+                raise self._without_data(oid, serial, data_id)
             compression = compression or 0  # the column of MariaDB may be NULL
             if data is None or compression > 0x7F:
                 compression, data = self._big_data(data_id, compression, data)
@@ -97,6 +94,12 @@ class Reads(Tables):
     def records(self, rows: Sequence[tuple[bytes, bytes]]) -> Iterator[Record | None]:
         for tid, oid in rows:
             yield self.load(oid, tid, None)
+
+    def _without_data(self, oid: bytes, serial: bytes, data_id: int) -> RecordDamaged:
+        return RecordDamaged(
+            f"{self.name}: object {oid.hex()} at serial {serial.hex()}: 'obj' refers to row {data_id}"
+            " of 'data', which is missing. Rebuild this node from a replica."
+        )
 
     def _damaged(self, what: str, data_id: int) -> None:
         raise RecordDamaged(
