@@ -4,16 +4,22 @@ Some nodes stay behind while the others go on, and all but these are lost togeth
 wait for them: what was committed meanwhile is given up, as by a truncation (:mod:`neo.sim.history`),
 which :mod:`neo.sim.admin_watch` notices. Then the others come back with it, and must lose it.
 
+They come back only while those that went on serve, as the documentation wants: their own partition table
+needs nobody else, and one master that is started again does not know that there is a newer one.
+
 Several masters know from their log that a newer partition table was in use, and refuse.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from math import inf
 from random import Random
 
-from neo.protocol.enums import ClusterState
-from neo.protocol.packets import SetClusterState
+from neo.master.states import SERVING
+from neo.protocol.enums import ClusterState, ErrorCode
+from neo.protocol.packets import Error, Message, SetClusterState
 from neo.sim.cluster import Cluster
 from neo.sim.operator import Operator
 from neo.sim.process import Process
@@ -24,6 +30,12 @@ ALONE_SECONDS = 0.5
 AWAY_SECONDS = 4.0
 #: How often the operator tries meanwhile.
 TRY_SECONDS = 0.3
+#: How soon a node that came back is stopped when the others do not serve any more: before a master, and
+#: connections to it, are back.
+LOOK_SECONDS = 0.005
+#: After so many refusals for want of data the operator believes that it is missing: those that stayed
+#: behind had not heard yet that they have it all.
+VAIN_MAX = 10
 
 
 class Forsaking:
@@ -37,6 +49,10 @@ class Forsaking:
         self._random = random
         self._left = 1 if allowed and cluster.shape.masters == 1 else 0
         self._away: list[Process] = []
+        #: Of them, who is not back.
+        self._out: set[Process] = set()
+        #: How often the operator was told that the others have not enough, if never anything better.
+        self._vain = 0.0
 
     @property
     def begun(self) -> bool:
@@ -77,14 +93,48 @@ class Forsaking:
         for process in (*behind, cluster.master):
             process.revive()
         for process in self._away:
-            self._later(AWAY_SECONDS, process.revive, f"start {process.name}")
+            process.held = True
+            self._out.add(process)
+            self._later(AWAY_SECONDS, partial(self._start, process), f"start {process.name}")
         self._try()
 
     def _try(self) -> None:
-        """Until it starts, or all of them are back."""
-        if not any(process.alive for process in self._away):
-            self._operator.command(SetClusterState(ClusterState.VERIFYING), lambda answer: None)
+        """Until all of them are back."""
+        if self._out:
+            self._operator.command(SetClusterState(ClusterState.VERIFYING), self._told)
             self._later(TRY_SECONDS, self._try, "operator looks")
+
+    def _told(self, answer: Message | None) -> None:
+        if answer is None or (isinstance(answer, Error) and answer.code == ErrorCode.ACK.value):
+            self._vain = -inf
+        elif isinstance(answer, Error) and "cannot be read without" in answer.message:
+            self._vain += 1
+
+    def _start(self, process: Process) -> None:
+        """Now, or when those that went on without it serve; if these never can, it is needed."""
+        if self._serves() or self._vain > VAIN_MAX:
+            process.held = False
+            process.revive()
+            self._look(process)
+        else:
+            self._later(TRY_SECONDS, partial(self._start, process), f"start {process.name}")
+
+    def _look(self, process: Process) -> None:
+        """It stays if it hears of their partition table."""
+        core = process.core
+        knows = isinstance(core, StorageCore) and core.operational and core.table_stored
+        if knows or self._vain > VAIN_MAX:
+            self._out.discard(process)
+        elif process.alive and self._serves():
+            self._later(LOOK_SECONDS, partial(self._look, process), "operator looks")
+        else:
+            process.held = True
+            process.kill()
+            self._later(TRY_SECONDS, partial(self._start, process), f"start {process.name}")
+
+    def _serves(self) -> bool:
+        master = self._cluster.master_core
+        return master is not None and master.state in SERVING
 
     def _later(self, seconds: float, action: Callable[[], None], what: str) -> None:
         self._cluster.world.call_later(seconds, action, what)

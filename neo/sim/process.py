@@ -174,6 +174,8 @@ class Process:
         self.exit_code: int | None = None
         self.lives = 0
         self.paused = False
+        #: It is not started before whoever holds it lets it go.
+        self.held = False
         self.ends: list[End] = []
         self._make_core = make_core
         self._shell: SimShell | None = None
@@ -206,8 +208,8 @@ class Process:
         self.run(shell, core.start)
 
     def revive(self) -> None:
-        """Start it, if nothing else has done so meanwhile."""
-        if not self.alive:
+        """Start it, if nothing else has done so meanwhile and nobody holds it."""
+        if not self.alive and not self.held:
             self.start()
 
     def kill(self) -> None:
@@ -262,7 +264,7 @@ class Process:
         self._die("closed by the peer")
 
         def boot() -> None:
-            if not self.alive:
+            if not self.alive and not self.held:
                 self._boot()
 
         self.world.call_later(RESTART_SECONDS, boot, f"{self.name} restart")

@@ -57,13 +57,15 @@ class BackupFetch(Fetch):
         if u64(first) <= await self._pack_tid() != packed:
             raise FetchFailed(f"{self.source} was packed meanwhile")
 
+    def _differs(self) -> None:
+        """A pack took it away, or ``neoctl check`` will tell."""
+
     async def _delete(self, gone: Sequence[tuple[bytes, bytes]]) -> None:
         backend = self._core.backend
         if self._pack is None:
             # All came in the order of tids: what undos go back to is here.
             backend.delete_objects(gone, packed=True)
-            if gone:
-                backend.packed_elsewhere(gone[-1][0])
+            backend.packed_elsewhere(gone[-1][0])
             return
         for tid, oid in gone:
             if backend.serial_at(oid, self._pack) == tid:

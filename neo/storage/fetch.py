@@ -71,8 +71,8 @@ class Fetch:
         self.pack_tid = pack_tid or 0
         self._lacking = lacking
         self._failure: str | None = None
-        #: The source has not what is here at ``first``, with which both should begin.
-        self._diverged = False
+        #: Something was here that the source has not.
+        self.diverged = False
         #: What came and is not written yet, of one chunk.
         self._received: deque[AddTransaction | AddObject] = deque()
         self._came: Future[None] = Future()
@@ -104,22 +104,27 @@ class Fetch:
             self.pack_tid, self._first = pack_tid, ZERO_TID
         await self._transactions()
         await self._objects()
-        if self._must_compare():
-            logger.warning(
-                "partition %s: %s was given up by the cluster, which was started without this node:"
-                " everything is compared",
-                self._partition,
-                self._first.hex(),
-            )
+        if self.diverged and not self.everything:
             self._first = ZERO_TID
             await self._transactions()
             await self._objects()
         if await self._pack_tid() != pack_tid:
             raise FetchFailed(f"{self.source} was packed meanwhile")
 
-    def _must_compare(self) -> bool:
-        """The cell has something of its own; what was before that is not known to be equal."""
-        return self._diverged and not self.everything
+    def _differs(self) -> None:
+        """The source has not all that is here: what is before need not be equal, either. That is on disk
+        before anything is deleted, so that a crash meanwhile does not hide it."""
+        if self.diverged or self.everything:
+            return
+        logger.warning(
+            "partition %s: %s has not all that is here, which was given up if the cluster was started"
+            " without this node: everything is compared",
+            self._partition,
+            self.source,
+        )
+        self.diverged = True
+        assert self._core.nid is not None
+        self._core.backend.forget_complete(self._core.nid)
 
     @property
     def everything(self) -> bool:
@@ -182,9 +187,9 @@ class Fetch:
                 AskFetchTransactions(self._partition, LENGTH, first, last, here)
             )
             assert isinstance(answer, AnswerFetchTransactions)
-            gone = sorted(set(answer.delete_list).intersection(here))
-            self._diverged |= self._first in gone
-            backend.delete_transactions(gone)
+            if gone := sorted(set(answer.delete_list).intersection(here)):
+                self._differs()
+                backend.delete_transactions(gone)
             following = answer.next_tid or add64(last, 1)
             if following <= first:
                 raise FetchFailed(f"{self.source} goes back from {first.hex()}")
@@ -203,9 +208,9 @@ class Fetch:
             )
             assert isinstance(answer, AnswerFetchObjects)
             deleted = {(tid, oid) for tid, oids in answer.delete_dict.items() for oid in oids}
-            gone = sorted(deleted.intersection(here))
-            self._diverged |= any(tid == self._first for tid, _ in gone)
-            await self._delete(gone)
+            if gone := sorted(deleted.intersection(here)):
+                self._differs()
+                await self._delete(gone)
             following = (
                 (add64(last, 1), ZERO_OID)
                 if answer.next_tid is None
@@ -216,10 +221,9 @@ class Fetch:
             first = following
 
     async def _delete(self, gone: Sequence[tuple[bytes, bytes]]) -> None:
-        """The source has packed these, in order of tids."""
-        if gone:
-            await remove(self._core, self._partition, gone)
-            self._core.backend.packed_elsewhere(gone[-1][0])
+        """The source has packed these, or never had them; in order of tids."""
+        await remove(self._core, self._partition, gone)
+        self._core.backend.packed_elsewhere(gone[-1][0])
 
     def _known(self, tid: bytes, oid: bytes) -> tuple[list[tuple[bytes, bytes]], bytes]:
         """What is here from (tid, oid) to the end of the tid that is returned with it."""

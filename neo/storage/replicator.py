@@ -13,8 +13,9 @@ commit, is fetched from a node where the cell can be read. So its life is::
   database: after a restart it goes on there. It never passes an unfinished transaction, whose tid may
   be imposed, thus less than ``last``.
 * A cell may have transactions that nobody else has, if the cluster was started without this node
-  (``neoctl start``) and gave them up. What is later than ``last`` is deleted at once. If the source has
-  not what is last here, with which the first round begins, everything is compared.
+  (``neoctl start``) and gave them up. What is later than ``last`` is deleted at once. The first round
+  begins with what is last here, at the latest: if the source has not something of it, everything is
+  compared, however often that is interrupted.
 * When no transaction is left to wait for, the round after that is the last one. The cell is then
   complete: stores in it are checked for conflicts and locked, together with those that were accepted
   blindly before (:meth:`Locks.replicated`).
@@ -149,16 +150,20 @@ class Replicator:
             return
         assert isinstance(answer, AnswerUnfinishedTransactions)
         for cell in cells:
-            self._cut_off(cell, answer.max_tid)
+            self._look_back(cell, answer.max_tid)
             cell.last = answer.max_tid
             cell.waiting = set(answer.ttid_list)
         self._look()
 
-    def _cut_off(self, cell: OutdatedCell, last: bytes) -> None:
-        """Delete what was given up. Nothing later is unlocked before the answer that tells ``last``."""
-        backend = self._core.backend
+    def _look_back(self, cell: OutdatedCell, last: bytes) -> None:
+        """Begin with what is last here, and delete it if it was given up. Nothing later is unlocked
+        before the answer that tells ``last``."""
+        core, backend = self._core, self._core.backend
         _, tid = backend.last_ids([cell.partition])
-        if tid is None or tid <= last or self._core.backup.active:
+        if tid is None or core.backup.active:
+            return
+        if tid <= last:
+            cell.first = min(cell.first, tid)
             return
         logger.warning(
             "partition %s: transactions after %s, up to %s, are deleted: the cluster was started"
@@ -167,9 +172,11 @@ class Replicator:
             last.hex(),
             tid.hex(),
         )
+        assert core.nid is not None
+        # First, so that a crash does not hide that what is not later is to be compared.
+        backend.forget_complete(core.nid)
         backend.truncate(last, [cell.partition])
-        if cell.first > last:
-            cell.first = ZERO_TID
+        cell.first = ZERO_TID
 
     def finished(self, ttid: bytes, tid: bytes) -> None:
         """NotifyTransactionFinished."""
@@ -222,7 +229,11 @@ class Replicator:
             if repair.marked(core, cell.partition):
                 await repair.erase(core, cell.partition, last)
             fetch = Fetch(core, source, cell.partition, cell.first, last, cell.pack_tid)
-            await fetch.run()
+            try:
+                await fetch.run()
+            finally:
+                if fetch.diverged:
+                    cell.first = ZERO_TID  # for the next try, if this one failed
             await core.stored()
             if not self._current(cell):
                 return

@@ -88,8 +88,8 @@ def _last_left_out() -> list[Patch]:
 
 def _given_up_kept() -> list[Patch]:
     return [
-        (Replicator, "_cut_off", lambda self, cell, last: None),
-        (Fetch, "_must_compare", lambda self: False),
+        (Replicator, "_look_back", lambda self, cell, last: None),
+        (Fetch, "_differs", lambda self: None),
     ]
 
 

@@ -444,6 +444,79 @@ def test_what_the_cluster_gave_up_is_found_when_it_went_on_without_it(world: Wor
     assert [(p64(12), ZERO_OID)] == world.backend.objects_ascending(0, ZERO_TID, ZERO_OID, MAX, 10)
 
 
+def refuse_what_is_last(source: End) -> None:
+    """The source has neither the transaction 20 nor its object. Then it is lost."""
+    message_id, m = take_question(source, AskFetchTransactions)
+    assert m.tid_list == [p64(20)]
+    answer(source, message_id, AnswerFetchTransactions(None, None, [p64(20)]))
+    message_id, _ = take_question(source, AskFetchObjects)
+    gone = {p64(20): [ZERO_OID]}
+    answer(source, message_id, AnswerFetchObjects(None, None, None, gone))
+    message_id, m = take_question(source, AskFetchTransactions)
+    assert (m.min_tid, m.tid_list) == (ZERO_TID, [p64(12), p64(16)])
+    source.disconnect()
+
+
+def test_what_the_cluster_gave_up_is_found_though_the_source_was_lost_meanwhile(
+    world: World,
+) -> None:
+    """What was last here is deleted by then, and tells nothing any more."""
+    node = given_up(world, last=24)
+    refuse_what_is_last(node.source())
+    world.shell.advance(1)
+    message_id, m = take_question(node.source(), AskFetchTransactions)
+    assert (m.min_tid, m.tid_list) == (ZERO_TID, [p64(12), p64(16)])
+
+
+def test_what_the_cluster_gave_up_is_found_after_a_restart_in_the_middle(
+    make_world: MakeWorld,
+) -> None:
+    world = make_world()
+    refuse_what_is_last(given_up(world, last=24).source())
+    world.settle()
+    world.close()
+    world = make_world()
+    node = Destination(world, ptid=3)
+    node.unfinished(24)
+    message_id, m = take_question(node.source(), AskFetchTransactions)
+    assert (m.min_tid, m.tid_list) == (ZERO_TID, [p64(12), p64(16)])
+
+
+def test_what_is_cut_off_and_what_is_before_it_is_compared_after_a_restart(
+    make_world: MakeWorld,
+) -> None:
+    """16 is not later than what the cluster went on with, but it gave that up, too."""
+    world = make_world()
+    node = given_up(world, last=16)
+    message_id, m = take_question(node.source(), AskFetchTransactions)
+    assert (m.min_tid, m.tid_list) == (ZERO_TID, [p64(12), p64(16)])
+    world.settle()
+    world.close()
+    world = make_world()
+    node = Destination(world, ptid=3)
+    node.unfinished(24)
+    message_id, m = take_question(node.source(), AskFetchTransactions)
+    assert (m.min_tid, m.tid_list) == (ZERO_TID, [p64(12), p64(16)])
+
+
+def test_a_cell_that_is_complete_beyond_its_last_transaction_begins_with_that(
+    make_world: MakeWorld,
+) -> None:
+    """Only there the source can show whether the cluster gave up what is here."""
+    world = make_world()
+    node = Destination(world)
+    node.unfinished(12, 14)
+    node.serve(node.source(), 0, 12, {(8, 0): b"a"})
+    world.wait(lambda: world.backend.cells()[0].tid == 12, "progress is not remembered")
+    world.settle()
+    world.close()
+    world = make_world()
+    node = Destination(world, ptid=2)
+    node.unfinished(16)
+    message_id, m = take_question(node.source(), AskFetchTransactions)
+    assert (m.min_tid, m.tid_list) == (p64(8), [p64(8)])
+
+
 def test_damaged_data_is_not_kept_and_fetched_again(world: World) -> None:
     node = Destination(world)
     node.unfinished(12)
