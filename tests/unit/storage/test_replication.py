@@ -368,6 +368,15 @@ def test_what_was_voted_without_being_ready_is_dropped_at_the_end(world: World) 
     assert world.backend.locked_transactions() == {}
 
 
+def restarted(world: World, make_world: MakeWorld, ptid: int, last: int) -> Destination:
+    """The same database in another process."""
+    world.settle()
+    world.close()
+    node = Destination(make_world(), ptid)
+    node.unfinished(last)
+    return node
+
+
 def test_goes_on_where_it_was_after_a_restart(make_world: MakeWorld) -> None:
     world = make_world()
     node = Destination(world)
@@ -375,11 +384,8 @@ def test_goes_on_where_it_was_after_a_restart(make_world: MakeWorld) -> None:
     node.serve(node.source(), 0, 12, {(12, 0): b"a"})
     world.settle()
     world.wait(lambda: world.backend.cells()[0].tid == 12, "progress is not remembered")
-    world.settle()
-    world.close()
-    world = make_world()
-    node = Destination(world, ptid=2)
-    node.unfinished(16)
+    node = restarted(world, make_world, ptid=2, last=16)
+    world = node.world
     source = node.source()
     node.serve(source, 12, 16, {(16, 0): b"b"})
     assert node.master.take(NotifyReplicationDone).max_tid == p64(16)
@@ -444,6 +450,12 @@ def test_what_the_cluster_gave_up_is_found_when_it_went_on_without_it(world: Wor
     assert [(p64(12), ZERO_OID)] == world.backend.objects_ascending(0, ZERO_TID, ZERO_OID, MAX, 10)
 
 
+def compares_everything(source: End) -> None:
+    """The source is asked from the beginning."""
+    _, m = take_question(source, AskFetchTransactions)
+    assert (m.min_tid, m.tid_list) == (ZERO_TID, [p64(12), p64(16)])
+
+
 def refuse_what_is_last(source: End) -> None:
     """The source has neither the transaction 20 nor its object. Then it is lost."""
     message_id, m = take_question(source, AskFetchTransactions)
@@ -452,8 +464,7 @@ def refuse_what_is_last(source: End) -> None:
     message_id, _ = take_question(source, AskFetchObjects)
     gone = {p64(20): [ZERO_OID]}
     answer(source, message_id, AnswerFetchObjects(None, None, None, gone))
-    message_id, m = take_question(source, AskFetchTransactions)
-    assert (m.min_tid, m.tid_list) == (ZERO_TID, [p64(12), p64(16)])
+    compares_everything(source)
     source.disconnect()
 
 
@@ -464,8 +475,7 @@ def test_what_the_cluster_gave_up_is_found_though_the_source_was_lost_meanwhile(
     node = given_up(world, last=24)
     refuse_what_is_last(node.source())
     world.shell.advance(1)
-    message_id, m = take_question(node.source(), AskFetchTransactions)
-    assert (m.min_tid, m.tid_list) == (ZERO_TID, [p64(12), p64(16)])
+    compares_everything(node.source())
 
 
 def test_what_the_cluster_gave_up_is_found_after_a_restart_in_the_middle(
@@ -473,13 +483,7 @@ def test_what_the_cluster_gave_up_is_found_after_a_restart_in_the_middle(
 ) -> None:
     world = make_world()
     refuse_what_is_last(given_up(world, last=24).source())
-    world.settle()
-    world.close()
-    world = make_world()
-    node = Destination(world, ptid=3)
-    node.unfinished(24)
-    message_id, m = take_question(node.source(), AskFetchTransactions)
-    assert (m.min_tid, m.tid_list) == (ZERO_TID, [p64(12), p64(16)])
+    compares_everything(restarted(world, make_world, ptid=3, last=24).source())
 
 
 def test_what_is_cut_off_and_what_is_before_it_is_compared_after_a_restart(
@@ -487,16 +491,8 @@ def test_what_is_cut_off_and_what_is_before_it_is_compared_after_a_restart(
 ) -> None:
     """16 is not later than what the cluster went on with, but it gave that up, too."""
     world = make_world()
-    node = given_up(world, last=16)
-    message_id, m = take_question(node.source(), AskFetchTransactions)
-    assert (m.min_tid, m.tid_list) == (ZERO_TID, [p64(12), p64(16)])
-    world.settle()
-    world.close()
-    world = make_world()
-    node = Destination(world, ptid=3)
-    node.unfinished(24)
-    message_id, m = take_question(node.source(), AskFetchTransactions)
-    assert (m.min_tid, m.tid_list) == (ZERO_TID, [p64(12), p64(16)])
+    compares_everything(given_up(world, last=16).source())
+    compares_everything(restarted(world, make_world, ptid=3, last=24).source())
 
 
 def test_a_cell_that_is_complete_beyond_its_last_transaction_begins_with_that(
@@ -508,12 +504,8 @@ def test_a_cell_that_is_complete_beyond_its_last_transaction_begins_with_that(
     node.unfinished(12, 14)
     node.serve(node.source(), 0, 12, {(8, 0): b"a"})
     world.wait(lambda: world.backend.cells()[0].tid == 12, "progress is not remembered")
-    world.settle()
-    world.close()
-    world = make_world()
-    node = Destination(world, ptid=2)
-    node.unfinished(16)
-    message_id, m = take_question(node.source(), AskFetchTransactions)
+    node = restarted(world, make_world, ptid=2, last=16)
+    _, m = take_question(node.source(), AskFetchTransactions)
     assert (m.min_tid, m.tid_list) == (p64(8), [p64(8)])
 
 
