@@ -199,9 +199,12 @@ class History:
         }
 
     def given_up(self, after: bytes) -> None:
-        """The cluster was started, by force, with transactions up to ``after``."""
+        """The cluster was started, by force, with transactions up to ``after``.
+
+        Others may have been told of a commit before the client that asked for it: then no attempt
+        has its tid yet."""
         tids = (attempt.tid for attempt in self.attempts if attempt.tid is not None)
-        last = max(tids, default=ZERO_TID)
+        last = max([self.told_tid, *tids])
         if after < last:
             self.truncated(after, last)
 

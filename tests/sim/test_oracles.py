@@ -374,3 +374,12 @@ def test_what_is_acknowledged_after_a_truncation_must_be_there() -> None:
     z.era = 1
     with pytest.raises(Violation, match="is lost"):
         case.judge()
+
+
+def test_a_forced_start_gives_up_what_only_others_than_its_client_were_told_of() -> None:
+    case = Case()
+    case.history.told(T3)
+    case.history.given_up(T2)
+    assert not case.history.void(T2)
+    assert case.history.void(T3)
+    case.judge()
