@@ -58,9 +58,9 @@ class MasterFaults:
         self._sides: dict[str, set[str]] = {}
         #: Commands that may still change who votes.
         self._asked: list[Message] = []
-        #: Masters whose addition was asked: it may be decided at any later moment, or never; also again,
-        #: when the master has been dropped meanwhile.
-        self._added: set[Process] = set()
+        #: Masters that were asked to be added (True) or dropped: that may be decided at any later moment,
+        #: or never.
+        self._wanted: dict[Process, bool] = {}
         self.injected: dict[str, int] = {}
 
     def start(self) -> None:
@@ -155,8 +155,10 @@ class MasterFaults:
             masters.platters[process.name].wipe()
             process.start()
         elif (nid := self._nid(cluster, process, NodeState.PENDING)) is not None:
-            self._added.add(process)
-            self._type(cluster, AddPendingNodes([nid]))
+            # The primary refuses what is wrong, as far as it has noticed who lost a log.
+            if masters.can_go_on([*members, process]):
+                self._wanted[process] = True
+                self._type(cluster, AddPendingNodes([nid]))
 
     def _drop(self, cluster: Cluster, process: Process) -> None:
         self._dropping.append(cluster)
@@ -166,7 +168,9 @@ class MasterFaults:
             if self._active:
                 process.kill()
             nid = self._nid(cluster, process, NodeState.DOWN)
-            if nid is not None:
+            others = [other for other in cluster.masters.members() if other is not process]
+            if nid is not None and cluster.masters.can_go_on(others):
+                self._wanted[process] = False
                 self._type(cluster, SetNodeState(nid, NodeState.UNKNOWN))
             self._world.call_later(SILENT_SECONDS, done, "operator looks")
 
@@ -273,12 +277,12 @@ class MasterFaults:
         self._later(platter.heal, f"heal log of {name}")
 
     def _lose_log(self, cluster: Cluster) -> None:
-        """Of one master, as long as a majority remembers what it promised; that of a list with one more,
-        who does not vote before the log has grown, if such a list may be decided any moment."""
+        """Of one master, as long as a majority remembers what it promised, and no other list of members
+        may be decided any moment."""
         masters = cluster.masters
-        process = self._any(cluster)
-        joining = self._added.intersection(masters.all).difference(masters.members())
-        if process not in masters.forgetful() and (joining or not masters.expendable()):
+        process, members = self._any(cluster), masters.members()
+        changing = any(self._wanted.get(p, p in members) != (p in members) for p in masters.all)
+        if process not in masters.forgetful() and (changing or not masters.expendable()):
             return
         process.kill()
         self._world.log(process.name, "has lost its log")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -164,6 +164,11 @@ class Masters:
         """How many members more may be away or lose what they know."""
         members = self.members()
         return max(0, (len(members) - 1) // 2 - len(self.forgetful()))
+
+    def can_go_on(self, members: Collection[Process]) -> bool:
+        """Whether a majority of such a list would vote: who is new does not before the log has grown."""
+        remember = [p for p in members if not self.platters[p.name].forgetful]
+        return 2 * len(remember) > len(members)
 
     def serving(self) -> tuple[Process, MasterCore] | None:
         """The primary of the newest epoch, if there is one, and its process."""

@@ -120,6 +120,21 @@ def test_a_lost_disk_is_another_one_and_forgetful() -> None:
     assert states[0][1] != states[1][1] == states[2][1]
 
 
+def test_a_list_of_masters_goes_on_with_a_majority_of_those_that_remember() -> None:
+    world = World(0)
+    masters = Cluster(world, Shape(masters=5), lambda name: MemoryDisk(world, name)).masters
+    for process in masters.processes:
+        log_disk(masters.platters[process.name], world).begin(Begun.FRESH, GENESIS, {})
+    assert masters.spare is not None
+    longer = [*masters.processes, masters.spare]
+    assert masters.can_go_on(longer)
+    for process in masters.processes[:2]:
+        masters.platters[process.name].wipe()
+    assert masters.can_go_on(masters.processes)
+    assert not masters.can_go_on(longer)
+    assert not masters.can_go_on(masters.processes[:4])
+
+
 def test_a_full_disk_takes_nothing_until_it_is_healed() -> None:
     platter = LogPlatter(Random(0))
     disk = log_disk(platter, World(0))
