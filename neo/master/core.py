@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import logging
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 
 from neo.master.backup.following import Backup
 from neo.master.check import Checks
@@ -373,13 +373,15 @@ class MasterCore(Core):
             if peer.node is not None and FEATURE_PACK in peer.node.features:
                 peer.send(NotifyPack(tid))
 
-    def lost_cells(self) -> list[CellChange]:
-        """Readable cells of nodes that do not run, where another readable cell runs (FACTS 5.6)."""
+    def lost_cells(self, unaware: Container[tuple[int, int]] = ()) -> list[CellChange]:
+        """Readable cells of nodes that do not run, where another readable cell runs (FACTS 5.6).
+        ``unaware``: (partition, nid) of cells of which the same holds, though their nodes run."""
         running = self.running_storages()
         changes: list[CellChange] = []
         for partition, row in enumerate(self.partitions.rows):
             readable = self.partitions.readable(partition)
-            if running.intersection(readable):
+            good = [n for n in readable if n in running and (partition, n) not in unaware]
+            if good:
                 changes += [
                     (
                         partition,
@@ -389,6 +391,6 @@ class MasterCore(Core):
                         else CellState.OUT_OF_DATE,
                     )
                     for nid in readable
-                    if nid not in running
+                    if nid not in good
                 ]
         return changes

@@ -34,12 +34,12 @@ class PrimaryMaster(MasterCore):
         assert self.partitions.ptid is not None
         self.served(self.partitions.ptid)
         self.was_operational = True
-        if self.recovery.backup_tids is None:
+        if self.recovery.backup is None:
             self.change_state(Event.VERIFIED)
             begin_service(self)
         else:
             self.change_state(Event.VERIFIED_BACKUP)
-            begin_backup(self, self.recovery.backup_tids)
+            begin_backup(self, self.recovery.backup)
 
     # -- one of several masters --------------------------------------------------------------------
 

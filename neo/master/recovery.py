@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from neo.master.backup.memory import Memory, unaware_cells
 from neo.master.blank import turn_out
 from neo.node.peer import Peer
 from neo.node.task import Future
@@ -27,6 +28,7 @@ from neo.protocol.packets import (
     Truncate,
 )
 from neo.topology.nodes import Node
+from neo.topology.partitions import PartitionTable
 
 if TYPE_CHECKING:
     from neo.master.core import MasterCore
@@ -54,8 +56,10 @@ class Recovery:
         #: The node that is being asked for its table.
         self._asking: Peer | None = None
         self._reported = ""
+        #: Own tables of nodes that have not the newest one, as far as they are wanted; None while asked.
+        self._older: dict[int, PartitionTable | None] = {}
         #: What storages remember if the database is a backup; None if not. Valid at the end.
-        self.backup_tids: dict[int, bytes | None] | None = None
+        self.backup: Memory | None = None
         #: This master has been primary all the time since it served: it need not fear a split brain.
         self._continues = master.served_ptid is not None
         #: A new primary knows from the log which table to wait for; storages are on their way to it.
@@ -71,7 +75,7 @@ class Recovery:
         self.check()
         await self._done
         self.master.truncate_tid = self._truncate_tid()
-        self.backup_tids = self._backup_tids()
+        self.backup = self._backup()
         self._prepare()
 
     def _ended(self) -> bool:
@@ -86,7 +90,7 @@ class Recovery:
     async def _ask(self, peer: Peer) -> None:
         node = peer.node
         assert node is not None and node.nid is not None
-        self._answers.pop(node.nid, None)
+        self._forget(node.nid)
         try:
             answer = await peer.ask(AskRecovery())
         except ConnectionLost:
@@ -102,6 +106,11 @@ class Recovery:
             self.master.told.confirmed(node.nid, answer.ptid)
         await self._load_table()
         self.check()
+
+    def _forget(self, nid: int) -> None:
+        """What it answered; it will be asked again if it comes back."""
+        self._answers.pop(nid, None)
+        self._older.pop(nid, None)
 
     def _newest(self) -> tuple[int, int] | None:
         """(ptid, nid) of the node with the newest table among those that answered and are here."""
@@ -127,7 +136,7 @@ class Recovery:
                 table = await peer.ask(AskPartitionTable())
             except (ConnectionLost, ErrorAnswer) as e:
                 logger.warning("%r did not give its partition table: %s", peer, e)
-                self._answers.pop(nid, None)
+                self._forget(nid)
                 continue
             finally:
                 self._asking = None
@@ -160,7 +169,7 @@ class Recovery:
         present = self.master.identified_storages()
         for nid in list(self._answers):
             if nid not in present:
-                del self._answers[nid]
+                self._forget(nid)
         self.check()
 
     def check(self) -> None:
@@ -250,7 +259,7 @@ class Recovery:
             return f"some partitions cannot be read without {_names(table.missing(identified))}"
         if truncate_tid is not None:
             return self._obstacle_to_truncation(required, truncate_tid)
-        return None
+        return self._obstacle_to_backup(readable & identified)
 
     def _truncate_tid(self) -> bytes | None:
         """Where to cut: as asked, or as a storage remembers from a truncation that was cut short.
@@ -268,15 +277,47 @@ class Recovery:
             remembered.append(self.master.truncate_tid)
         return min(remembered, default=None)
 
-    def _backup_tids(self) -> dict[int, bytes | None] | None:
-        """A truncation that was asked for ends the backup mode; nodes with an older table may not
-        have heard of its end."""
+    def _backup(self) -> Memory | None:
+        """A truncation that was asked for ends the backup mode. Only nodes with readable cells know if
+        the database is one: who is away at the end loses its cells, and who has none yet, as a clone,
+        has nothing to remember, even if its partition table is the newest."""
         if self.master.truncate_tid is not None:
             return None
-        ptid = self.master.partitions.ptid
-        if not any(a.backup_tid for a in self._answers.values() if a.ptid == ptid):
+        readable = self.master.partitions.nodes(readable_only=True)
+        if not any(self._answers[nid].backup_tid for nid in readable & self._answers.keys()):
             return None
-        return {nid: answer.backup_tid for nid, answer in self._answers.items()}
+        older = {nid: table for nid, table in self._older.items() if table is not None}
+        return Memory(
+            {nid: answer.backup_tid for nid, answer in self._answers.items()},
+            unaware_cells(self.master.partitions, older),
+        )
+
+    def _obstacle_to_backup(self, readable: set[int]) -> str | None:
+        """Nodes without the newest table must say which of their cells they know to be readable: what
+        they remember is about these."""
+        if self._backup() is None:
+            return None
+        ptid = self.master.partitions.ptid
+        older = {nid for nid in readable if self._answers[nid].ptid != ptid}
+        for nid in sorted(older - self._older.keys()):
+            self._older[nid] = None
+            self.master.spawn(self._ask_older(nid))
+        waiting = {nid for nid in older if self._older.get(nid) is None}
+        return f"{_names(waiting)} must tell its own partition table" if waiting else None
+
+    async def _ask_older(self, nid: int) -> None:
+        peer, own = self.master.connected[nid], PartitionTable()
+        try:
+            table = await peer.ask(AskPartitionTable())
+        except (ConnectionLost, ErrorAnswer) as e:
+            logger.warning("%r did not give its partition table: %s", peer, e)
+            self._forget(nid)
+            return
+        assert isinstance(table, AnswerPartitionTable)
+        own.load(table.ptid, table.num_replicas, table.row_list)
+        if self._older.get(nid, own) is None:
+            self._older[nid] = own
+        self.check()
 
     def _obstacle_to_truncation(self, required: set[int], tid: bytes) -> str | None:
         """Every node must remember durably that it has to truncate, before any does."""
@@ -314,7 +355,8 @@ class Recovery:
         master.told.give_up(identified)
         nodes = [node for nid in serving if (node := master.nodes.get(nid)) is not None]
         master.set_node_states(nodes, NodeState.RUNNING)
-        changes = self._forgotten_cells(identified) or master.lost_cells()
+        unaware = self.backup.unaware if self.backup is not None else ()
+        changes = self._forgotten_cells(identified) or master.lost_cells(unaware)
         if changes:
             assert master.partitions.ptid is not None
             ptid = master.partitions.ptid + 1

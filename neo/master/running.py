@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from neo.master.backup.memory import Memory
 from neo.master.backup.start import make_backup
 from neo.master.states import SERVING
 from neo.master.transactions import Transaction
@@ -56,9 +57,9 @@ def begin_service(master: MasterCore) -> None:
     master.replication.discard_fed()
 
 
-def begin_backup(master: MasterCore, backup_tids: dict[int, bytes | None] | None) -> None:
+def begin_backup(master: MasterCore, memory: Memory | None) -> None:
     """The cluster is STARTING_BACKUP; see :func:`~neo.master.backup.start.make_backup`."""
-    master.backup = make_backup(master, backup_tids)
+    master.backup = make_backup(master, memory)
     begin_service(master)
     master.backup.start()
 

@@ -28,7 +28,9 @@ from neo.sim.world import Violation
 def watched_administration(history: History) -> Iterator[None]:
     """Inside the block, the world fails at a refusal with consequences."""
     original, last_ids = ServeAdmin.method, verification._last_ids
-    forced: list[MasterCore] = []
+    #: By cluster, whom it was started without. The master that was told so may be lost at once, when its
+    #: table is known to storage nodes already: then the next one gives them up.
+    forced: dict[str, set[int]] = {}
 
     def method(self: ServeAdmin, kind: type[Message]) -> Method | None:
         command = original(self, kind)
@@ -45,7 +47,7 @@ def watched_administration(history: History) -> Iterator[None]:
                     history.world.fail(Violation(f"{message} was refused ({e}), and changed this"))
                 raise
             if message == SetClusterState(ClusterState.VERIFYING) and lost:
-                forced.append(master)
+                forced[master.cluster] = lost
             if isinstance(message, Truncate):
                 history.truncated(message.tid, master.tids.last)
             return answer
@@ -54,8 +56,8 @@ def watched_administration(history: History) -> Iterator[None]:
 
     async def verified(master: MasterCore) -> None:
         await last_ids(master)
-        if master in forced:
-            forced.remove(master)
+        lost = forced.pop(master.cluster, set())
+        if lost - master.partitions.nodes(readable_only=True):
             history.given_up(master.last_tid)
 
     with plant([(ServeAdmin, "method", method), (verification, "_last_ids", verified)]):

@@ -107,8 +107,15 @@ class Forsaking:
     def _told(self, answer: Message | None) -> None:
         if answer is None or (isinstance(answer, Error) and answer.code == ErrorCode.ACK.value):
             self._vain = -inf
-        elif isinstance(answer, Error) and "cannot be read without" in answer.message:
+        elif self._lacks():
             self._vain += 1
+
+    def _lacks(self) -> bool:
+        """The others, as far as they are there, have not enough."""
+        master = self._cluster.master_core
+        if master is None or master.partitions.ptid is None:
+            return False
+        return not master.partitions.operational(master.identified_storages())
 
     def _start(self, process: Process) -> None:
         """Now, or when those that went on without it serve; if these never can, it is needed."""

@@ -8,9 +8,11 @@ is fetched at a time, by the protocol of replication; a cell that fails is tried
 until it is done or the master gives another order for it.
 
 * ``complete``: the tid up to which each own cell has everything.
-* ``backup_tid`` in the database: the least of them over the readable cells. It is written together with
-  the data, so that it is never more than what is on disk; after a restart all cells begin there. It
-  appears with the first order, not before: a node that has none has what a RUNNING cluster had.
+* ``backup_tid`` in the database: the least of them over the readable cells; over all of them while none
+  can be read, so that a node remembers to be a backup's before the master makes its cells readable. It
+  is written together with the data, so that it is never more than what is on disk; after a restart all
+  cells begin there. It appears with the first order, not before: a node that has none has what a
+  RUNNING cluster had.
 * NotifyReplicationDone is sent when data and ``backup_tid`` are durable.
 
 A readable cell is written to while clients read it: they ask for what is before a tid that the master
@@ -129,8 +131,19 @@ class BackupReplicator:
 
     def replicated(self, partition: int, tid: bytes) -> None:
         """An own cell that was out of date is complete; it cannot be read yet. The cluster may become a
-        backup before it can."""
+        backup before it can. Call before what is stored is durable, and the master is told."""
         self._complete[partition] = max(tid, self._complete.get(partition, ZERO_TID))
+        if self.active:
+            self._remember()
+
+    def told_late(self, tids: Iterable[bytes]) -> None:
+        """SendPartitionTable: own cells can be read that were out of date in this node's table, and
+        complete up to these tids. Written in the same transaction as the table."""
+        core = self._core
+        remembered = core.backend.get_config("backup_tid")
+        least = min((tid.hex() for tid in tids), default=None)
+        if remembered is not None and least is not None and least < remembered:
+            core.backend.set_config("backup_tid", least)
 
     def cells_changed(self, changes: Iterable[CellChange]) -> None:
         """NotifyPartitionChanges. Written in the same transaction as the change."""
@@ -144,9 +157,9 @@ class BackupReplicator:
 
     def _remember(self) -> None:
         core = self._core
-        readable = core.readable_partitions()
-        if readable:
-            tid = min(self._complete.get(partition, ZERO_TID) for partition in readable).hex()
+        partitions = core.readable_partitions() or self._complete
+        if partitions:
+            tid = min(self._complete.get(partition, ZERO_TID) for partition in partitions).hex()
             if core.backend.get_config("backup_tid") != tid:
                 core.backend.set_config("backup_tid", tid)
                 core.commit_soon()

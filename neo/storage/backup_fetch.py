@@ -57,7 +57,7 @@ class BackupFetch(Fetch):
         if u64(first) <= await self._pack_tid() != packed:
             raise FetchFailed(f"{self.source} was packed meanwhile")
 
-    def _differs(self) -> None:
+    def _found_more(self) -> None:
         """A pack took it away, or ``neoctl check`` will tell."""
 
     async def _delete(self, gone: Sequence[tuple[bytes, bytes]]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from neo.protocol.enums import CellState
+from neo.protocol.ids import p64
 from neo.protocol.packets import CellChange
 from neo.storage import repair
 from neo.storage.transactions import CellMode
@@ -43,10 +44,14 @@ def replace(core: StorageCore, table: PartitionTable) -> None:
     """SendPartitionTable. Raises ValueError if the database belongs to another cluster."""
     check(core, table)
     assert table.ptid is not None and core.nid is not None
+    outdated = {
+        c.partition: c.tid for c in core.backend.cells() if c.nid == core.nid and c.tid >= 0
+    }
     core.backend.change_cells(table.ptid, table.replicas, table.changes(), core.nid, replace=True)
     repair.mark(core, {p for p in _corrupted(core) if table.state(p, core.nid) is not CORRUPTED})
     dropped = set(core.partitions.assigned(core.nid)) - set(table.assigned(core.nid))
     core.partitions = table
+    core.backup.told_late([p64(outdated[p]) for p in core.readable_partitions() if p in outdated])
     core.store_table()
     _changed(core, bool(dropped))
 

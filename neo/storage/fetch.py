@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from hashlib import sha1
 from typing import TYPE_CHECKING, Any
 
@@ -50,7 +50,8 @@ class FetchFailed(Exception):
 class Fetch:
     """``first`` and ``last``: tids, both included. ``pack_tid``: up to which the own cell is packed,
     then the source's; None if packs do not matter. ``lacking``: (tid, oid) of objects that are here
-    without their data."""
+    without their data. ``look_further`` is called, once, before anything is deleted that the source has
+    not, unless everything is compared already."""
 
     def __init__(
         self,
@@ -61,6 +62,7 @@ class Fetch:
         last: bytes,
         pack_tid: int | None = None,
         lacking: frozenset[tuple[bytes, bytes]] = frozenset(),
+        look_further: Callable[[], None] = lambda: None,
     ) -> None:
         self.source = source
         self._core = core
@@ -70,8 +72,9 @@ class Fetch:
         self.unpacked = pack_tid is None
         self.pack_tid = pack_tid or 0
         self._lacking = lacking
+        self._look_further = look_further
         self._failure: str | None = None
-        #: Something was here that the source has not.
+        #: Something was here that the source has not, and not everything was being compared.
         self.diverged = False
         #: What came and is not written yet, of one chunk.
         self._received: deque[AddTransaction | AddObject] = deque()
@@ -82,12 +85,12 @@ class Fetch:
         await self._listening(self._all())
 
     async def objects(self) -> bool:
-        """False if the source was packed at another tid than ``pack_tid``: then what is here must be
-        compared. Raises as run()."""
+        """False if the source was packed at another tid than ``pack_tid``, or has not all that is here:
+        then everything must be compared. Raises as run()."""
         if await self._pack_tid() != self.pack_tid:
             return False
         await self._listening(self._objects())
-        return await self._pack_tid() == self.pack_tid
+        return not self.diverged and await self._pack_tid() == self.pack_tid
 
     async def _listening(self, work: Coroutine[Any, Any, None]) -> None:
         """What the source sends meanwhile is for us."""
@@ -104,16 +107,15 @@ class Fetch:
             self.pack_tid, self._first = pack_tid, ZERO_TID
         await self._transactions()
         await self._objects()
-        if self.diverged and not self.everything:
+        if self.diverged:
             self._first = ZERO_TID
             await self._transactions()
             await self._objects()
         if await self._pack_tid() != pack_tid:
             raise FetchFailed(f"{self.source} was packed meanwhile")
 
-    def _differs(self) -> None:
-        """The source has not all that is here: what is before need not be equal, either. That is on disk
-        before anything is deleted, so that a crash meanwhile does not hide it."""
+    def _found_more(self) -> None:
+        """The source has not all that is here, of which nothing is deleted yet."""
         if self.diverged or self.everything:
             return
         logger.warning(
@@ -123,8 +125,7 @@ class Fetch:
             self.source,
         )
         self.diverged = True
-        assert self._core.nid is not None
-        self._core.backend.forget_complete(self._core.nid)
+        self._look_further()
 
     @property
     def everything(self) -> bool:
@@ -188,7 +189,7 @@ class Fetch:
             )
             assert isinstance(answer, AnswerFetchTransactions)
             if gone := sorted(set(answer.delete_list).intersection(here)):
-                self._differs()
+                self._found_more()
                 backend.delete_transactions(gone)
             following = answer.next_tid or add64(last, 1)
             if following <= first:
@@ -209,7 +210,7 @@ class Fetch:
             assert isinstance(answer, AnswerFetchObjects)
             deleted = {(tid, oid) for tid, oids in answer.delete_dict.items() for oid in oids}
             if gone := sorted(deleted.intersection(here)):
-                self._differs()
+                self._found_more()
                 await self._delete(gone)
             following = (
                 (add64(last, 1), ZERO_OID)

@@ -29,8 +29,10 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
+from neo.node.peer import Peer
 from neo.node.task import Future
 from neo.protocol.enums import CellState, NodeState
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
@@ -172,10 +174,15 @@ class Replicator:
             last.hex(),
             tid.hex(),
         )
-        assert core.nid is not None
-        # First, so that a crash does not hide that what is not later is to be compared.
-        backend.forget_complete(core.nid)
+        self._look_further(cell)
         backend.truncate(last, [cell.partition])
+
+    def _look_further(self, cell: OutdatedCell) -> None:
+        """Call before anything is deleted that was given up: what is before need not be equal to the
+        source, either. If a round fails, or the node, the next one compares everything, too."""
+        core = self._core
+        assert core.nid is not None
+        core.backend.forget_complete(core.nid)
         cell.first = ZERO_TID
 
     def finished(self, ttid: bytes, tid: bytes) -> None:
@@ -228,12 +235,8 @@ class Replicator:
             await core.stored()  # what was written is executed, be it the end of an earlier cell
             if repair.marked(core, cell.partition):
                 await repair.erase(core, cell.partition, last)
-            fetch = Fetch(core, source, cell.partition, cell.first, last, cell.pack_tid)
-            try:
-                await fetch.run()
-            finally:
-                if fetch.diverged:
-                    cell.first = ZERO_TID  # for the next try, if this one failed
+            fetch = self._fetch(source, cell, cell.first, last)
+            await fetch.run()
             await core.stored()
             if not self._current(cell):
                 return
@@ -254,6 +257,18 @@ class Replicator:
             cell.finishing = True
             core.run_job(self._finish(cell))
 
+    def _fetch(
+        self,
+        source: Peer,
+        cell: OutdatedCell,
+        first: bytes,
+        last: bytes,
+        lacking: frozenset[tuple[bytes, bytes]] = frozenset(),
+    ) -> Fetch:
+        further = partial(self._look_further, cell)
+        partition, pack_tid = cell.partition, cell.pack_tid
+        return Fetch(self._core, source, partition, first, last, pack_tid, lacking, further)
+
     async def _fetch_lacking(self, cell: OutdatedCell) -> None:
         """The source has the data with the undos themselves, or has packed these as well: they were
         locked there before they were unlocked here. What goes back to these, whether it has data or
@@ -261,7 +276,7 @@ class Replicator:
         core = self._core
         source = await core.links.connect(self._source(cell.partition), USER)
         for tid in sorted({tid for tid, _ in cell.lacking}):
-            fetch = Fetch(core, source, cell.partition, tid, tid, cell.pack_tid, cell.lacking)
+            fetch = self._fetch(source, cell, tid, tid, cell.lacking)
             if not await fetch.objects():
                 cell.first = ZERO_TID
                 return
@@ -313,5 +328,8 @@ class Replicator:
         if self._current(cell) and core.master is not None:
             assert cell.last is not None
             logger.info("partition %s is replicated up to %s", partition, cell.last.hex())
-            core.backup.replicated(partition, cell.last)
-            core.master.send(NotifyReplicationDone(partition, cell.last))
+            last = cell.last
+            core.backup.replicated(partition, last)
+            await core.stored()
+            if self._current(cell):
+                core.master.send(NotifyReplicationDone(partition, last))

@@ -5,29 +5,34 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from neo.master.backup.following import Backup
+from neo.master.backup.memory import Memory
 from neo.protocol.ids import ZERO_TID
 
 if TYPE_CHECKING:
     from neo.master.core import MasterCore
 
 
-def make_backup(master: MasterCore, backup_tids: dict[int, bytes | None] | None) -> Backup:
-    """To enter STARTING_BACKUP. ``backup_tids``: what storage nodes remember; None: until now the
-    cluster was RUNNING, so that all readable cells have everything.
+def make_backup(master: MasterCore, memory: Memory | None) -> Backup:
+    """To enter STARTING_BACKUP. ``memory``: what storage nodes remember; None: until now the cluster
+    was RUNNING, so that all readable cells have everything.
 
-    If some node does not remember to be a backup, the beginning was interrupted before anything was
-    fetched: it is as if it began now.
+    If some node knows that its cells are readable, and does not remember to be a backup, the beginning
+    was interrupted before anything was fetched: it is as if it began now. Nothing is known of a cell
+    whose node does not know that it is readable, and which no other can replace: its node says it
+    when it has fetched what it lacks.
     """
     table, last = master.partitions, master.last_tid
     running = master.running_storages()
-    known = backup_tids or {}
-    new = any(known.get(nid) is None for nid in table.nodes(readable_only=True) & running)
-    rows = [
-        {
-            nid: last if new else known[nid] or ZERO_TID
-            for nid in table.readable(partition)
-            if nid in running
-        }
+    known, unaware = memory or ({}, frozenset())
+    cells = [
+        (partition, nid)
         for partition in range(len(table))
+        for nid in table.readable(partition)
+        if nid in running
     ]
+    new = any(known.get(nid) is None for partition, nid in cells if (partition, nid) not in unaware)
+    rows: list[dict[int, bytes]] = [{} for _ in range(len(table))]
+    for partition, nid in cells:
+        tid = ZERO_TID if (partition, nid) in unaware else known.get(nid) or ZERO_TID
+        rows[partition][nid] = last if new else tid
     return Backup(master, rows, last, new)

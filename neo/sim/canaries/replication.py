@@ -89,8 +89,12 @@ def _last_left_out() -> list[Patch]:
 def _given_up_kept() -> list[Patch]:
     return [
         (Replicator, "_look_back", lambda self, cell, last: None),
-        (Fetch, "_differs", lambda self: None),
+        (Fetch, "_found_more", lambda self: None),
     ]
+
+
+def _given_up_half_compared() -> list[Patch]:
+    return [(Replicator, "_look_further", lambda self, cell: None)]
 
 
 def _first_chunk_only() -> list[Patch]:
@@ -180,5 +184,19 @@ CANARIES = (
         _given_up_kept,
         40,
         MOVES | {"workloads": ("bank",), "faults": ("forsake",), "storages": 2, "masters": 1},
+    ),
+    Canary(
+        "given-up-half-compared",
+        "a node that the cluster was started without forgets what it found when it is interrupted",
+        "cells: replicas are not equal; commits: an acknowledged one is lost",
+        _given_up_half_compared,
+        200,
+        {
+            "workloads": ("bank",),
+            "faults": ("forsake", "kill-server", "operate", "clone", "full-disk"),
+            "storages": 2,
+            "replicas": 1,
+            "masters": 1,
+        },
     ),
 )

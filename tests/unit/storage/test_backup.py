@@ -16,6 +16,7 @@ from neo.protocol.packets import (
     AnswerFetchTransactions,
     AnswerPackState,
     AnswerStoreObject,
+    AnswerUnfinishedTransactions,
     AskFetchObjects,
     AskFetchTransactions,
     AskLastIDs,
@@ -23,6 +24,7 @@ from neo.protocol.packets import (
     AskPackState,
     AskRecovery,
     AskStoreObject,
+    AskUnfinishedTransactions,
     NotifyFeatures,
     NotifyPartitionChanges,
     NotifyReady,
@@ -188,6 +190,46 @@ def test_a_cell_that_is_lost_counts_no_more(world: World) -> None:
     assert backup_tid(master) == p64(10)
     master.send(NotifyPartitionChanges(2, 0, [(1, 1, OUT), (1, 2, UP)]))
     assert backup_tid(master) == p64(12)
+
+
+def joining(world: World, readable: bool) -> End:
+    """The cell of partition 0 is complete up to 12, and the master was told, but has not answered yet.
+    ``readable``: the other one can be read, up to 14."""
+    master = backup(world, [[(1, OUT), (2, UP)], [(1 if readable else 2, UP)]])
+    if readable:
+        master.send(Replicate(p64(14), "", {1: None}))
+    message_id, _ = take_question(master, AskUnfinishedTransactions)
+    answer(master, message_id, AnswerUnfinishedTransactions(p64(12), []))
+    node = Destination.__new__(Destination)
+    node.world = world
+    node.serve(node.source(), 0, 12, {(12, 2): data_of(12)})
+    assert master.take(NotifyReplicationDone) == NotifyReplicationDone(0, p64(12))
+    return master
+
+
+@pytest.mark.parametrize(("readable", "remembered"), [(True, 14), (False, 12)])
+def test_remembers_to_be_a_backup_before_its_first_cell_can_be_read(
+    world: World, readable: bool, remembered: int
+) -> None:
+    """The other copy may be dropped as soon as the master knows of this one."""
+    assert backup_tid(joining(world, readable)) == p64(remembered)
+
+
+@pytest.mark.parametrize("readable", [True, False])
+def test_a_cell_that_is_readable_since_the_node_was_lost_is_complete_up_to_where_it_was(
+    world: World, readable: bool
+) -> None:
+    master = joining(world, readable)
+    master.disconnect()
+    world.shell.advance(5)
+    master = world.join()
+    world.notify(master, storage_row(2))
+    world.send_table(master, [[(1, UP)], [(1 if readable else 2, UP)]], 2)
+    assert backup_tid(master) == p64(12)
+    master.send(StartOperation(True))
+    master.take(NotifyReady)
+    master.send(Replicate(p64(15), "up", {0: SOURCE}))
+    serve(world, upstream(world), 13, 15, 2, 15)
 
 
 def test_truncation_ends_the_backup(world: World) -> None:

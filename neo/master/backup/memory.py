@@ -1,0 +1,36 @@
+"""What storage nodes remember of a backup when the cluster starts again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from neo.topology.partitions import PartitionTable
+
+
+class Memory(NamedTuple):
+    """What is known of the readable cells."""
+
+    #: ``backup_tid`` of each node: up to what the cells are complete that it knows to be readable.
+    tids: dict[int, bytes | None]
+    #: (partition, nid) of cells of which their nodes do not know it.
+    unaware: frozenset[tuple[int, int]]
+
+
+def unaware_cells(
+    newest: PartitionTable, older: Mapping[int, PartitionTable]
+) -> frozenset[tuple[int, int]]:
+    """Cells whose nodes were lost when they became readable: the master knew that they were complete up
+    to some tid, but the nodes not that they could be read. ``older``: own tables of nodes that have not
+    the newest."""
+    return frozenset(
+        (partition, nid)
+        for nid, own in older.items()
+        for partition in range(len(newest))
+        if _readable(newest, partition, nid) and not _readable(own, partition, nid)
+    )
+
+
+def _readable(table: PartitionTable, partition: int, nid: int) -> bool:
+    state = table.state(partition, nid) if partition < len(table) else None
+    return state is not None and state.readable

@@ -1,0 +1,164 @@
+"""What a master makes of what storage nodes of a backup remember (specification, *Backup*)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from neo.protocol.enums import CellState, ClusterState, NodeState, NodeType
+from neo.protocol.ids import ZERO_TID
+from neo.protocol.packets import (
+    AnswerPartitionTable,
+    AnswerRecovery,
+    AskPartitionTable,
+    AskRecovery,
+    Error,
+    NotifyReplicationDone,
+    Replicate,
+)
+from tests.support.remote import Remote
+from tests.unit.master.cluster import tid
+from tests.unit.master.test_backup import BackupWorld
+
+UP, OUT = CellState.UP_TO_DATE, CellState.OUT_OF_DATE
+FEEDING = CellState.FEEDING
+
+
+class Restart:
+    """S1 and S2 are here; S1 has partition table 8, S2 had 7 when it was lost."""
+
+    def __init__(self, newest: Any, own: Any, claim: int | None, first: int | None = 15) -> None:
+        self.world = BackupWorld()
+        self.own = own
+        self.one = self.world.join(NodeType.STORAGE, 1, port=9101)
+        self.two = self.world.join(NodeType.STORAGE, 2, port=9102)
+        self.remember(self.two, 7, claim)
+        self.remember(self.one, 8, first)
+        question = self.one.take(AskPartitionTable)
+        self.one.answer(question, AnswerPartitionTable(8, 1, newest))
+
+    def remember(self, storage: Remote, ptid: int, last: int | None) -> None:
+        answer = AnswerRecovery(ptid, None if last is None else tid(last), None)
+        storage.answer(storage.take(AskRecovery), answer)
+        if storage.has(AskPartitionTable):  # the newest until now
+            storage.answer(storage.take(AskPartitionTable), AnswerPartitionTable(7, 1, self.own))
+
+    def tell_own(self) -> None:
+        question = self.two.take(AskPartitionTable)
+        self.two.answer(question, AnswerPartitionTable(7, 1, self.own))
+
+    def start(self, *storages: Remote) -> None:
+        assert self.world.master.state is ClusterState.VERIFYING
+        self.world.verify(*(storages or (self.one, self.two)), ltid=tid(18))
+
+    @property
+    def rows(self) -> list[dict[int, CellState]]:
+        return self.world.master.partitions.rows
+
+    @property
+    def backup_tid(self) -> bytes:
+        found: bytes = self.world.admin().ask(AskRecovery()).result().backup_tid
+        return found
+
+
+def test_a_node_without_readable_cells_does_not_end_the_backup() -> None:
+    """It has the newest table, and nothing that it could remember: it was just added, or is a clone."""
+    world = BackupWorld()
+    new = world.join(NodeType.STORAGE, 2, port=9102)
+    new.answer(new.take(AskRecovery), AnswerRecovery(8, None, None))
+    rows = [[(1, UP), (2, OUT)], [(1, UP), (2, OUT)]]
+    new.answer(new.take(AskPartitionTable), AnswerPartitionTable(8, 1, rows))
+    old = world.join(NodeType.STORAGE, 1, port=9101)
+    old.answer(old.take(AskRecovery), AnswerRecovery(7, tid(15), None))
+    old.answer(old.take(AskPartitionTable), AnswerPartitionTable(7, 1, [[(1, UP)], [(1, UP)]]))
+    world.verify(new, old, ltid=tid(18))
+    assert world.master.state is ClusterState.STARTING_BACKUP
+    assert world.admin().ask(AskRecovery()).result().backup_tid == tid(15)
+
+
+def test_what_is_complete_counts_for_cells_that_the_node_knows_to_be_readable() -> None:
+    both = [[(1, UP), (2, UP)]] * 2
+    restart = Restart(both, both, 12)
+    restart.tell_own()
+    restart.start()
+    assert restart.rows == [{1: UP, 2: UP}] * 2
+    assert restart.backup_tid == tid(12)
+
+
+@pytest.mark.parametrize("known", [OUT, None], ids=["it was out of date", "it had no cell"])
+def test_a_cell_whose_node_does_not_know_that_it_is_readable_is_replicated_again(
+    known: CellState | None,
+) -> None:
+    """The node was lost when it became so. What it remembers is about another one of its cells."""
+    both: list[Any] = [(1, UP), (2, UP)]
+    own = [both[:1] if known is None else [(1, UP), (2, known)], both]
+    restart = Restart([both, both], own, 17)
+    restart.tell_own()
+    restart.start()
+    assert restart.rows == [{1: UP, 2: OUT}, {1: UP, 2: UP}]
+    assert restart.backup_tid == tid(15)
+
+
+def test_a_node_that_had_no_readable_cell_does_not_make_the_backup_begin_anew() -> None:
+    """It remembers nothing, as all do when the beginning was interrupted."""
+    restart = Restart([[(1, UP), (2, UP)]] * 2, [[(1, UP), (2, OUT)]] * 2, None)
+    restart.tell_own()
+    restart.start()
+    assert restart.rows == [{1: UP, 2: OUT}] * 2
+    assert restart.backup_tid == tid(15), "not 18, of which something is here"
+
+
+def test_nothing_is_known_of_such_a_cell_that_no_other_can_replace() -> None:
+    """S1 fed it, and has given it up."""
+    others: list[Any] = [[(1, UP)]] * 3
+    restart = Restart([[(2, UP)], *others], [[(1, FEEDING), (2, OUT)], *others], 12)
+    restart.tell_own()
+    restart.start()
+    assert restart.rows == [{2: UP}, *[{1: UP}] * 3]
+    assert restart.backup_tid == ZERO_TID
+    restart.world.upstream(18)
+    ptid = restart.world.master.partitions.ptid
+    restart.two.answer(restart.two.take(AskRecovery), AnswerRecovery(ptid, tid(12), None))
+    assert restart.two.take(Replicate).tid == tid(18)
+    restart.two.send(NotifyReplicationDone(0, tid(18)))
+    assert restart.backup_tid == tid(15), "the cell of S1 has less"
+
+
+def test_a_cell_that_feeds_one_is_dropped_as_if_its_node_were_away() -> None:
+    newest = [[(1, UP), (2, FEEDING)], [(1, UP)]]
+    restart = Restart(newest, [[(1, OUT), (2, OUT)], [(1, UP)]], None)
+    restart.tell_own()
+    restart.start()
+    assert restart.rows == [{1: UP}, {1: UP}]
+
+
+def test_a_node_that_is_lost_while_it_is_asked_is_not_waited_for_when_it_is_not_needed() -> None:
+    both = [[(1, UP), (2, UP)]] * 2
+    restart = Restart(both, both, 12)
+    world = restart.world
+    assert world.master.state is ClusterState.RECOVERING, "S2 has not told its table"
+    restart.two.lose()
+    assert world.master.state is ClusterState.RECOVERING, "all that can be read are waited for"
+    two = world.join(NodeType.STORAGE, 2, port=9102)
+    restart.remember(two, 8, 12)
+    restart.start(restart.one, two)
+    assert restart.backup_tid == tid(12)
+
+
+def test_a_node_that_does_not_tell_its_table_is_waited_for() -> None:
+    both = [[(1, UP), (2, UP)]] * 2
+    restart = Restart(both, both, 12)
+    restart.two.answer(restart.two.take(AskPartitionTable), Error(0, "damaged"))
+    assert restart.world.master.state is ClusterState.RECOVERING
+    node = restart.world.master.nodes.get(2)
+    assert node is not None and node.state is not NodeState.RUNNING
+
+
+def test_a_cluster_that_is_no_backup_asks_for_no_older_tables() -> None:
+    both = [[(1, UP), (2, UP)]] * 2
+    restart = Restart(both, [[(1, UP), (2, OUT)]] * 2, None, first=None)
+    assert not restart.two.has(AskPartitionTable)
+    restart.start()
+    assert restart.world.master.state is ClusterState.RUNNING
+    assert restart.rows == [{1: UP, 2: UP}] * 2
