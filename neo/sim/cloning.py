@@ -62,6 +62,11 @@ class Cloning:
         self._clusters = clusters
         self._random = random
         self._count = 0
+        self._stopped = False
+
+    def stop(self) -> None:
+        """The world heals: copies are left alone, also those that are not started yet."""
+        self._stopped = True
 
     def act(self) -> None:
         """Copy the disk of a node, which is dead for that moment, and start the copy later."""
@@ -88,7 +93,7 @@ class Cloning:
             world.call_later(moment, lambda: self._interrupt(clone), f"kill {clone.name}")
 
     def _interrupt(self, clone: Clone) -> None:
-        if clone.alive:
+        if clone.alive and not self._stopped:
             clone.kill()
             clone.world.call_later(AWAY_SECONDS, clone.revive, f"start {clone.name}")
 

@@ -207,6 +207,7 @@ class Run:
         self.sites.start()
         world.run(self.options.seconds, EVENTS * len(self.clusters) * len(self.masters))
         self.faults.stop()
+        self.cloning.stop()
         self.master_faults.stop()
         self.sites.stop()
         if self.backup is not None:

@@ -172,7 +172,12 @@ class ServeMaster(StorageHandler):
             # Data of partitions that are not here any more, but not erased yet, might come back.
             core.backend.truncate(truncate_tid, range(len(core.partitions)))
             self._truncated()
-        loid, ltid = core.backend.last_ids(core.readable_partitions())
+        readable = core.readable_partitions()
+        loid, ltid = core.backend.last_ids(readable)
+        if core.backend.get_config("backup_tid") is not None:
+            # It is looked for upstream. A deletion of which a pack left no other trace there is at the
+            # tid of the pack here, which is no transaction's (see BackupFetch).
+            ltid = next(iter(core.backend.tids_descending(0, 1, readable)), None)
         core.answer_stored(peer, message_id, AnswerLastIDs(loid, ltid))
 
     # -- RUNNING -------------------------------------------------------------------------------------

@@ -351,6 +351,24 @@ def test_what_was_deleted_and_packed_away_before_it_was_fetched_is_deleted(world
     assert has(world, 4) == [(16, False)], "the deletion of the last object stays"
 
 
+def test_the_tid_of_a_pack_is_not_that_of_the_last_transaction(world: World) -> None:
+    """Nobody knows it upstream: a node that is lost before it has the next one could not go on."""
+    master, source = behind(world)
+    master.send(Replicate(p64(16), "up", {0: SOURCE}))
+    pack_state(source, 16)
+    Destination.serve(Destination.__new__(Destination), source, 13, 16, {})
+    compared(source, 0, 12, 4)
+    pack_state(source, 16)
+    assert master.take(NotifyReplicationDone) == NotifyReplicationDone(0, p64(16))
+    assert has(world, 4) == [(12, True), (16, False)]
+    master.disconnect()
+    world.shell.advance(5)
+    master = world.join()
+    world.notify(master, storage_row(2))
+    world.send_table(master)
+    assert master.ask(AskLastIDs()).ltid == p64(12)
+
+
 def test_a_pack_of_what_it_has_already_is_not_waited_for(world: World) -> None:
     master, source = behind(world)
     master.send(Replicate(p64(18), "up", {0: SOURCE}))
