@@ -20,7 +20,7 @@ for ``backup_tid``. Nodes of other implementations might not expect the question
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
 from neo.master.backup.cells import BackupCells, Cell
@@ -60,9 +60,15 @@ class Backup:
     transaction in this cluster is later."""
 
     def __init__(
-        self, master: MasterCore, rows: list[dict[int, bytes]], last: bytes, new: bool
+        self,
+        master: MasterCore,
+        rows: list[dict[int, bytes]],
+        last: bytes,
+        new: bool,
+        unknown: Collection[tuple[int, int]],
     ) -> None:
-        """``new``: storage nodes do not remember yet that they are a backup."""
+        """``new``: storage nodes do not remember yet that they are a backup. ``unknown``: (partition,
+        nid) of cells about which their nodes are still to be asked."""
         self.master = master
         settings = master.settings
         self.cluster: str | None = settings.upstream_cluster
@@ -73,6 +79,7 @@ class Backup:
         #: Nodes that are not known to remember it. Nothing may be fetched before they do: who forgot
         #: it would be taken for one that has everything.
         self._forgetful = {nid for row in rows for nid in row} if new else set()
+        self._unknown = unknown
         #: The last transaction that was heard of while the histories were compared.
         self._heard = ZERO_TID
         self._orders = Orders(master, self.cells, self._sources, self._ask)
@@ -89,8 +96,16 @@ class Backup:
         """Connected to the upstream cluster, and of one history with it."""
         return self._following is not None
 
+    @property
+    def unknown(self) -> list[int]:
+        """Nodes that have not said yet what their cells are complete up to."""
+        cells = ((nid, self.cells.get(partition, nid)) for partition, nid in self._unknown)
+        return sorted({nid for nid, cell in cells if cell is not None and not any(cell.tid)})
+
     def start(self) -> None:
         """Storage nodes were told to start."""
+        for nid in self.unknown:
+            self._ask(nid)
         self.master.last_tid = self.cells.tid
         for nid in sorted(self._forgetful):
             nothing: dict[int, Address | None] = dict.fromkeys(self.cells.of_node(nid))

@@ -17,9 +17,9 @@ def make_backup(master: MasterCore, memory: Memory | None) -> Backup:
     was RUNNING, so that all readable cells have everything.
 
     If some node knows that its cells are readable, and does not remember to be a backup, the beginning
-    was interrupted before anything was fetched: it is as if it began now. Nothing is known of a cell
-    whose node does not know that it is readable, and which no other can replace: its node says it
-    when it has fetched what it lacks.
+    was interrupted before anything was fetched: it is as if it began now. What it remembers is not
+    about a cell of which it does not know that it is readable. If no other cell can replace that one,
+    the node is asked again: it has heard of it now.
     """
     table, last = master.partitions, master.last_tid
     running = master.running_storages()
@@ -35,4 +35,4 @@ def make_backup(master: MasterCore, memory: Memory | None) -> Backup:
     for partition, nid in cells:
         tid = ZERO_TID if (partition, nid) in unaware else known.get(nid) or ZERO_TID
         rows[partition][nid] = last if new else tid
-    return Backup(master, rows, last, new)
+    return Backup(master, rows, last, new, unaware.intersection(cells))

@@ -61,6 +61,11 @@ def check_stop(master: MasterCore) -> None:
             f" it is {state.name}",
         )
     check_all_there(master)
+    if nids := master.backup.unknown:
+        raise denied(
+            f"{', '.join(map(format_nid, nids))} did not say yet what its cells are complete up to:"
+            " try again in a moment"
+        )
 
 
 def start_backup(master: MasterCore) -> None:

@@ -14,10 +14,9 @@ from neo.protocol.packets import (
     AskPartitionTable,
     AskRecovery,
     Error,
-    NotifyReplicationDone,
-    Replicate,
+    SetClusterState,
 )
-from tests.support.remote import Remote
+from tests.support.remote import Remote, error_of
 from tests.unit.master.cluster import tid
 from tests.unit.master.test_backup import BackupWorld
 
@@ -117,12 +116,14 @@ def test_nothing_is_known_of_such_a_cell_that_no_other_can_replace() -> None:
     restart.start()
     assert restart.rows == [{2: UP}, *[{1: UP}] * 3]
     assert restart.backup_tid == ZERO_TID
-    restart.world.upstream(18)
+    stop = SetClusterState(ClusterState.STOPPING_BACKUP)
+    assert "S2 did not say yet" in error_of(restart.world.admin().ask(stop)).message
     ptid = restart.world.master.partitions.ptid
-    restart.two.answer(restart.two.take(AskRecovery), AnswerRecovery(ptid, tid(12), None))
-    assert restart.two.take(Replicate).tid == tid(18)
-    restart.two.send(NotifyReplicationDone(0, tid(18)))
-    assert restart.backup_tid == tid(15), "the cell of S1 has less"
+    for _ in ("that it has the table", "what its cells are complete up to"):
+        restart.two.answer(restart.two.take(AskRecovery), AnswerRecovery(ptid, tid(12), None))
+    assert restart.backup_tid == tid(12)
+    restart.world.admin().ask(stop).result()
+    assert restart.world.master.truncate_tid == tid(12), "not later, and not nothing"
 
 
 def test_a_cell_that_feeds_one_is_dropped_as_if_its_node_were_away() -> None:
