@@ -25,11 +25,12 @@ from neo.client.errors import (
     UnavailableError,
 )
 from neo.net.connection import Received
-from neo.protocol.enums import ErrorCode
+from neo.protocol.enums import CellState, ErrorCode
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import MAX_TID, ZERO_HASH, ZERO_TID, p64
 from neo.protocol.packets import (
     AbortTransaction,
+    AnswerBeginTransaction,
     AnswerCheckCurrentSerial,
     AnswerFinalTID,
     AnswerObject,
@@ -194,6 +195,23 @@ def test_tpc_begin_does_not_wait_for_the_master() -> None:
         storage.close()
         with pytest.raises(NEOStorageError):
             storage.store(OID, None, b"", "", t)
+
+
+def test_metadata_goes_to_who_keeps_it_when_the_master_has_answered() -> None:
+    """The client waits in the vote; meanwhile the partition of the ttid gets another copy."""
+    with scripted([2], [2], [1]) as (cluster, storage):
+        cluster.master.answers[AskBeginTransaction] = lambda m: None
+        t = begin(storage)
+        vote = threading.Thread(target=storage.tpc_vote, args=(t,))
+        vote.start()
+        cluster.master.wait_for(AskBeginTransaction)
+        # 1001 % 3 == 2
+        cluster.tell(cluster.change((2, 2, CellState.OUT_OF_DATE)))
+        cluster.master.answer_last(AskBeginTransaction, AnswerBeginTransaction(TTID))
+        vote.join()
+        for nid in 1, 2:
+            assert len(cluster.storages[nid].asked(AskStoreTransaction)) == 1
+        storage.tpc_finish(t)
 
 
 def test_many_stores_are_throttled_by_their_size() -> None:
