@@ -296,12 +296,12 @@ class BackupSite:
             for cluster in self._run.clusters
         )
 
-    def _rows(self, cluster: Cluster) -> Partitions:
-        """Rows of the readable cells, by partition."""
+    def _rows(self, cluster: Cluster, packed: int = 0) -> Partitions:
+        """Rows of the readable cells, by partition. ``packed``: as for check_replicas()."""
         master = cluster.master_core
         assert master is not None
         disks = [(name, disk.tables()) for name, disk in cluster.disks.items()]
-        check_replicas(master, disks)
+        check_replicas(master, disks, packed)
         nodes, _ = node_rows(disks)
         return [
             [
@@ -314,7 +314,8 @@ class BackupSite:
     def _snapshot(self) -> Snapshot:
         master = self.cluster.master_core
         assert master is not None
-        return master.last_tid, self._rows(self.cluster)
+        # Backup mode can be left while a pack is at work.
+        return master.last_tid, self._rows(self.cluster, self._packed())
 
     def _compare(
         self,

@@ -67,12 +67,13 @@ def check_changes(
             raise Violation(f"partition {partition} of node {nid} is sound, and found corrupted")
 
 
-def check_replicas(master: MasterCore, disks: Iterable[tuple[str, Rows]]) -> None:
-    """Raises Violation unless all readable cells of a partition have the same rows."""
+def check_replicas(master: MasterCore, disks: Iterable[tuple[str, Rows]], packed: int = 0) -> None:
+    """Raises Violation unless all readable cells of a partition have the same rows. ``packed``: what is
+    not later is not compared, since a pack is at work."""
     nodes, _ = node_rows(disks)
     for partition in range(len(master.partitions)):
         cells = {
-            nodes[nid][0]: cell_rows(nodes[nid][1], partition, 0)
+            nodes[nid][0]: cell_rows(nodes[nid][1], partition, packed)
             for nid in master.partitions.readable(partition)
         }
         everything = set().union(*cells.values())
