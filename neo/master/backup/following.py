@@ -79,7 +79,7 @@ class Backup:
         #: Nodes that are not known to remember it. Nothing may be fetched before they do: who forgot
         #: it would be taken for one that has everything.
         self._forgetful = {nid for row in rows for nid in row} if new else set()
-        self._unknown = unknown
+        self._unknown = set(unknown)
         #: The last transaction that was heard of while the histories were compared.
         self._heard = ZERO_TID
         self._orders = Orders(master, self.cells, self._sources, self._ask)
@@ -99,8 +99,7 @@ class Backup:
     @property
     def unknown(self) -> list[int]:
         """Nodes that have not said yet what their cells are complete up to."""
-        cells = ((nid, self.cells.get(partition, nid)) for partition, nid in self._unknown)
-        return sorted({nid for nid, cell in cells if cell is not None and not any(cell.tid)})
+        return sorted({nid for _, nid in self._unknown})
 
     def start(self) -> None:
         """Storage nodes were told to start."""
@@ -230,6 +229,7 @@ class Backup:
         if self.cells.get(partition, nid) is None and not joins:
             return
         self.cells.done(partition, nid, tid)
+        self._unknown.discard((partition, nid))
         self._orders.prune()
         self._orders.give(partition)
         self._ask_if_behind(nid)
@@ -272,6 +272,7 @@ class Backup:
         assert isinstance(answer, AnswerRecovery)
         if answer.backup_tid is not None:
             self._forgetful.discard(nid)
+            self._unknown = {cell for cell in self._unknown if cell[1] != nid}
             self._acknowledged(cells, answer.backup_tid)
         if again:
             self._ask(nid)
@@ -299,6 +300,7 @@ class Backup:
         nids = set()
         for partition, nid in cells:
             self.cells.remove(partition, nid)
+            self._unknown.discard((partition, nid))
             nids.add(nid)
         self._orders.prune()
         self._orders.give()

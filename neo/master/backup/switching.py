@@ -63,7 +63,7 @@ def check_stop(master: MasterCore) -> None:
     check_all_there(master)
     if nids := master.backup.unknown:
         raise denied(
-            f"{', '.join(map(format_nid, nids))} did not say yet what its cells are complete up to:"
+            f"{', '.join(map(format_nid, nids))} did not say yet up to what all is there:"
             " try again in a moment"
         )
 

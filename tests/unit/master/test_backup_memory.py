@@ -108,7 +108,8 @@ def test_a_node_that_had_no_readable_cell_does_not_make_the_backup_begin_anew() 
     assert restart.backup_tid == tid(15), "not 18, of which something is here"
 
 
-def test_nothing_is_known_of_such_a_cell_that_no_other_can_replace() -> None:
+@pytest.mark.parametrize("said", [12, 0])
+def test_nothing_is_known_of_such_a_cell_that_no_other_can_replace(said: int) -> None:
     """S1 fed it, and has given it up."""
     others: list[Any] = [[(1, UP)]] * 3
     restart = Restart([[(2, UP)], *others], [[(1, FEEDING), (2, OUT)], *others], 12)
@@ -120,10 +121,10 @@ def test_nothing_is_known_of_such_a_cell_that_no_other_can_replace() -> None:
     assert "S2 did not say yet" in error_of(restart.world.admin().ask(stop)).message
     ptid = restart.world.master.partitions.ptid
     for _ in ("that it has the table", "what its cells are complete up to"):
-        restart.two.answer(restart.two.take(AskRecovery), AnswerRecovery(ptid, tid(12), None))
-    assert restart.backup_tid == tid(12)
+        restart.two.answer(restart.two.take(AskRecovery), AnswerRecovery(ptid, tid(said), None))
+    assert restart.backup_tid == tid(said)
     restart.world.admin().ask(stop).result()
-    assert restart.world.master.truncate_tid == tid(12), "not later, and not nothing"
+    assert restart.world.master.truncate_tid == tid(said), "not later, and not before it was said"
 
 
 def test_a_cell_that_feeds_one_is_dropped_as_if_its_node_were_away() -> None:
@@ -134,7 +135,7 @@ def test_a_cell_that_feeds_one_is_dropped_as_if_its_node_were_away() -> None:
     assert restart.rows == [{1: UP}, {1: UP}]
 
 
-def test_a_node_that_is_lost_while_it_is_asked_is_not_waited_for_when_it_is_not_needed() -> None:
+def test_a_node_that_is_lost_while_it_is_asked_is_asked_anew_when_it_is_back() -> None:
     both = [[(1, UP), (2, UP)]] * 2
     restart = Restart(both, both, 12)
     world = restart.world
