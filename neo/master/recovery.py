@@ -133,19 +133,27 @@ class Recovery:
                 return
             peer = self._asking = self.master.connected[nid]
             try:
-                table = await peer.ask(AskPartitionTable())
-            except (ConnectionLost, ErrorAnswer) as e:
-                logger.warning("%r did not give its partition table: %s", peer, e)
-                self._forget(nid)
-                continue
+                table = await self._ask_table(peer, nid)
             finally:
                 self._asking = None
-            assert isinstance(table, AnswerPartitionTable)
+            if table is None:
+                continue
             if self._ended():
                 return
             self.master.partitions.load(table.ptid, table.num_replicas, table.row_list)
             turn_out(self.master)
             self._show_admins(self._absent_nodes())
+
+    async def _ask_table(self, peer: Peer, nid: int) -> AnswerPartitionTable | None:
+        """None if it does not answer that: it counts no more."""
+        try:
+            table = await peer.ask(AskPartitionTable())
+        except (ConnectionLost, ErrorAnswer) as e:
+            logger.warning("%r did not give its partition table: %s", peer, e)
+            self._forget(nid)
+            return None
+        assert isinstance(table, AnswerPartitionTable)
+        return table
 
     def _absent_nodes(self) -> list[Node]:
         """Nodes that have cells and are not known yet: who operates the cluster looks for them."""
@@ -306,14 +314,10 @@ class Recovery:
         return f"{_names(waiting)} must tell its own partition table" if waiting else None
 
     async def _ask_older(self, nid: int) -> None:
-        peer, own = self.master.connected[nid], PartitionTable()
-        try:
-            table = await peer.ask(AskPartitionTable())
-        except (ConnectionLost, ErrorAnswer) as e:
-            logger.warning("%r did not give its partition table: %s", peer, e)
-            self._forget(nid)
+        table = await self._ask_table(self.master.connected[nid], nid)
+        if table is None:
             return
-        assert isinstance(table, AnswerPartitionTable)
+        own = PartitionTable()
         own.load(table.ptid, table.num_replicas, table.row_list)
         if self._older.get(nid, own) is None:
             self._older[nid] = own
