@@ -239,12 +239,7 @@ class StorageCore(Durability):
 
     def readable_partitions(self) -> list[int]:
         assert self.nid is not None
-        partitions = self.partitions
-        return [
-            partition
-            for partition in partitions.assigned(self.nid)
-            if partitions.rows[partition][self.nid].readable
-        ]
+        return self.partitions.readable_by(self.nid)
 
     # -- transactions ----------------------------------------------------------------------------
 

@@ -82,6 +82,10 @@ class PartitionTable:
         """Partitions of which a node has a cell, in any state."""
         return [partition for partition, row in enumerate(self.rows) if nid in row]
 
+    def readable_by(self, nid: int) -> list[int]:
+        """Partitions of which a node has a readable cell."""
+        return [partition for partition in self.assigned(nid) if self.rows[partition][nid].readable]
+
     def nodes(self, readable_only: bool = False) -> set[int]:
         """Ids of the nodes that have a cell, or a readable one."""
         return {

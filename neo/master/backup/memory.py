@@ -26,11 +26,5 @@ def unaware_cells(
     return frozenset(
         (partition, nid)
         for nid, own in older.items()
-        for partition in range(len(newest))
-        if _readable(newest, partition, nid) and not _readable(own, partition, nid)
+        for partition in set(newest.readable_by(nid)).difference(own.readable_by(nid))
     )
-
-
-def _readable(table: PartitionTable, partition: int, nid: int) -> bool:
-    state = table.state(partition, nid) if partition < len(table) else None
-    return state is not None and state.readable
