@@ -322,14 +322,11 @@ class Replicator:
             return
         self._complete.add(partition)
         core.locks.replicated(here)
+        assert cell.last is not None
+        core.backup.replicated(partition, cell.last)
         await core.stored()
         while self._current(cell) and any(map(here, core.locks.shared())):
             await core.sleep(LOOK_SECONDS)
         if self._current(cell) and core.master is not None:
-            assert cell.last is not None
             logger.info("partition %s is replicated up to %s", partition, cell.last.hex())
-            last = cell.last
-            core.backup.replicated(partition, last)
-            await core.stored()
-            if self._current(cell):
-                core.master.send(NotifyReplicationDone(partition, last))
+            core.master.send(NotifyReplicationDone(partition, cell.last))
