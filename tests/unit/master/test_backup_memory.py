@@ -148,6 +148,18 @@ def test_a_node_that_is_lost_while_it_is_asked_is_asked_anew_when_it_is_back() -
     assert restart.backup_tid == tid(12)
 
 
+def test_the_operator_can_start_without_a_node_that_was_lost_while_it_was_asked() -> None:
+    both = [[(1, UP), (2, UP)]] * 2
+    restart = Restart(both, both, 12)
+    start = SetClusterState(ClusterState.VERIFYING)
+    assert "S2 must tell" in error_of(restart.world.admin().ask(start)).message
+    restart.two.lose()
+    restart.world.admin().ask(start).result()
+    restart.start(restart.one)
+    assert restart.rows == [{1: UP, 2: OUT}] * 2
+    assert restart.backup_tid == tid(15)
+
+
 def test_a_node_that_does_not_tell_its_table_is_waited_for() -> None:
     both = [[(1, UP), (2, UP)]] * 2
     restart = Restart(both, both, 12)
