@@ -81,9 +81,7 @@ def upstream(world: World, *features: str) -> End:
 
 
 def serve(world: World, source: End, first: int, last: int, oid: int, tid: int) -> None:
-    Destination.serve(
-        Destination.__new__(Destination), source, first, last, {(tid, oid): data_of(tid)}
-    )
+    Destination.serve(source, first, last, {(tid, oid): data_of(tid)})
 
 
 def test_knows_durably_that_it_is_a_backup_with_the_first_order(world: World) -> None:
@@ -305,7 +303,6 @@ def behind(world: World) -> tuple[End, End]:
     source = upstream(world, FEATURE_MAINTENANCE)
     pack_state(source, 0)
     Destination.serve(
-        Destination.__new__(Destination),
         source,
         0,
         12,
@@ -336,9 +333,7 @@ def test_what_was_deleted_and_packed_away_before_it_was_fetched_is_deleted(world
     master.send(Replicate(p64(18), "up", {0: SOURCE}))
     pack_state(source, 16)
     # 2 has a new revision at 14, 4 was deleted then, and the pack took all but 0 and the new one.
-    Destination.serve(
-        Destination.__new__(Destination), source, 13, 18, {(14, 2): b"new", (18, 0): b"later"}
-    )
+    Destination.serve(source, 13, 18, {(14, 2): b"new", (18, 0): b"later"})
     compared(source, 0, 12, 2, 4)
     pack_state(source, 16)
     assert master.take(NotifyReplicationDone) == NotifyReplicationDone(0, p64(18))
@@ -356,7 +351,7 @@ def test_the_tid_of_a_pack_is_not_that_of_the_last_transaction(world: World) -> 
     master, source = behind(world)
     master.send(Replicate(p64(16), "up", {0: SOURCE}))
     pack_state(source, 16)
-    Destination.serve(Destination.__new__(Destination), source, 13, 16, {})
+    Destination.serve(source, 13, 16, {})
     compared(source, 0, 12, 4)
     pack_state(source, 16)
     assert master.take(NotifyReplicationDone) == NotifyReplicationDone(0, p64(16))

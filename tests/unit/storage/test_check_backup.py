@@ -58,7 +58,7 @@ class Followed:
         answer(self.source, message_id, AnswerPackState(p64(tid)))
 
     def sent(self, rows: dict[tuple[int, int], bytes | None]) -> None:
-        Destination.serve(Destination.__new__(Destination), self.source, 0, 12, rows)
+        Destination.serve(self.source, 0, 12, rows)
 
     def check(self) -> None:
         self.master.send(CheckPartition(0, ("up", SOURCE), ZERO_TID, p64(12)))

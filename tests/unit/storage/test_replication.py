@@ -220,8 +220,9 @@ class Destination:
             source.send(NotifyFeatures(list(features)))
         return source
 
+    @staticmethod
     def serve(
-        self, source: End, first: int, last: int, revisions: dict[tuple[int, int], bytes | None]
+        source: End, first: int, last: int, revisions: dict[tuple[int, int], bytes | None]
     ) -> None:
         """Play the source in a round: {(tid, oid): data}, a transaction for each tid."""
         message_id, m = take_question(source, AskFetchTransactions)
