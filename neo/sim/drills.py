@@ -24,7 +24,7 @@ from neo.sim.disk_check import Rows, orphans
 from neo.sim.operator import Operator
 from neo.sim.process import Process
 from neo.sim.world import Violation
-from neo.storage import pack
+from neo.storage import check, pack
 from neo.storage.backend.api import Transaction
 from neo.storage.core import StorageCore
 
@@ -107,11 +107,32 @@ class Drills:
         self._operator.rests = False
         self._wait(lambda: self._operator.settled, "the cell is repaired")
         self._cluster.damaged.clear()
+        self._check_all()
+
+    def _check_all(self) -> None:
+        """Partitions that have several copies, at once and once more right after: nodes dial each other,
+        and leave connections that others want to use. Nodes and network are sound, so that nobody need
+        ask twice. Raises Violation."""
+        table = self._master.partitions
+        several: dict[int, int | None] = {
+            p: None for p in range(len(table)) if len(table.readable(p)) > 1
+        }
+        with plant([(check, "AGAIN_SECONDS", ())]):
+            for _ in range(2):
+                self._type(CheckReplicas(several, ZERO_TID, None))
+                self._wait(lambda: Finding.RUNNING not in self._findings(), "a check ends")
+                if self._findings() != {Finding.EQUAL}:
+                    raise Violation(f"all should be equal: {self._master.checks.report()}")
+
+    def _findings(self) -> set[Finding]:
+        return {Finding(row[2]) for row in self._master.checks.report().row_list}
 
     def compare_with_upstream(self) -> None:
         """The same in a backup that has caught up: of one copy, too. Raises Violation."""
         table = self._master.partitions
-        if any(Finding(row[2]) is Finding.UNDECIDED for row in self._master.checks.report().row_list):
+        if any(
+            Finding(row[2]) is Finding.UNDECIDED for row in self._master.checks.report().row_list
+        ):
             raise Violation(f"sound cells differ: {self._master.checks.report()}")
         partition = self._random.randrange(len(table))
         self._expect_equal(partition)
@@ -123,7 +144,9 @@ class Drills:
         self._cluster.damaged.add(partition)
         found = self._check(partition, None)
         if (found is Finding.CORRUPTED) is not (len(nids) > 1):
-            raise Violation(f"check: {victim} of {nids} is damaged in partition {partition}: {found}")
+            raise Violation(
+                f"check: {victim} of {nids} is damaged in partition {partition}: {found}"
+            )
         self._type(RepairCells([(partition, victim)]))
         self._operator.rests = False
         self._wait(lambda: self._operator.settled, "the cell is repaired")
@@ -135,7 +158,9 @@ class Drills:
         self._type(CheckReplicas({partition: None}, ZERO_TID, None))
         self._wait(lambda: self._finding() is not Finding.RUNNING, "the check ends")
         if self._finding() is not Finding.EQUAL:
-            raise Violation(f"partition {partition} should be equal: {self._master.checks.report()}")
+            raise Violation(
+                f"partition {partition} should be equal: {self._master.checks.report()}"
+            )
 
     def _finding(self) -> Finding:
         ((_, _, text, _),) = self._master.checks.report().row_list

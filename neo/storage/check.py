@@ -58,8 +58,8 @@ logger = logging.getLogger("neo.storage")
 LENGTH = 40_000
 #: A difference is believed when it is seen once more after each of these pauses.
 CONFIRM_SECONDS = (1.0, 3.0)
-#: Two nodes that compare with each other may dial, or close, at the same time; a node may not have heard
-#: yet that its cell can be read. It is asked again after each of these pauses.
+#: A connection may break, and a node may not have heard yet that its cell can be read. It is asked again
+#: after each of these pauses.
 AGAIN_SECONDS = (0.1, 1.0)
 #: In :class:`~neo.storage.links.Links`.
 USER = "check"

@@ -6,6 +6,7 @@ from itertools import count
 
 from neo.node.handler import on
 from neo.node.peer import Peer
+from neo.node.task import Future
 from neo.protocol.enums import ErrorCode, NodeState, NodeType
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import format_nid
@@ -42,8 +43,35 @@ class Identification(StorageHandler):
         if node is None:
             # Bounded in time: a stranger that waits too long is disconnected by the base.
             self.core.delayed[peer] = lambda: self.identify(peer, message_id, request)
+        elif node.type is NodeType.STORAGE and node.nid is not None:
+            self._admit(peer, message_id, request, node)
         else:
             self._accept(peer, message_id, request, node)
+
+    def _admit(
+        self, peer: Peer, message_id: int, request: RequestIdentification, node: Node
+    ) -> None:
+        """A node of this cluster: there may be a connection with it, on its way or lost."""
+        assert node.nid is not None
+        admitted = self.core.links.admit(node.nid)
+        at_once = admitted.done
+
+        def go_on(_: Future[None]) -> None:
+            if peer.closed:
+                return
+            try:
+                admitted.result()
+            except ErrorAnswer as e:
+                # Nothing to warn of: two nodes had something to ask at the same time.
+                peer.refuse(message_id, e.code, e.message)
+                peer.close()
+                return
+            if at_once:
+                self._accept(peer, message_id, request, node)
+            else:
+                self.identify(peer, message_id, request)
+
+        admitted.then(go_on)
 
     def _node(self, request: RequestIdentification) -> Node | None:
         """Who it is; None if the master did not tell us yet. Raises ErrorAnswer."""
@@ -70,8 +98,6 @@ class Identification(StorageHandler):
             node = None
         known = node is not None and node.state is NodeState.RUNNING
         if node is not None and known and node.id_timestamp == request.id_timestamp:
-            if node.type is NodeType.STORAGE:
-                core.links.check(request.nid)
             return node
         if request.id_timestamp is not None and request.id_timestamp > core.nodes.timestamp:
             return None

@@ -2,8 +2,17 @@
 
 Two storage nodes have at most one connection, which both use for their requests, whoever dialed it.
 When both dial at once, the node with the smaller id accepts the other's connection and drops its own;
-the other refuses (FACTS 3.9). Who has nothing more to ask says CloseClient; who hears it closes the
-connection, unless it still has something to ask itself.
+the other refuses (FACTS 3.9), and who is refused waits for the other's connection. Who has nothing more
+to ask says CloseClient; who hears it closes the connection, unless it still has something to ask itself.
+
+Two questions remain, which the specification leaves open (its *XXX*). Ping answers both:
+
+* May a connection be used again after CloseClient? The other may be closing it. A Pong says that it has
+  read that we are back, and stays.
+* A node that we are connected with dials us. Has it lost the connection, or dialed before it accepted
+  ours? A Pong on the old one says that it knows of it, and has dropped what it dialed.
+
+So no question is lost as long as nodes and network are sound.
 
 Bound: one connection per storage node of the cluster.
 """
@@ -15,7 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from neo.node.handler import Handler
 from neo.node.peer import Peer
-from neo.node.task import Future
+from neo.node.task import Future, Task
 from neo.protocol.enums import ErrorCode, NodeState, NodeType
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.ids import format_nid
@@ -25,6 +34,7 @@ from neo.protocol.packets import (
     AcceptIdentification,
     CloseClient,
     Message,
+    Ping,
     RequestIdentification,
 )
 from neo.topology.nodes import Node
@@ -36,6 +46,9 @@ logger = logging.getLogger("neo.storage")
 
 #: A node that does not accept us in this time is given up: it may wait for news of the master.
 IDENTIFY_SECONDS = 10.0
+#: A connection on which nothing comes for so long is replaced by the one that the other node dialed:
+#: less than its patience with us.
+REPLACE_SECONDS = 5.0
 
 
 class _Dial(NamedTuple):
@@ -48,8 +61,10 @@ class Links:
         self._core = core
         self._peers: dict[int, Peer] = {}
         self._dials: dict[int, _Dial] = {}
-        self._users: dict[int, set[str]] = {}  # what in this node asks them something, or may
+        #: What in this node asks them something, or may. Empty only while a dial is not finished.
+        self._users: dict[int, set[str]] = {}
         self._unused: set[Peer] = set()  # they told us that they have nothing to ask
+        self._left: dict[Peer, object] = {}  # we told them so; another object each time
 
     # -- as a client -------------------------------------------------------------------------------
 
@@ -62,6 +77,8 @@ class Links:
         peer = self._peers.get(nid)
         if peer is not None:
             self._users.setdefault(nid, set()).add(user)
+            if peer in self._left:
+                return Task(self._return(peer, nid, user))
             established.resolve(peer)
         elif nid in self._dials:
             self._users.setdefault(nid, set()).add(user)
@@ -74,6 +91,19 @@ class Links:
                 self._users.setdefault(nid, set()).add(user)
                 self._dial(node, own, established)
         return established
+
+    async def _return(self, peer: Peer, nid: int, user: str) -> Peer:
+        """To a connection that may be closed because of what we said. Raises ConnectionLost."""
+        said = self._left[peer]
+        try:
+            await peer.ask(Ping())
+        except ConnectionLost:
+            if self._peers.get(nid) is peer:
+                raise
+            return await self.connect(nid, user)
+        if self._left.get(peer) is said:
+            del self._left[peer]
+        return peer
 
     def _dial(self, node: Node, own: Node, established: Future[Peer]) -> None:
         core = self._core
@@ -88,12 +118,16 @@ class Links:
         core.call_later(IDENTIFY_SECONDS, lambda: self._fail(node, dial, "it does not answer"))
 
     def _answered(self, node: Node, dial: _Dial, answer: Future[Message]) -> None:
+        assert node.nid is not None and self._core.nid is not None
         try:
             accepted = answer.result()
         except (ConnectionLost, ErrorAnswer) as e:
-            self._fail(node, dial, str(e))
+            refused = isinstance(e, ErrorAnswer) and e.code is ErrorCode.PROTOCOL_ERROR
+            if not refused or self._core.nid > node.nid:
+                self._fail(node, dial, str(e))
+            # Else it is dialing us: that connection is accepted, or the time is over.
             return
-        assert isinstance(accepted, AcceptIdentification) and node.nid is not None
+        assert isinstance(accepted, AcceptIdentification)
         if self._dials.get(node.nid) is not dial:
             dial.peer.close()
         elif (accepted.node_type, accepted.nid, accepted.your_nid) != (
@@ -117,35 +151,61 @@ class Links:
         """The user has nothing more to ask of anybody."""
         for nid, users in list(self._users.items()):
             users.discard(user)
-            if users or nid in self._dials:
-                continue
-            del self._users[nid]
-            peer = self._peers.get(nid)
-            if peer is None:
-                continue
-            if peer in self._unused:
-                self._close(peer)
-            else:
-                peer.send(CloseClient())
+            if not users and nid not in self._dials:
+                self._leave(nid)
+
+    def _leave(self, nid: int) -> None:
+        del self._users[nid]
+        peer = self._peers.get(nid)
+        if peer is None:
+            return
+        if peer in self._unused:
+            self._close(peer)
+        else:
+            self._left[peer] = object()
+            peer.send(CloseClient())
 
     # -- as a server -------------------------------------------------------------------------------
 
-    def check(self, nid: int) -> None:
-        """Raises ErrorAnswer unless a connection that this node dialed may be accepted."""
+    def admit(self, nid: int) -> Future[None]:
+        """Resolves as soon as a connection that this node dialed may be accepted; fails with ErrorAnswer.
+
+        Everything may have changed meanwhile, unless it is done at once.
+        """
         core = self._core
         assert core.nid is not None
+        admitted: Future[None] = Future()
+        conflict = ErrorAnswer(ErrorCode.PROTOCOL_ERROR, "already connected")
+        old = self._peers.get(nid)
         if nid == core.nid or (nid in self._dials and core.nid > nid):
-            raise ErrorAnswer(ErrorCode.PROTOCOL_ERROR, "already connected")
+            admitted.fail(conflict)
+        elif old is None:
+            admitted.resolve(None)
+        else:
+            known = old.ask(Ping())
+            known.then(lambda pong: self._alive(pong, admitted, conflict))
+            core.call_later(REPLACE_SECONDS, lambda: self._replace(old, admitted))
+        return admitted
+
+    def _alive(self, pong: Future[Message], admitted: Future[None], conflict: ErrorAnswer) -> None:
+        try:
+            pong.result()
+        except ConnectionLost:
+            admitted.resolve(None)
+        else:
+            admitted.fail(conflict)
+
+    def _replace(self, old: Peer, admitted: Future[None]) -> None:
+        if not admitted.done:
+            self._close(old)
 
     def established(self, peer: Peer, node: Node) -> None:
         """A connection is identified. It replaces any other: the peer knows of none by now."""
-        assert node.nid is not None
-        old = self._peers.pop(node.nid, None)
-        if old is not None:
+        assert node.nid is not None and peer.link is not None
+        if (old := self._peers.get(node.nid)) is not None:
             self._close(old)
         self._peers[node.nid] = peer
         peer.node = node
-        assert peer.link is not None
         # What it asks and what we ask are bounded, by a chunk each.
         peer.link.always_read = True
         peer.handler = self._core.storage_handler()
@@ -154,13 +214,19 @@ class Links:
             if dial.peer is not peer:
                 dial.peer.close()
             dial.established.resolve(peer)
+            if self._users.get(node.nid) == set():
+                self._leave(node.nid)
 
     def close_client(self, peer: Peer) -> None:
         """The peer has nothing more to ask."""
-        if peer.node is not None and peer.node.nid in self._users:
+        if peer.node is not None and self._users.get(peer.node.nid or 0):
             self._unused.add(peer)
         else:
             self._close(peer)
+
+    def returned(self, peer: Peer) -> None:
+        """The peer may have something to ask again."""
+        self._unused.discard(peer)
 
     # -- the end -----------------------------------------------------------------------------------
 
@@ -180,6 +246,7 @@ class Links:
 
     def lost(self, peer: Peer) -> None:
         self._unused.discard(peer)
+        self._left.pop(peer, None)
         if peer.node is not None and self._peers.get(peer.node.nid or 0) is peer:
             del self._peers[peer.node.nid or 0]
             self._users.pop(peer.node.nid or 0, None)

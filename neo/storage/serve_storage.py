@@ -33,6 +33,7 @@ from neo.protocol.packets import (
     CloseClient,
     Message,
     NotifyFeatures,
+    Ping,
 )
 from neo.storage.backend.api import Record, RecordDamaged, Transaction
 from neo.storage.check import answer
@@ -65,6 +66,11 @@ class ServeStorage(Destination):
     @on(CloseClient)
     def close_client(self, peer: Peer, message_id: int, m: CloseClient) -> None:
         self.core.links.close_client(peer)
+
+    @on(Ping)
+    def ping(self, peer: Peer, message_id: int, message: Ping) -> Message:
+        self.core.links.returned(peer)
+        return super().ping(peer, message_id, message)
 
     @on(NotifyFeatures)
     def features(self, peer: Peer, message_id: int, m: NotifyFeatures) -> None:

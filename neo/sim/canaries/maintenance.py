@@ -1,10 +1,12 @@
-"""Bugs of checks, repairs, packs and truncations."""
+"""Bugs of checks, repairs, packs and truncations, and of the connections that they use."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
+from neo.node.peer import Peer
+from neo.node.task import Future
 from neo.protocol.enums import CellState
 from neo.protocol.ids import ZERO_OID, add64
 from neo.protocol.packets import AskCheckSerialRange
@@ -13,6 +15,7 @@ from neo.storage.backend.maintenance import Maintenance
 from neo.storage.backend.sql import Tables
 from neo.storage.check import Comparison
 from neo.storage.fetch import Fetch
+from neo.storage.links import Links
 from neo.storage.pack import Packer
 
 REPLICAS: dict[str, Any] = {
@@ -23,6 +26,8 @@ REPLICAS: dict[str, Any] = {
     "seconds": 3.0,
     "workloads": ("bank",),
 }
+#: All nodes compare with all others.
+CROSSED = REPLICAS | {"storages": 4, "replicas": 3}
 PACKS: dict[str, Any] = {
     "faults": ("kill-server",),
     "disk": "memory",
@@ -78,6 +83,25 @@ def _truncated_on_one() -> list[Patch]:
     return [(Maintenance, "truncate", truncate)]
 
 
+def _stale_dial_accepted() -> list[Patch]:
+    original = Links.admit
+
+    def admit(self: Links, nid: int) -> Future[None]:
+        admitted = original(self, nid)
+        admitted.resolve(None)
+        return admitted
+
+    return [(Links, "admit", admit)]
+
+
+def _closed_link_used() -> list[Patch]:
+    async def back(self: Links, peer: Peer, nid: int, user: str) -> Peer:
+        del self._left[peer]
+        return peer
+
+    return [(Links, "_return", back)]
+
+
 CANARIES = (
     Canary(
         "objects-not-compared",
@@ -118,5 +142,21 @@ CANARIES = (
         _truncated_on_one,
         10,
         REPLICAS | {"disk": "sqlite"},
+    ),
+    Canary(
+        "stale-dial-accepted",
+        "a node replaces a connection by one that the other dialed before it accepted the first",
+        "drills: a check without faults is not complete",
+        _stale_dial_accepted,
+        60,
+        CROSSED,
+    ),
+    Canary(
+        "closed-link-used",
+        "a node uses a connection again that the other closes, because it was told to",
+        "drills: a check without faults is not complete",
+        _closed_link_used,
+        60,
+        CROSSED,
     ),
 )

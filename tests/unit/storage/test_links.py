@@ -1,0 +1,254 @@
+"""Connections between storage nodes (specification, *Simultaneous Connection between 2 Nodes*)."""
+
+from __future__ import annotations
+
+import pytest
+
+from neo.protocol.enums import ErrorCode, NodeState, NodeType
+from neo.protocol.ids import p64
+from neo.protocol.packets import (
+    AcceptIdentification,
+    AnswerUnfinishedTransactions,
+    AskUnfinishedTransactions,
+    CloseClient,
+    Error,
+    NotifyReady,
+    NotifyReplicationDone,
+    Ping,
+    Pong,
+    RequestIdentification,
+    StartOperation,
+)
+from neo.storage.links import IDENTIFY_SECONDS, REPLACE_SECONDS
+from neo.storage.replicator import USER
+from tests.unit.storage.test_check import FINE, SERIALS, TIDS, Compared
+from tests.unit.storage.test_replication import (
+    OTHER,
+    Destination,
+    answer,
+    identify,
+    storage,
+    storage_row,
+    take_question,
+)
+from tests.unit.storage.world import OUT, UP, End, World, refused
+
+
+@pytest.fixture
+def master(world: World) -> End:
+    return world.operate()
+
+
+# -- both dial ------------------------------------------------------------------------------------
+
+
+def test_who_has_the_smaller_id_accepts_a_crossed_connection(world: World) -> None:
+    """FACTS 3.9."""
+    node = Destination(world)
+    node.unfinished(12)
+    dialed = world.take_dial()
+    source = world.stranger()
+    assert identify(source, 2) == AcceptIdentification(NodeType.STORAGE, 1, 2)
+    assert dialed.closed
+    node.serve(source, 0, 12, {(12, 0): b"a"})
+    assert node.master.take(NotifyReplicationDone).max_tid == p64(12)
+
+
+def test_who_has_the_greater_id_refuses_a_crossed_connection(world: World) -> None:
+    master = world.join(nid=3)
+    world.notify(master, storage_row(2))
+    world.send_table(master, [[(3, OUT), (2, UP)], [(3, UP)]])
+    master.send(StartOperation(False))
+    master.take(NotifyReady)
+    message_id, _ = take_question(master, AskUnfinishedTransactions)
+    answer(master, message_id, AnswerUnfinishedTransactions(p64(12), []))
+    dialed = world.take_dial()
+    other = world.stranger()
+    assert refused(identify(other, 2)) == (ErrorCode.PROTOCOL_ERROR.value, "already connected")
+    assert other.closed and not dialed.closed
+
+
+def test_who_is_refused_waits_for_the_others_connection(world: World) -> None:
+    """FACTS 3.9: the other dials us, or it would not refuse."""
+    node = Destination(world)
+    node.unfinished(12)
+    refuse(world.take_dial())
+    node.serve(accepted(world), 0, 12, {(12, 0): b"a"})
+    assert node.master.take(NotifyReplicationDone).max_tid == p64(12)
+
+
+def test_who_is_refused_and_not_dialed_dials_again(world: World) -> None:
+    node = Destination(world)
+    node.unfinished(12)
+    refuse(world.take_dial())
+    world.settle()
+    assert not world.shell.dialed
+    world.shell.advance(IDENTIFY_SECONDS)
+    world.shell.advance(1)
+    node.serve(node.source(), 0, 12, {(12, 0): b"a"})
+    assert node.master.take(NotifyReplicationDone).max_tid == p64(12)
+
+
+# -- a second one ----------------------------------------------------------------------------------
+
+
+def test_what_a_peer_dialed_before_it_accepted_ours_is_refused(world: World, master: End) -> None:
+    first = storage(world, master, 2)
+    second, answers = dial_again(world)
+    pong(first)
+    assert refused(answers[0]) == (ErrorCode.PROTOCOL_ERROR.value, "already connected")
+    assert second.closed and not first.closed
+
+
+def test_another_connection_replaces_one_that_was_lost(world: World, master: End) -> None:
+    first = storage(world, master, 2)
+    second, answers = dial_again(world)
+    take_question(first, Ping)
+    first.disconnect()
+    assert answers[0] == AcceptIdentification(NodeType.STORAGE, 1, 2)
+    assert not second.closed
+
+
+def test_another_connection_replaces_one_that_is_silent(world: World, master: End) -> None:
+    first = storage(world, master, 2)
+    second, answers = dial_again(world)
+    world.shell.advance(REPLACE_SECONDS / 2)
+    assert not answers and not first.closed
+    world.shell.advance(REPLACE_SECONDS / 2)
+    assert first.closed
+    assert answers[0] == AcceptIdentification(NodeType.STORAGE, 1, 2)
+
+
+def test_who_gave_up_meanwhile_is_not_accepted(world: World, master: End) -> None:
+    first = storage(world, master, 2)
+    second, answers = dial_again(world)
+    second.disconnect()
+    first.disconnect()
+    assert not answers
+    assert identify(world.stranger(), 2) == AcceptIdentification(NodeType.STORAGE, 1, 2)
+
+
+# -- after CloseClient -----------------------------------------------------------------------------
+
+
+def test_a_connection_is_used_again_when_the_peer_knows(world: World) -> None:
+    checked, other = finished(world)
+    checked.check()
+    pong(other)
+    checked.replies(2, TIDS)
+    checked.replies(2, SERIALS)
+    assert checked.result() == [FINE]
+    assert other.take(CloseClient) == CloseClient()
+
+
+def test_a_connection_that_the_peer_closes_is_dialed_again_at_once(world: World) -> None:
+    checked, other = finished(world)
+    checked.check()
+    take_question(other, Ping)
+    other.disconnect()
+    checked.connect(2)
+    checked.replies(2, TIDS)
+    checked.replies(2, SERIALS)
+    assert checked.result() == [FINE]
+
+
+def test_a_peer_that_returned_is_not_disconnected(world: World) -> None:
+    node = Destination(world)
+    node.unfinished(12)
+    source = node.source()
+    source.send(CloseClient())
+    assert source.ask(Ping()) == Pong()
+    node.serve(source, 0, 12, {})
+    node.master.take(NotifyReplicationDone)
+    assert source.take(CloseClient) == CloseClient()
+    assert not source.closed
+
+
+def test_nobody_is_kept_who_was_dialed_for_nothing(world: World) -> None:
+    """What was to be asked is not wanted any more when the connection comes."""
+    node = Destination(world)
+    node.unfinished(12)
+    world.core.links.release(USER)
+    source = world.take_dial()
+    message_id, _ = take_question(source, RequestIdentification)
+    answer(source, message_id, AcceptIdentification(NodeType.STORAGE, 2, 1))
+    assert CloseClient() in [message for _, message in source.inbox]
+    source.send(CloseClient())
+    assert source.closed
+
+
+# -- the end ---------------------------------------------------------------------------------------
+
+
+def test_a_storage_that_is_finished_with_us_is_disconnected(world: World, master: End) -> None:
+    peer = storage(world, master, 2)
+    peer.send(CloseClient())
+    assert peer.closed
+
+
+def test_a_connection_stays_while_we_use_it_ourselves(world: World) -> None:
+    node = Destination(world)
+    node.unfinished(12)
+    source = node.source()
+    source.send(CloseClient())
+    assert not source.closed
+    node.serve(source, 0, 12, {})
+    node.master.take(NotifyReplicationDone)
+    assert source.closed
+
+
+def test_a_storage_that_the_master_lost_is_disconnected(world: World, master: End) -> None:
+    peer = storage(world, master, 2)
+    world.notify(master, storage_row(2, NodeState.DOWN))
+    assert peer.closed
+
+
+def test_an_unknown_storage_is_refused(world: World, master: End) -> None:
+    end = world.stranger()
+    end.connection.ask(
+        RequestIdentification(NodeType.STORAGE, 9, OTHER, "test", None, {}), lambda answer: None
+    )
+    end._deliver()
+    assert end.closed
+
+
+# -- helpers ---------------------------------------------------------------------------------------
+
+
+def accepted(world: World) -> End:
+    """S2 dials us."""
+    end = world.stranger()
+    assert identify(end, 2) == AcceptIdentification(NodeType.STORAGE, 1, 2)
+    return end
+
+
+def refuse(dialed: End) -> None:
+    """By S2, which dials us."""
+    message_id, _ = take_question(dialed, RequestIdentification)
+    answer(dialed, message_id, Error(ErrorCode.PROTOCOL_ERROR.value, "already connected"))
+
+
+def dial_again(world: World) -> tuple[End, list[object]]:
+    """S2 dials, although it is connected as far as we know. The list will have the answer."""
+    end = world.stranger()
+    request = RequestIdentification(NodeType.STORAGE, 2, OTHER, "test", 22.0, {})
+    return end, end.ask_later(request)
+
+
+def pong(end: End) -> None:
+    message_id, _ = take_question(end, Ping)
+    answer(end, message_id, Pong())
+
+
+def finished(world: World) -> tuple[Compared, End]:
+    """Everything was compared with S2, which heard CloseClient."""
+    checked = Compared(world, 2)
+    checked.check()
+    checked.connect(2)
+    checked.replies(2, TIDS)
+    checked.replies(2, SERIALS)
+    assert checked.result() == [FINE]
+    checked.master.inbox.clear()
+    other = checked.others[2]
+    assert other.take(CloseClient) == CloseClient()
+    return checked, other
