@@ -38,6 +38,8 @@ AWAY_SECONDS = 2.0
 #: whether that is done, after so long each time.
 PRUNE_LOOKS = 10
 PRUNE_SECONDS = 5.0
+#: What the operator typed last is done, and every node has heard of it.
+HEARD_SECONDS = 5.0
 #: A node that lost its cells erases them in the background.
 ERASED_SECONDS = 20
 
@@ -113,16 +115,20 @@ class Drills:
         """Partitions that have several copies, at once and once more right after: nodes dial each other,
         and leave connections that others want to use. Nodes and network are sound, so that nobody need
         ask twice. Raises Violation."""
+        self._operator.rests = True
+        self._cluster.world.run(HEARD_SECONDS)
+        self._wait(lambda: self._operator.settled, "all cells are complete")
         table = self._master.partitions
         several: dict[int, int | None] = {
             p: None for p in range(len(table)) if len(table.readable(p)) > 1
         }
         with plant([(check, "AGAIN_SECONDS", ())]):
-            for _ in range(2):
+            for _ in range(2 if several else 0):
                 self._type(CheckReplicas(several, ZERO_TID, None))
                 self._wait(lambda: Finding.RUNNING not in self._findings(), "a check ends")
                 if self._findings() != {Finding.EQUAL}:
                     raise Violation(f"all should be equal: {self._master.checks.report()}")
+        self._operator.rests = False
 
     def _findings(self) -> set[Finding]:
         return {Finding(row[2]) for row in self._master.checks.report().row_list}
