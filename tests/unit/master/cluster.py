@@ -82,10 +82,21 @@ class MasterWorld:
         """A storage with an id, which has not answered anything yet."""
         return self.join(NodeType.STORAGE, nid, port=9100 + nid)
 
-    def remember(self, storage: Remote, ptid: int | None = None, rows: Rows | None = None) -> None:
-        storage.answer(storage.take(AskRecovery), AnswerRecovery(ptid, None, None))
+    def remember(
+        self,
+        storage: Remote,
+        ptid: int | None = None,
+        rows: Rows | None = None,
+        backup_tid: bytes | None = None,
+    ) -> None:
+        """The storage answers AskRecovery, and AskPartitionTable if it is asked and has a table."""
+        storage.answer(storage.take(AskRecovery), AnswerRecovery(ptid, backup_tid, None))
         if rows is not None and storage.has(AskPartitionTable):
-            storage.answer(storage.take(AskPartitionTable), AnswerPartitionTable(ptid, 0, rows))
+            self.tell_table(storage, ptid, rows)
+
+    def tell_table(self, storage: Remote, ptid: int | None, rows: Rows) -> None:
+        question = storage.take(AskPartitionTable)
+        storage.answer(question, AnswerPartitionTable(ptid, 0, rows))
 
     def verify(self, *storages: Remote, ltid: bytes | None = None) -> None:
         """Play an uneventful VERIFYING, then become ready."""

@@ -9,8 +9,6 @@ import pytest
 from neo.protocol.enums import CellState, ClusterState, NodeState, NodeType
 from neo.protocol.ids import ZERO_TID
 from neo.protocol.packets import (
-    AnswerPartitionTable,
-    AnswerRecovery,
     AskPartitionTable,
     AskRecovery,
     Error,
@@ -32,20 +30,12 @@ class Restart:
         self.own = own
         self.one = self.world.join(NodeType.STORAGE, 1, port=9101)
         self.two = self.world.join(NodeType.STORAGE, 2, port=9102)
-        self.remember(self.two, 7, claim)
-        self.remember(self.one, 8, first)
-        question = self.one.take(AskPartitionTable)
-        self.one.answer(question, AnswerPartitionTable(8, 1, newest))
-
-    def remember(self, storage: Remote, ptid: int, last: int | None) -> None:
-        answer = AnswerRecovery(ptid, None if last is None else tid(last), None)
-        storage.answer(storage.take(AskRecovery), answer)
-        if storage.has(AskPartitionTable):  # the newest until now
-            storage.answer(storage.take(AskPartitionTable), AnswerPartitionTable(7, 1, self.own))
+        # The table of the second one is the newest until the first one answers.
+        self.world.remember(self.two, 7, own, None if claim is None else tid(claim))
+        self.world.remember(self.one, 8, newest, None if first is None else tid(first))
 
     def tell_own(self) -> None:
-        question = self.two.take(AskPartitionTable)
-        self.two.answer(question, AnswerPartitionTable(7, 1, self.own))
+        self.world.tell_table(self.two, 7, self.own)
 
     def start(self, *storages: Remote) -> None:
         assert self.world.master.state is ClusterState.VERIFYING
@@ -65,12 +55,9 @@ def test_a_node_without_readable_cells_does_not_end_the_backup() -> None:
     """It has the newest table, and nothing that it could remember: it was just added, or is a clone."""
     world = BackupWorld()
     new = world.join(NodeType.STORAGE, 2, port=9102)
-    new.answer(new.take(AskRecovery), AnswerRecovery(8, None, None))
-    rows = [[(1, UP), (2, OUT)], [(1, UP), (2, OUT)]]
-    new.answer(new.take(AskPartitionTable), AnswerPartitionTable(8, 1, rows))
+    world.remember(new, 8, [[(1, UP), (2, OUT)], [(1, UP), (2, OUT)]])
     old = world.join(NodeType.STORAGE, 1, port=9101)
-    old.answer(old.take(AskRecovery), AnswerRecovery(7, tid(15), None))
-    old.answer(old.take(AskPartitionTable), AnswerPartitionTable(7, 1, [[(1, UP)], [(1, UP)]]))
+    world.remember(old, 7, [[(1, UP)], [(1, UP)]], tid(15))
     world.verify(new, old, ltid=tid(18))
     assert world.master.state is ClusterState.STARTING_BACKUP
     assert world.admin().ask(AskRecovery()).result().backup_tid == tid(15)
@@ -121,7 +108,7 @@ def test_nothing_is_known_of_such_a_cell_that_no_other_can_replace(said: int) ->
     assert "S2 did not say yet" in error_of(restart.world.admin().ask(stop)).message
     ptid = restart.world.master.partitions.ptid
     for _ in ("that it has the table", "what its cells are complete up to"):
-        restart.two.answer(restart.two.take(AskRecovery), AnswerRecovery(ptid, tid(said), None))
+        restart.world.remember(restart.two, ptid, None, tid(said))
     assert restart.backup_tid == tid(said)
     restart.world.admin().ask(stop).result()
     assert restart.world.master.truncate_tid == tid(said), "not later, and not before it was said"
@@ -143,7 +130,7 @@ def test_a_node_that_is_lost_while_it_is_asked_is_asked_anew_when_it_is_back() -
     restart.two.lose()
     assert world.master.state is ClusterState.RECOVERING, "all that can be read are waited for"
     two = world.join(NodeType.STORAGE, 2, port=9102)
-    restart.remember(two, 8, 12)
+    world.remember(two, 8, both, tid(12))
     restart.start(restart.one, two)
     assert restart.backup_tid == tid(12)
 
