@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 import neo.spark
 from neo.client import NEOStorage
+from tests.pipelines.exporting import copy_into
 from tests.pipelines.sample import Sample, fill
 from tests.zodb.fleet import Fleet
 
@@ -64,3 +65,11 @@ def spark() -> Iterator[SparkSession]:
     started = session()
     yield started
     started.stop()
+
+
+@pytest.fixture
+def copied(sample: Sample, tmp_path: Path) -> Path:
+    """The sample in a FileStorage, with the same tids."""
+    path = tmp_path / "copied.fs"
+    copy_into(sample.storage, path)
+    return path

@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import signal
-import subprocess
-import sys
-import time
 from collections import Counter
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -24,92 +17,33 @@ from ZODB.utils import get_pickle_metadata, p64, u64
 
 from neo.client.scan import Scanner
 from neo.demo.stdlib import find_modules, load_library, standard_library
-from neo.export import folder, main, plan, reader, spill, tables
-from neo.export.plan import DEFAULT_COLUMNS
+from neo.export import plan, reader, spill, tables
 from neo.migrate import copy_from
 from neo.protocol.ids import ZERO_TID
-from neo.spark.reading import Query, read
-from neo.spark.tables import TABLES, columns_of
-from tests.pipelines.conftest import ROOT
-from tests.pipelines.sample import Document, Sample
-from tests.zodb.fleet import NAME, Fleet
+from neo.spark.tables import TABLES
+from tests.pipelines.exporting import (
+    ALL,
+    Capture,
+    Rows,
+    change,
+    copy_into,
+    direct,
+    export,
+    exported,
+    ordered,
+    refused,
+    same_as_cluster,
+    uri,
+)
+from tests.pipelines.sample import Sample
+from tests.zodb.fleet import Fleet
 
 #: A tid of the year 5980.
 LATER = "7fffffffffffff00"
-Capture = pytest.CaptureFixture[str]
-Rows = list[dict[str, Any]]
-#: Of revisions, what an export has by default, and all that is possible.
-ALL = [column.name for column in TABLES["objects"]]
-
-
-def exported(folder: Path, table: str) -> Rows:
-    """Sorted rows of a table, as any reader of Parquet finds them."""
-    found: Rows = pq.read_table(folder / table).to_pylist()
-    return ordered(found)
-
-
-def ordered(rows: Rows) -> Rows:
-    return sorted(rows, key=lambda row: [str(value) for value in row.values()])
-
-
-def direct(storage: Any, table: str, last: int | None = None, columns: Any = None) -> Rows:
-    """What Spark's reader gives for a cluster, with the columns of an export."""
-    scanner = Scanner(storage)
-    left_out = set(ALL).difference(columns or DEFAULT_COLUMNS)
-    names = [column.name for column in TABLES[table] if column.name not in left_out]
-    last = last or u64(scanner.last_tid())
-    query = Query(table, columns_of(table, names), last, packed=scanner.packed())
-    batches = [b for p in range(scanner.partitions) for b in read(scanner, query, p)]
-    return ordered([row for batch in batches for row in batch.to_pylist()])
-
-
-def same_as_cluster(folder: Path, storage: Any, columns: Any = None) -> None:
-    for table in TABLES:
-        assert exported(folder, table) == direct(storage, table, columns=columns), table
-
-
-def uri(fleet: Fleet) -> str:
-    return f"neo://{NAME}@{fleet.masters}"
-
-
-def export(source: object, folder: Path, *options: str) -> None:
-    """In this process: with --jobs, others are started, which takes a second."""
-    common = [str(source), "--parquet", str(folder), "--quiet", "--jobs", "1"]
-    assert main([*common, *options]) == 0
-
-
-@pytest.fixture
-def copied(sample: Sample, tmp_path: Path) -> Path:
-    """The sample in a FileStorage, with the same tids."""
-    path = tmp_path / "copied.fs"
-    copy_into(sample.storage, path)
-    return path
-
-
-def copy_into(source: Any, path: Path) -> None:
-    with closing(FileStorage(str(path))) as file:
-        last = file.lastTransaction()
-        start = ZERO_TID if last == ZERO_TID else p64(u64(last) + 1)
-        for _ in copy_from(start, source, file):
-            pass
 
 
 def without(rows: Rows, *columns: str) -> Rows:
     return ordered([{k: v for k, v in row.items() if k not in columns} for row in rows])
-
-
-def change(storage: Any, number: int) -> None:
-    """Documents written, made and made no more, in three transactions."""
-    db = DB(storage)
-    with db.transaction(f"change {number}") as connection:
-        folder = connection.root()["folder"]
-        for key in list(folder.documents)[:: 5 + number]:
-            folder.documents[key].number += 1
-        connection.root()[f"new {number}"] = Document(number)
-    with db.transaction("soon undone") as connection:
-        connection.root()["mistake"] = Document(998)
-    with db.transaction("its undo") as connection:
-        db.undo(db.undoLog(0, 1)[0]["id"], connection.transaction_manager.get())
 
 
 # -- what is exported ----------------------------------------------------------------------------
@@ -333,12 +267,6 @@ def test_an_empty_folder_begins_after_a_transaction(
     assert exported(tmp_path / "cluster", "changes") == expected
 
 
-def refused(capsys: Capture, source: object, folder: Path, *options: str) -> str:
-    capsys.readouterr()
-    assert main([str(source), "--parquet", str(folder), "--quiet", *options]) == 1
-    return capsys.readouterr().err
-
-
 def test_an_increment_that_would_leave_a_gap_is_refused(
     sample: Sample, copied: Path, tmp_path: Path, capsys: Capture
 ) -> None:
@@ -361,246 +289,3 @@ def test_another_source_is_refused(
         DB(storage)
     assert "is not in the source" in refused(capsys, other, tmp_path / "out")
     assert "no storage" in refused(capsys, tmp_path / "nothing.fs", tmp_path / "out")
-
-
-# -- packs ---------------------------------------------------------------------------------------
-
-
-def pack(storage: Any) -> None:
-    storage.pack(time.time() + 1, referencesf, gc=False)
-
-
-def test_a_pack_between_exports_is_refused_and_full_starts_anew(
-    sample: Sample, fleet: Fleet, copied: Path, tmp_path: Path, capsys: Capture
-) -> None:
-    file, cluster = tmp_path / "file", tmp_path / "cluster"
-    for source, out in ((copied, file), (uri(fleet), cluster)):
-        export(source, out)
-    change(sample.storage, 1)
-    copy_into(sample.storage, copied)
-    pack(sample.storage)
-    with closing(FileStorage(str(copied))) as storage:
-        pack(storage)
-    for source, out in ((copied, file), (uri(fleet), cluster)):
-        before = {table: exported(out, table) for table in TABLES}
-        assert "start anew with --full" in refused(capsys, source, out)
-        assert before == {table: exported(out, table) for table in TABLES}
-        export(source, out, "--full")
-    same_as_cluster(cluster, sample.storage)
-    current = {row["oid"] for row in exported(file, "objects")}
-    with closing(FileStorage(str(copied), read_only=True)) as storage:
-        left = {u64(r.oid) for t in storage.iterator() for r in t if r.data is not None}
-    assert current == left
-
-
-def test_increments_go_on_after_a_pack_of_what_was_exported(
-    sample: Sample, fleet: Fleet, copied: Path, tmp_path: Path
-) -> None:
-    """The export keeps what the pack removed."""
-    out = tmp_path / "out"
-    export(uri(fleet), out)
-    before = exported(out, "history")
-    seconds = exported(out, "transactions")[3]["timestamp"].timestamp()
-    sample.storage.pack(seconds, referencesf, gc=False)
-    change(sample.storage, 1)
-    export(uri(fleet), out)
-    kept = {(row["oid"], row["tid"]) for row in exported(out, "history")}
-    assert kept >= {(row["oid"], row["tid"]) for row in before}
-    assert exported(out, "objects") == direct(sample.storage, "objects")
-    assert exported(out, "references") == direct(sample.storage, "references")
-
-
-def test_a_pack_while_a_cluster_is_exported_is_noticed(
-    sample: Sample, fleet: Fleet, tmp_path: Path, capsys: Capture
-) -> None:
-    """It may remove what was current at the transaction as of which is exported."""
-    out = folder.Folder(tmp_path / "out")
-    begun = plan.make_plan(sample.storage, None)
-    assert begun is not None
-    with out.locked():
-        out.recover()
-        out.begin(begun)
-    change(sample.storage, 1)
-    pack(sample.storage)
-    assert "packed since the last export, or during" in refused(capsys, uri(fleet), out.path)
-    assert not (out.path / "objects").exists()
-    export(uri(fleet), out.path, "--full")
-    same_as_cluster(out.path, sample.storage)
-
-
-def test_a_pack_between_a_kill_and_its_resumption_is_noticed(
-    copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
-) -> None:
-    monkeypatch.setattr(spill, "RUN_BYTES", 10_000)
-    monkeypatch.setattr(plan, "GROUPS", 2)
-    out, moment = tmp_path / "out", 0
-    progress = out / "unfinished" / "_runs" / "progress.json"
-    while not progress.exists():
-        moment += 1
-        shutil.rmtree(out, ignore_errors=True)
-        assert killed_at(moment, copied, out, monkeypatch)
-    with closing(FileStorage(str(copied))) as storage:
-        pack(storage)
-    assert "start anew with --full" in refused(capsys, copied, out)
-    export(copied, out, "--full")
-    export(copied, tmp_path / "whole")
-    for table in TABLES:
-        assert exported(out, table) == exported(tmp_path / "whole", table)
-
-
-# -- what readers see ----------------------------------------------------------------------------
-
-
-def test_a_reader_of_a_snapshot_keeps_it_while_the_next_one_is_made(
-    copied: Path, tmp_path: Path
-) -> None:
-    out = tmp_path / "out"
-    export(copied, out)
-    kept = out / os.readlink(out / "current")
-    before = {table: exported(kept, table) for table in TABLES}
-    names = [path.name for path in (out / "history").iterdir()]
-    with closing(FileStorage(str(copied))) as storage:
-        change(storage, 0)
-    export(copied, out)
-    assert {table: exported(kept, table) for table in TABLES} == before
-    # Who listed the files before and opens them now finds none of another snapshot.
-    assert not any((out / "history" / name).exists() for name in names)
-    with closing(FileStorage(str(copied))) as storage:
-        change(storage, 1)
-    export(copied, out)
-    assert not kept.exists()
-    assert len(list((out / "snapshots").iterdir())) == 2
-
-
-def test_two_exports_at_once_are_refused(copied: Path, tmp_path: Path, capsys: Capture) -> None:
-    with folder.Folder(tmp_path / "out").locked():
-        assert "another neoexport writes" in refused(capsys, copied, tmp_path / "out")
-
-
-def test_a_folder_of_something_else_is_refused(
-    copied: Path, tmp_path: Path, capsys: Capture
-) -> None:
-    export(copied, tmp_path / "out")
-    (tmp_path / "out/current/manifest.json").write_text("{}")
-    assert "is no manifest of an export" in refused(capsys, copied, tmp_path / "out")
-
-
-# -- kills ---------------------------------------------------------------------------------------
-
-
-class Killed(BaseException):
-    """Takes the place of a signal: nothing of what comes after it is done."""
-
-
-#: All that changes what is on disk, besides the bytes of files with temporary names.
-MOMENTS = ("fsync", "rename", "replace", "link", "symlink", "unlink", "mkdir", "rmdir")
-
-
-def killed_at(number: int, source: Path, folder: Path, patch: pytest.MonkeyPatch) -> bool:
-    """Whether an export was killed at a moment; False if it ended before."""
-    left = number
-
-    def dying(do: Any) -> Any:
-        def call(*arguments: Any, **options: Any) -> Any:
-            nonlocal left
-            left -= 1
-            if left < 0:
-                raise Killed
-            return do(*arguments, **options)
-
-        return call
-
-    with patch.context() as context:
-        for name in MOMENTS:
-            context.setattr(os, name, dying(getattr(os, name)))
-        try:
-            export(source, folder)
-        except Killed:
-            return True
-    return False
-
-
-def test_an_export_killed_at_any_moment_goes_on_and_readers_see_all_or_nothing(
-    copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(spill, "RUN_BYTES", 10_000)
-    monkeypatch.setattr(plan, "GROUPS", 2)
-    base, whole = tmp_path / "base", tmp_path / "whole"
-    export(copied, base)
-    before = {table: exported(base, table) for table in TABLES}
-    with closing(FileStorage(str(copied))) as storage:
-        change(storage, 0)
-    export(copied, whole)
-    after = {table: exported(whole, table) for table in TABLES}
-    moment = 0
-    while True:
-        out = tmp_path / f"out {moment}"
-        shutil.copytree(base, out, symlinks=True)
-        if not killed_at(moment, copied, out, monkeypatch):
-            break
-        assert {table: exported(out, table) for table in TABLES} in (before, after)
-        export(copied, out)
-        assert {table: exported(out, table) for table in TABLES} == after
-        left = {path.name for path in out.iterdir()} - {".lock", "current", "snapshots"}
-        assert left == set(TABLES)
-        shutil.rmtree(out)
-        moment += 2
-    assert moment > 40
-
-
-def children(pid: int) -> list[int]:
-    """The processes that work for another one; it also has one that watches over its resources."""
-    found = map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
-    return [n for n in found if b"spawn_main" in Path(f"/proc/{n}/cmdline").read_bytes()]
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.002)
-
-
-def test_kill_9_of_the_command_ends_its_processes_and_costs_only_what_they_were_at(
-    tmp_path: Path,
-) -> None:
-    path, out = tmp_path / "many.fs", tmp_path / "out"
-    with closing(DB(FileStorage(str(path)))) as db, db.transaction() as connection:
-        for number in range(8_000):
-            connection.root()[number] = Document(number)
-    arguments = [sys.executable, "-m", "neo.export", str(path), "--parquet", str(out), "--quiet"]
-    changes = out / "unfinished" / "changes"
-
-    def started(files: int) -> tuple[subprocess.Popen[str], list[int]]:
-        """The command and its processes, when so many files are finished."""
-        process = subprocess.Popen(
-            [*arguments, "--jobs", "2"], cwd=ROOT, stderr=subprocess.PIPE, text=True
-        )
-        until(lambda: len(list(changes.glob("0*"))) >= files, "no file was finished")
-        return process, children(process.pid)
-
-    process, workers = started(1)
-    os.kill(workers[0], signal.SIGKILL)
-    assert "a process ended with code -9" in process.communicate()[1]
-    assert process.returncode == 1
-    process, workers = started(len(list(changes.glob("0*"))) + 1)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
-    assert workers and not (out / "current").exists()
-    until(lambda: not any(map(alive, workers)), "processes outlive the command")
-    finished = {path.name: path.stat().st_ino for path in changes.glob("0*")}
-    assert 0 < len(finished) < 16
-    export(path, out)
-    for name, inode in finished.items():
-        assert (out / "changes" / name).stat().st_ino == inode
-    export(path, tmp_path / "whole")
-    for table in TABLES:
-        assert exported(out, table) == exported(tmp_path / "whole", table)
-
-
-def alive(pid: int) -> bool:
-    """Zombies of other parents count as gone."""
-    try:
-        return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
-    except FileNotFoundError:
-        return False

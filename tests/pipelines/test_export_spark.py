@@ -10,8 +10,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from neo.export.plan import DEFAULT_COLUMNS
 from neo.spark.tables import TABLES
+from tests.pipelines.exporting import change, export, uri
 from tests.pipelines.sample import Sample
-from tests.pipelines.test_export import change, export, uri
 from tests.zodb.fleet import NAME, Fleet
 
 

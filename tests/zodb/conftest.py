@@ -5,6 +5,7 @@ from contextlib import ExitStack
 
 import pytest
 
+from neo.client import NEOStorage
 from tests.support.mariadb import Server, running_server
 from tests.zodb.fleet import Fleet
 
@@ -29,3 +30,17 @@ def fleets() -> Iterator[GetFleet]:
             return running[key]
 
         yield get
+
+
+@pytest.fixture(params=["sqlite", "mariadb"])
+def cluster(fleets: GetFleet, request: pytest.FixtureRequest) -> Fleet:
+    fleet = fleets(3, request.param, 0)
+    fleet.start()
+    return fleet
+
+
+@pytest.fixture
+def storage(cluster: Fleet) -> Iterator[NEOStorage]:
+    storage = cluster.storage()
+    yield storage
+    storage.close()

@@ -1,4 +1,4 @@
-"""What ZODB's suites do not ask: iteration, garbage, big transactions, loss of nodes."""
+"""What ZODB's suites do not ask: iteration, big transactions, loss of nodes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 import threading
 import time
 import tracemalloc
-from collections.abc import Callable, Iterator
 
 import pytest
 import transaction
@@ -20,7 +19,7 @@ from ZODB.Connection import TransactionMetaData
 from ZODB.FileStorage import FileStorage
 from ZODB.POSException import POSKeyError, ReadOnlyError
 from ZODB.serialize import referencesf
-from ZODB.utils import maxtid, p64, z64
+from ZODB.utils import p64
 
 from neo.client import NEOStorage
 from neo.client import records as records_module
@@ -30,29 +29,7 @@ from tests.support.cluster import Cluster
 from tests.unit.client.peers import in_threads
 from tests.zodb.conftest import GetFleet
 from tests.zodb.fleet import Fleet
-
-
-@pytest.fixture(params=["sqlite", "mariadb"])
-def cluster(fleets: GetFleet, request: pytest.FixtureRequest) -> Fleet:
-    fleet = fleets(3, request.param, 0)
-    fleet.start()
-    return fleet
-
-
-@pytest.fixture
-def storage(cluster: Fleet) -> Iterator[NEOStorage]:
-    storage = cluster.storage()
-    yield storage
-    storage.close()
-
-
-def commit(storage: NEOStorage, *stores: tuple[bytes, bytes | None, bytes]) -> bytes:
-    t = TransactionMetaData()
-    storage.tpc_begin(t)
-    for oid, serial, data in stores:
-        storage.store(oid, serial, data, "", t)
-    storage.tpc_vote(t)
-    return storage.tpc_finish(t)
+from tests.zodb.transactions import commit
 
 
 def records(storage: NEOStorage) -> list[tuple[bytes, bytes, bytes]]:
@@ -68,7 +45,7 @@ def records(storage: NEOStorage) -> list[tuple[bytes, bytes, bytes]]:
             return found
 
 
-# -- interfaces ------------------------------------------------------------------------------------
+# -- interfaces ----------------------------------------------------------------------------------
 
 
 def test_what_is_declared_is_what_is_there(cluster: Fleet, storage: NEOStorage) -> None:
@@ -96,7 +73,7 @@ def test_what_is_declared_is_what_is_there(cluster: Fleet, storage: NEOStorage) 
         read_only.close()
 
 
-# -- iteration -------------------------------------------------------------------------------------
+# -- iteration -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("known", [True, False])
@@ -168,7 +145,7 @@ def test_blobs_are_refused_by_a_copy(storage: NEOStorage, tmp_path: object) -> N
     source.close()
 
 
-# -- prefetch and cache ------------------------------------------------------------------------------
+# -- prefetch and cache --------------------------------------------------------------------------
 
 
 def test_prefetch_through_a_connection(cluster: Fleet, storage: NEOStorage) -> None:
@@ -202,147 +179,7 @@ def test_clients_see_the_commits_of_each_other_after_sync(
         other.close()
 
 
-# -- garbage ---------------------------------------------------------------------------------------
-
-
-def test_garbage_is_collected_and_everything_else_stays(storage: NEOStorage) -> None:
-    db = ZODB.DB(storage)
-    connection = db.open()
-    root = connection.root()
-    root["kept"] = kept = PersistentMapping()
-    kept["deep"] = deep = PersistentMapping()
-    root["lost"] = lost = PersistentMapping()
-    lost["deep"] = deep_lost = PersistentMapping()
-    deep_lost["cycle"] = lost
-    transaction.commit()
-    del root["lost"]
-    transaction.commit()
-    db.pack()
-    for obj in (kept, deep):
-        storage.load(obj._p_oid)
-    for obj in (lost, deep_lost):
-        with pytest.raises(POSKeyError):
-            storage.load(obj._p_oid)
-        with pytest.raises(POSKeyError):
-            storage.loadBefore(obj._p_oid, maxtid)
-    connection.close()
-    db.close()
-
-
-def test_garbage_with_later_history_is_deleted_but_can_be_brought_back(
-    storage: NEOStorage,
-) -> None:
-    db = ZODB.DB(storage)
-    connection = db.open()
-    root = connection.root()
-    root["lost"] = lost = PersistentMapping()
-    transaction.commit()
-    unlinked = root._p_serial
-    del root["lost"]
-    transaction.commit()
-    pack_time = time.time()
-    root["later"] = 1
-    transaction.commit()
-    later = root._p_serial
-    db.pack(pack_time)
-    with pytest.raises(POSKeyError):
-        storage.load(lost._p_oid)
-    # The history after the pack time is still there, and undo works.
-    assert storage.loadSerial(z64, later)
-    assert storage.loadSerial(lost._p_oid, unlinked)
-    deletion = db.undoLog(0, 1)[0]
-    assert deletion["description"] == "garbage collection"
-    db.undo(deletion["id"])
-    transaction.commit()
-    storage.load(lost._p_oid)
-    connection.close()
-    db.close()
-
-
-def test_garbage_is_not_what_later_transactions_refer_to(storage: NEOStorage) -> None:
-    db = ZODB.DB(storage)
-    connection = db.open()
-    root = connection.root()
-    root["a"] = a = PersistentMapping()
-    a["b"] = b = PersistentMapping()
-    transaction.commit()
-    del root["a"]
-    transaction.commit()
-    pack_time = time.time()
-    root["again"] = a
-    transaction.commit()
-    db.pack(pack_time)
-    storage.load(a._p_oid)
-    storage.load(b._p_oid)
-    connection.close()
-    db.close()
-
-
-def test_an_object_linked_again_before_garbage_is_deleted_is_never_missing(
-    cluster: Fleet, storage: NEOStorage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    db = ZODB.DB(storage)
-    connection = db.open()
-    root = connection.root()
-    root["a"] = a = PersistentMapping()
-    transaction.commit()
-    del root["a"]
-    transaction.commit()
-    delete = storage.deleteObject
-
-    def link_first(oid: bytes, serial: bytes, t: object) -> None:
-        # A concurrent application, that has the object in memory.
-        other = ZODB.DB(cluster.storage())
-        with other.transaction() as c:
-            c.root()["a"] = c.get(a._p_oid)
-        other.close()
-        delete(oid, serial, t)
-
-    monkeypatch.setattr(storage, "deleteObject", link_first)
-    db.pack()
-    # Nobody ever saw it missing.
-    serials = [entry["tid"] for entry in storage.history(a._p_oid, 10)]
-    assert serials == [a._p_serial]
-    storage.load(a._p_oid)
-    connection.close()
-    db.close()
-
-
-def test_an_object_linked_again_while_garbage_is_deleted_is_brought_back(
-    cluster: Fleet, storage: NEOStorage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    db = ZODB.DB(storage)
-    connection = db.open()
-    root = connection.root()
-    root["a"] = a = PersistentMapping()
-    transaction.commit()
-    del root["a"]
-    transaction.commit()
-    finish = storage.tpc_finish
-
-    def link_first(t: object, func: Callable[[bytes], object]) -> bytes:
-        monkeypatch.setattr(storage, "tpc_finish", finish)
-        other = ZODB.DB(cluster.storage())
-        with other.transaction() as c:
-            c.root()["a"] = c.get(a._p_oid)
-        other.close()
-        return finish(t, func)
-
-    monkeypatch.setattr(storage, "tpc_finish", link_first)
-    db.pack()
-    assert len(storage.history(a._p_oid, 10)) > 1
-    storage.load(a._p_oid)
-    connection.close()
-    db.close()
-
-
-def test_without_a_root_nothing_is_garbage(storage: NEOStorage) -> None:
-    commit(storage, (p64(5), None, b"data"))
-    storage.pack(time.time() + 10, referencesf)
-    assert storage.load(p64(5))[0] == b"data"
-
-
-# -- size ------------------------------------------------------------------------------------------
+# -- size ----------------------------------------------------------------------------------------
 
 
 def test_a_transaction_larger_than_its_memory(cluster: Fleet) -> None:
@@ -408,7 +245,7 @@ def test_an_object_too_large_to_travel_is_refused_with_its_transaction(
         db.close()
 
 
-# -- loss and return of nodes ------------------------------------------------------------------------
+# -- loss and return of nodes --------------------------------------------------------------------
 
 
 def test_processes_are_lost_and_come_back_without_a_restart_of_the_application() -> None:

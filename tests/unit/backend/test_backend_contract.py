@@ -1,4 +1,4 @@
-"""What every backend promises (neo/storage/backend/api.py)."""
+"""What every backend promises (neo/storage/backend/api.py): what it keeps, and how it is read."""
 
 from __future__ import annotations
 
@@ -11,40 +11,21 @@ import pytest
 from neo.protocol.enums import CellState
 from neo.storage.backend.api import (
     BackendFailure,
-    BackendRefused,
     Cell,
-    Record,
     RecordDamaged,
     Stored,
     Transaction,
     TransactionMeta,
 )
-from tests.unit.backend.harness import NP, UP, Harness, p64, serials
+from tests.unit.backend.harness import UP, Harness, p64
+from tests.unit.backend.records import ABOVE_ALL, record
 
 MAX = b"\x7f" + b"\xff" * 7
-ABOVE_ALL = b"\xff" * 8
 OUT, FEEDING = CellState.OUT_OF_DATE, CellState.FEEDING
 CORRUPTED, DISCARDED = CellState.CORRUPTED, CellState.DISCARDED
 
 
-def record(
-    serial: int,
-    data: bytes,
-    next_serial: int | None = None,
-    data_serial: int | None = None,
-    compression: int = 0,
-) -> Record:
-    return Record(
-        p64(serial),
-        None if next_serial is None else p64(next_serial),
-        compression,
-        sha1(data).digest(),
-        data,
-        None if data_serial is None else p64(data_serial),
-    )
-
-
-# -- configuration and partition table ----------------------------------------------------------
+# -- configuration and partition table -----------------------------------------------------------
 
 
 def test_a_new_database_has_only_its_version(node: Harness) -> None:
@@ -137,7 +118,7 @@ def test_a_reset_erases_everything(node: Harness) -> None:
     assert node.data_rows(backend) == 0
 
 
-# -- reads --------------------------------------------------------------------------------------
+# -- reads ---------------------------------------------------------------------------------------
 
 
 def test_load_at_before_and_current(node: Harness) -> None:
@@ -261,398 +242,7 @@ def test_last_ids_are_those_of_the_given_partitions(node: Harness) -> None:
     assert backend.last_ids([2]) == (None, None)
 
 
-# -- two-phase commit ---------------------------------------------------------------------------
-
-
-def test_nothing_of_a_transaction_is_visible_before_it_is_unlocked(node: Harness) -> None:
-    backend = node.ready()
-    node.vote(backend, 10, {4: b"x"})
-    node.wait(backend.stored)
-    backend.lock(p64(10), p64(13))
-    node.wait(backend.stored)
-    assert backend.load(p64(4), None, None) is None
-    assert backend.transaction(p64(13)) is None
-    assert backend.last_ids([0, 1, 2]) == (None, None)
-    assert backend.locked_transactions() == {p64(10): p64(13)}
-    assert backend.final_tid(p64(10)) == p64(13)
-    backend.unlock(p64(10), p64(13))
-    node.wait(backend.executed)
-    assert backend.load(p64(4), None, None) == record(13, b"x")
-    assert backend.locked_transactions() == {}
-    assert backend.final_tid(p64(10)) == p64(13)
-    assert backend.final_tid(p64(11)) is None
-
-
-def test_a_vote_without_metadata_is_known_by_its_objects(node: Harness) -> None:
-    backend = node.ready()
-    node.vote(backend, 10, {4: b"x"}, meta=False)
-    backend.lock(p64(10), p64(13))
-    assert backend.locked_transactions() == {p64(10): None}
-    assert backend.final_tid(p64(10)) is None
-    backend.unlock(p64(10), p64(13))
-    node.wait(backend.executed)
-    assert backend.load(p64(4), None, None) == record(13, b"x")
-    assert backend.transaction(p64(13)) is None
-
-
-def test_a_locked_transaction_survives_a_restart_and_is_validated(node: Harness) -> None:
-    backend = node.ready()
-    node.vote(backend, 10, {4: b"x", 5: b"y"})
-    node.vote(backend, 11, {6: b"z"}, meta=False)
-    backend.lock(p64(10), p64(13))
-    node.wait(backend.stored)
-    backend.close()
-    backend = node.open()
-    assert backend.locked_transactions() == {p64(10): p64(13), p64(11): None}
-    backend.validate(p64(10), p64(13))
-    backend.validate(p64(11), p64(14))
-    backend.drop_unfinished()
-    node.wait(backend.stored)
-    assert backend.load(p64(5), None, None) == record(13, b"y")
-    assert backend.load(p64(6), None, None) == record(14, b"z")
-    assert backend.transaction(p64(13)).oids == [p64(4), p64(5)]
-
-
-def test_an_aborted_transaction_leaves_nothing(node: Harness) -> None:
-    backend = node.ready()
-    node.vote(backend, 10, {4: b"x"})
-    backend.abort(p64(10))
-    backend.abort(p64(77))
-    assert node.data_rows(backend) == 0
-    assert backend.locked_transactions() == {}
-
-
-def test_unfinished_transactions_are_dropped_with_their_data(node: Harness) -> None:
-    backend = node.ready()
-    node.commit(backend, 5, {1: b"kept"})
-    node.vote(backend, 10, {4: b"x", 1: 5})
-    node.wait(backend.stored)
-    backend.close()
-    backend = node.open()
-    backend.drop_unfinished()
-    assert node.data_rows(backend) == 1
-    assert backend.locked_transactions() == {}
-    assert backend.load(p64(1), None, None) == record(5, b"kept")
-
-
-def test_data_is_readable_before_the_vote_and_gone_once_released(node: Harness) -> None:
-    backend = node.ready()
-    data_id = node.store_data(backend, 4, b"x")
-    assert backend.load_data(data_id) == (0, sha1(b"x").digest(), b"x")
-    backend.release_data([data_id])
-    assert node.data_rows(backend) == 0
-
-
-def test_data_ids_carry_the_partition_and_count_up(node: Harness) -> None:
-    backend = node.ready()
-    first = [node.store_data(backend, oid, b"x") for oid in (0, 3, 1, 2)]
-    assert first == [0, 1, 1 << 48, 2 << 48]
-    backend.vote(p64(10), None, [Stored(p64(3), 1, None), Stored(p64(2), 2 << 48, None)])
-    backend.close()
-    backend = node.open()
-    assert [node.store_data(backend, oid, b"y") for oid in (0, 2)] == [2, (2 << 48) + 1]
-
-
-def test_the_last_partitions_have_usable_data_ids(node: Harness) -> None:
-    backend = node.open()
-    count = backend.partitions_max
-    backend.change_cells(1, 0, [(count - 1, 1, UP)], 1, True)
-    node.commit(backend, 10, {count - 1: b"last"})
-    assert backend.load(p64(count - 1), None, None) == record(10, b"last")
-    assert backend._read("SELECT id FROM data")[0][0] == (count - 1) << 48
-    backend.close()
-    backend = node.open()
-    assert node.store_data(backend, count - 1, b"y") == ((count - 1) << 48) + 1
-    assert backend.prune_orphans(False, 0, 10)[:1] == (0,)
-
-
-def test_ids_above_the_greatest_are_refused_in_writes(node: Harness) -> None:
-    backend = node.ready()
-    with pytest.raises(BackendRefused, match="oid ff"):
-        backend.store_data(ABOVE_ALL, 0, bytes(20), b"x")
-    with pytest.raises(BackendRefused, match="ttid ff"):
-        backend.vote(ABOVE_ALL, None, [])
-    backend.vote(p64(1), TransactionMeta(b"", b"", b"", []), [])
-    with pytest.raises(BackendRefused, match="tid ff"):
-        backend.lock(p64(1), ABOVE_ALL)
-
-
-def test_an_object_larger_than_the_backend_accepts_is_refused(node: Harness) -> None:
-    backend = node.ready()
-    backend._size_max = 1000
-    data = bytes(1001)
-    with pytest.raises(BackendRefused, match="1001 bytes.*at most 1000"):
-        node.store_data(backend, 4, data)
-    node.commit(backend, 10, {4: bytes(1000)})
-    assert backend.load(p64(4), None, None) == record(10, bytes(1000))
-
-
-def test_a_write_after_an_unlock_is_made_durable_by_close(node: Harness) -> None:
-    backend = node.ready()
-    node.commit(backend, 10, {4: b"x"})
-    backend.close()
-    backend.close()
-    assert node.open().load(p64(4), None, None) == record(10, b"x")
-
-
-def test_a_closed_backend_says_so(node: Harness) -> None:
-    backend = node.ready()
-    backend.close()
-    for use in (
-        lambda: backend.load(p64(1), None, None),
-        lambda: backend.set_config("name", "x"),
-        lambda: node.store_data(backend, 3, b"x"),
-        lambda: backend.stored(lambda: None),
-    ):
-        with pytest.raises(BackendFailure, match="not open"):
-            use()
-
-
-def test_only_one_process_uses_a_database(node: Harness) -> None:
-    backend = node.ready()
-    second = node.make()
-    with pytest.raises(BackendFailure, match="another process uses this database"):
-        second.open()
-    backend.close()
-    second.open()
-    assert second.partition_count() == NP
-
-
-def test_calls_of_stored_are_answered_in_their_order(node: Harness) -> None:
-    backend = node.ready()
-    order: list[int] = []
-    for i in range(50):
-        backend.set_config("x", str(i))
-        backend.stored(lambda i=i: order.append(i))
-    node.run_until(lambda: len(order) == 50)
-    assert order == list(range(50))
-
-
-# -- undo ---------------------------------------------------------------------------------------
-
-
-def undo(
-    backend: Any, tid: int, undone: int, oid: int, pending: Stored | None = None
-) -> tuple[int, int | None, bool] | None:
-    """undo_serial as the client asks for it, with integers."""
-    answer = backend.undo_serial(p64(oid), p64(tid), p64(undone), pending)
-    if answer is None:
-        return None
-    current, target, is_current = answer
-    return int.from_bytes(current, "big"), target and int.from_bytes(target, "big"), is_current
-
-
-def test_undo_goes_back_along_origins(node: Harness) -> None:
-    backend = node.ready()
-    node.commit(backend, 11, {4: b"23"})
-    node.commit(backend, 12, {4: b"24"})
-    node.commit(backend, 13, {4: b"25"})
-    assert undo(backend, 14, 13, 4) == (13, 12, True)
-    node.commit(backend, 14, {4: 12})
-    assert backend.load(p64(4), None, None) == record(14, b"24", data_serial=12)
-    assert undo(backend, 15, 12, 4) == (14, 11, True)
-    assert undo(backend, 15, 13, 4) == (14, 12, False)
-    node.commit(backend, 15, {4: 11})
-    assert undo(backend, 16, 11, 4) == (15, None, True)
-    node.commit(backend, 16, {4: None})
-    gone = backend.load(p64(4), None, None)
-    assert gone == Record(p64(16), None, None, bytes(20), b"", None)
-    assert undo(backend, 17, 16, 4) == (16, 11, True), "redo of the creation"
-    node.commit(backend, 17, {4: 11})
-    assert undo(backend, 18, 17, 4) == (17, None, True), "to not existing again"
-    assert undo(backend, 18, 99, 4) is None
-    assert undo(backend, 18, 11, 5) is None
-
-
-def test_undo_is_asked_as_of_a_tid(node: Harness) -> None:
-    backend = node.ready()
-    node.commit(backend, 11, {4: b"1"})
-    node.commit(backend, 12, {4: b"2"})
-    assert undo(backend, 12, 11, 4) == (11, None, True)
-    assert undo(backend, 13, 11, 4) == (12, None, False)
-
-
-def test_several_undos_in_one_transaction(node: Harness) -> None:
-    backend = node.ready()
-    for tid in 11, 12, 13:
-        node.commit(backend, tid, {4: b"%d" % tid})
-    assert undo(backend, 14, 13, 4) == (13, 12, True)
-    pending = node.store(backend, 4, 12)
-    assert undo(backend, 14, 12, 4, pending) == (13, 11, True)
-    assert undo(backend, 14, 13, 4, pending) == (13, 12, False)
-    resolved = Stored(p64(4), node.store_data(backend, 4, b"resolved"), None)
-    assert undo(backend, 14, 12, 4, resolved) == (13, 11, False)
-
-
-def test_equal_data_counts_as_current(node: Harness) -> None:
-    backend = node.ready()
-    for tid, data in (11, b"a"), (12, b"b"), (13, b"c"), (14, b"b"):
-        node.commit(backend, tid, {4: data})
-    assert undo(backend, 15, 12, 4) == (14, 11, True)
-    assert undo(backend, 15, 13, 4) == (14, 12, False)
-
-
-def test_undo_of_what_is_packed_away_is_an_error(node: Harness) -> None:
-    backend = node.ready()
-    for tid in 11, 12, 13:
-        node.commit(backend, tid, {4: b"%d" % tid})
-    assert backend.pack(p64(12), 1, p64(0), 10) is None
-    for undone in 11, 12:
-        with pytest.raises(KeyError):
-            undo(backend, 14, undone, 4)
-    assert undo(backend, 14, 13, 4) == (13, 12, True)
-
-
-def test_a_transaction_before_the_pack_is_packed(node: Harness) -> None:
-    backend = node.ready()
-    for tid in 11, 14, 17:
-        node.commit(backend, tid, {4: b"%d" % tid})
-    backend.pack(p64(14), 1, p64(0), 10)
-    backend.drain()
-    assert [backend.transaction(p64(tid)).packed for tid in (11, 14, 17)] == [True, True, False]
-
-
-def test_data_of_an_undo_in_progress_survives_a_pack(node: Harness) -> None:
-    backend = node.ready()
-    for tid in 11, 12, 13:
-        node.commit(backend, tid, {4: b"%d" % tid})
-    node.vote(backend, 20, {4: 11})
-    backend.pack(p64(13), 1, p64(0), 10)
-    backend.drain()
-    assert serials(backend, 4) == [13]
-    backend.unlock(p64(20), p64(22))
-    node.wait(backend.executed)
-    assert backend.load(p64(4), None, None).data == b"11"
-    assert node.data_rows(backend) == 2
-
-
-# -- maintenance --------------------------------------------------------------------------------
-
-
-def test_truncation_deletes_what_is_later(node: Harness) -> None:
-    backend = node.ready()
-    for tid in 11, 12, 13:
-        node.commit(backend, tid, {4: b"%d" % tid, 5: b"five"})
-    node.commit(backend, 14, {4: 11})
-    backend.change_cells(2, 0, [(0, 1, CellState.OUT_OF_DATE)], 1, False)
-    backend.change_cells(2, 0, [(2, 1, CellState.OUT_OF_DATE)], 1, False)
-    assert backend.cells()[2].tid == 14
-    backend.truncate(p64(11), [0, 1, 2])
-    backend.drain()
-    assert serials(backend, 4) == serials(backend, 5) == [11]
-    assert backend.tids_descending(0, 10, [0, 1, 2]) == [p64(11)]
-    assert node.data_rows(backend) == 2
-    assert backend.last_ids([0, 1, 2]) == (p64(5), p64(11))
-    assert [cell.tid for cell in backend.cells()] == [11, -1, 11]
-
-
-def test_truncation_leaves_other_partitions_alone(node: Harness) -> None:
-    backend = node.ready()
-    node.commit(backend, 11, {4: b"x", 5: b"y"})
-    backend.truncate(p64(5), [1])
-    backend.drain()
-    assert serials(backend, 4) == []
-    assert serials(backend, 5) == [11]
-
-
-def test_pack_keeps_the_last_revision_up_to_the_tid_and_all_later_ones(node: Harness) -> None:
-    backend = node.ready()
-    for tid in 11, 12, 13, 14:
-        node.commit(backend, tid, {4: b"%d" % tid})
-    node.commit(backend, 15, {4: 11})
-    node.commit(backend, 16, {4: 11})
-    backend.pack(p64(13), 1, p64(0), 10)
-    backend.drain()
-    assert serials(backend, 4) == [16, 15, 14, 13]
-    assert backend.load(p64(4), p64(15), None) == record(15, b"11", 16)
-    assert backend.load(p64(4), p64(16), None) == record(16, b"11", data_serial=15)
-    assert node.data_rows(backend) == 3
-    assert backend.get_config("_pack_tid") == "13"
-
-
-@pytest.mark.parametrize("length", [1, 10])
-def test_pack_keeps_the_deletion_of_the_last_object(node: Harness, length: int) -> None:
-    """A master goes on after the greatest oid that is left, and gives no oid twice: here those of
-    partition 1 are given up to 7, and 10 only after the tid of the pack."""
-    backend = node.ready()
-    node.commit(backend, 11, {4: b"x", 7: b"y"})
-    node.commit(backend, 12, {4: None, 7: None})
-    node.commit(backend, 13, {10: b"z"})
-    oid: bytes | None = p64(0)
-    while oid is not None:
-        oid = backend.pack(p64(12), 1, oid, length)
-    backend.drain()
-    assert [serials(backend, oid) for oid in (4, 7, 10)] == [[], [12], [13]]
-    backend.pack(p64(13), 1, p64(0), 10)
-    backend.drain()
-    assert [serials(backend, oid) for oid in (4, 7, 10)] == [[], [], [13]]
-    assert backend.last_ids([1])[0] == p64(10)
-
-
-def test_pack_removes_an_object_that_does_not_exist(node: Harness) -> None:
-    backend = node.ready()
-    node.commit(backend, 11, {4: b"x", 1: b"y", 7: b"z"})
-    node.commit(backend, 12, {4: None})
-    node.commit(backend, 13, {1: None})
-    node.commit(backend, 14, {1: 11})
-    backend.pack(p64(13), 1, p64(0), 10)
-    backend.drain()
-    assert serials(backend, 4) == []
-    assert not backend.object_exists(p64(4))
-    assert backend.load(p64(1), None, None) == record(14, b"y")
-    assert node.data_rows(backend) == 2
-
-
-def test_pack_goes_on_where_it_stopped(node: Harness) -> None:
-    backend = node.ready()
-    oids = range(0, 30, 3)
-    for tid in 11, 12:
-        node.commit(backend, tid, dict.fromkeys(oids, b"%d" % tid))
-    steps = []
-    following = p64(0)
-    while following is not None:
-        steps.append(int.from_bytes(following, "big"))
-        following = backend.pack(p64(12), 0, following, 4)
-    backend.drain()
-    assert steps == [0, 12, 24]
-    assert all(serials(backend, oid) == [12] for oid in oids)
-    assert node.data_rows(backend) == 10
-
-
-def test_orphans_are_counted_then_deleted(node: Harness) -> None:
-    backend = node.ready()
-    node.commit(backend, 11, {4: b"kept"})
-    for size in 1, 2, 3:
-        node.store_data(backend, 3, bytes(size))
-    backend.stored(lambda: None)
-    backend.close()
-    backend = node.open()
-    node.vote(backend, 12, {7: b"pending"})
-    assert backend.prune_orphans(True, 0, 100) == (3, 6, None)
-    assert node.data_rows(backend) == 5
-    rows, size, following = backend.prune_orphans(False, 0, 2)
-    assert (rows, size, following) == (2, 3, 2)
-    assert backend.prune_orphans(False, following, 100) == (1, 3, None)
-    assert backend.prune_orphans(False, 0, 100) == (0, 0, None)
-    assert node.data_rows(backend) == 2
-
-
-def test_a_dropped_partition_is_deleted_in_steps(node: Harness) -> None:
-    backend = node.ready()
-    for tid in 11, 12, 13:
-        node.commit(backend, tid, {4: b"%d" % tid, 7: b"x", 5: b"kept"})
-    steps = 0
-    while backend.drop_partition(1, 2):
-        steps += 1
-    assert steps == 3
-    backend.drain()
-    assert serials(backend, 4) == serials(backend, 7) == []
-    assert serials(backend, 5) == [13, 12, 11]
-    assert backend.tids_descending(0, 10, [0, 1, 2]) == [p64(12), p64(11)]
-    assert node.data_rows(backend) == 3
-
-
-# -- deduplication, big values ------------------------------------------------------------------
+# -- deduplication, big values -------------------------------------------------------------------
 
 
 def test_equal_values_are_kept_once_with_dedup(node: Harness) -> None:
@@ -700,6 +290,7 @@ def test_tables_show_dates_and_hexadecimal_ids_to_people(node: Harness) -> None:
     tid = TimeStamp(2026, 11, 5, 23, 59, 58.25).raw()
     number = int.from_bytes(tid, "big")
     node.commit(backend, number, {4: b"data"})
+
     def text(value: Any) -> Any:
         return value.decode() if isinstance(value, bytes) else value
 

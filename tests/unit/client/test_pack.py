@@ -29,8 +29,8 @@ from neo.protocol.packets import (
     InvalidateObjects,
     Message,
 )
+from tests.unit.client.reading import DB
 from tests.unit.client.scripted import Scripted, scripted
-from tests.unit.client.test_session import DB
 
 GARBAGE = p64(1)
 CREATED = p64(1 << 40)
@@ -191,7 +191,9 @@ def test_garbage_is_kept_when_the_head_that_it_hangs_on_comes_back_into_use(
         assert database.deleted() == [[OTHER]]
 
 
-def test_what_hangs_on_garbage_that_was_brought_back_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_hangs_on_garbage_that_was_brought_back_is_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """OTHER is deleted together with HEAD, and brought back together with it."""
     monkeypatch.setattr(neo.client.pack, "DELETED_TOGETHER", 2)
     with scripted([1], cache_size=0) as (cluster, storage):

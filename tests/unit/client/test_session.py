@@ -1,3 +1,5 @@
+"""A client finds the primary master, loses it, and finds it again; what is closed, what is forked."""
+
 from __future__ import annotations
 
 import json
@@ -5,101 +7,47 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Collection
-from hashlib import sha1
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
 from transaction.interfaces import TransientError
-from ZODB.POSException import POSKeyError
 
 import neo.client.storage
 from neo.client import NEOStorage
 from neo.client.errors import (
     ClosedError,
     ConfigurationError,
-    CorruptedError,
     NEOStorageError,
     RefusedError,
     UnavailableError,
 )
 from neo.master.ids import OidGenerator
 from neo.net.connection import Received
-from neo.protocol.enums import CellState, ErrorCode, NodeType
-from neo.protocol.errors import ErrorAnswer
-from neo.protocol.ids import ZERO_HASH, add64, p64
+from neo.protocol.enums import ErrorCode, NodeType
+from neo.protocol.ids import add64, p64
 from neo.protocol.packets import (
     AcceptIdentification,
     AnswerLastTransaction,
     AnswerNewOIDs,
-    AnswerObject,
-    AnswerTIDs,
-    AnswerTIDsFrom,
-    AnswerTransactionInformation,
     AskLastTransaction,
     AskNewOIDs,
     AskObject,
-    AskTIDs,
-    AskTIDsFrom,
-    AskTransactionInformation,
     Error,
     InvalidateObjects,
     Message,
     NodeRow,
     NotifyNodeInformation,
     NotPrimaryMaster,
-    Ping,
     RequestIdentification,
 )
-from tests.unit.client.peers import Peer, Server, in_threads
+from tests.unit.client.peers import Peer, Server
+from tests.unit.client.reading import DB, OID, answer
 from tests.unit.client.scripted import NAME, Scripted, scripted
 
-OID = p64(1)
-
-
-def answer(data: bytes, serial: int = 50, next_serial: int | None = None) -> Any:
-    def answer(m: AskObject) -> Message:
-        return AnswerObject(
-            m.oid,
-            p64(serial),
-            None if next_serial is None else p64(next_serial),
-            0,
-            sha1(data).digest(),
-            data,
-            None,
-        )
-
-    return answer
-
-
-def refuse(code: ErrorCode) -> Any:
-    def refuse(m: Message) -> Message:
-        raise ErrorAnswer(code, "no")
-
-    return refuse
-
-
-class DB:
-    """What registerDB() is given."""
-
-    def __init__(self) -> None:
-        self.calls: list[tuple[Any, ...]] = []
-
-    def invalidate(self, tid: bytes, oids: list[bytes]) -> None:
-        self.calls.append((tid, *oids))
-
-    def invalidateCache(self) -> None:
-        self.calls.append(("all",))
-
-    def transform_record_data(self, data: bytes) -> bytes:
-        return data
-
-    untransform_record_data = transform_record_data
-
-
-# -- finding the primary master ----------------------------------------------------------------------
+# -- finding the primary master ------------------------------------------------------------------
 
 
 def test_a_storage_opens_with_the_last_transaction_of_the_master() -> None:
@@ -131,7 +79,9 @@ def test_a_secondary_master_points_to_the_primary(tmp_path: Path) -> None:
 def test_masters_that_the_cluster_announces_are_remembered(tmp_path: Path) -> None:
     path = tmp_path / "masters"
     with scripted([1], dynamic_master_list=str(path)) as (cluster, storage):
-        rows: list[NodeRow] = [(NodeType.MASTER, ("127.0.0.9", 9), None, cluster.rows()[0][3], None)]
+        rows: list[NodeRow] = [
+            (NodeType.MASTER, ("127.0.0.9", 9), None, cluster.rows()[0][3], None)
+        ]
         cluster.tell(NotifyNodeInformation(time.time(), rows))
         storage.sync()
         assert ["127.0.0.9", 9] in json.loads(path.read_text())
@@ -145,7 +95,9 @@ def test_a_list_of_masters_that_cannot_be_written_is_no_failure(
     path = str(folder / "masters")
     with scripted([1], dynamic_master_list=path) as (cluster, storage):
         folder.rmdir()
-        rows: list[NodeRow] = [(NodeType.MASTER, ("127.0.0.9", 9), None, cluster.rows()[0][3], None)]
+        rows: list[NodeRow] = [
+            (NodeType.MASTER, ("127.0.0.9", 9), None, cluster.rows()[0][3], None)
+        ]
         cluster.tell(NotifyNodeInformation(time.time(), rows))
         storage.sync()
         assert "the list of masters cannot be kept: " in caplog.text
@@ -228,7 +180,7 @@ def test_wrong_settings_are_named(options: dict[str, Any], message: str) -> None
         NEOStorage(**({"master_nodes": "127.0.0.1:1", "name": NAME} | options))
 
 
-# -- loss and return of the master -----------------------------------------------------------------
+# -- loss and return of the master ---------------------------------------------------------------
 
 
 def test_after_a_new_connection_with_a_later_transaction_current_data_is_dropped() -> None:
@@ -354,207 +306,7 @@ def _from_the_beginning() -> Callable[[AskNewOIDs], Message]:
     return lambda m: AnswerNewOIDs(oids.take(m.num_oids))
 
 
-# -- reads from replicas -----------------------------------------------------------------------------
-
-
-def test_reads_go_to_all_replicas() -> None:
-    with scripted([1, 2], cache_size=0) as (cluster, storage):
-        for node in cluster.storages.values():
-            node.answers[AskObject] = answer(b"x")
-        for _ in range(60):
-            storage.load(OID)
-        assert all(len(node.asked(AskObject)) > 5 for node in cluster.storages.values())
-
-
-def test_a_failing_replica_is_replaced_by_another_one() -> None:
-    with scripted([1, 2], cache_size=0) as (cluster, storage):
-        cluster.storages[1].server.close()
-        cluster.storages[2].answers[AskObject] = answer(b"x")
-        for _ in range(20):
-            assert storage.load(OID)[0] == b"x"
-
-
-def test_a_cell_that_is_not_readable_any_more_is_not_asked_again() -> None:
-    with scripted([1, 2], cache_size=0) as (cluster, storage):
-        cluster.storages[1].answers[AskObject] = answer(b"x")
-        late = threading.Event()
-
-        def moved(m: AskObject) -> Message:
-            if not late.is_set():
-                late.set()
-                cluster.tell(cluster.change((0, 2, CellState.OUT_OF_DATE)))
-            raise ErrorAnswer(ErrorCode.NON_READABLE_CELL)
-
-        cluster.storages[2].answers[AskObject] = moved
-        for _ in range(30):
-            assert storage.load(OID)[0] == b"x"
-        assert len(cluster.storages[2].asked(AskObject)) == 1
-        assert len(cluster.master.asked(Ping)) == 1
-
-
-def test_a_partition_that_nobody_can_read_is_a_transient_error_after_the_wait() -> None:
-    with scripted([1], wait_timeout=0.3) as (cluster, storage):
-        cluster.storages[1].answers[AskObject] = refuse(ErrorCode.NON_READABLE_CELL)
-        with pytest.raises(UnavailableError, match="partition 0: S1: NON_READABLE_CELL"):
-            storage.load(OID)
-
-
-def test_a_partition_comes_back() -> None:
-    with scripted([1]) as (cluster, storage):
-        cluster.tell(NotifyNodeInformation(time.time(), cluster.rows(down=[1])))
-        storage.sync()
-        cluster.storages[1].answers[AskObject] = answer(b"x")
-        back = NotifyNodeInformation(time.time(), cluster.rows())
-        threading.Timer(0.1, cluster.tell, [back]).start()
-        assert storage.load(OID)[0] == b"x"
-
-
-def test_the_log_for_undo_waits_for_nodes_that_are_away() -> None:
-    """Without them it would lack their transactions, and nobody would notice."""
-    with scripted([1], [2]) as (cluster, storage):
-        for nid, node in cluster.storages.items():
-            node.answers[AskTIDs] = lambda m, nid=nid: AnswerTIDs([p64(50 + nid)])
-            node.answers[AskTransactionInformation] = _information
-        cluster.tell(NotifyNodeInformation(time.time(), cluster.rows(down=[2])))
-        storage.sync()
-        back = NotifyNodeInformation(time.time(), cluster.rows())
-        threading.Timer(0.1, cluster.tell, [back]).start()
-        assert [entry["id"] for entry in storage.undoLog()] == [p64(52), p64(51)]
-
-
-def _information(m: AskTransactionInformation) -> Message:
-    return AnswerTransactionInformation(m.tid, b"", b"", b"", False, [])
-
-
-def test_a_node_that_is_not_ready_for_us_yet_is_asked_again() -> None:
-    """The answer to the identification, when the master's news of us are late."""
-    with scripted([1]) as (cluster, storage):
-        refusals = [ErrorCode.NOT_READY, ErrorCode.NOT_READY]
-
-        def tids(m: AskTIDs) -> Message:
-            if refusals:
-                raise ErrorAnswer(refusals.pop())
-            return AnswerTIDs([])
-
-        cluster.storages[1].answers[AskTIDs] = tids
-        assert storage.undoLog() == []
-        assert not refusals
-
-
-def test_two_walks_through_the_records_do_not_disturb_each_other() -> None:
-    """One goes on from the same place while the other loads, as two threads may."""
-    with scripted([1]) as (cluster, storage):
-        oids = [p64(n) for n in range(10)]
-        cluster.storages[1].answers |= {
-            AskTIDsFrom: lambda m: AnswerTIDsFrom([p64(50)] if m.min_tid <= p64(50) else []),
-            AskTransactionInformation: lambda m: _information(m)._replace(oid_list=oids),
-            AskObject: answer(b"x"),
-        }
-        load = storage.loadBefore
-        others: list[bytes | None] = []
-
-        def interrupted(oid: bytes, before: bytes) -> Any:
-            if oid == oids[5] and not others:
-                others.append(None)
-                others[0] = storage.record_iternext(oid)[3]
-            return load(oid, before)
-
-        storage.loadBefore = interrupted  # type: ignore[method-assign, assignment]
-        found: list[bytes] = []
-        next_oid: bytes | None = None
-        while not found or next_oid is not None:
-            oid, _, _, next_oid = storage.record_iternext(next_oid)
-            found.append(oid)
-        assert found == oids
-        assert others == [oids[6]]
-
-
-@pytest.mark.parametrize(("cache_size", "portions"), [(1 << 20, [2, 4, 8, 6]), (0, [])])
-def test_a_walk_through_the_records_reads_ahead_what_the_cache_can_keep(
-    cache_size: int, portions: list[int]
-) -> None:
-    with scripted([1], cache_size=cache_size) as (cluster, storage):
-        oids = [p64(n) for n in range(20)]
-        cluster.storages[1].answers |= {
-            AskTIDsFrom: lambda m: AnswerTIDsFrom([p64(50)] if m.min_tid <= p64(50) else []),
-            AskTransactionInformation: lambda m: _information(m)._replace(oid_list=oids),
-            AskObject: answer(b"x"),
-        }
-        prefetch = storage.prefetch
-        found: list[int] = []
-
-        def counted(oids: Collection[bytes], tid: bytes) -> None:
-            found.append(len(oids))
-            prefetch(oids, tid)
-
-        storage.prefetch = counted  # type: ignore[method-assign, assignment]
-        next_oid = None
-        for oid in oids:
-            walked, _, _, next_oid = storage.record_iternext(next_oid)
-            assert walked == oid
-        assert found == portions
-        asked = [m.oid for m in cluster.storages[1].asked(AskObject)]
-        assert asked == oids, "each object is read once"
-
-
-def test_an_unexpected_refusal_is_one_of_the_clients_errors() -> None:
-    with scripted([1]) as (cluster, storage):
-        refusing = dict.fromkeys((AskTIDs, AskTIDsFrom), refuse(ErrorCode.DENIED))
-        cluster.storages[1].answers |= refusing
-        for ask in (lambda: list(storage.iterator()), storage.undoLog):
-            with pytest.raises(RefusedError, match="list of transactions: DENIED"):
-                ask()
-
-
-def test_damaged_data_is_read_from_another_replica() -> None:
-    with scripted([1, 2], cache_size=0) as (cluster, storage):
-        good = answer(b"x")
-        cluster.storages[1].answers[AskObject] = lambda m: good(m)._replace(data=b"y")
-        cluster.storages[2].answers[AskObject] = good
-        assert storage.load(OID)[0] == b"x"
-        cluster.storages[2].answers[AskObject] = cluster.storages[1].answers[AskObject]
-        with pytest.raises(CorruptedError, match="no storage node has sound data"):
-            storage.load(OID)
-
-
-def test_missing_objects_and_undone_creations_are_key_errors() -> None:
-    with scripted([1]) as (cluster, storage):
-        answers = cluster.storages[1].answers
-        answers[AskObject] = refuse(ErrorCode.OID_DOES_NOT_EXIST)
-        with pytest.raises(POSKeyError):
-            storage.loadBefore(OID, p64(50))
-        answers[AskObject] = refuse(ErrorCode.OID_NOT_FOUND)
-        assert storage.loadBefore(OID, p64(50)) is None
-        with pytest.raises(POSKeyError):
-            storage.loadSerial(OID, p64(50))
-        with pytest.raises(POSKeyError):
-            storage.load(OID)
-        answers[AskObject] = lambda m: AnswerObject(m.oid, p64(5), None, None, ZERO_HASH, b"", None)
-        with pytest.raises(POSKeyError):
-            storage.load(OID)
-
-
-def test_prefetched_objects_need_no_further_request() -> None:
-    with scripted([1], [1]) as (cluster, storage):
-        cluster.storages[1].answers[AskObject] = answer(b"x")
-        storage.prefetch([p64(n) for n in range(250)] * 2, p64(101))
-        assert len(cluster.storages[1].asked(AskObject)) == 250
-        for n in range(250):
-            assert storage.loadBefore(p64(n), p64(101)) == (b"x", p64(50), None)
-        assert len(cluster.storages[1].asked(AskObject)) == 250
-
-
-def test_concurrent_loads_get_their_own_objects() -> None:
-    with scripted([1], cache_size=0) as (cluster, storage):
-        cluster.storages[1].answers[AskObject] = lambda m: answer(m.oid)(m)
-
-        def work(first: int) -> bool:
-            return all(storage.load(p64(n))[0] == p64(n) for n in range(first, first + 200))
-
-        assert in_threads(*(lambda i=i: work(1000 * i) for i in range(6))) == [True] * 6
-
-
-# -- the end and forks -------------------------------------------------------------------------------
+# -- the end and forks ---------------------------------------------------------------------------
 
 
 def test_close_wakes_threads_that_wait_for_the_cluster() -> None:

@@ -1,8 +1,6 @@
-"""A master whose cluster is a backup: the upstream cluster is played by the test."""
+"""The master of a backup cluster: how it becomes one, follows its upstream, and stops to be one."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import pytest
 
@@ -10,34 +8,25 @@ from neo.master.backup.following import UNFIT_SECONDS
 from neo.master.backup.orders import ORDER_SECONDS
 from neo.node.bootstrap import RETRY_SECONDS
 from neo.protocol.enums import CellState, ClusterState, ErrorCode, NodeState, NodeType
-from neo.protocol.ids import ZERO_TID, nid_namespace
+from neo.protocol.ids import ZERO_TID
 from neo.protocol.packets import (
     AcceptIdentification,
-    AnswerLastTransaction,
-    AnswerPack,
-    AnswerPartitionTable,
     AnswerRecovery,
-    AnswerUnfinishedTransactions,
     AskBeginTransaction,
     AskLastTransaction,
     AskNewOIDs,
     AskPack,
-    AskPartitionTable,
     AskRecovery,
     AskTransactionInformation,
-    AskUnfinishedTransactions,
     Error,
     InvalidateObjects,
     Message,
-    NodeRow,
     NotifyNodeInformation,
-    NotifyPack,
     NotifyPartitionChanges,
     NotifyReplicationDone,
     NotifyUpstreamAdmin,
     Replicate,
     RequestIdentification,
-    SendPartitionTable,
     SetClusterState,
     SetNodeState,
     StartOperation,
@@ -45,57 +34,8 @@ from neo.protocol.packets import (
     Truncate,
 )
 from tests.support.remote import Remote, error_of
+from tests.unit.master.backup_world import OTHER, OUT, SOURCE, UP, UP_C1, BackupWorld, durable
 from tests.unit.master.cluster import MasterWorld, spread, tid
-
-UPSTREAM = ("127.0.0.1", 7000)
-SOURCE, OTHER = ("127.0.0.1", 7101), ("127.0.0.1", 7102)
-UP_C1 = nid_namespace(NodeType.CLIENT) + 1
-UP, OUT = CellState.UP_TO_DATE, CellState.OUT_OF_DATE
-SETTINGS: dict[str, Any] = {"upstream_cluster": "up", "upstream_masters": [UPSTREAM]}
-
-
-class BackupWorld(MasterWorld):
-    extra = {"features": ["oids"]}
-
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(**{**SETTINGS, **settings})
-
-    def upstream(
-        self, last: int, rows: Any = None, admin: Any = None, sources: Any = (SOURCE, OTHER)
-    ) -> Remote:
-        """The upstream master was dialed; it accepts, and its last transaction is known."""
-        remote = self.shell.dialed[-1]
-        question = remote.take(RequestIdentification)
-        assert question.extra["backup"] == "test" and question.name == "up"
-        remote.answer(question, AcceptIdentification(NodeType.MASTER, -0x0FFFFFFF, UP_C1))
-        nodes: list[NodeRow] = [
-            (NodeType.STORAGE, address, nid, NodeState.RUNNING, 5.0)
-            for nid, address in enumerate(sources, 1)
-        ]
-        nodes.append((NodeType.CLIENT, None, UP_C1, NodeState.RUNNING, 6.0))
-        if admin:
-            nodes.append((NodeType.ADMIN, admin, -0x2FFFFFFF, NodeState.RUNNING, 7.0))
-        remote.send(NotifyNodeInformation(1.0, nodes))
-        remote.send(SendPartitionTable(1, 0, rows or spread(1, 2)))
-        remote.answer(remote.take(AskLastTransaction), AnswerLastTransaction(tid(last)))
-        return remote
-
-    def backingup(self, count: int = 1, last: int = 0) -> tuple[Remote, list[Remote]]:
-        """A new cluster that follows."""
-        storages = self.running(count)
-        self.admin().ask(SetClusterState(ClusterState.STARTING_BACKUP)).result()
-        upstream = self.upstream(last)
-        for storage in storages:
-            storage.take(StartOperation)
-            storage.take(Replicate)
-            durable(storage, 0)
-        assert self.master.state is ClusterState.BACKINGUP
-        return upstream, storages
-
-
-def durable(storage: Remote, last: int) -> None:
-    """The storage node says what it has durably."""
-    storage.answer(storage.take(AskRecovery), AnswerRecovery(1, tid(last), None))
 
 
 @pytest.fixture
@@ -103,7 +43,7 @@ def world() -> BackupWorld:
     return BackupWorld()
 
 
-# -- to become a backup ------------------------------------------------------------------------
+# -- to become a backup --------------------------------------------------------------------------
 
 
 def test_becomes_a_backup_when_all_storages_know_it_durably(world: BackupWorld) -> None:
@@ -161,7 +101,7 @@ def test_another_number_of_partitions_is_refused(world: BackupWorld) -> None:
     assert len(world.shell.dialed) == 2
 
 
-# -- to follow ---------------------------------------------------------------------------------
+# -- to follow -----------------------------------------------------------------------------------
 
 
 def test_fetches_everything_after_it_joined(world: BackupWorld) -> None:
@@ -323,89 +263,7 @@ def test_an_upstream_introduces_its_admin_only_to_the_backup_that_it_watches() -
         assert any(row[0] is NodeType.ADMIN for row in rows) is hears
 
 
-# -- storage nodes come and go -----------------------------------------------------------------
-
-
-def replicated(world: BackupWorld) -> tuple[Remote, Remote, Remote]:
-    """Two storages with copies of all, the second one lost and back, out of date."""
-    world.master.settings.replicas = 1
-    upstream, storages = world.backingup(2)
-    storages[1].lose()
-    upstream.send(InvalidateObjects(tid(21), [tid(1)]))
-    storages[0].send(NotifyReplicationDone(1, tid(21)))
-    durable(storages[0], 0)  # the partition table without the lost node
-    durable(storages[0], 0)
-    durable(storages[0], 21)
-    back = world.join(NodeType.STORAGE, 2, port=9102)
-    assert back.take(StartOperation).backup
-    storages[0].received.clear()
-    return upstream, storages[0], back
-
-
-def test_a_node_that_was_away_joins_when_it_has_what_readers_see(world: BackupWorld) -> None:
-    upstream, storage, back = replicated(world)
-    answer = back.ask(AskUnfinishedTransactions([0, 1, 2, 3])).result()
-    assert answer == AnswerUnfinishedTransactions(tid(21), [])
-    reader = world.client()
-    upstream.send(InvalidateObjects(tid(25), [tid(1)]))
-    storage.send(NotifyReplicationDone(1, tid(25)))
-    durable(storage, 25)
-    assert reader.take(InvalidateObjects).tid == tid(25)
-    back.send(NotifyReplicationDone(1, tid(21)))
-    assert world.master.partitions.rows[1][2] is OUT, "readers see more than it has"
-    assert back.take(Replicate) == Replicate(tid(25), "", {1: ("127.0.0.1", 9101)})
-    back.send(NotifyReplicationDone(1, tid(25)))
-    assert world.master.partitions.rows[1][2] is UP
-
-
-def restarted(world: BackupWorld) -> Remote:
-    """The storage node has all up to 15, and some of what is not later than 18."""
-    storage = world.storage(1, None, nid=1)
-    rows = spread(1)
-    storage.lose()
-    storage = world.join(NodeType.STORAGE, 1, port=9101)
-    storage.answer(storage.take(AskRecovery), AnswerRecovery(7, tid(15), None))
-    storage.answer(storage.take(AskPartitionTable), AnswerPartitionTable(7, 0, rows))
-    world.verify(storage, ltid=tid(18))
-    assert world.master.state is ClusterState.STARTING_BACKUP
-    admin = world.admin()
-    assert admin.ask(AskRecovery()).result().backup_tid == tid(15)
-    world.upstream(18)
-    assert world.master.state is ClusterState.BACKINGUP
-    return storage
-
-
-def test_a_restart_goes_on_as_a_backup(world: BackupWorld) -> None:
-    storage = restarted(world)
-    assert storage.take(Replicate).tid == tid(18), "what was fetched in part is completed"
-
-
-def test_after_a_restart_readers_join_again_when_what_was_fetched_in_part_is_complete(
-    world: BackupWorld,
-) -> None:
-    """What changed until then was told to another master."""
-    storage = restarted(world)
-    reader = world.client()
-    assert reader.ask(AskLastTransaction()).result().tid == tid(15)
-    for partition in range(4):
-        assert not reader.closed
-        storage.send(NotifyReplicationDone(partition, tid(18)))
-    assert reader.closed
-
-
-def test_a_backup_without_configuration_can_be_left() -> None:
-    world = MasterWorld()
-    storage = world.join(NodeType.STORAGE, 1, port=9101)
-    storage.answer(storage.take(AskRecovery), AnswerRecovery(7, tid(15), None))
-    storage.answer(storage.take(AskPartitionTable), AnswerPartitionTable(7, 0, spread(1)))
-    world.verify(storage, ltid=tid(18))
-    assert world.master.state is ClusterState.STARTING_BACKUP and not world.shell.dialed
-    world.admin().ask(SetClusterState(ClusterState.STOPPING_BACKUP)).result()
-    world.remember(storage, 7, spread(1))
-    assert storage.take(Truncate) == Truncate(tid(15))
-
-
-# -- to stop being a backup --------------------------------------------------------------------
+# -- to stop being a backup ----------------------------------------------------------------------
 
 
 def test_is_truncated_to_whole_transactions_and_runs(world: BackupWorld) -> None:
@@ -461,72 +319,3 @@ def test_a_backup_that_recovers_is_not_said_to_be_none(world: BackupWorld) -> No
     assert refusal(world, SetClusterState(ClusterState.STOPPING_BACKUP)) == (
         "the cluster must be STARTING_BACKUP or BACKINGUP to leave backup mode, it is RECOVERING"
     )
-
-
-# -- packs -------------------------------------------------------------------------------------
-
-
-def test_packs_as_its_upstream_does_when_it_has_all_of_it(world: BackupWorld) -> None:
-    upstream, (storage,) = world.backingup()
-    upstream.send(InvalidateObjects(tid(21), [tid(1)]))
-    upstream.send(NotifyPack(tid(21)))
-    assert not storage.has(AskPack)
-    storage.send(NotifyReplicationDone(1, tid(21)))
-    durable(storage, 0)
-    durable(storage, 21)
-    question = storage.take(AskPack)
-    assert question.tid == tid(21)
-    storage.answer(question, AnswerPack(True))
-    upstream.send(NotifyPack(tid(21)))
-    assert not storage.has(AskPack), "once is enough"
-
-
-def test_a_cell_that_is_behind_a_pack_is_ordered_to_go_on_beyond_it(world: BackupWorld) -> None:
-    """What was committed up to the pack must be there to compare with."""
-    upstream, (storage,) = world.backingup()
-    upstream.send(InvalidateObjects(tid(21), [tid(1)]))
-    fetched = [m.tid for m in storage.received if isinstance(m, Replicate) and m.upstream_name]
-    assert fetched == [tid(21)]
-    upstream.send(InvalidateObjects(tid(31), [tid(1)]))
-    storage.received.clear()
-    upstream.send(NotifyPack(tid(31)))
-    fetched = [m.tid for m in storage.received if isinstance(m, Replicate) and m.upstream_name]
-    assert fetched == [tid(31)]
-
-
-def test_a_pack_that_follows_another_waits_for_what_it_lacks(world: BackupWorld) -> None:
-    """The revision that deletes an object may be packed away before all replicas have got it."""
-    upstream, (storage,) = world.backingup()
-    upstream.send(NotifyPack(tid(21)))
-    question = storage.take(AskPack)
-    upstream.send(InvalidateObjects(tid(25), [tid(1)]))
-    upstream.send(NotifyPack(tid(25)))
-    storage.answer(question, AnswerPack(True))
-    assert not storage.has(AskPack)
-    storage.send(NotifyReplicationDone(1, tid(25)))
-    durable(storage, 0)
-    durable(storage, 25)
-    assert storage.take(AskPack).tid == tid(25)
-
-
-def test_packs_at_once_when_nothing_is_missing(world: BackupWorld) -> None:
-    upstream, (storage,) = world.backingup()
-    upstream.send(NotifyPack(tid(21)))
-    assert storage.take(AskPack).tid == tid(21)
-
-
-def test_tells_backups_of_packs_at_once_and_later() -> None:
-    world = MasterWorld()
-    (storage,) = world.running(1)
-
-    def backup() -> Remote:
-        remote = Remote.connect(world.master)
-        extra = {"backup": b"bak", "features": ["pack"]}
-        remote.ask(RequestIdentification(NodeType.CLIENT, None, None, "test", None, extra))
-        return remote
-
-    first, client = backup(), world.client()
-    world.master.last_tid = tid(5)
-    client.ask(AskPack(tid(5)))
-    assert first.take(NotifyPack).tid == tid(5) == backup().take(NotifyPack).tid
-    assert not client.has(NotifyPack)

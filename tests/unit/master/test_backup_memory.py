@@ -8,15 +8,10 @@ import pytest
 
 from neo.protocol.enums import CellState, ClusterState, NodeState, NodeType
 from neo.protocol.ids import ZERO_TID
-from neo.protocol.packets import (
-    AskPartitionTable,
-    AskRecovery,
-    Error,
-    SetClusterState,
-)
+from neo.protocol.packets import AskPartitionTable, AskRecovery, Error, SetClusterState
 from tests.support.remote import Remote, error_of
+from tests.unit.master.backup_world import BackupWorld
 from tests.unit.master.cluster import tid
-from tests.unit.master.test_backup import BackupWorld
 
 UP, OUT = CellState.UP_TO_DATE, CellState.OUT_OF_DATE
 FEEDING = CellState.FEEDING

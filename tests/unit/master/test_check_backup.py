@@ -30,8 +30,8 @@ from neo.protocol.packets import (
     StartOperation,
 )
 from tests.support.remote import Remote, error_of
+from tests.unit.master.backup_world import OTHER, SOURCE, BackupWorld, durable
 from tests.unit.master.cluster import tid
-from tests.unit.master.test_backup import OTHER, SOURCE, BackupWorld, durable
 
 OUT, UP, BAD = CellState.OUT_OF_DATE, CellState.UP_TO_DATE, CellState.CORRUPTED
 SOURCES = [("up", SOURCE), ("up", OTHER)]

@@ -29,7 +29,7 @@ from neo.protocol.packets import (
 )
 from tests.support.remote import error_of
 from tests.unit.master.cluster import MasterWorld, spread, tid
-from tests.unit.master.test_commit import begin, lock
+from tests.unit.master.committing import begin, lock
 
 RECOVERING, VERIFYING, RUNNING = (
     ClusterState.RECOVERING,

@@ -20,7 +20,7 @@ from neo.protocol.packets import (
 )
 from tests.support.remote import Remote, error_of
 from tests.unit.master.cluster import MasterWorld, tid
-from tests.unit.master.test_commit import begin, lock, oid_of
+from tests.unit.master.committing import begin, lock, oid_of
 
 UP, OUT, FEEDING = CellState.UP_TO_DATE, CellState.OUT_OF_DATE, CellState.FEEDING
 

@@ -21,7 +21,7 @@ from neo.protocol.packets import (
 )
 from tests.support.remote import Remote
 from tests.unit.master.cluster import MasterWorld, Rows, tid
-from tests.unit.master.test_commit import begin, lock
+from tests.unit.master.committing import begin, lock
 
 RECOVERING, VERIFYING, RUNNING = (
     ClusterState.RECOVERING,
@@ -122,7 +122,9 @@ def with_a_new_copy(instead: bool = False) -> tuple[OwnStorages, Remote, Remote]
     second.ask(AskUnfinishedTransactions([0, 1, 2, 3]))
     for partition in range(4):
         second.send(NotifyReplicationDone(partition, tid(0)))
-    assert world.master.partitions.row_list() == ([[(1, FEEDING), (2, UP)]] * 4 if instead else BOTH)
+    assert world.master.partitions.row_list() == (
+        [[(1, FEEDING), (2, UP)]] * 4 if instead else BOTH
+    )
     return world, first, second
 
 

@@ -15,8 +15,8 @@ from neo.protocol.packets import (
     NotifyReady,
     SetClusterState,
 )
+from tests.unit.master.backup_world import BackupWorld
 from tests.unit.master.cluster import MasterWorld, tid
-from tests.unit.master.test_backup import BackupWorld
 
 Make = Callable[[], MasterWorld]
 

@@ -7,13 +7,9 @@ import logging
 import pytest
 
 from neo.net.connection import HANDSHAKE
-from neo.node.core import STRANGER_SECONDS, WATCH_SECONDS, Core
-from neo.node.handler import Handler, on
-from neo.node.peer import Peer
-from neo.node.task import Future
+from neo.node.core import Core
 from neo.protocol.codec import encode
 from neo.protocol.enums import ErrorCode, NodeType
-from neo.protocol.errors import ConnectionLost, ErrorAnswer, PeerError
 from neo.protocol.packets import (
     AnswerLastTransaction,
     AnswerNewOIDs,
@@ -25,71 +21,13 @@ from neo.protocol.packets import (
     Error,
     FailedVote,
     FlushLog,
-    Message,
     NotifyReady,
     Ping,
     Pong,
 )
 from neo.topology.nodes import Node
 from tests.support.remote import FakeShell, Remote, error_of
-
-TID = bytes(8)
-
-
-class Serving(Handler):
-    """Does one of everything that a handler may do."""
-
-    def __init__(self) -> None:
-        self.open: list[int] = []
-        self.lost_peers: list[str] = []
-        self.fail_in_lost = False
-
-    @on(AskLastTransaction)
-    def last_transaction(self, peer: Peer, message_id: int, message: Message) -> Message:
-        return AnswerLastTransaction(TID)
-
-    @on(AskNewOIDs)
-    def refuse(self, peer: Peer, message_id: int, message: Message) -> Message:
-        raise ErrorAnswer(ErrorCode.READ_ONLY_ACCESS, "no oids")
-
-    @on(AskFinalTID)
-    def later(self, peer: Peer, message_id: int, message: Message) -> None:
-        self.open.append(message_id)
-
-    @on(FlushLog, NotifyReady)
-    def mistake(self, peer: Peer, message_id: int, message: Message) -> None:
-        raise ZeroDivisionError("our mistake")
-
-    @on(CloseClient)
-    def drop(self, peer: Peer, message_id: int, message: Message) -> None:
-        raise PeerError("we do not want you")
-
-    def lost(self, peer: Peer, reason: str) -> None:
-        self.lost_peers.append(reason)
-        if self.fail_in_lost:
-            raise ZeroDivisionError("in lost()")
-
-
-class Server(Core):
-    def __init__(self, shell: FakeShell) -> None:
-        super().__init__(shell)
-        self.handler = Serving()
-
-    def stranger_handler(self) -> Handler:
-        return self.handler
-
-
-@pytest.fixture
-def shell() -> FakeShell:
-    return FakeShell()
-
-
-@pytest.fixture
-def core(shell: FakeShell) -> Server:
-    core = Server(shell)
-    shell.core = core
-    core.start()
-    return core
+from tests.unit.node.serving import TID, Asking, Server, lost
 
 
 def works(core: Core) -> bool:
@@ -97,7 +35,7 @@ def works(core: Core) -> bool:
     return bool(Remote.connect(core).ask(Ping()).done)
 
 
-# -- serving ---------------------------------------------------------------------------------------
+# -- serving -------------------------------------------------------------------------------------
 
 
 def test_answers(core: Server) -> None:
@@ -146,7 +84,7 @@ def test_the_handshake_is_sent_when_somebody_connects(core: Server) -> None:
     assert written == [HANDSHAKE]
 
 
-# -- bad peers -------------------------------------------------------------------------------------
+# -- bad peers -----------------------------------------------------------------------------------
 
 
 def test_an_unexpected_message(core: Server, caplog: pytest.LogCaptureFixture) -> None:
@@ -237,32 +175,7 @@ def test_nothing_is_served_to_a_closed_peer(core: Server) -> None:
     assert core.handler.open == []
 
 
-# -- questions -------------------------------------------------------------------------------------
-
-
-class Asking:
-    """The core asks a node that it dialed."""
-
-    def __init__(self, core: Server, shell: FakeShell) -> None:
-        self.peer = core.dial(("127.0.0.1", 7), core.handler)
-        self.remote = shell.dialed[-1]
-        core.flush()
-
-    def ask(self, message: Message) -> Future[Message]:
-        future = self.peer.ask(message)
-        self.peer.core.flush()
-        return future
-
-
-@pytest.fixture
-def asking(core: Server, shell: FakeShell) -> Asking:
-    return Asking(core, shell)
-
-
-def lost(future: Future[Message]) -> str:
-    with pytest.raises(ConnectionLost) as caught:
-        future.result()
-    return str(caught.value)
+# -- questions -----------------------------------------------------------------------------------
 
 
 def test_an_answer(asking: Asking) -> None:
@@ -357,133 +270,3 @@ def test_names_of_peers(core: Server) -> None:
     assert repr(peer) == "unidentified peer ([::1]:5)"
     peer.node = Node(NodeType.STORAGE, 3)
     assert repr(peer) == "S3 ([::1]:5)"
-
-
-# -- core ------------------------------------------------------------------------------------------
-
-
-def test_strangers_are_disconnected_after_a_while(
-    core: Server, shell: FakeShell, caplog: pytest.LogCaptureFixture
-) -> None:
-    stranger, known = Remote.connect(core), Remote.connect(core)
-    known.peer.node = Node(NodeType.STORAGE, 3)
-    dialed = Asking(core, shell)
-    shell.advance(STRANGER_SECONDS - 1)
-    assert not stranger.closed
-    shell.advance(STRANGER_SECONDS)
-    assert stranger.closed
-    assert not known.closed
-    assert not dialed.remote.closed
-    assert "did not identify itself in time" in caplog.text
-
-
-def test_a_peer_that_owes_an_answer_and_hangs_is_given_up(
-    core: Server, shell: FakeShell, caplog: pytest.LogCaptureFixture
-) -> None:
-    hanging, slow, idle = Asking(core, shell), Asking(core, shell), Asking(core, shell)
-    futures = [hanging.peer.ask(AskLastTransaction()), slow.peer.ask(AskLastTransaction())]
-    core.flush()
-    shell.advance(4 * WATCH_SECONDS)
-    assert [a.remote.has(Ping) for a in (hanging, slow, idle)] == [True, True, False]
-    for _ in range(20):
-        # What takes long is not what hangs.
-        if slow.remote.has(Ping):
-            slow.remote.answer(slow.remote.take(Ping), Pong())
-        shell.advance(WATCH_SECONDS)
-    assert [a.remote.closed for a in (hanging, slow, idle)] == [True, False, False]
-    assert core.handler.lost_peers == ["it does not answer"]
-    with pytest.raises(ConnectionLost):
-        futures[0].result()
-    slow.remote.answer(slow.remote.take(AskLastTransaction), AnswerLastTransaction(TID))
-    assert futures[1].result() == AnswerLastTransaction(TID)
-    assert "does not even answer to Ping: is it hanging?" in caplog.text
-
-
-def test_a_process_that_stood_still_hears_first_what_came_meanwhile(
-    core: Server, shell: FakeShell
-) -> None:
-    asking = Asking(core, shell)
-    asking.peer.ask(AskLastTransaction())
-    core.flush()
-    shell.advance(4 * WATCH_SECONDS)
-    shell.elapsed += 1000 * WATCH_SECONDS
-    shell.advance(0)
-    asking.remote.answer(asking.remote.take(Ping), Pong())
-    shell.advance(2 * WATCH_SECONDS)
-    assert not asking.remote.closed
-
-
-def test_nodes_that_serve_neoctl_are_patient(core: Server, shell: FakeShell) -> None:
-    core.must_identify = False
-    stranger = Remote.connect(core)
-    shell.advance(10 * STRANGER_SECONDS)
-    assert not stranger.closed
-
-
-def test_stopping_closes_everything_once(core: Server, shell: FakeShell) -> None:
-    remote = Remote.connect(core)
-    task = core.spawn(_forever(core))
-    core.stop(3)
-    core.stop(0)
-    assert shell.exit_code == 3
-    assert remote.closed
-    assert task.done
-    assert not core.peers
-
-
-def test_timers_of_a_stopped_core_do_nothing(core: Server, shell: FakeShell) -> None:
-    called: list[int] = []
-    core.call_later(1, lambda: called.append(1))
-    core.stop(0)
-    shell.advance(100)
-    assert called == []
-
-
-def test_a_workflow_that_fails_ends_the_node(
-    core: Server, shell: FakeShell, caplog: pytest.LogCaptureFixture
-) -> None:
-    async def flow() -> None:
-        await core.sleep(1)
-        raise KeyError("state unknown")
-
-    core.spawn(flow())
-    shell.advance(1)
-    assert shell.exit_code == 1
-    assert "flow failed" in caplog.text
-    assert "KeyError: 'state unknown'" in caplog.text
-
-
-def test_a_cancelled_workflow_does_not_end_the_node(core: Server, shell: FakeShell) -> None:
-    task = core.spawn(_forever(core))
-    task.cancel()
-    shell.advance(10)
-    assert shell.exit_code is None
-
-
-async def _forever(core: Core) -> None:
-    while True:
-        await core.sleep(1)
-
-
-# -- tables of handlers ----------------------------------------------------------------------------
-
-
-def test_handlers_inherit_and_replace() -> None:
-    class Base(Handler):
-        @on(AskLastTransaction)
-        def last(self, peer: Peer, message_id: int, message: Message) -> Message:
-            return AnswerLastTransaction(b"base____")
-
-        @on(AskNewOIDs)
-        def oids(self, peer: Peer, message_id: int, message: Message) -> Message:
-            return AnswerNewOIDs([])
-
-    class Derived(Base):
-        @on(AskLastTransaction)
-        def other(self, peer: Peer, message_id: int, message: Message) -> Message:
-            return AnswerLastTransaction(b"derived_")
-
-    assert Base.table == {Ping: "ping", AskLastTransaction: "last", AskNewOIDs: "oids"}
-    assert Derived.table == {Ping: "ping", AskLastTransaction: "other", AskNewOIDs: "oids"}
-    assert Derived().method(FlushLog) is None
-    assert Handler.table == {Ping: "ping"}

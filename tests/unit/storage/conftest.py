@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.mariadb import mariadb_server  # noqa: F401
+from tests.unit.storage.lock_node import LockNode
 from tests.unit.storage.world import C2, End, World
 
 
@@ -41,3 +42,8 @@ def client(world: World, master: End) -> End:
 @pytest.fixture
 def other(world: World, master: End) -> End:
     return world.client(master, C2)
+
+
+@pytest.fixture
+def node() -> LockNode:
+    return LockNode()

@@ -36,7 +36,7 @@ from neo.protocol.packets import (
     Truncate,
 )
 from neo.storage.backup import RETRY_SECONDS
-from tests.unit.storage.test_replication import (
+from tests.unit.storage.replicas import (
     MAX,
     OTHER,
     Destination,
@@ -46,7 +46,7 @@ from tests.unit.storage.test_replication import (
     storage_row,
     take_question,
 )
-from tests.unit.storage.test_serving import data_of, load
+from tests.unit.storage.requests import data_of, load
 from tests.unit.storage.world import OUT, STORAGE, UP, End, World, refused
 
 SOURCE: Address = ("127.0.0.1", 7001)

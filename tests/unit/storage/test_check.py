@@ -30,8 +30,8 @@ from neo.protocol.packets import (
     StartOperation,
 )
 from neo.storage.check import AGAIN_SECONDS
-from tests.unit.storage.test_replication import Destination, answer, storage, take_question
-from tests.unit.storage.test_serving import commit
+from tests.unit.storage.replicas import Destination, answer, storage, take_question
+from tests.unit.storage.requests import commit
 from tests.unit.storage.world import UP, End, World, refused
 
 MakeWorld = Callable[[], World]

@@ -20,7 +20,7 @@ from neo.protocol.packets import (
     Truncate,
 )
 from neo.storage.backend.api import Cell, TransactionMeta
-from tests.unit.storage.test_serving import commit
+from tests.unit.storage.requests import commit
 from tests.unit.storage.world import M1, OUT, STORAGE, UP, End, World
 
 CORRUPTED = CellState.CORRUPTED

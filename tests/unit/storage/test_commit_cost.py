@@ -13,7 +13,7 @@ from neo.protocol.packets import (
     NotifyUnlockInformation,
 )
 from neo.storage.backend.walsync import Syncer
-from tests.unit.storage.test_serving import store, store_request
+from tests.unit.storage.requests import store, store_request
 from tests.unit.storage.world import OUT, End, World
 
 METADATA = AskStoreTransaction(p64(10), b"", b"", b"", [p64(1)])

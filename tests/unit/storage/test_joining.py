@@ -37,7 +37,7 @@ from neo.protocol.packets import (
 )
 from neo.storage.backend.api import BackendFailure
 from neo.storage.core import StorageCore
-from tests.unit.storage.test_serving import commit, load, store, vote
+from tests.unit.storage.requests import commit, load, store, vote
 from tests.unit.storage.world import C1, DISCARDED, MASTER, OUT, STORAGE, UP, End, World
 
 MakeWorld = Callable[[], World]

@@ -15,8 +15,8 @@ from neo.protocol.packets import (
     StartOperation,
     StopOperation,
 )
-from tests.unit.storage.test_replication import in_pauses, slow_clock
-from tests.unit.storage.test_serving import commit, load
+from tests.unit.storage.pauses import in_pauses, slow_clock
+from tests.unit.storage.requests import commit, load
 from tests.unit.storage.world import DISCARDED, OUT, UP, End, World
 
 MakeWorld = Callable[[], World]
@@ -145,7 +145,9 @@ def test_orphans_are_deleted_in_small_pieces_with_pauses_while_clients_are_at_wo
     load(client, 1)
     monkeypatch.setattr(world.shell, "monotonic", slow_clock(world, 0.001))
     master.send(NotifyRepair(False))
-    counts = in_pauses(world, lambda: load(client, 1), lambda: backend.prune_orphans(True, 0, 100)[0])
+    counts = in_pauses(
+        world, lambda: load(client, 1), lambda: backend.prune_orphans(True, 0, 100)[0]
+    )
     assert counts == [4, 3, 2]
     # Who reads the log must not take it for the end.
     caplog.set_level("INFO", "neo.storage")

@@ -29,16 +29,9 @@ from neo.protocol.packets import (
     StartOperation,
     StopOperation,
 )
-from tests.unit.storage.test_replication import (
-    OTHER,
-    Destination,
-    answer,
-    in_pauses,
-    slow_clock,
-    storage_row,
-    take_question,
-)
-from tests.unit.storage.test_serving import commit, finish, load, vote
+from tests.unit.storage.pauses import in_pauses, slow_clock
+from tests.unit.storage.replicas import OTHER, Destination, answer, storage_row, take_question
+from tests.unit.storage.requests import commit, finish, load, vote
 from tests.unit.storage.world import OUT, UP, End, World, refused
 
 MakeWorld = Callable[[], World]

@@ -1,243 +1,35 @@
-"""A storage node as source and as destination of replication; connections between storage nodes."""
+"""A storage node as destination of replication (specification, *Replication*)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from hashlib import sha1
-from typing import TypeVar
 
 import pytest
 
-from neo.protocol.enums import ErrorCode, NodeState, NodeType
+from neo.protocol.enums import ErrorCode
 from neo.protocol.ids import ZERO_HASH, ZERO_OID, ZERO_TID, p64
 from neo.protocol.packets import (
-    FEATURE_MAINTENANCE,
-    FEATURES,
     AbortTransaction,
-    AcceptIdentification,
     AddObject,
     AddTransaction,
     AnswerFetchObjects,
     AnswerFetchTransactions,
-    AnswerUnfinishedTransactions,
     AskFetchObjects,
     AskFetchTransactions,
-    AskLockInformation,
     AskStoreObject,
-    AskUnfinishedTransactions,
     CloseClient,
     Error,
-    Message,
-    NodeRow,
-    NotifyFeatures,
     NotifyPartitionChanges,
-    NotifyReady,
     NotifyReplicationDone,
     NotifyTransactionFinished,
-    NotifyUnlockInformation,
-    RequestIdentification,
-    StartOperation,
 )
 from neo.storage.backend.api import BackendFailure, Record, Transaction
-from tests.unit.storage.test_serving import commit, data_of, finish, load, store, vote
-from tests.unit.storage.world import C2, DISCARDED, OUT, STORAGE, UP, End, World, refused
+from tests.unit.storage.replicas import MAX, Destination, answer, take_question
+from tests.unit.storage.requests import commit, data_of, finish, load, store, vote
+from tests.unit.storage.world import C2, DISCARDED, UP, End, World, refused
 
 MakeWorld = Callable[[], World]
-M = TypeVar("M", bound=Message)
-OTHER = ("127.0.0.1", 2002)
-MAX = p64(2**62)
-
-
-def storage_row(nid: int, state: NodeState = NodeState.RUNNING) -> NodeRow:
-    return (NodeType.STORAGE, OTHER, nid, state, 20.0 + nid)
-
-
-def storage(world: World, master: End, nid: int) -> End:
-    """Another storage node dials this one."""
-    world.notify(master, storage_row(nid))
-    end = world.stranger()
-    answer = identify(end, nid)
-    assert answer == AcceptIdentification(NodeType.STORAGE, 1, nid), answer
-    return end
-
-
-def identify(end: End, nid: int) -> object:
-    answer: object = end.ask(
-        RequestIdentification(NodeType.STORAGE, nid, OTHER, "test", 20.0 + nid, {})
-    )
-    return answer
-
-
-def take_question(end: End, kind: type[M]) -> tuple[int, M]:
-    """The next message, with its id."""
-    end.world.wait(lambda: bool(end.inbox), f"no {kind.__name__}")
-    message_id, message = end.inbox.pop(0)
-    assert isinstance(message, kind), message
-    assert message_id is not None
-    return message_id, message
-
-
-def answer(end: End, message_id: int, message: Message) -> None:
-    end.connection.answer(message_id, message)
-    end._deliver()
-
-
-# -- source -------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def master(world: World) -> End:
-    return world.operate()
-
-
-def full(world: World, master: End) -> None:
-    """Two transactions of partition 0 with objects in both."""
-    client = world.client(master)
-    for ttid, tid, oids in ((10, 12, (0, 1, 2)), (14, 16, (2, 4))):
-        for oid in oids:
-            assert store(client, ttid, oid, 12 if (ttid, oid) == (14, 2) else 0) is None
-        vote(client, ttid, *oids)
-        finish(master, ttid, tid)
-
-
-def test_sends_transactions_that_the_destination_has_not(world: World, master: End) -> None:
-    full(world, master)
-    peer = storage(world, master, 2)
-    found = peer.ask(AskFetchTransactions(0, 1000, ZERO_TID, MAX, [p64(14), p64(16)]))
-    assert peer.take(AddTransaction) == AddTransaction(
-        p64(12), b"user", b"note", b"ext", False, p64(10), [p64(0), p64(1), p64(2)]
-    )
-    assert not peer.inbox
-    assert found == AnswerFetchTransactions(None, None, [p64(14)])
-
-
-def test_sends_objects_by_tid_and_oid(world: World, master: End) -> None:
-    full(world, master)
-    peer = storage(world, master, 2)
-    known = {p64(12): [p64(2), p64(8)]}
-    found = peer.ask(AskFetchObjects(0, 1000, ZERO_TID, MAX, ZERO_OID, known))
-    sent = [(m.tid, m.oid, m.data) for _, m in peer.inbox]
-    assert sent == [
-        (p64(12), p64(0), data_of(10)),
-        (p64(16), p64(2), data_of(14)),
-        (p64(16), p64(4), data_of(14)),
-    ]
-    assert found == AnswerFetchObjects(None, None, None, {p64(12): [p64(8)]})
-
-
-def test_chunks_end_at_their_length(world: World, master: End) -> None:
-    full(world, master)
-    peer = storage(world, master, 2)
-    found = peer.ask(AskFetchTransactions(0, 1, ZERO_TID, MAX, [p64(20)]))
-    assert found == AnswerFetchTransactions(None, p64(16), [])  # 20 is for the next chunk
-    peer.inbox.clear()
-    found = peer.ask(AskFetchObjects(0, 2, ZERO_TID, MAX, ZERO_OID, {}))
-    assert found == AnswerFetchObjects(None, p64(16), p64(2), {})
-    peer.inbox.clear()
-    found = peer.ask(AskFetchObjects(0, 2, p64(16), MAX, p64(2), {}))
-    assert [m.oid for _, m in peer.inbox] == [p64(2), p64(4)]
-    assert found == AnswerFetchObjects(None, None, None, {})
-
-
-def test_chunks_end_when_they_are_big(
-    world: World, master: End, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("neo.storage.serve_storage.BUFFER_BYTES", 1)
-    monkeypatch.setattr("neo.storage.serve_storage.CHUNK_BYTES", 1)
-    full(world, master)
-    peer = storage(world, master, 2)
-    found = peer.ask(AskFetchObjects(0, 1000, ZERO_TID, MAX, ZERO_OID, {}))
-    assert len(peer.inbox) == 1
-    assert found == AnswerFetchObjects(None, p64(12), p64(2), {})
-
-
-def test_others_are_served_between_portions(
-    world: World, master: End, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("neo.storage.serve_storage.STEP_LENGTH", 1)
-    full(world, master)
-    peer = storage(world, master, 2)
-    answers = peer.ask_later(AskFetchObjects(0, 1000, ZERO_TID, MAX, ZERO_OID, {}))
-    assert len(peer.inbox) == 1 and not answers
-    world.wait(lambda: bool(answers), "the chunk does not end")
-    assert len(peer.inbox) == 4
-
-
-@pytest.mark.parametrize("partition", [1, 7])
-def test_what_cannot_be_read_cannot_be_replicated(world: World, partition: int) -> None:
-    master = world.operate([[(1, UP)], [(1, OUT), (3, UP)]])
-    peer = storage(world, master, 2)
-    found = peer.ask(AskFetchTransactions(partition, 1000, ZERO_TID, MAX, []))
-    assert refused(found)[0] == ErrorCode.REPLICATION_ERROR.value
-
-
-def test_a_source_waits_for_transactions_that_are_locked(world: World, master: End) -> None:
-    client = world.client(master)
-    assert store(client, 10, 0) is None
-    vote(client, 10, 0)
-    master.ask(AskLockInformation(p64(10), p64(12)))
-    peer = storage(world, master, 2)
-    answers = peer.ask_later(AskFetchObjects(0, 1000, ZERO_TID, p64(12), ZERO_OID, {}))
-    world.settle()
-    assert not answers and not peer.inbox
-    master.send(NotifyUnlockInformation(p64(10)))
-    world.wait(lambda: bool(answers), "the source does not go on")
-    assert peer.take(AddObject).tid == p64(12)
-
-
-# -- destination --------------------------------------------------------------------------------
-
-
-class Destination:
-    """S1 whose cell of partition 0 is out of date; S2 has all data and is played by the test."""
-
-    def __init__(self, world: World, ptid: int = 1) -> None:
-        self.world = world
-        self.master = world.join()
-        world.notify(self.master, storage_row(2))
-        world.send_table(self.master, [[(1, OUT), (2, UP)], [(1, UP)]], ptid)
-        self.master.send(StartOperation(False))
-        self.master.take(NotifyReady)
-
-    def unfinished(self, max_tid: int, *ttids: int) -> None:
-        message_id, m = take_question(self.master, AskUnfinishedTransactions)
-        assert m.offset_list == [0]
-        answer(
-            self.master,
-            message_id,
-            AnswerUnfinishedTransactions(p64(max_tid), [p64(ttid) for ttid in ttids]),
-        )
-
-    def source(self, *features: str) -> End:
-        """S2 is dialed and accepts."""
-        self.world.wait(lambda: bool(self.world.shell.dialed), "the source is not dialed")
-        source = self.world.take_dial()
-        message_id, request = take_question(source, RequestIdentification)
-        extra = {FEATURES: [FEATURE_MAINTENANCE]}
-        assert request == RequestIdentification(NodeType.STORAGE, 1, STORAGE, "test", 1.5, extra)
-        answer(source, message_id, AcceptIdentification(NodeType.STORAGE, 2, 1))
-        if features:
-            source.send(NotifyFeatures(list(features)))
-        return source
-
-    @staticmethod
-    def serve(
-        source: End, first: int, last: int, revisions: dict[tuple[int, int], bytes | None]
-    ) -> None:
-        """Play the source in a round: {(tid, oid): data}, a transaction for each tid."""
-        message_id, m = take_question(source, AskFetchTransactions)
-        assert (m.partition, m.min_tid, m.max_tid) == (0, p64(first), p64(last))
-        for tid in sorted({tid for tid, _ in revisions}):
-            row = AddTransaction(p64(tid), b"u", b"d", b"", False, p64(tid), [])
-            source.connection.send(row, message_id)
-        answer(source, message_id, AnswerFetchTransactions(None, None, []))
-        message_id, o = take_question(source, AskFetchObjects)
-        assert (o.partition, o.min_tid, o.max_tid) == (0, p64(first), p64(last))
-        for (tid, oid), data in sorted(revisions.items()):
-            checksum = ZERO_HASH if data is None else sha1(data).digest()
-            row_ = AddObject(p64(oid), p64(tid), 0, checksum, data or b"", None)
-            source.connection.send(row_, message_id)
-        answer(source, message_id, AnswerFetchObjects(None, None, None, {}))
 
 
 def test_a_cell_is_fetched_then_announced_then_read(world: World) -> None:
@@ -588,79 +380,3 @@ def test_a_database_that_fails_while_it_is_written_starts_the_node_again(
     source._deliver()
     assert world.shell.restarts == 1
     assert "failure while serving" not in caplog.text
-
-
-# -- clients first ------------------------------------------------------------------------------
-
-
-def test_a_source_works_in_small_pieces_with_pauses_while_clients_are_at_work(
-    world: World, master: End, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("neo.storage.pace.STEP_LENGTH", 2)
-    full(world, master)
-    client = world.client(master)
-    peer = storage(world, master, 2)
-    load(client, 0)
-    monkeypatch.setattr(world.shell, "monotonic", slow_clock(world, 0.01))
-    answers = peer.ask_later(AskFetchObjects(0, 1000, ZERO_TID, MAX, ZERO_OID, {}))
-    world.settle()
-    world.shell.advance(0)
-    assert len(peer.inbox) == 2 and not answers
-    world.shell.advance(0.05)  # the pause is over
-    assert len(peer.inbox) == 4
-
-
-def test_a_destination_writes_in_small_pieces_with_pauses_while_clients_are_at_work(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("neo.storage.pace.STEP_LENGTH", 2)
-    node = Destination(world)
-    client = world.client(node.master)
-    node.unfinished(12)
-    source = node.source()
-    message_id, _ = take_question(source, AskFetchTransactions)
-    answer(source, message_id, AnswerFetchTransactions(None, None, []))
-    message_id, _ = take_question(source, AskFetchObjects)
-    refused(load(client, 0))
-    monkeypatch.setattr(world.shell, "monotonic", slow_clock(world, 0.001))
-    for oid in (0, 2, 4, 6, 8):
-        row = AddObject(p64(oid), p64(12), 0, sha1(b"a").digest(), b"a", None)
-        source.connection.send(row, message_id)
-    answer(source, message_id, AnswerFetchObjects(None, None, None, {}))
-
-    def written() -> int:
-        refused(load(client, 0))
-        world.settle()
-        return len(world.backend.objects_ascending(0, ZERO_TID, ZERO_OID, MAX, 100))
-
-    counts = [written()]
-    while counts[-1] < 5:
-        world.shell.advance(0.05)
-        counts.append(written())
-    assert counts == [1, 3, 5]  # what comes first is written at once
-
-
-def slow_clock(world: World, seconds: float) -> Callable[[], float]:
-    """Each look takes so long."""
-
-    def monotonic() -> float:
-        world.shell.now += seconds
-        return world.shell.now
-
-    return monotonic
-
-
-def in_pauses(world: World, work: Callable[[], object], left: Callable[[], int]) -> list[int]:
-    """What is left of a job after each of three pauses, clients being at work all the time. Nothing is
-    done as long as a pause lasts."""
-    counts = []
-    for _ in range(3):
-        world.settle()
-        counts.append(left())
-        for _ in range(5):
-            world.shell.advance(0)
-            world.settle()
-        assert left() == counts[-1], "it does not pause"
-        work()
-        world.shell.advance(0.05)
-    return counts

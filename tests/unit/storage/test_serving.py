@@ -1,4 +1,4 @@
-"""A storage node and its clients: identification, reads, commits."""
+"""Commits and other requests of clients, as a storage node answers them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,10 @@ from typing import Any
 
 import pytest
 
-from neo.protocol.enums import ErrorCode, NodeState, NodeType
-from neo.protocol.ids import INVALID_PARTITION, ZERO_HASH, ZERO_OID, ZERO_TID, p64
+from neo.protocol.enums import ErrorCode, NodeState
+from neo.protocol.ids import ZERO_HASH, ZERO_TID, p64
 from neo.protocol.packets import (
-    FEATURES,
     AbortTransaction,
-    AcceptIdentification,
     AnswerFinalTID,
     AnswerObject,
     AnswerPack,
@@ -25,298 +23,28 @@ from neo.protocol.packets import (
     AskCheckCurrentSerial,
     AskFinalTID,
     AskLockInformation,
-    AskObject,
-    AskObjectHistory,
     AskObjectUndoSerial,
-    AskOIDs,
     AskPack,
     AskRebaseObject,
     AskRebaseTransaction,
     AskRecovery,
-    AskRevisions,
     AskStoreObject,
     AskStoreTransaction,
-    AskTIDs,
-    AskTIDsFrom,
-    AskTransactionInformation,
     AskVoteTransaction,
     Error,
     NotifyDeadlock,
-    NotifyFeatures,
     NotifyPartitionChanges,
     NotifyRepair,
     NotifyUnlockInformation,
     StartOperation,
 )
-from neo.storage.backend import pages
+from tests.unit.storage.requests import commit, data_of, finish, load, store, store_request, vote
 from tests.unit.storage.world import C1, C2, DISCARDED, OUT, UP, End, World, refused
 
 MakeWorld = Callable[[], World]
 
 
-def data_of(number: int) -> bytes:
-    return b"data of %d" % number
-
-
-def store_request(
-    ttid: int, oid: int, serial: int = 0, data: bytes | None = None
-) -> AskStoreObject:
-    data = data_of(ttid) if data is None else data
-    return AskStoreObject(p64(oid), p64(serial), 0, sha1(data).digest(), data, None, p64(ttid))
-
-
-def store(client: End, ttid: int, oid: int, serial: int = 0) -> bytes | None:
-    answer = client.ask(store_request(ttid, oid, serial))
-    locked: bytes | None = answer.locked
-    return locked
-
-
-def vote(client: End, ttid: int, *oids: int) -> None:
-    request = AskStoreTransaction(p64(ttid), b"user", b"note", b"ext", [p64(oid) for oid in oids])
-    assert client.ask(request) == AnswerStoreTransaction()
-
-
-def finish(master: End, ttid: int, tid: int) -> None:
-    assert master.ask(AskLockInformation(p64(ttid), p64(tid))).ttid == p64(ttid)
-    master.send(NotifyUnlockInformation(p64(ttid)))
-    master.world.settle()
-
-
-def commit(master: End, client: End, ttid: int, tid: int, oid: int, serial: int = 0) -> None:
-    assert store(client, ttid, oid, serial) is None
-    vote(client, ttid, oid)
-    finish(master, ttid, tid)
-
-
-def load(client: End, oid: int, at: int | None = None, before: int | None = None) -> Any:
-    at_tid = None if at is None else p64(at)
-    return client.ask(AskObject(p64(oid), at_tid, None if before is None else p64(before)))
-
-
-# -- identification ---------------------------------------------------------------------------------
-
-
-def test_features_are_told_to_who_announces_some(world: World, master: End) -> None:
-    world.notify(master, world.client_row(C1))
-    end = world.stranger()
-    assert isinstance(world.identify(end, extra={FEATURES: ["oids"]}), AcceptIdentification)
-    assert end.take(NotifyFeatures).features == ["oids", "pages"]
-
-
-def test_nobody_is_served_before_the_operation_starts(world: World) -> None:
-    world.join()
-    end = world.stranger()
-    assert refused(world.identify(end)) == (ErrorCode.NOT_READY.value, "Retry Later")
-    assert end.closed
-
-
-def test_wrong_names_and_kinds_of_nodes_are_refused(world: World, master: End) -> None:
-    code, text = refused(world.identify(world.stranger(), name="other"))
-    assert code == ErrorCode.PROTOCOL_ERROR.value and "invalid cluster name" in text
-    code, text = refused(world.identify(world.stranger(), node_type=NodeType.ADMIN))
-    assert code == ErrorCode.PROTOCOL_ERROR.value
-
-
-def test_clients_that_the_master_forgot_are_refused(world: World, master: End) -> None:
-    world.notify(master, world.client_row(C1))
-    for changes in {"id_timestamp": 0.5}, {"id_timestamp": None}, {"nid": C2, "id_timestamp": 1.0}:
-        end = world.stranger()
-        assert refused(world.identify(end, **changes)) == (2, "unknown by master")
-        assert end.closed
-
-
-def test_a_client_newer_than_the_node_table_waits_for_it(world: World, master: End) -> None:
-    end = world.stranger()
-    from neo.protocol.packets import RequestIdentification
-
-    answers = end.ask_later(RequestIdentification(NodeType.CLIENT, C1, None, "test", 99.0, {}))
-    assert not answers and not end.closed
-    world.timestamp = 99.0
-    world.notify(master, (NodeType.CLIENT, None, C1, NodeState.RUNNING, 99.0))
-    assert answers == [AcceptIdentification(NodeType.STORAGE, 1, C1)]
-
-
-# -- reads ------------------------------------------------------------------------------------------
-
-
-def test_a_committed_object_is_loaded(master: End, client: End) -> None:
-    commit(master, client, 10, 12, 1)
-    commit(master, client, 14, 16, 1, serial=12)
-    first = AnswerObject(p64(1), p64(12), p64(16), 0, sha1(data_of(10)).digest(), data_of(10), None)
-    assert load(client, 1, before=16) == first
-    assert load(client, 1, at=12) == first
-    assert load(client, 1, at=12, before=999) == first
-    assert load(client, 1).data == data_of(14)
-
-
-def test_missing_objects(master: End, client: End) -> None:
-    commit(master, client, 10, 12, 1)
-    assert load(client, 1, before=12) == Error(ErrorCode.OID_NOT_FOUND.value, p64(1).hex())
-    assert load(client, 1, at=13) == Error(ErrorCode.OID_NOT_FOUND.value, p64(1).hex())
-    assert load(client, 3) == Error(ErrorCode.OID_DOES_NOT_EXIST.value, p64(3).hex())
-
-
-def test_cells_that_are_not_readable_are_not_read(world: World) -> None:
-    master = world.operate([[(1, OUT)], [(2, UP)]])
-    client = world.client(master)
-    for message in (
-        AskObject(p64(0), None, None),
-        AskObject(p64(1), None, None),
-        AskObjectHistory(p64(0), 0, 1),
-        AskTransactionInformation(p64(1)),
-        AskObjectUndoSerial(p64(9), p64(9), p64(8), [p64(1)]),
-        AskTIDs(0, 10, 0),
-        AskTIDsFrom(ZERO_TID, p64(99), 10, 1),
-        AskOIDs(0, ZERO_OID, 10),
-        AskFinalTID(p64(0)),
-        AskFinalTID(p64(1)),
-        AskRevisions(0, 0, ZERO_TID, p64(99), None, 1, False),
-    ):
-        assert refused(client.ask(message)) == (ErrorCode.NON_READABLE_CELL.value, "")
-    assert client.ask(AskTIDs(0, 10, INVALID_PARTITION)).tid_list == []
-
-
-def test_reads_wait_for_the_unlock_of_a_locked_transaction(
-    world: World, master: End, client: End, other: End
-) -> None:
-    commit(master, client, 10, 12, 1)
-    commit(master, client, 20, 22, 2)
-    store(client, 30, 1, serial=12)
-    vote(client, 30, 1)
-    master.ask(AskLockInformation(p64(30), p64(32)))
-    assert load(other, 2).serial == p64(22)
-    waiting = [
-        other.ask_later(message)
-        for message in (
-            AskObject(p64(1), None, None),
-            AskTIDs(0, 1, INVALID_PARTITION),
-            AskTIDsFrom(p64(30), p64(99), 10, 0),
-            AskTransactionInformation(p64(32)),
-            AskObjectHistory(p64(1), 0, 1),
-            AskFinalTID(p64(30)),
-            AskObjectUndoSerial(p64(40), p64(33), p64(12), [p64(1)]),
-            AskOIDs(1, ZERO_OID, 10),
-            AskRevisions(1, 0, ZERO_TID, p64(99), None, 1000, False),
-        )
-    ]
-    world.settle()
-    assert not any(waiting)
-    master.send(NotifyUnlockInformation(p64(30)))
-    world.settle()
-    assert waiting[0][0].serial == p64(32)
-    assert waiting[1][0].tid_list == [p64(32)]
-    assert waiting[2][0].tid_list == [p64(32)]
-    assert waiting[3][0].description == b"note"
-    assert waiting[4][0].history_list == [(p64(32), 10)] or waiting[4][0].history_list == [
-        [p64(32), 10]
-    ]
-    assert waiting[5][0].tid == p64(32)
-    assert p64(1) in waiting[6][0].undo_dict
-    assert waiting[7][0].oid_list == [p64(1)]
-    assert [row[1] for row in waiting[8][0].revision_list] == [p64(32)]
-
-
-def test_transactions_are_listed_and_described(master: End, client: End) -> None:
-    for number in range(4):
-        commit(master, client, 10 + 2 * number, 10 + 2 * number, number)
-    assert client.ask(AskTIDs(1, 3, INVALID_PARTITION)).tid_list == [p64(14), p64(12)]
-    assert client.ask(AskTIDs(0, 9, 1)).tid_list == []
-    assert client.ask(AskTIDsFrom(p64(12), p64(14), 9, 0)).tid_list == [p64(12), p64(14)]
-    assert client.ask(AskTIDsFrom(p64(12), p64(14), 1, 0)).tid_list == [p64(12)]
-    answer = client.ask(AskTransactionInformation(p64(12)))
-    assert tuple(answer) == (p64(12), b"user", b"note", b"ext", False, [p64(1)])
-    assert client.ask(AskTransactionInformation(p64(13))) == Error(
-        ErrorCode.TID_NOT_FOUND.value, p64(13).hex()
-    )
-    assert client.ask(AskFinalTID(p64(12))).tid == p64(12)
-    assert client.ask(AskFinalTID(p64(99))).tid is None
-    assert client.ask(AskOIDs(0, ZERO_OID, 10)).oid_list == [p64(0), p64(2)]
-    assert client.ask(AskOIDs(0, p64(1), 10)).oid_list == [p64(2)]
-
-
-def test_pages_of_revisions_have_data_as_stored(master: End, client: End) -> None:
-    commit(master, client, 10, 12, 1)
-    commit(master, client, 14, 16, 1, serial=12)
-    answer = client.ask(AskRevisions(1, 1, ZERO_TID, p64(99), None, 1, True))
-    row = (p64(1), p64(12), 0, sha1(data_of(10)).digest(), len(data_of(10)), data_of(10), None)
-    assert (list(map(tuple, answer.revision_list)), answer.more) == ([row], True)
-    answer = client.ask(AskRevisions(1, 1, ZERO_TID, p64(99), row[:2], 1000, True))
-    assert ([r[1] for r in answer.revision_list], answer.more) == ([p64(16)], False)
-
-
-def test_a_page_is_put_together_in_steps_between_which_others_are_served(
-    world: World, master: End, client: End, other: End, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for number in range(20):
-        commit(master, client, 10 + 2 * number, 11 + 2 * number, 1 + 2 * number)
-    monkeypatch.setattr(pages, "ROWS_MAX", 2)
-    for order, first, last in (0, 0, 9), (0, 0, 99), (1, 47, 99), (2, 47, 99):
-        waiting = client.ask_later(AskRevisions(1, order, p64(first), p64(last), None, 1000, False))
-        steps = 1
-        while not waiting:
-            assert load(other, 1).serial == p64(11)
-            world.shell.advance(0)
-            world.core.flush()
-            steps += 1
-        tids = [p64(tid) for tid in range(11, 51, 2) if first <= tid <= last]
-        # Rows of 64 bytes fill a page of 1000 with 16 of them.
-        assert [row[1] for row in waiting[0].revision_list] == tids[:16]
-        assert waiting[0].more == (len(tids) > 16)
-        assert steps == (8 if waiting[0].more else 2 if order == 2 else 11)
-
-
-def test_a_page_is_not_gone_on_with_for_a_client_that_left(
-    world: World, master: End, client: End, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for number in range(3):
-        commit(master, client, 10 + 2 * number, 11 + 2 * number, 1 + 2 * number)
-    monkeypatch.setattr(pages, "ROWS_MAX", 1)
-    client.ask_later(AskRevisions(1, 0, ZERO_TID, p64(9), None, 1000, False))
-    client.disconnect()
-    monkeypatch.setattr(world.backend, "revisions", lambda ask: pytest.fail("it is read"))
-    world.shell.advance(0)
-
-
-def test_pages_of_what_a_pack_may_have_removed_are_refused(
-    world: World, master: End, client: End
-) -> None:
-    commit(master, client, 10, 12, 1)
-    commit(master, client, 14, 16, 1, serial=12)
-    assert master.ask(AskPack(p64(20))) == AnswerPack(True)
-
-    def revisions(order: int, first: int, last: int) -> Any:
-        return client.ask(AskRevisions(1, order, p64(first), p64(last), None, 1000, False))
-
-    for order, first, last in ((0, 0, 19), (1, 0, 19), (2, 0, 19), (1, 1, 99), (2, 20, 99)):
-        refusal = revisions(order, first, last)
-        assert refusal.code == ErrorCode.TID_NOT_FOUND.value
-        assert "packed up to 0000000000000014" in refusal.message
-    for answer in (revisions(0, 0, 20), revisions(1, 0, 99), revisions(2, 0, 99)):
-        assert [row[1] for row in answer.revision_list] == [p64(16)]
-    assert revisions(2, 21, 99).revision_list == []
-
-
-def test_pages_of_no_sense_are_refused(client: End) -> None:
-    for message in (
-        AskRevisions(0, 3, ZERO_TID, p64(9), None, 1000, True),
-        AskRevisions(0, 0, ZERO_TID, p64(9), None, 0, True),
-        AskRevisions(7, 0, ZERO_TID, p64(9), None, 1000, True),
-    ):
-        assert client.ask(message).code == ErrorCode.PROTOCOL_ERROR.value
-
-
-def test_histories_are_newest_first(master: End, client: End) -> None:
-    commit(master, client, 10, 12, 1)
-    commit(master, client, 14, 16, 1, serial=12)
-    answer = client.ask(AskObjectHistory(p64(1), 0, 2))
-    assert [tuple(item) for item in answer.history_list] == [(p64(16), 10), (p64(12), 10)]
-    answer = client.ask(AskObjectHistory(p64(1), 1, 2))
-    assert [tuple(item) for item in answer.history_list] == [(p64(12), 10)]
-    assert refused(client.ask(AskObjectHistory(p64(2), 0, 1)))[0] == ErrorCode.OID_NOT_FOUND.value
-    assert refused(client.ask(AskObjectHistory(p64(1), 1, 1)))[0] == ErrorCode.PROTOCOL_ERROR.value
-
-
-# -- commits ----------------------------------------------------------------------------------------
+# -- commits -------------------------------------------------------------------------------------
 
 
 def test_a_wrong_checksum_is_answered_and_not_stored(world: World, client: End) -> None:
@@ -514,7 +242,7 @@ def test_unlocked_transactions_are_committed_soon(make_world: MakeWorld) -> None
     assert not world.core._commit_planned
 
 
-# -- maintenance ------------------------------------------------------------------------------------
+# -- maintenance ---------------------------------------------------------------------------------
 
 
 def test_pack_forgets_old_revisions_and_answers_when_done(
@@ -539,7 +267,7 @@ def test_orphans_are_counted_or_deleted(world: World, master: End, dry_run: bool
     assert world.backend.prune_orphans(True, 0, 10)[0] == dry_run
 
 
-# -- backups ----------------------------------------------------------------------------------------
+# -- backups -------------------------------------------------------------------------------------
 
 
 def test_a_backup_cluster_refuses_writes(world: World) -> None:
@@ -553,7 +281,7 @@ def test_a_backup_cluster_refuses_writes(world: World) -> None:
     assert master.ask(AskRecovery()).ptid == 1
 
 
-# -- limits of the database -------------------------------------------------------------------------
+# -- limits of the database ----------------------------------------------------------------------
 
 
 def test_an_object_larger_than_the_database_accepts_is_refused_and_the_node_goes_on(

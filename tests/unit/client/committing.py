@@ -1,0 +1,48 @@
+"""Transactions of a client whose cluster is played by a script."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ZODB.Connection import TransactionMetaData
+
+from neo.client import NEOStorage
+from neo.protocol.enums import ErrorCode
+from neo.protocol.errors import ErrorAnswer
+from neo.protocol.ids import p64
+from neo.protocol.packets import AskStoreObject, Message
+from tests.unit.client.scripted import Scripted
+
+OID, OTHER = p64(1), p64(2)
+TTID = p64(1001)
+
+
+def begin(storage: NEOStorage, **metadata: Any) -> TransactionMetaData:
+    transaction = TransactionMetaData(**metadata)
+    storage.tpc_begin(transaction)
+    return transaction
+
+
+def stored(cluster: Scripted, nid: int) -> list[tuple[bytes, bytes, bytes]]:
+    return [(m.oid, m.serial, m.data) for m in cluster.storages[nid].asked(AskStoreObject)]
+
+
+def refusing(code: ErrorCode) -> Any:
+    def refuse(m: Message) -> Message:
+        raise ErrorAnswer(code)
+
+    return refuse
+
+
+class Merging:
+    """Stands for conflict resolution: joins the new data and the serial of the other."""
+
+    def __init__(self, storage: NEOStorage) -> None:
+        self.calls: list[tuple[bytes, ...]] = []
+        storage.tryToResolveConflict = self
+
+    def __call__(
+        self, oid: bytes, committed: bytes, old: bytes, new: bytes, committed_data: bytes = b""
+    ) -> bytes:
+        self.calls.append((oid, committed, old, new, committed_data))
+        return new + b"+" + committed[-1:]

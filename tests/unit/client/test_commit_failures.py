@@ -1,0 +1,285 @@
+"""What a client does when nodes are lost or refuse in the middle of a commit."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from transaction.interfaces import TransientError
+
+from neo.client.errors import OutcomeUnknownError, TransactionLostError, UnavailableError
+from neo.net.connection import Received
+from neo.protocol.enums import ErrorCode
+from neo.protocol.ids import MAX_TID, ZERO_TID, p64
+from neo.protocol.packets import (
+    AbortTransaction,
+    AnswerFinalTID,
+    AnswerStoreObject,
+    AskBeginTransaction,
+    AskFinalTID,
+    AskFinishTransaction,
+    AskStoreObject,
+    AskStoreTransaction,
+    Error,
+    FailedVote,
+    InvalidateObjects,
+    Message,
+    NotifyNodeInformation,
+    StopOperation,
+)
+from tests.unit.client.committing import OID, OTHER, TTID, begin, refusing, stored
+from tests.unit.client.peers import Peer, wait_until
+from tests.unit.client.scripted import Scripted, scripted
+
+
+def test_a_transaction_does_not_go_on_under_another_connection_to_the_master() -> None:
+    """The master would know nothing of it, and could not end its deadlocks."""
+    with scripted([1]) as (cluster, storage):
+        t = begin(storage)
+        storage._commit(t).settle()
+        assert storage._commit(t).ttid == TTID
+        cluster.master.peer.close()
+        storage.sync()
+        with pytest.raises(TransactionLostError):
+            storage.store(OID, None, b"one", "", t)
+        assert stored(cluster, 1) == []
+        storage.tpc_abort(t)
+
+
+def test_a_lost_replica_is_reported_and_the_transaction_goes_on() -> None:
+    with scripted([1, 2]) as (cluster, storage):
+        cluster.master.answers[FailedVote] = lambda m: Error(ErrorCode.ACK.value, "")
+        t = begin(storage)
+        storage.store(OID, None, b"one", "", t)
+        storage._commits[id(t)].settle()
+        cluster.storages[1].peer.close()
+        storage.store(OTHER, None, b"two", "", t)
+        storage.tpc_vote(t)
+        storage.tpc_finish(t)
+        assert cluster.master.asked(FailedVote) == [FailedVote(TTID, [1])]
+
+
+def test_the_master_may_refuse_to_go_on_without_a_node() -> None:
+    with scripted([1, 2]) as (cluster, storage):
+        cluster.master.answers[FailedVote] = refusing(ErrorCode.INCOMPLETE_TRANSACTION)
+        cluster.storages[1].answers[AskStoreObject] = lambda m: cluster.storages[1].peer.close()
+        t = begin(storage)
+        storage.store(OID, None, b"one", "", t)
+        with pytest.raises(TransactionLostError, match="INCOMPLETE_TRANSACTION") as raised:
+            storage.tpc_vote(t)
+        assert isinstance(raised.value, TransientError)
+        storage.tpc_abort(t)
+        assert cluster.master.wait_for(AbortTransaction) == AbortTransaction(TTID, [1, 2])
+        assert cluster.storages[2].wait_for(AbortTransaction) == AbortTransaction(TTID, [])
+
+
+def test_an_object_that_only_a_lost_node_had_locked_fails_the_vote() -> None:
+    with scripted([1], [2]) as (cluster, storage):
+        cluster.storages[2].answers[AskStoreObject] = lambda m: cluster.storages[2].peer.close()
+        t = begin(storage)
+        storage.store(OTHER, None, b"two", "", t)
+        storage.store(OID, None, b"one", "", t)
+        with pytest.raises(TransactionLostError):
+            storage.tpc_vote(t)
+        storage.tpc_abort(t)
+
+
+def test_nobody_waits_for_a_node_that_was_lost_between_two_stores() -> None:
+    """It stays out of the transaction, however long one waits."""
+    with scripted([1]) as (_, storage):
+        t = begin(storage)
+        storage.store(OID, None, b"one", "", t)
+        storage._commit(t).settle()
+        storage._session.storage(1).close("lost")
+        with pytest.raises(UnavailableError, match="failed during the transaction"):
+            storage.store(OTHER, None, b"two", "", t)
+        storage.tpc_abort(t)
+
+
+@pytest.mark.parametrize("replica_lost", [False, True])
+def test_stores_without_locks_count_only_beside_a_node_that_locked(replica_lost: bool) -> None:
+    with scripted([1, 2]) as (cluster, storage):
+        cluster.master.answers[FailedVote] = lambda m: Error(ErrorCode.ACK.value, "")
+        cluster.storages[1].answers[AskStoreObject] = lambda m: AnswerStoreObject(ZERO_TID)
+        t = begin(storage)
+        storage.store(OID, None, b"one", "", t)
+        storage._commits[id(t)].settle()
+        if replica_lost:
+            cluster.storages[2].peer.close()
+            with pytest.raises(TransactionLostError, match="has locked"):
+                storage.tpc_vote(t)
+            storage.tpc_abort(t)
+        else:
+            storage.tpc_vote(t)
+            storage.tpc_finish(t)
+
+
+def last_words(cluster: Scripted, nid: int) -> Callable[[Message], None]:
+    """To be an answer: as a storage node that cannot write."""
+
+    def fail(m: Message) -> None:
+        peer = cluster.storages[nid].peer
+        peer.answer(None, Error(ErrorCode.NOT_READY.value, "the database failed: disk full"))
+        peer.close()
+
+    return fail
+
+
+@pytest.mark.parametrize("request_type", [AskStoreObject, AskStoreTransaction])
+def test_the_error_says_what_the_storage_node_said_when_it_left(request_type: type) -> None:
+    with scripted([1]) as (cluster, storage):
+        cluster.storages[1].answers[request_type] = last_words(cluster, 1)
+        t = begin(storage)
+        storage.store(OID, None, b"one", "", t)
+        words = r"S1 127.0.0.1:\d+: the peer says: the database failed: disk full"
+        with pytest.raises(TransactionLostError, match=words):
+            storage.tpc_vote(t)
+        storage.tpc_abort(t)
+
+
+def test_the_error_says_which_node_the_cluster_cannot_serve_without() -> None:
+    with scripted([1], [2], wait_timeout=0.2) as (cluster, storage):
+        t = begin(storage)
+        storage.store(OTHER, None, b"two", "", t)
+        storage._commit(t).settle()
+        cluster.master._identify = refuse_late
+        cluster.tell(NotifyNodeInformation(time.time(), cluster.rows(down=[1])), StopOperation())
+        master = storage._session._master
+        assert master is not None
+        wait_until(lambda: master.lost is not None)
+        stopped = "the cluster stopped serving; S1 is not running"
+        with pytest.raises(TransactionLostError, match=f"during the transaction: {stopped}$"):
+            storage.tpc_vote(t)
+        storage.tpc_abort(t)
+        with pytest.raises(UnavailableError, match=f"NOT_READY: Retry Later, since {stopped}$"):
+            storage.sync()
+
+
+def refuse_late(peer: Peer, received: Received) -> None:
+    """As a master whose cluster is not RUNNING."""
+    peer.answer(received.message_id, Error(ErrorCode.NOT_READY.value, "Retry Later"))
+    peer.close()
+
+
+def test_a_partition_without_writable_cell_is_a_transient_error() -> None:
+    with scripted([1], [], wait_timeout=0.2) as (_, storage):
+        t = begin(storage)
+        with pytest.raises(UnavailableError, match="writable cell"):
+            storage.store(OID, None, b"one", "", t)
+        storage.tpc_abort(t)
+
+
+def test_a_transaction_dies_with_the_connection_to_the_master() -> None:
+    with scripted([1]) as (cluster, storage):
+        t = begin(storage)
+        storage.store(OID, None, b"one", "", t)
+        cluster.master.peer.close()
+        storage.sync()
+        with pytest.raises(TransactionLostError):
+            storage.tpc_vote(t)
+        storage.tpc_abort(t)
+
+
+def test_a_transaction_that_stored_nothing_yet_begins_again() -> None:
+    with scripted([1]) as (cluster, storage):
+        cluster.master.answers[AskBeginTransaction] = lambda m: cluster.master.peer.close()
+        t = begin(storage)
+        cluster.master.wait_for(AskBeginTransaction)
+        cluster.master.answers[AskBeginTransaction] = cluster._begin
+        storage.store(OID, None, b"one", "", t)
+        storage.tpc_vote(t)
+        storage.tpc_finish(t)
+
+
+@pytest.mark.parametrize("known_by", ["master", "storage", "nobody"])
+def test_the_outcome_is_asked_for_when_the_master_is_lost_in_tpc_finish(known_by: str) -> None:
+    with scripted([1]) as (cluster, storage):
+        tid = p64(3000)
+
+        def lose(m: Message) -> None:
+            if known_by != "nobody":
+                cluster.last_tid = tid
+            cluster.master.peer.close()
+
+        cluster.master.answers[AskFinishTransaction] = lose
+        final = {"master": tid, "storage": MAX_TID, "nobody": None}[known_by]
+        cluster.master.answers[AskFinalTID] = lambda m: AnswerFinalTID(final)
+        cluster.storages[1].answers[AskFinalTID] = lambda m: AnswerFinalTID(tid)
+        t = begin(storage)
+        storage.store(OID, None, b"one", "", t)
+        storage.tpc_vote(t)
+        called: list[bytes] = []
+        if known_by == "nobody":
+            with pytest.raises(TransactionLostError):
+                storage.tpc_finish(t, called.append)
+        else:
+            assert storage.tpc_finish(t, called.append) == tid
+            assert called == [tid]
+            assert storage.lastTransaction() == tid
+
+
+@pytest.mark.parametrize("who", ["master", "storage", "nobody"])
+def test_an_outcome_that_nobody_tells_is_not_to_be_tried_again(who: str) -> None:
+    """A transient error would be repeated by frameworks: twice is as bad as not at all."""
+    with scripted([1], wait_timeout=0.2) as (cluster, storage):
+        refuse = refusing(ErrorCode.PROTOCOL_ERROR)
+        cluster.master.answers[AskFinalTID] = lambda m: AnswerFinalTID(MAX_TID)
+        cluster.storages[1].answers[AskFinalTID] = refuse
+        if who == "master":
+            cluster.master.answers[AskFinalTID] = refuse
+
+        def lose(m: Message) -> None:
+            if who == "nobody":
+                cluster.master.server.close_listener()
+            cluster.master.peer.close()
+
+        cluster.master.answers[AskFinishTransaction] = lose
+        t = begin(storage)
+        storage.store(OID, None, b"one", "", t)
+        storage.tpc_vote(t)
+        reason = "did not answer for" if who == "nobody" else "PROTOCOL_ERROR"
+        with pytest.raises(OutcomeUnknownError, match=reason) as raised:
+            storage.tpc_finish(t)
+        assert not isinstance(raised.value, TransientError)
+        assert TTID.hex() in str(raised.value)
+
+
+def test_what_the_master_sends_after_the_end_of_a_transaction_takes_effect_after_it() -> None:
+    with scripted([1]) as (cluster, storage):
+        order: list[Any] = []
+
+        def finish(m: AskFinishTransaction) -> None:
+            # In one packet: the answer, and the next transaction of somebody else.
+            answer = cluster._finish(m)
+            peer = cluster.master.peer
+            peer.connection.answer(len(peer.received) - 1, answer)
+            peer.connection.send(InvalidateObjects(p64(9000), [OID]))
+            peer.flush()
+
+        class DB:
+            transform_record_data = untransform_record_data = staticmethod(lambda data: data)
+
+            def invalidate(self, tid: bytes, oids: list[bytes]) -> None:
+                order.append((tid, storage._invalidations.last_tid))
+
+            def invalidateCache(self) -> None:
+                order.append("all")
+
+        storage.registerDB(DB())
+        cluster.master.answers[AskFinishTransaction] = finish
+        t = begin(storage)
+        storage.store(OID, None, b"one", "", t)
+        storage.tpc_vote(t)
+        tid = storage.tpc_finish(t, lambda tid: order.append((tid, "ours")))
+        storage.sync()
+        assert order == [(tid, "ours"), (p64(9000), tid)]
+        assert storage.loadBefore(OID, p64(9000)) == (b"one", tid, p64(9000))
+
+
+def test_an_abort_before_the_answer_to_the_first_request() -> None:
+    with scripted([1]) as (cluster, storage):
+        t = begin(storage)
+        storage.tpc_abort(t)
+        assert cluster.master.wait_for(AbortTransaction) == AbortTransaction(TTID, [])

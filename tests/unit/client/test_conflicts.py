@@ -1,0 +1,180 @@
+"""Conflicts and deadlocks (specification, *Conflict Resolution*, *Deadlock Avoidance*)."""
+
+from __future__ import annotations
+
+import threading
+from hashlib import sha1
+from typing import Any
+
+import pytest
+from ZODB.Connection import TransactionMetaData
+from ZODB.POSException import ConflictError, ReadConflictError
+
+from neo.protocol.ids import ZERO_HASH, ZERO_TID, p64
+from neo.protocol.packets import (
+    AnswerCheckCurrentSerial,
+    AnswerObject,
+    AnswerRebaseObject,
+    AnswerRebaseTransaction,
+    AnswerStoreObject,
+    AskCheckCurrentSerial,
+    AskObject,
+    AskRebaseObject,
+    AskRebaseTransaction,
+    AskStoreObject,
+    NotifyDeadlock,
+)
+from tests.unit.client.committing import OID, OTHER, TTID, Merging, begin, stored
+from tests.unit.client.scripted import scripted
+
+
+def conflict_once(serial: bytes) -> Any:
+    """Answers the first store with a conflict, later ones with success."""
+    answers = [AnswerStoreObject(serial)]
+    return lambda m: answers.pop() if answers else AnswerStoreObject(None)
+
+
+# -- conflicts -----------------------------------------------------------------------------------
+
+
+def test_a_conflict_is_resolved_and_stored_again_on_all_cells() -> None:
+    with scripted([1, 2]) as (cluster, storage):
+        merging = Merging(storage)
+        for node in cluster.storages.values():
+            node.answers[AskStoreObject] = conflict_once(p64(9))
+        t = begin(storage)
+        storage.store(OID, p64(7), b"one", "", t)
+        assert storage.tpc_vote(t) == [OID]
+        assert [call[:4] for call in merging.calls] == [(OID, p64(9), p64(7), b"one")]
+        again = [(OID, p64(7), b"one"), (OID, p64(9), b"one+\x09")]
+        assert stored(cluster, 1) == stored(cluster, 2) == again
+        tid = storage.tpc_finish(t)
+        assert storage.load(OID) == (b"one+\x09", tid)
+
+
+def test_a_conflict_that_cannot_be_resolved_is_raised() -> None:
+    with scripted([1]) as (cluster, storage):
+        cluster.storages[1].answers[AskStoreObject] = lambda m: AnswerStoreObject(p64(9))
+        t = begin(storage)
+        with pytest.raises(ConflictError) as raised:
+            storage.store(OID, p64(7), b"not a pickle", "", t)
+            storage.tpc_vote(t)
+        assert (raised.value.oid, raised.value.serials) == (OID, (p64(9), p64(7)))
+        storage.tpc_abort(t)
+
+
+@pytest.mark.parametrize("deleting", [False, True])
+def test_conflicts_of_checks_and_deletions_are_not_resolved(deleting: bool) -> None:
+    with scripted([1]) as (cluster, storage):
+        node = cluster.storages[1]
+        node.answers[AskCheckCurrentSerial] = lambda m: AnswerCheckCurrentSerial(p64(9))
+        node.answers[AskStoreObject] = lambda m: AnswerStoreObject(p64(9))
+        t = begin(storage)
+        with pytest.raises(ConflictError if deleting else ReadConflictError) as raised:
+            if deleting:
+                storage.deleteObject(OID, p64(7), t)
+            else:
+                storage.checkCurrentSerialInTransaction(OID, p64(7), t)
+            storage.tpc_vote(t)
+        assert raised.value.serials == (p64(9), p64(7))
+        storage.tpc_abort(t)
+
+
+def test_a_deletion_is_a_store_of_nothing() -> None:
+    with scripted([1]) as (cluster, storage):
+        t = begin(storage)
+        storage.deleteObject(OID, p64(7), t)
+        storage.tpc_vote(t)
+        (message,) = cluster.storages[1].asked(AskStoreObject)
+        assert message == AskStoreObject(OID, p64(7), 0, ZERO_HASH, b"", None, TTID)
+        storage.tpc_abort(t)
+
+
+def test_restored_objects_follow_whatever_is_current() -> None:
+    with scripted([1]) as (cluster, storage):
+        cluster.storages[1].answers[AskStoreObject] = conflict_once(p64(9))
+        t = TransactionMetaData()
+        storage.tpc_begin(t, p64(5))
+        storage.restore(OID, p64(5), b"data", "", None, t)
+        storage.restore(OTHER, p64(5), None, "", None, t)
+        storage.tpc_vote(t)
+        storage.tpc_finish(t)
+        assert stored(cluster, 1) == [
+            (OID, ZERO_TID, b"data"), (OTHER, ZERO_TID, b""), (OID, p64(9), b"data")
+        ]  # fmt: skip
+        # The next one guesses right.
+        t = TransactionMetaData()
+        storage.tpc_begin(t, p64(6))
+        storage.restore(OID, p64(6), b"more", "", None, t)
+        storage.tpc_vote(t)
+        assert stored(cluster, 1)[3:] == [(OID, storage.lastTransaction(), b"more")]
+        storage.tpc_abort(t)
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_a_restored_undo_refers_to_the_data_if_it_is_the_same(same: bool) -> None:
+    with scripted([1]) as (cluster, storage):
+        known = b"data" if same else b"other"
+        cluster.storages[1].answers[AskObject] = lambda m: AnswerObject(
+            m.oid, p64(4), None, 0, sha1(known).digest(), known, p64(3)
+        )
+        t = TransactionMetaData()
+        storage.tpc_begin(t, p64(5))
+        storage.restore(OID, p64(5), b"data", "", p64(4), t)
+        storage.tpc_vote(t)
+        (message,) = cluster.storages[1].asked(AskStoreObject)
+        expected = (b"", p64(3)) if same else (b"data", None)
+        assert (message.data, message.data_serial) == expected
+        storage.tpc_abort(t)
+
+
+# -- deadlocks -----------------------------------------------------------------------------------
+
+
+def test_a_deadlock_is_solved_by_rebasing_on_every_node() -> None:
+    with scripted([1], [2]) as (cluster, storage):
+        # Oid 1 is on node 2, and granted; oid 2 on node 1, where it waits.
+        granted, waiting = cluster.storages[2], cluster.storages[1]
+        waiting.answers[AskStoreObject] = lambda m: None
+        for node in (granted, waiting):
+            node.answers[AskRebaseTransaction] = lambda m: AnswerRebaseTransaction([])
+        granted.answers[AskRebaseTransaction] = lambda m: AnswerRebaseTransaction([OID])
+        data = b"from the storage"
+        granted.answers[AskRebaseObject] = lambda m: AnswerRebaseObject(
+            (p64(7), p64(9), (0, sha1(data).digest(), data))
+        )
+        merging = Merging(storage)
+        t = begin(storage)
+        storage.store(OID, p64(7), b"one", "", t)
+        storage.store(OTHER, p64(8), b"two", "", t)
+        waiting.wait_for(AskStoreObject)
+        voting = threading.Thread(target=storage.tpc_vote, args=[t])
+        voting.start()
+        cluster.tell(NotifyDeadlock(TTID, p64(1500)))
+        for node in (granted, waiting):
+            assert node.wait_for(AskRebaseTransaction) == AskRebaseTransaction(TTID, p64(1500))
+        waiting.answer_last(AskStoreObject, AnswerStoreObject(None))
+        voting.join(10)
+        assert not voting.is_alive()
+        assert granted.asked(AskRebaseObject) == [AskRebaseObject(TTID, OID)]
+        assert stored(cluster, 2)[1][:2] == (OID, p64(9))
+        assert [call[:3] for call in merging.calls] == [(OID, p64(9), p64(7))]
+        # An older or repeated one changes nothing.
+        cluster.tell(NotifyDeadlock(TTID, p64(1400)), NotifyDeadlock(TTID, p64(1500)))
+        storage.tpc_finish(t)
+        assert len(granted.asked(AskRebaseTransaction)) == 1
+
+
+def test_a_node_that_comes_in_after_a_deadlock_is_rebased_before_its_first_store() -> None:
+    with scripted([1], [2]) as (cluster, storage):
+        for node in cluster.storages.values():
+            node.answers[AskRebaseTransaction] = lambda m: AnswerRebaseTransaction([])
+        t = begin(storage)
+        storage.store(OID, p64(7), b"one", "", t)
+        cluster.tell(NotifyDeadlock(TTID, p64(1500)))
+        cluster.storages[2].wait_for(AskRebaseTransaction)
+        storage.store(OTHER, p64(7), b"two", "", t)
+        storage.tpc_vote(t)
+        log = cluster.storages[1].asked(AskRebaseTransaction, AskStoreObject)
+        assert [type(m) for m in log] == [AskRebaseTransaction, AskStoreObject]
+        storage.tpc_abort(t)

@@ -1,0 +1,77 @@
+"""Undo, as the client does it."""
+
+from __future__ import annotations
+
+from hashlib import sha1
+from typing import Any
+
+import pytest
+from ZODB.POSException import UndoError
+
+from neo.protocol.ids import ZERO_HASH, p64
+from neo.protocol.packets import (
+    AnswerObject,
+    AnswerObjectUndoSerial,
+    AnswerTransactionInformation,
+    AskObject,
+    AskObjectUndoSerial,
+    AskStoreObject,
+    AskTransactionInformation,
+)
+from tests.unit.client.committing import OID, OTHER, TTID, Merging, begin, stored
+from tests.unit.client.scripted import Scripted, scripted
+
+
+def undo_script(cluster: Scripted, serials: dict[bytes, Any], packed: bool = False) -> None:
+    answers = cluster.storages[1].answers
+    answers[AskTransactionInformation] = lambda m: AnswerTransactionInformation(
+        m.tid, b"", b"", b"", packed, sorted(serials)
+    )
+    answers[AskObjectUndoSerial] = lambda m: AnswerObjectUndoSerial(
+        {oid: serials[oid] for oid in m.oid_list}
+    )
+    answers[AskObject] = lambda m: AnswerObject(
+        m.oid, m.at, None, 0, sha1(b"at" + m.at).digest(), b"at" + m.at, None
+    )
+
+
+def test_undo_makes_earlier_data_current_or_removes_a_creation() -> None:
+    with scripted([1]) as (cluster, storage):
+        undo_script(cluster, {OID: (p64(50), p64(40), True), OTHER: (p64(50), None, True)})
+        t = begin(storage)
+        assert storage.undo(p64(50), t) == (TTID, [OID, OTHER])
+        assert cluster.storages[1].asked(AskObjectUndoSerial) == [
+            AskObjectUndoSerial(TTID, p64(101), p64(50), [OID, OTHER])
+        ]
+        storage.tpc_vote(t)
+        assert cluster.storages[1].asked(AskStoreObject) == [
+            AskStoreObject(OID, p64(50), 0, ZERO_HASH, b"", p64(40), TTID),
+            AskStoreObject(OTHER, p64(50), 0, ZERO_HASH, b"", None, TTID),
+        ]
+        storage.tpc_abort(t)
+
+
+def test_undo_of_what_was_changed_later_is_merged() -> None:
+    with scripted([1]) as (cluster, storage):
+        undo_script(cluster, {OID: (p64(60), p64(40), False)})
+        merging = Merging(storage)
+        t = begin(storage)
+        storage.undo(p64(50), t)
+        storage.tpc_vote(t)
+        old, current = b"at" + p64(40), b"at" + p64(60)
+        assert merging.calls == [(OID, p64(60), p64(50), old, current)]
+        assert stored(cluster, 1) == [(OID, p64(60), old + b"+\x3c")]
+        storage.tpc_abort(t)
+
+
+@pytest.mark.parametrize(
+    ("serials", "packed"),
+    [({OID: (p64(60), p64(40), False)}, False), ({OID: (p64(60), None, False)}, False), ({}, True)],
+)
+def test_what_cannot_be_undone_is_an_undo_error(serials: dict[bytes, Any], packed: bool) -> None:
+    with scripted([1]) as (cluster, storage):
+        undo_script(cluster, serials, packed)
+        t = begin(storage)
+        with pytest.raises(UndoError):
+            storage.undo(p64(50), t)
+        storage.tpc_abort(t)

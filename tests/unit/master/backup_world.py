@@ -1,0 +1,74 @@
+"""A master whose cluster is a backup: the upstream cluster is played by the test."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from neo.protocol.enums import CellState, ClusterState, NodeState, NodeType
+from neo.protocol.ids import nid_namespace
+from neo.protocol.packets import (
+    AcceptIdentification,
+    AnswerLastTransaction,
+    AnswerRecovery,
+    AskLastTransaction,
+    AskRecovery,
+    NodeRow,
+    NotifyNodeInformation,
+    Replicate,
+    RequestIdentification,
+    SendPartitionTable,
+    SetClusterState,
+    StartOperation,
+)
+from tests.support.remote import Remote
+from tests.unit.master.cluster import MasterWorld, spread, tid
+
+UPSTREAM = ("127.0.0.1", 7000)
+SOURCE, OTHER = ("127.0.0.1", 7101), ("127.0.0.1", 7102)
+UP_C1 = nid_namespace(NodeType.CLIENT) + 1
+UP, OUT = CellState.UP_TO_DATE, CellState.OUT_OF_DATE
+SETTINGS: dict[str, Any] = {"upstream_cluster": "up", "upstream_masters": [UPSTREAM]}
+
+
+class BackupWorld(MasterWorld):
+    extra = {"features": ["oids"]}
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**{**SETTINGS, **settings})
+
+    def upstream(
+        self, last: int, rows: Any = None, admin: Any = None, sources: Any = (SOURCE, OTHER)
+    ) -> Remote:
+        """The upstream master was dialed; it accepts, and its last transaction is known."""
+        remote = self.shell.dialed[-1]
+        question = remote.take(RequestIdentification)
+        assert question.extra["backup"] == "test" and question.name == "up"
+        remote.answer(question, AcceptIdentification(NodeType.MASTER, -0x0FFFFFFF, UP_C1))
+        nodes: list[NodeRow] = [
+            (NodeType.STORAGE, address, nid, NodeState.RUNNING, 5.0)
+            for nid, address in enumerate(sources, 1)
+        ]
+        nodes.append((NodeType.CLIENT, None, UP_C1, NodeState.RUNNING, 6.0))
+        if admin:
+            nodes.append((NodeType.ADMIN, admin, -0x2FFFFFFF, NodeState.RUNNING, 7.0))
+        remote.send(NotifyNodeInformation(1.0, nodes))
+        remote.send(SendPartitionTable(1, 0, rows or spread(1, 2)))
+        remote.answer(remote.take(AskLastTransaction), AnswerLastTransaction(tid(last)))
+        return remote
+
+    def backingup(self, count: int = 1, last: int = 0) -> tuple[Remote, list[Remote]]:
+        """A new cluster that follows."""
+        storages = self.running(count)
+        self.admin().ask(SetClusterState(ClusterState.STARTING_BACKUP)).result()
+        upstream = self.upstream(last)
+        for storage in storages:
+            storage.take(StartOperation)
+            storage.take(Replicate)
+            durable(storage, 0)
+        assert self.master.state is ClusterState.BACKINGUP
+        return upstream, storages
+
+
+def durable(storage: Remote, last: int) -> None:
+    """The storage node says what it has durably."""
+    storage.answer(storage.take(AskRecovery), AnswerRecovery(1, tid(last), None))

@@ -1,0 +1,153 @@
+"""The core of a node: how long it waits for whom, its timers and its end; tables of handlers."""
+
+from __future__ import annotations
+
+import pytest
+
+from neo.node.core import STRANGER_SECONDS, WATCH_SECONDS, Core
+from neo.node.handler import Handler, on
+from neo.node.peer import Peer
+from neo.protocol.enums import NodeType
+from neo.protocol.errors import ConnectionLost
+from neo.protocol.packets import (
+    AnswerLastTransaction,
+    AnswerNewOIDs,
+    AskLastTransaction,
+    AskNewOIDs,
+    FlushLog,
+    Message,
+    Ping,
+    Pong,
+)
+from neo.topology.nodes import Node
+from tests.support.remote import FakeShell, Remote
+from tests.unit.node.serving import TID, Asking, Server
+
+# -- core ----------------------------------------------------------------------------------------
+
+
+def test_strangers_are_disconnected_after_a_while(
+    core: Server, shell: FakeShell, caplog: pytest.LogCaptureFixture
+) -> None:
+    stranger, known = Remote.connect(core), Remote.connect(core)
+    known.peer.node = Node(NodeType.STORAGE, 3)
+    dialed = Asking(core, shell)
+    shell.advance(STRANGER_SECONDS - 1)
+    assert not stranger.closed
+    shell.advance(STRANGER_SECONDS)
+    assert stranger.closed
+    assert not known.closed
+    assert not dialed.remote.closed
+    assert "did not identify itself in time" in caplog.text
+
+
+def test_a_peer_that_owes_an_answer_and_hangs_is_given_up(
+    core: Server, shell: FakeShell, caplog: pytest.LogCaptureFixture
+) -> None:
+    hanging, slow, idle = Asking(core, shell), Asking(core, shell), Asking(core, shell)
+    futures = [hanging.peer.ask(AskLastTransaction()), slow.peer.ask(AskLastTransaction())]
+    core.flush()
+    shell.advance(4 * WATCH_SECONDS)
+    assert [a.remote.has(Ping) for a in (hanging, slow, idle)] == [True, True, False]
+    for _ in range(20):
+        # What takes long is not what hangs.
+        if slow.remote.has(Ping):
+            slow.remote.answer(slow.remote.take(Ping), Pong())
+        shell.advance(WATCH_SECONDS)
+    assert [a.remote.closed for a in (hanging, slow, idle)] == [True, False, False]
+    assert core.handler.lost_peers == ["it does not answer"]
+    with pytest.raises(ConnectionLost):
+        futures[0].result()
+    slow.remote.answer(slow.remote.take(AskLastTransaction), AnswerLastTransaction(TID))
+    assert futures[1].result() == AnswerLastTransaction(TID)
+    assert "does not even answer to Ping: is it hanging?" in caplog.text
+
+
+def test_a_process_that_stood_still_hears_first_what_came_meanwhile(
+    core: Server, shell: FakeShell
+) -> None:
+    asking = Asking(core, shell)
+    asking.peer.ask(AskLastTransaction())
+    core.flush()
+    shell.advance(4 * WATCH_SECONDS)
+    shell.elapsed += 1000 * WATCH_SECONDS
+    shell.advance(0)
+    asking.remote.answer(asking.remote.take(Ping), Pong())
+    shell.advance(2 * WATCH_SECONDS)
+    assert not asking.remote.closed
+
+
+def test_nodes_that_serve_neoctl_are_patient(core: Server, shell: FakeShell) -> None:
+    core.must_identify = False
+    stranger = Remote.connect(core)
+    shell.advance(10 * STRANGER_SECONDS)
+    assert not stranger.closed
+
+
+def test_stopping_closes_everything_once(core: Server, shell: FakeShell) -> None:
+    remote = Remote.connect(core)
+    task = core.spawn(_forever(core))
+    core.stop(3)
+    core.stop(0)
+    assert shell.exit_code == 3
+    assert remote.closed
+    assert task.done
+    assert not core.peers
+
+
+def test_timers_of_a_stopped_core_do_nothing(core: Server, shell: FakeShell) -> None:
+    called: list[int] = []
+    core.call_later(1, lambda: called.append(1))
+    core.stop(0)
+    shell.advance(100)
+    assert called == []
+
+
+def test_a_workflow_that_fails_ends_the_node(
+    core: Server, shell: FakeShell, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def flow() -> None:
+        await core.sleep(1)
+        raise KeyError("state unknown")
+
+    core.spawn(flow())
+    shell.advance(1)
+    assert shell.exit_code == 1
+    assert "flow failed" in caplog.text
+    assert "KeyError: 'state unknown'" in caplog.text
+
+
+def test_a_cancelled_workflow_does_not_end_the_node(core: Server, shell: FakeShell) -> None:
+    task = core.spawn(_forever(core))
+    task.cancel()
+    shell.advance(10)
+    assert shell.exit_code is None
+
+
+async def _forever(core: Core) -> None:
+    while True:
+        await core.sleep(1)
+
+
+# -- tables of handlers --------------------------------------------------------------------------
+
+
+def test_handlers_inherit_and_replace() -> None:
+    class Base(Handler):
+        @on(AskLastTransaction)
+        def last(self, peer: Peer, message_id: int, message: Message) -> Message:
+            return AnswerLastTransaction(b"base____")
+
+        @on(AskNewOIDs)
+        def oids(self, peer: Peer, message_id: int, message: Message) -> Message:
+            return AnswerNewOIDs([])
+
+    class Derived(Base):
+        @on(AskLastTransaction)
+        def other(self, peer: Peer, message_id: int, message: Message) -> Message:
+            return AnswerLastTransaction(b"derived_")
+
+    assert Base.table == {Ping: "ping", AskLastTransaction: "last", AskNewOIDs: "oids"}
+    assert Derived.table == {Ping: "ping", AskLastTransaction: "other", AskNewOIDs: "oids"}
+    assert Derived().method(FlushLog) is None
+    assert Handler.table == {Ping: "ping"}

@@ -1,0 +1,130 @@
+"""What plays the other storage node of a replication."""
+
+from __future__ import annotations
+
+from hashlib import sha1
+from typing import TypeVar
+
+from neo.protocol.enums import NodeState, NodeType
+from neo.protocol.ids import ZERO_HASH, p64
+from neo.protocol.packets import (
+    FEATURE_MAINTENANCE,
+    FEATURES,
+    AcceptIdentification,
+    AddObject,
+    AddTransaction,
+    AnswerFetchObjects,
+    AnswerFetchTransactions,
+    AnswerUnfinishedTransactions,
+    AskFetchObjects,
+    AskFetchTransactions,
+    AskUnfinishedTransactions,
+    Message,
+    NodeRow,
+    NotifyFeatures,
+    NotifyReady,
+    RequestIdentification,
+    StartOperation,
+)
+from tests.unit.storage.requests import finish, store, vote
+from tests.unit.storage.world import OUT, STORAGE, UP, End, World
+
+M = TypeVar("M", bound=Message)
+OTHER = ("127.0.0.1", 2002)
+MAX = p64(2**62)
+
+
+def storage_row(nid: int, state: NodeState = NodeState.RUNNING) -> NodeRow:
+    return (NodeType.STORAGE, OTHER, nid, state, 20.0 + nid)
+
+
+def storage(world: World, master: End, nid: int) -> End:
+    """Another storage node dials this one."""
+    world.notify(master, storage_row(nid))
+    end = world.stranger()
+    answer = identify(end, nid)
+    assert answer == AcceptIdentification(NodeType.STORAGE, 1, nid), answer
+    return end
+
+
+def identify(end: End, nid: int) -> object:
+    answer: object = end.ask(
+        RequestIdentification(NodeType.STORAGE, nid, OTHER, "test", 20.0 + nid, {})
+    )
+    return answer
+
+
+def take_question(end: End, kind: type[M]) -> tuple[int, M]:
+    """The next message, with its id."""
+    end.world.wait(lambda: bool(end.inbox), f"no {kind.__name__}")
+    message_id, message = end.inbox.pop(0)
+    assert isinstance(message, kind), message
+    assert message_id is not None
+    return message_id, message
+
+
+def answer(end: End, message_id: int, message: Message) -> None:
+    end.connection.answer(message_id, message)
+    end._deliver()
+
+
+def full(world: World, master: End) -> None:
+    """Two transactions of partition 0 with objects in both."""
+    client = world.client(master)
+    for ttid, tid, oids in ((10, 12, (0, 1, 2)), (14, 16, (2, 4))):
+        for oid in oids:
+            assert store(client, ttid, oid, 12 if (ttid, oid) == (14, 2) else 0) is None
+        vote(client, ttid, *oids)
+        finish(master, ttid, tid)
+
+
+class Destination:
+    """S1 whose cell of partition 0 is out of date; S2 has all data and is played by the test."""
+
+    def __init__(self, world: World, ptid: int = 1) -> None:
+        self.world = world
+        self.master = world.join()
+        world.notify(self.master, storage_row(2))
+        world.send_table(self.master, [[(1, OUT), (2, UP)], [(1, UP)]], ptid)
+        self.master.send(StartOperation(False))
+        self.master.take(NotifyReady)
+
+    def unfinished(self, max_tid: int, *ttids: int) -> None:
+        message_id, m = take_question(self.master, AskUnfinishedTransactions)
+        assert m.offset_list == [0]
+        answer(
+            self.master,
+            message_id,
+            AnswerUnfinishedTransactions(p64(max_tid), [p64(ttid) for ttid in ttids]),
+        )
+
+    def source(self, *features: str) -> End:
+        """S2 is dialed and accepts."""
+        self.world.wait(lambda: bool(self.world.shell.dialed), "the source is not dialed")
+        source = self.world.take_dial()
+        message_id, request = take_question(source, RequestIdentification)
+        extra = {FEATURES: [FEATURE_MAINTENANCE]}
+        assert request == RequestIdentification(NodeType.STORAGE, 1, STORAGE, "test", 1.5, extra)
+        answer(source, message_id, AcceptIdentification(NodeType.STORAGE, 2, 1))
+        if features:
+            source.send(NotifyFeatures(list(features)))
+        return source
+
+    @staticmethod
+    def serve(
+        source: End, first: int, last: int, revisions: dict[tuple[int, int], bytes | None]
+    ) -> None:
+        """Play the source in a round: {(tid, oid): data}, a transaction for each tid."""
+        message_id, m = take_question(source, AskFetchTransactions)
+        assert (m.partition, m.min_tid, m.max_tid) == (0, p64(first), p64(last))
+        for tid in sorted({tid for tid, _ in revisions}):
+            row = AddTransaction(p64(tid), b"u", b"d", b"", False, p64(tid), [])
+            source.connection.send(row, message_id)
+        answer(source, message_id, AnswerFetchTransactions(None, None, []))
+        message_id, o = take_question(source, AskFetchObjects)
+        assert (o.partition, o.min_tid, o.max_tid) == (0, p64(first), p64(last))
+        for (tid, oid), data in sorted(revisions.items()):
+            checksum = ZERO_HASH if data is None else sha1(data).digest()
+            row_ = AddObject(p64(oid), p64(tid), 0, checksum, data or b"", None)
+            source.connection.send(row_, message_id)
+        answer(source, message_id, AnswerFetchObjects(None, None, None, {}))

@@ -1,0 +1,47 @@
+"""Who may connect to a storage node (specification, *Identification to Other Nodes*)."""
+
+from __future__ import annotations
+
+from neo.protocol.enums import ErrorCode, NodeState, NodeType
+from neo.protocol.packets import FEATURES, AcceptIdentification, NotifyFeatures
+from tests.unit.storage.world import C1, C2, End, World, refused
+
+
+def test_features_are_told_to_who_announces_some(world: World, master: End) -> None:
+    world.notify(master, world.client_row(C1))
+    end = world.stranger()
+    assert isinstance(world.identify(end, extra={FEATURES: ["oids"]}), AcceptIdentification)
+    assert end.take(NotifyFeatures).features == ["oids", "pages"]
+
+
+def test_nobody_is_served_before_the_operation_starts(world: World) -> None:
+    world.join()
+    end = world.stranger()
+    assert refused(world.identify(end)) == (ErrorCode.NOT_READY.value, "Retry Later")
+    assert end.closed
+
+
+def test_wrong_names_and_kinds_of_nodes_are_refused(world: World, master: End) -> None:
+    code, text = refused(world.identify(world.stranger(), name="other"))
+    assert code == ErrorCode.PROTOCOL_ERROR.value and "invalid cluster name" in text
+    code, text = refused(world.identify(world.stranger(), node_type=NodeType.ADMIN))
+    assert code == ErrorCode.PROTOCOL_ERROR.value
+
+
+def test_clients_that_the_master_forgot_are_refused(world: World, master: End) -> None:
+    world.notify(master, world.client_row(C1))
+    for changes in {"id_timestamp": 0.5}, {"id_timestamp": None}, {"nid": C2, "id_timestamp": 1.0}:
+        end = world.stranger()
+        assert refused(world.identify(end, **changes)) == (2, "unknown by master")
+        assert end.closed
+
+
+def test_a_client_newer_than_the_node_table_waits_for_it(world: World, master: End) -> None:
+    end = world.stranger()
+    from neo.protocol.packets import RequestIdentification
+
+    answers = end.ask_later(RequestIdentification(NodeType.CLIENT, C1, None, "test", 99.0, {}))
+    assert not answers and not end.closed
+    world.timestamp = 99.0
+    world.notify(master, (NodeType.CLIENT, None, C1, NodeState.RUNNING, 99.0))
+    assert answers == [AcceptIdentification(NodeType.STORAGE, 1, C1)]
