@@ -166,3 +166,9 @@ class Transactors:
             if daemon.process is not None:
                 os.kill(daemon.process.pid, signal.SIGCONT)
                 daemon.kill()
+
+
+def wait_same(cluster: Transactors, tid: int) -> None:
+    """Until each transactor has the log up to this transaction."""
+    for daemon in cluster.daemons.values():
+        wait_for(lambda d=daemon: int(d.info("tlog tid") or -1) >= tid, daemon.told)

@@ -1,53 +1,27 @@
-"""What the decoder accepts and refuses, and what it costs: specification, *Messages*; FACTS 1."""
+"""What is a packet, what is not, and how much of it is kept."""
 
 from __future__ import annotations
 
 import sys
 from typing import Any
 
-import msgpack
 import pytest
 
-from neo.protocol.codec import LIMIT_PEER, LIMIT_STRANGER, Decoder, Packet, encode
-from neo.protocol.enums import CellState, ClusterState, NodeType
+from neo.protocol.codec import LIMIT_PEER, LIMIT_STRANGER, Decoder, encode
+from neo.protocol.enums import ClusterState
 from neo.protocol.errors import PeerError
 from neo.protocol.lengths import check_lengths
 from neo.protocol.packets import (
-    CODES,
-    AnswerMonitorInformation,
-    AnswerRevisions,
     AskFinishTransaction,
     AskObject,
     AskStoreObject,
-    CheckReplicas,
     Error,
-    NotifyMonitorInformation,
     Ping,
-    RequestIdentification,
     SetClusterState,
 )
+from tests.unit.protocol.packed import OID, decode, packed, refusal
 
-OID = bytes(8)
-
-
-def decode(data: bytes, limit: int = LIMIT_PEER) -> list[Packet]:
-    decoder = Decoder(limit)
-    decoder.feed(data)
-    return list(decoder)
-
-
-def refusal(data: bytes, limit: int = LIMIT_PEER) -> str:
-    with pytest.raises(PeerError) as caught:
-        decode(data, limit)
-    return str(caught.value)
-
-
-def packed(*packet: Any) -> bytes:
-    data: bytes = msgpack.packb(packet, use_bin_type=True)
-    return data
-
-
-# -- shape of a packet -----------------------------------------------------------------------------
+# -- shape of a packet ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -94,151 +68,7 @@ def test_number_of_arguments(arguments: list[Any]) -> None:
     )
 
 
-# -- types of arguments ----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("oid", "problem"),
-    [
-        (None, "8 bytes expected, got None"),
-        (b"1234567", "8 bytes expected, got b'1234567'"),
-        (bytes(9), "8 bytes expected"),
-        (0, "8 bytes expected, got 0"),
-        ([OID], "8 bytes expected, got an array of 1"),
-        ({b"a": 1}, "8 bytes expected, got a map of 1"),
-        (b"x" * 1000, "8 bytes expected, got b'xxxxxxxxxxxxxxxxxxxxxxxx'... (1000 bytes)"),
-    ],
-)
-def test_wrong_argument(oid: Any, problem: str) -> None:
-    assert refusal(packed(0, 32, [oid, None, None])).startswith(
-        f"AskObject: wrong argument: {problem}"
-    )
-
-
-ANSWER_REVISIONS = CODES[AnswerRevisions]
-_ROW: list[Any] = [OID, OID, 1, bytes(20), 5, b"data!", None]
-
-
-@pytest.mark.parametrize("position", [0, 1, 2])
-@pytest.mark.parametrize(
-    ("column", "value", "problem"),
-    [
-        (0, None, "8 bytes expected, got None"),
-        (0, b"", "8 bytes expected, got b''"),
-        (1, 7, "8 bytes expected, got 7"),
-        (2, True, "int expected, got True"),
-        (3, bytes(19), "20 bytes expected"),
-        (4, None, "int expected, got None"),
-        (5, 5, "bytes expected, got 5"),
-        (6, b"", "8 bytes expected, got b''"),
-        (6, bytes(9), "8 bytes expected"),
-    ],
-)
-def test_wrong_values_in_rows(position: int, column: int, value: object, problem: str) -> None:
-    rows = [[*_ROW], [*_ROW[:6], OID], [OID, OID, None, bytes(20), 0, None, None]]
-    assert len(decode(packed(0, ANSWER_REVISIONS, [rows, True]))) == 1
-    rows[position][column] = value
-    text = refusal(packed(0, ANSWER_REVISIONS, [rows, True]))
-    assert text.startswith(f"AnswerRevisions: wrong argument: {problem}")
-
-
-@pytest.mark.parametrize("row", [5, b"row", None, {}, [], _ROW[:6], [*_ROW, None]])
-def test_rows_that_are_none(row: object) -> None:
-    text = refusal(packed(0, ANSWER_REVISIONS, [[_ROW, row], True]))
-    assert "array of 7 expected" in text
-
-
-@pytest.mark.parametrize("number", [True, 1.0, b"1", None, msgpack.ExtType(4, b"\x01")])
-def test_an_integer_is_nothing_else(number: Any) -> None:
-    assert refusal(packed(0, 24, [number])).startswith("AskNewOIDs: wrong argument: int expected")
-
-
-def test_a_boolean_is_not_an_integer() -> None:
-    assert refusal(packed(0, 12, [1])).startswith(
-        "StartOperation: wrong argument: bool expected, got 1"
-    )
-
-
-def test_a_state_of_another_enumeration() -> None:
-    assert "ClusterState expected" in refusal(packed(0, 42, [msgpack.ExtType(0, b"\x01")]))
-    assert "ClusterState expected" in refusal(packed(0, 42, [1]))
-
-
-@pytest.mark.parametrize(
-    ("number", "data"),
-    [(0, b"\5"), (1, b"\7"), (4, b"\4"), (5, b"\0"), (127, b"\0"), (4, b""), (4, b"\1\1")],
-)
-def test_unknown_enumeration_item(number: int, data: bytes) -> None:
-    text = refusal(packed(0, 42, [msgpack.ExtType(number, data)]))
-    assert text == f"unknown enumeration item: extension type {number}, data {data.hex()}"
-
-
-@pytest.mark.parametrize("number", [-2, -4, -128])
-def test_a_negative_extension_type_counts_from_no_end(number: int) -> None:
-    data = b"\x93\x00\x2a\x91\xd4" + number.to_bytes(1, "big", signed=True) + b"\x00"
-    assert refusal(data) == f"unknown enumeration item: extension type {number}, data 00"
-
-
-def test_long_extension() -> None:
-    assert "malformed message" in refusal(packed(0, 42, [msgpack.ExtType(4, bytes(100))]))
-
-
-def test_a_timestamp_extension_is_not_a_value_of_ours() -> None:
-    data = packed(0, 68, [{b"when": msgpack.Timestamp(1, 0)}])
-    assert "NotifyMonitorInformation: wrong argument" in refusal(data)
-
-
-def test_a_broken_timestamp_extension() -> None:
-    data = b"\x93\x00\x44\x91\x81\xc4\x01a\xd4\xff\x00"
-    with pytest.raises(PeerError):
-        decode(data)
-
-
-def test_whole_seconds_may_travel_as_an_integer() -> None:
-    request = [msgpack.ExtType(4, b"\x02"), None, None, b"c", 1700000000, {}]
-    ((_, message),) = decode(packed(0, 1, request))
-    assert type(message.id_timestamp) is float
-
-
-def test_text_that_is_not_utf8_stays_readable() -> None:
-    assert decode(packed(0, 0x8000, [1, b"caf\xe9"])) == [(0, Error(1, "caf\\xe9"))]
-
-
-def test_texts_are_text_and_user_data_is_bytes() -> None:
-    extra = {"devpath": ["host", "1"], "new_nid": []}
-    request = RequestIdentification(NodeType.STORAGE, 1, ("::1", 5), "café", None, extra)
-    assert decode(encode(0, request)) == [(0, request)]
-    answer = AnswerMonitorInformation([None, "backup"], [], "summary")
-    assert decode(encode(0, answer)) == [(0, answer)]
-
-
-def test_states_as_keys_of_a_free_map() -> None:
-    message = NotifyMonitorInformation({"pt_summary": {CellState.UP_TO_DATE: 12}, "down": 0})
-    assert decode(encode(3, message)) == [(3, message)]
-
-
-def test_unhashable_map_key() -> None:
-    assert "malformed message" in refusal(b"\x93\x00\x32\x93\x81\x90\xc0\xc4\x00\xc0")
-    assert "malformed message" in refusal(b"\x93\x00\x44\x91\x81\x80\x01")
-
-
-def test_keys_are_checked_too() -> None:
-    assert refusal(packed(0, 50, [{b"0": None}, bytes(8), None])).startswith(
-        "CheckReplicas: wrong argument: int expected"
-    )
-
-
-def test_of_a_key_that_comes_twice_the_last_counts() -> None:
-    data = b"\x93\x00\x32\x93" + b"\x82\x00\x01\x00\x02" + b"\xc4\x08" + bytes(8) + b"\xc0"
-    assert decode(data) == [(0, CheckReplicas({0: 2}, bytes(8), None))]
-
-
-def test_the_byte_that_no_format_uses() -> None:
-    assert "malformed message" in refusal(b"\xc1")
-    assert "malformed message" in refusal(b"\x93\x00\xc1")
-
-
-# -- bounds ----------------------------------------------------------------------------------------
+# -- bounds --------------------------------------------------------------------------------------
 
 
 def test_a_gigabyte_announced_is_refused_at_once() -> None:
@@ -354,7 +184,8 @@ def test_nested_bombs_reserve_no_memory() -> None:
     assert sys.getallocatedblocks() - before < 10_000
 
 
-# -- limits that change ----------------------------------------------------------------------------
+# -- limits that change --------------------------------------------------------------------------
+
 
 LONG = encode(9, AskFinishTransaction(OID, [OID] * 10_000, []))
 
@@ -393,7 +224,7 @@ def test_a_message_half_received_survives_a_change_of_the_limit(cut: int) -> Non
     assert list(decoder) == [(4, message)]
 
 
-# -- encoding --------------------------------------------------------------------------------------
+# -- encoding ------------------------------------------------------------------------------------
 
 
 def test_smallest_form_of_integers() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from hashlib import sha1
 
 import pytest
@@ -32,9 +31,8 @@ from neo.protocol.packets import (
 from neo.storage.check import AGAIN_SECONDS
 from tests.unit.storage.replicas import Destination, answer, storage, take_question
 from tests.unit.storage.requests import commit
-from tests.unit.storage.world import UP, End, World, refused
+from tests.unit.storage.world import UP, End, MakeWorld, World, refused
 
-MakeWorld = Callable[[], World]
 MAX = p64(2**62)
 
 

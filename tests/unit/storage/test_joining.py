@@ -1,8 +1,7 @@
-"""A storage node and its master: joining, recovery, verification, tables, the end."""
+"""A storage node joins a cluster: its first words, recovery, and operation."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,15 +11,9 @@ from neo.protocol.ids import p64
 from neo.protocol.packets import (
     BLANK,
     GREATEST_NID,
-    AbortTransaction,
-    AnswerLastIDs,
-    AnswerLockedTransactions,
     AnswerPartitionTable,
     AnswerRecovery,
     AskFinalTID,
-    AskLastIDs,
-    AskLockedTransactions,
-    AskLockInformation,
     AskPartitionTable,
     AskRecovery,
     AskVoteTransaction,
@@ -33,14 +26,11 @@ from neo.protocol.packets import (
     StartOperation,
     StopOperation,
     Truncate,
-    ValidateTransaction,
 )
 from neo.storage.backend.api import BackendFailure
 from neo.storage.core import StorageCore
-from tests.unit.storage.requests import commit, load, store, vote
-from tests.unit.storage.world import C1, DISCARDED, MASTER, OUT, STORAGE, UP, End, World
-
-MakeWorld = Callable[[], World]
+from tests.unit.storage.requests import commit, store
+from tests.unit.storage.world import C1, DISCARDED, MASTER, OUT, STORAGE, UP, End, MakeWorld, World
 
 
 def test_identifies_with_its_address_and_properties(world: World) -> None:
@@ -157,7 +147,7 @@ def test_masters_heard_of_are_remembered(world: World) -> None:
     assert world.remembered == [[MASTER, ("127.0.0.1", 1001)]]
 
 
-# -- recovery ---------------------------------------------------------------------------------------
+# -- recovery ------------------------------------------------------------------------------------
 
 
 def test_recovery_of_an_empty_database(world: World) -> None:
@@ -193,125 +183,7 @@ def test_truncation_is_remembered_before_it_is_confirmed(make_world: MakeWorld) 
     assert world.join().ask(AskRecovery()).truncate_tid == p64(50)
 
 
-# -- verification -----------------------------------------------------------------------------------
-
-
-def test_truncates_when_asked_for_the_last_ids(world: World) -> None:
-    master = world.operate()
-    client = world.client(master)
-    commit(master, client, 10, 12, 1)
-    commit(master, client, 14, 16, 2)
-    world.shell.advance(5)
-    master.disconnect()
-    master = world.join()
-    world.send_table(master)
-    master.send(Truncate(p64(13)))
-    master.ask(AskRecovery())
-    assert master.ask(AskLastIDs()) == AnswerLastIDs(p64(1), p64(12))
-    assert master.ask(AskRecovery()).truncate_tid is None
-
-
-def test_a_truncation_without_this_node_is_made_up_for_before_it_is_replicated(
-    world: World,
-) -> None:
-    """It came back when the others had truncated, and had committed since."""
-    master = world.operate()
-    client = world.client(master)
-    commit(master, client, 10, 12, 0)
-    commit(master, client, 14, 16, 0, serial=12)
-    master.send(Truncate(p64(13)))
-    world.shell.advance(5)
-    world.settle()
-    master.disconnect()
-    master = world.join()
-    world.send_table(master, [[(1, OUT), (2, UP)], [(1, UP)]], 2)
-    master.send(StartOperation(False))
-    master.take(NotifyReady)
-    assert world.backend.get_config("truncate_tid") is None
-    assert [cell.tid for cell in world.backend.cells() if cell[:2] == (0, 1)] == [13]
-    assert world.backend.last_ids([0]) == (p64(0), p64(12))
-
-
-def test_truncation_reaches_data_that_is_still_to_be_erased(world: World) -> None:
-    master = world.operate()
-    client = world.client(master)
-    commit(master, client, 10, 12, 0)
-    commit(master, client, 14, 16, 0, serial=12)
-    world.core.drop_partitions = False
-    master.send(NotifyPartitionChanges(2, 0, [(0, 1, DISCARDED), (0, 2, UP)]))
-    master.send(Truncate(p64(13)))
-    master.send(StopOperation())
-    master.ask(AskLastIDs())
-    assert world.backend.last_ids([0]) == (p64(0), p64(12))
-
-
-def test_last_ids_of_an_empty_database(world: World) -> None:
-    master = world.join()
-    world.send_table(master)
-    assert master.ask(AskLastIDs()) == AnswerLastIDs(None, None)
-
-
-@pytest.mark.parametrize(
-    "how", ["the operation starts again", "its client is lost", "the master aborts"]
-)
-def test_the_ttid_of_a_vote_that_was_dropped_is_never_forgotten(
-    make_world: MakeWorld, how: str
-) -> None:
-    """Else a master whose clock is behind may give it again, and the client that asks for its end hears
-    of somebody else's commit."""
-    world = make_world()
-    master = world.operate()
-    client = world.client(master)
-    for ttid, oid in ((14, 1), (10, 2)):
-        store(client, ttid, oid)
-        vote(client, ttid, oid)
-    if how == "its client is lost":
-        world.notify(master, world.client_row(C1, NodeState.DOWN))
-    elif how == "the master aborts":
-        master.send(AbortTransaction(p64(14), []))
-        master.send(AbortTransaction(p64(10), []))
-    world.settle()
-    world.close()
-    for _ in range(2):
-        world = make_world()
-        master = world.join()
-        world.send_table(master)
-        assert p64(14) in master.ask(AskLockedTransactions()).tid_dict
-        assert master.ask(AskFinalTID(p64(14))).tid is None
-        master.send(StartOperation(False))
-        world.settle()
-        assert world.backend.locked_transactions() == {}
-        world.close()
-
-
-def test_interrupted_transactions_are_reported_and_validated(make_world: MakeWorld) -> None:
-    world = make_world()
-    master = world.operate()
-    client = world.client(master)
-    store(client, 10, 1)
-    vote(client, 10, 1)
-    store(client, 14, 2)
-    vote(client, 14, 2)
-    master.ask(AskLockInformation(p64(14), p64(16)))
-    world.close()
-    world = make_world()
-    master = world.join()
-    world.send_table(master)
-    answer = master.ask(AskLockedTransactions())
-    assert answer == AnswerLockedTransactions({p64(10): None, p64(14): p64(16)})
-    assert master.ask(AskFinalTID(p64(10))).tid is None
-    assert master.ask(AskFinalTID(p64(14))).tid == p64(16)
-    master.send(ValidateTransaction(p64(14), p64(16)))
-    assert master.ask(AskLastIDs()) == AnswerLastIDs(p64(2), p64(16))
-    master.send(StartOperation(False))
-    assert master.take(NotifyReady) == NotifyReady()
-    assert world.backend.locked_transactions() == {}  # dropped by the start
-    client = world.client(master)
-    assert load(client, 2).serial == p64(16)
-    assert isinstance(load(client, 1), Error)
-
-
-# -- operation --------------------------------------------------------------------------------------
+# -- operation -----------------------------------------------------------------------------------
 
 
 def test_ready_is_notified_once(world: World) -> None:
@@ -381,7 +253,7 @@ def test_logs_are_reopened_on_demand(world: World) -> None:
     assert world.shell.reopened == 1
 
 
-# -- the end ----------------------------------------------------------------------------------------
+# -- the end -------------------------------------------------------------------------------------
 
 
 def test_stops_when_told_to_be_down(world: World) -> None:

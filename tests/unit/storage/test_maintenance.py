@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from hashlib import sha1
 
 import pytest
@@ -17,9 +16,7 @@ from neo.protocol.packets import (
 )
 from tests.unit.storage.pauses import in_pauses, slow_clock
 from tests.unit.storage.requests import commit, load
-from tests.unit.storage.world import DISCARDED, OUT, UP, End, World
-
-MakeWorld = Callable[[], World]
+from tests.unit.storage.world import DISCARDED, OUT, UP, End, MakeWorld, World
 
 
 @pytest.fixture(autouse=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from neo.protocol.enums import ErrorCode, NodeType
@@ -32,9 +30,7 @@ from neo.protocol.packets import (
 from tests.unit.storage.pauses import in_pauses, slow_clock
 from tests.unit.storage.replicas import OTHER, Destination, answer, storage_row, take_question
 from tests.unit.storage.requests import commit, finish, load, vote
-from tests.unit.storage.world import OUT, UP, End, World, refused
-
-MakeWorld = Callable[[], World]
+from tests.unit.storage.world import OUT, UP, End, MakeWorld, World, refused
 
 
 @pytest.fixture(autouse=True)

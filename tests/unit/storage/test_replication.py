@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from hashlib import sha1
 
 import pytest
@@ -27,9 +26,7 @@ from neo.protocol.packets import (
 from neo.storage.backend.api import BackendFailure, Record, Transaction
 from tests.unit.storage.replicas import MAX, Destination, answer, take_question
 from tests.unit.storage.requests import commit, data_of, finish, load, store, vote
-from tests.unit.storage.world import C2, DISCARDED, UP, End, World, refused
-
-MakeWorld = Callable[[], World]
+from tests.unit.storage.world import C2, DISCARDED, UP, End, MakeWorld, World, refused
 
 
 def test_a_cell_is_fetched_then_announced_then_read(world: World) -> None:

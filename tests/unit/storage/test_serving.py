@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
 from hashlib import sha1
 from pathlib import Path
 from typing import Any
@@ -39,10 +38,7 @@ from neo.protocol.packets import (
     StartOperation,
 )
 from tests.unit.storage.requests import commit, data_of, finish, load, store, store_request, vote
-from tests.unit.storage.world import C1, C2, DISCARDED, OUT, UP, End, World, refused
-
-MakeWorld = Callable[[], World]
-
+from tests.unit.storage.world import C1, C2, DISCARDED, OUT, UP, End, MakeWorld, World, refused
 
 # -- commits -------------------------------------------------------------------------------------
 

@@ -286,3 +286,7 @@ def refused(answer: Any) -> tuple[int, str]:
     """Code and text of an Error."""
     assert isinstance(answer, Error), answer
     return answer.code, answer.message
+
+
+#: Another one on the same database, after a restart.
+MakeWorld = Callable[[], World]

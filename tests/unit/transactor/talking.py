@@ -1,0 +1,126 @@
+"""A transactor, and who talks with it on its two ports."""
+
+from __future__ import annotations
+
+from neo.transactor.admin import Admin
+from neo.transactor.debug import Debug
+from neo.transactor.durable import Begun, empty_log, restore
+from neo.transactor.engine import Engine
+from neo.transactor.members import first_members
+from neo.transactor.messages import Entry, Message, Record, Spec
+from neo.transactor.node import Node
+from neo.transactor.service import Service, Session
+from neo.transactor.timing import Timing
+
+
+class Host:
+    """A node alone, or with two silent peers; its disk is synced when the test says so."""
+
+    def __init__(
+        self,
+        count: int = 1,
+        secret: str = "",
+        keepalive: int = 0,
+        speedtest: bool = True,
+        name: str = "n0",
+        begun: Begun = Begun.FRESH,
+    ) -> None:
+        self.specs: list[Spec] = []
+        self.sent: list[tuple[str, Message]] = []
+        self.auto = True
+        self.asked = False
+        self.ended = False
+        self.debug = Debug()
+        self.lines: list[str] = []
+        genesis = first_members((f"n{i}", ("host", i)) for i in range(count))
+        durable = restore(1, begun, 1 << 32, empty_log(genesis), [])
+        self.engine = Engine(name, durable, self, Timing())
+        self.node = Node(self.engine, self)
+        self.admin = Admin(self.node, self, self.debug, speedtest)
+        self.service = Service(self.node, self, self.admin, self.debug, secret, keepalive)
+
+    # World, LogReader, Process
+
+    def append(self, records: list[Record]) -> None:
+        self.specs += [record.spec for record in records if isinstance(record, Entry)]
+
+    def sync(self) -> None:
+        self.asked = True
+
+    def run(self) -> None:
+        while self.asked:
+            self.asked = False
+            self.node.synced()
+
+    def transmit(self, peer: str, messages: list[Message]) -> None:
+        self.sent += [(peer, message) for message in messages]
+
+    def decided(self, entries: list[Entry]) -> None:
+        self.service.decided(entries)
+
+    def read(self, tid: int, count: int, size: int) -> list[Spec]:
+        return self.specs[tid - 1 : tid - 1 + count] if tid > 0 else []
+
+    def terminate(self) -> None:
+        self.ended = True
+
+    def debug_file(self, path: str | None) -> None:
+        if path == "/no/such":
+            raise FileNotFoundError(2, "No such file or directory", path)
+        self.debug.write = self.lines.append
+
+    def debug_off(self) -> None:
+        self.debug.write = None
+
+    def dump(self) -> str:
+        return "\n".join(self.admin.info())
+
+    def write_dump(self, path: str) -> None:
+        self.lines.append(path)
+
+    def links(self) -> dict[int, str]:
+        return {1: "udp"}
+
+    def random_bytes(self, size: int) -> bytes:
+        return bytes(size)
+
+    def tick(self, count: int = 1) -> None:
+        for _ in range(count):
+            self.node.tick()
+            self.service.tick()
+            self.admin.post()
+            self.run()
+
+    def client(self, admin: bool = False) -> Client:
+        return Client(self, admin)
+
+
+class Client:
+    def __init__(self, host: Host, admin: bool) -> None:
+        self.host = host
+        self.output = b""
+        self.closed = False
+        self.stuck = 0
+        session = host.service.open(self, admin, "client")
+        assert session is not None
+        self.session: Session = session
+
+    def write(self, data: bytes) -> None:
+        self.output += data
+
+    def backlog(self) -> int:
+        return self.stuck
+
+    def close(self) -> None:
+        self.closed = True
+
+    def say(self, data: bytes) -> bytes:
+        """Send; what came back."""
+        self.session.receive(data)
+        if self.host.auto:
+            self.host.run()
+        return self.got()
+
+    def got(self) -> bytes:
+        output, self.output = self.output, b""
+        return output
