@@ -8,81 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.layers import EXCEPTIONS, MAY_IMPORT, SHELLS, WORLD
+
 ROOT = Path(__file__).parent.parent
 #: ``neo/schema`` is a link to the folder of the contracts; links are not followed from above.
 FOLDERS = ("neo", "neo/schema", "neoctl", "pyspark_neo")
 SOURCES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
-
-#: What each package may import of the project, besides itself. The longest prefix counts.
-MAY_IMPORT: dict[str, set[str]] = {
-    "neo": set(),
-    "neo.schema": set(),
-    "neo.protocol": set(),
-    "neo.topology": {"neo.protocol"},
-    "neo.net": {"neo.protocol"},
-    "neo.node": {"neo.protocol", "neo.topology", "neo.net"},
-    # The replicated log knows nothing of NEO.
-    "neo.transactor": set(),
-    "neo.master": {"neo.protocol", "neo.topology", "neo.net", "neo.node", "neo.transactor"},
-    "neo.storage": {"neo.protocol", "neo.topology", "neo.net", "neo.node", "neo.schema"},
-    "neo.admin": {"neo.protocol", "neo.topology", "neo.net", "neo.node"},
-    # It serves threads, without an event loop.
-    "neo.client": {"neo.protocol", "neo.topology", "neo.net"},
-    "neoctl": {"neo.protocol", "neo.net", "neo.admin"},
-    "neo.simple": {"neo.protocol", "neo.topology", "neo.net", "neo.node", "neo.client", "neoctl"},
-    "neo.migrate": {"neo.protocol", "neo.client"},
-    # Records read without their classes: knows ZODB's format and nothing of the cluster.
-    "neo.codec": set(),
-    "neo.spark": {"neo.protocol", "neo.client", "neo.codec"},
-    "pyspark_neo": {"neo.spark"},
-    "neo.export": {"neo.protocol", "neo.client", "neo.codec", "neo.migrate", "neo.spark"},
-    "neo.demo": {"neo.protocol", "neo.client", "neo.simple", "neo.migrate", "neoctl"},
-    # A cluster in one process. Nothing may import it.
-    "neo.sim": {
-        *("neo.protocol", "neo.topology", "neo.net", "neo.node"),
-        *("neo.master", "neo.storage", "neo.admin", "neo.client", "neo.transactor"),
-    },
-}
-
-#: Modules that touch the world: none of them in a core, which is given what it needs.
-WORLD = {
-    *("MySQLdb", "asyncio", "concurrent", "fcntl", "multiprocessing", "os", "random", "secrets"),
-    *("select", "signal", "smtplib", "socket", "sqlite3", "ssl", "subprocess", "threading"),
-    *("time", "uvloop"),
-}
-#: The shells, which may.
-SHELLS = (
-    "neo.admin.smtp",
-    "neo.client",
-    "neo.demo",
-    "neo.export",
-    "neo.master.election.folder",
-    "neo.migrate",
-    "neo.net.sockets",
-    "neo.net.transport",
-    "neo.node.log",
-    "neo.node.process",
-    "neo.sim",
-    "neo.simple",
-    "neo.spark.report",
-    "neo.storage.backend",
-    "neo.transactor.client",
-    "neo.transactor.daemon",
-    "neo.transactor.disk",
-    "neo.transactor.example",
-    "neo.transactor.mlog",
-    "neo.transactor.sockets",
-    "neo.transactor.store",
-    "neo.transactor.tlog",
-    "neoctl",
-)
-#: Single names that others may use: types and computations without effect on the world.
-EXCEPTIONS = {
-    "neo.codec.stubs": {"threading.local"},  # what one call leaves to the next on the same stack
-    "neo.net.tls": {"ssl", "threading.Lock"},  # TLS in memory, shared by two threads
-    "neo.node.core": {"random.Random"},  # the type of what the shell gives
-    "neo.master.election.tenure": {"random.Random"},
-}
+TESTS = sorted(path for folder in ("tests", "tools") for path in (ROOT / folder).rglob("*.py"))
 
 LINES = 400
 FUNCTION_LINES = 60
@@ -151,7 +83,7 @@ def test_only_shells_touch_the_world(path: Path) -> None:
     assert world_violations(module_name(path), path.read_text()) == []
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=module_name)
+@pytest.mark.parametrize("path", [*SOURCES, *TESTS], ids=module_name)
 def test_files_and_functions_are_short(path: Path) -> None:
     source = path.read_text()
     if module_name(path) not in LONG_FILES:
@@ -164,6 +96,20 @@ def test_files_and_functions_are_short(path: Path) -> None:
         and node.end_lineno - node.lineno + 1 >= FUNCTION_LINES
     ]
     assert long == []
+
+
+def borrowed(source: str) -> list[str]:
+    """What is imported from a module of tests. The module itself may be, to run its tests elsewhere."""
+    return [
+        name
+        for name in imports(ast.parse(source))
+        if any(part.startswith("test_") for part in name.split(".")[:-1])
+    ]
+
+
+@pytest.mark.parametrize("path", TESTS, ids=module_name)
+def test_no_test_is_a_library_of_another(path: Path) -> None:
+    assert borrowed(path.read_text()) == []
 
 
 def test_every_package_of_the_table_exists() -> None:
@@ -186,3 +132,5 @@ def test_the_checks_see_what_is_wrong() -> None:
     assert world_violations("neo.net.tls", "import threading") == ["threading"]
     assert world_violations("neo.storage.core", "import sqlite3, signal") == ["sqlite3", "signal"]
     assert world_violations("neo.net.transport", "import asyncio") == []
+    assert borrowed("from tests.unit.test_x import helper") == ["tests.unit.test_x.helper"]
+    assert borrowed("from tests.unit import test_x") == []

@@ -73,9 +73,7 @@ def split(group: Sequence[str]) -> Cut:
 
 def all_cuts() -> list[Cut]:
     first, *others = MACHINES
-    cuts = [
-        split([first, *some]) for n in range(len(others)) for some in combinations(others, n)
-    ]
+    cuts = [split([first, *some]) for n in range(len(others)) for some in combinations(others, n)]
     cuts += [
         Cut(f"{one} does not reach {other}", [(one, other)], True)
         for one, other in permutations(MASTERS, 2)
@@ -184,29 +182,37 @@ class Trial:
         return sorted(found)
 
 
-def run(folder: Path, seed: int, count: int) -> str:
-    """The report. ``count`` cuts, or all. Raises AssertionError, Violation."""
-    choices = random.Random(seed)
+def _chosen(choices: random.Random, count: int) -> list[Cut]:
+    """One at least in which clients must go on."""
     cuts = all_cuts()
     choices.shuffle(cuts)
     cuts.sort(key=lambda cut: not cut.serves)
-    # One at least in which clients must go on.
-    cuts = [cuts[0], *choices.sample(cuts[1:], min(count, len(cuts)) - 1)]
+    return [cuts[0], *choices.sample(cuts[1:], min(count, len(cuts)) - 1)]
+
+
+def _observers(masters: str, stop: threading.Event) -> list[Observer]:
+    """Of each master, as a client and as an admin node."""
+    return [
+        Observer(name, parse_address(address), CLUSTER, own, stop)
+        for number, (name, address) in enumerate(zip(MASTERS, masters.split(), strict=True))
+        for own in (None, (HUB, 3000 + number))
+    ]
+
+
+def run(folder: Path, seed: int, count: int) -> str:
+    """The report. ``count`` cuts, or all. Raises AssertionError, Violation."""
+    cuts = _chosen(random.Random(seed), count)
     with ExitStack() as stack:
         network = Network(MACHINES)
         stack.callback(network.close)
-        cluster = stack.enter_context(MachineCluster(folder, network, configuration(folder, network)))
+        cluster = stack.enter_context(
+            MachineCluster(folder, network, configuration(folder, network))
+        )
         prepare(Storage(cluster.masters, cluster.name), CLIENTS)
         load = Load(cluster.masters, cluster.name, folder, [()] * CLIENTS, seed)
         stack.callback(load.kill)
         stop = threading.Event()
-        observers = [
-            Observer(name, parse_address(address), CLUSTER, own, stop)
-            for number, (name, address) in enumerate(
-                zip(MASTERS, cluster.masters.split(), strict=True)
-            )
-            for own in (None, (HUB, 3000 + number))
-        ]
+        observers = _observers(cluster.masters, stop)
         for observer in observers:
             observer.start()
         stack.callback(stop.set)

@@ -10,12 +10,11 @@ from pathlib import Path
 
 from ZODB.DB import DB
 
+from tests.faults.operator import DEADLINE_SECONDS
 from tests.faults.writer import Ledger, values
 from tests.support.cluster import Cluster
 
 WRITERS = 2
-#: A machine that runs other tests beside this one may be slow; a hand would be slower.
-DEADLINE_SECONDS = 90
 
 
 class Load:

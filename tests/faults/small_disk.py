@@ -16,7 +16,8 @@ from pathlib import Path
 from ZODB.DB import DB
 
 from neo.simple import ClusterError
-from tests.faults.load import DEADLINE_SECONDS, Load, check
+from tests.faults.load import Load, check
+from tests.faults.operator import DEADLINE_SECONDS
 from tests.faults.writer import OBJECTS, prepare, values
 from tests.support.cluster import Cluster
 from tests.support.mariadb import Server

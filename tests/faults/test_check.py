@@ -8,35 +8,23 @@ from __future__ import annotations
 import configparser
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 from ZODB.DB import DB
 
-from neo.protocol.enums import CellState, ClusterState
-from neo.protocol.errors import ErrorAnswer
-from neo.protocol.packets import AskPartitionList, Message, SetClusterState
-from neoctl.client import AdminAway
+from tests.faults.damage import LOSSES
 from tests.faults.load import WRITERS, Load, check
-from tests.faults.operator import DEADLINE_SECONDS, LOOK_SECONDS, findings, neoctl
+from tests.faults.operator import DEADLINE_SECONDS, findings, neoctl
 from tests.faults.rows import check_equal
+from tests.faults.states import complete, stop, wait
 from tests.faults.writer import prepare
 from tests.support.cluster import Cluster
 from tests.support.ports import free_range
 
 PARTITIONS, OBJECTS = 4, 40
-
-
-DAMAGED = 1
-#: What a node loses in one partition while it is away.
-LOSSES = [
-    f"DELETE FROM {table} WHERE `partition`={DAMAGED} AND tid="
-    f"(SELECT MIN(tid) FROM {table} WHERE `partition`={DAMAGED})"
-    for table in ("obj", "trans")
-]
 
 
 @pytest.fixture(params=["sqlite", "mariadb"])
@@ -60,38 +48,6 @@ def write(cluster: Cluster) -> None:
         for number in range(OBJECTS):
             with db.transaction() as connection:
                 connection.root()[number] = type(connection.root())()
-
-
-def ask(cluster: Cluster, message: Message) -> Message:
-    with cluster.simple.admin() as admin:
-        return admin.ask(message)
-
-
-def complete(cluster: Cluster, copies: int) -> bool:
-    try:
-        rows = ask(cluster, AskPartitionList(0, 0, None)).row_list
-    except (AdminAway, ErrorAnswer, OSError):
-        return False
-    return bool(rows) and all(
-        len(row) == copies and all(state is CellState.UP_TO_DATE for _, state in row)
-        for row in rows
-    )
-
-
-def wait(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(LOOK_SECONDS)
-
-
-def stop(cluster: Cluster) -> None:
-    """All transactions end first, on all nodes alike."""
-    ask(cluster, SetClusterState(ClusterState.STOPPING))
-    for name, process in cluster.simple.processes.items():
-        if name != "admin":
-            process.wait(DEADLINE_SECONDS)
-    cluster.simple.stop()
 
 
 def settings(cluster: Cluster) -> configparser.ConfigParser:

@@ -16,10 +16,10 @@ import pytest
 
 from neo.protocol.enums import CellState, ClusterState
 from neo.protocol.packets import AskPartitionList
+from tests.faults.damage import DAMAGED, LOSSES
 from tests.faults.operator import findings, neoctl
 from tests.faults.rows import cells
-from tests.faults.test_backup import Site, follows, write
-from tests.faults.test_check import DAMAGED, LOSSES
+from tests.faults.sites import Site, follows, write
 from tests.support.cluster import Cluster
 from tests.support.ports import free_range
 

@@ -10,18 +10,10 @@ from ZODB.DB import DB
 
 from neo.protocol.enums import ClusterState, NodeState
 from neo.protocol.ids import u64
-from tests.faults.operator import neoctl
+from tests.faults.operator import DEADLINE_SECONDS, neoctl
 from tests.faults.rows import check_equal
-from tests.faults.test_check import complete, stop, wait
-from tests.faults.test_lost_commit import (
-    DEADLINE_SECONDS,
-    commit,
-    nid_of,
-    node_state,
-    read,
-    reason,
-    status,
-)
+from tests.faults.states import complete, nid_of, node_state, reason, status, stop, wait
+from tests.faults.value import commit, read
 from tests.support.cluster import Cluster
 
 PARTITIONS = 4

@@ -12,7 +12,7 @@ from ZODB.DB import DB
 
 from tests.faults.operator import neoctl
 from tests.faults.rows import check_equal
-from tests.faults.test_check import complete, stop, wait
+from tests.faults.states import complete, stop, wait
 from tests.support.cluster import Cluster
 
 PARTITIONS, TRANSACTIONS = 4, 20

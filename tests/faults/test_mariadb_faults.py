@@ -18,7 +18,8 @@ from ZODB.DB import DB
 from ZODB.POSException import POSError
 
 from neo.client.errors import UnavailableError
-from tests.faults.load import DEADLINE_SECONDS, Load, check
+from tests.faults.load import Load, check
+from tests.faults.operator import DEADLINE_SECONDS
 from tests.faults.writer import prepare
 from tests.support.cluster import Cluster
 from tests.support.mariadb import running_server

@@ -14,9 +14,10 @@ from persistent.mapping import PersistentMapping
 from ZODB.DB import DB
 
 from neo.client.errors import NEOStorageError
-from tests.faults.load import DEADLINE_SECONDS, WRITERS, Load, check
+from tests.faults.load import WRITERS, Load, check
+from tests.faults.operator import DEADLINE_SECONDS
 from tests.faults.rows import check_equal
-from tests.faults.test_replicas import complete, stop, wait_for
+from tests.faults.states import complete, stop
 from tests.faults.writer import prepare
 from tests.support.cluster import Cluster
 
@@ -73,7 +74,7 @@ def strike(cluster: Cluster, load: Load, db: DB, victims: Sequence[str]) -> bool
         for victim in reversed(victims):
             cluster.simple.restart(victim)
         assert isinstance(answer.exception(DEADLINE_SECONDS), NEOStorageError | None)
-    wait_for(load, cluster, complete, "a node does not catch up")
+    load.wait(lambda: complete(cluster, 2), "a node does not catch up")
     for name in STORAGES:
         load.wait(lambda name=name: packed(cluster, name), f"the pack of {name} does not go on")
         (wanted,) = {settings(cluster, node)["_pack_wanted"] for node in STORAGES}

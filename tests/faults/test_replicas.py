@@ -9,37 +9,28 @@ import os
 import random
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from neo.protocol.enums import CellState, ClusterState, NodeState, NodeType
-from neo.protocol.errors import ErrorAnswer
+from neo.protocol.enums import NodeState, NodeType
 from neo.protocol.packets import (
     AnswerNodeList,
-    AnswerPartitionList,
     AskNodeList,
-    AskPartitionList,
-    Message,
-    SetClusterState,
     SetNumReplicas,
     TweakPartitionTable,
 )
-from neoctl.client import AdminAway
-from tests.faults.load import DEADLINE_SECONDS, WRITERS, Load, check
+from tests.faults.load import WRITERS, Load, check
 from tests.faults.operator import neoctl
 from tests.faults.rows import check_equal
-from tests.faults.test_lost_commit import nid_of
-from tests.faults.test_unmounted import pending
+from tests.faults.states import ask, complete, nid_of, pending, stop, table
 from tests.faults.writer import prepare
 from tests.support.cluster import Cluster
 
 ROUNDS = int(os.environ.get("NEO_REPLICA_ROUNDS", "15"))
 SEED = os.environ.get("NEO_REPLICA_SEED")
 STORAGES, PARTITIONS = 3, 6
-
-Row = dict[int, CellState]
 
 
 @pytest.fixture
@@ -51,46 +42,6 @@ def backend() -> str:
 def cluster(backend: str) -> Iterator[Cluster]:
     with Cluster(STORAGES, backend, PARTITIONS, replicas=1) as running:
         yield running
-
-
-def ask(cluster: Cluster, message: Message) -> Message:
-    with cluster.simple.admin() as admin:
-        return admin.ask(message)
-
-
-def table(cluster: Cluster) -> list[Row]:
-    answer = ask(cluster, AskPartitionList(0, 0, None))
-    assert isinstance(answer, AnswerPartitionList)
-    return [dict(row) for row in answer.row_list]
-
-
-def wait_for(
-    load: Load, cluster: Cluster, condition: Callable[[list[Row]], bool], what: str
-) -> None:
-    """Until the partition table is so; the writers go on."""
-
-    def is_so() -> bool:
-        try:
-            rows = table(cluster)
-        except (AdminAway, ErrorAnswer, OSError):
-            return False
-        return bool(rows) and condition(rows)
-
-    load.wait(is_so, what)
-
-
-def complete(rows: list[Row]) -> bool:
-    return all(state is CellState.UP_TO_DATE for row in rows for state in row.values())
-
-
-def stop(cluster: Cluster) -> None:
-    """As an operator does: transactions in progress end first, on all nodes alike."""
-    ask(cluster, SetClusterState(ClusterState.STOPPING))
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    for name, process in cluster.simple.processes.items():
-        if name != "admin":
-            process.wait(deadline - time.monotonic())
-    cluster.simple.stop()
 
 
 def away(choices: random.Random, cluster: Cluster, load: Load, victim: str) -> None:
@@ -124,7 +75,7 @@ def test_nodes_come_and_go(cluster: Cluster, tmp_path: Path) -> None:
             load.wait_commits(choices.randrange(4))
             away(choices, cluster, load, f"storage{choices.randrange(STORAGES) + 1}")
             load.wait_commits(1)
-            wait_for(load, cluster, complete, "the node does not catch up")
+            load.wait(lambda: complete(cluster, 2), "the node does not catch up")
             check(cluster, load)
     finally:
         load.stop()
@@ -145,21 +96,11 @@ def test_cells_move_while_clients_write(cluster: Cluster, tmp_path: Path) -> Non
             empty(load, cluster, nid)
             ask(cluster, SetNumReplicas(2))
             ask(cluster, TweakPartitionTable(False, []))
-            wait_for(
-                load,
-                cluster,
-                lambda rows: complete(rows) and all(len(row) == STORAGES for row in rows),
-                "not every node has a copy of all",
-            )
+            load.wait(lambda: complete(cluster, STORAGES), "not every node has a copy of all")
             load.wait_commits(2)
             ask(cluster, SetNumReplicas(1))
             ask(cluster, TweakPartitionTable(False, []))
-            wait_for(
-                load,
-                cluster,
-                lambda rows: complete(rows) and all(len(row) == 2 for row in rows),
-                "superfluous copies stay",
-            )
+            load.wait(lambda: complete(cluster, 2), "superfluous copies stay")
             load.wait_commits(2)
         drop(load, cluster, f"storage{STORAGES}")
         check(cluster, load)
@@ -173,10 +114,8 @@ def test_cells_move_while_clients_write(cluster: Cluster, tmp_path: Path) -> Non
 def empty(load: Load, cluster: Cluster, nid: int) -> None:
     """Its cells move to the other nodes."""
     ask(cluster, TweakPartitionTable(False, [nid]))
-    wait_for(
-        load,
-        cluster,
-        lambda rows: complete(rows) and not any(nid in row for row in rows),
+    load.wait(
+        lambda: complete(cluster, 2) and not any(nid in row for row in table(cluster)),
         f"node {nid} is not emptied",
     )
     load.wait_commits(2)
@@ -199,8 +138,8 @@ def drop(load: Load, cluster: Cluster, name: str) -> None:
     neoctl(cluster.simple.admin_address, "drop", f"S{nid}")
     process = cluster.simple.processes[name]
     load.wait(lambda: process.poll() == 0, f"{name} does not end")
-    for table in ("pt", "trans", "obj", "data"):
-        assert cluster.query(name, f"SELECT * FROM {table}") == [], table
+    for kept in ("pt", "trans", "obj", "data"):
+        assert cluster.query(name, f"SELECT * FROM {kept}") == [], kept
     load.wait_commits(2)
 
 
@@ -227,7 +166,7 @@ def test_a_deleted_database_ends_its_node_and_is_filled_from_the_replicas(
         load.wait(lambda: "S4" in pending(cluster), "the new one is not shown")
         for words in (("add", "S4"), ("drop", nid), ("tweak",)):
             neoctl(cluster.simple.admin_address, *words)
-        wait_for(load, cluster, complete, "the node is not filled")
+        load.wait(lambda: complete(cluster, 2), "the node is not filled")
         check(cluster, load)
     finally:
         load.stop()

@@ -11,16 +11,9 @@ import pytest
 from ZODB.DB import DB
 
 from neo.simple.cluster import ClusterError
-from tests.faults.operator import neoctl
-from tests.faults.test_check import complete, wait
-from tests.faults.test_lost_commit import (
-    DEADLINE_SECONDS,
-    commit,
-    nid_of,
-    read,
-    reason,
-    status,
-)
+from tests.faults.operator import DEADLINE_SECONDS
+from tests.faults.states import complete, nid_of, pending, reason, status, wait
+from tests.faults.value import commit, read
 from tests.support.cluster import Cluster
 
 
@@ -28,11 +21,6 @@ from tests.support.cluster import Cluster
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     with Cluster(storages=2, partitions=2, replicas=request.param) as running:
         yield running
-
-
-def pending(cluster: Cluster) -> list[str]:
-    rows = neoctl(cluster.simple.admin_address, "print", "node", "storage")["nodes"]
-    return [row["nid"] for row in rows if row["state"] == "PENDING"]
 
 
 @pytest.mark.parametrize("cluster", [1], indirect=True)

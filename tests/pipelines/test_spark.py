@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from ZODB import DB
 from ZODB.utils import u64
@@ -20,22 +20,9 @@ from neo.client.scan import Scanner
 from neo.spark.options import OptionError, parse
 from neo.spark.source import NEODataSource
 from neo.spark.stream import ChangeReader
+from tests.pipelines.reader import Reader
 from tests.pipelines.sample import Document, Sample
 from tests.zodb.fleet import NAME, Fleet
-
-
-class Reader:
-    def __init__(self, spark: SparkSession, fleet: Fleet) -> None:
-        self.spark = spark
-        self.where = {"masters": fleet.masters, "cluster": NAME, "maxTasks": 2}
-
-    def __call__(self, table: str = "objects", **options: Any) -> DataFrame:
-        options = {**self.where, "table": table, **options}
-        return self.spark.read.format("neo").options(**options).load()
-
-    def stream(self, **options: Any) -> DataFrame:
-        options = {**self.where, "table": "changes", **options}
-        return self.spark.readStream.format("neo").options(**options).load()
 
 
 @pytest.fixture
@@ -197,9 +184,6 @@ def test_the_format_is_known_without_registration(
     )
     rows = len(sample.snapshot(sample.tids[-1]))
     assert f"rows: {rows}\n" in done.stdout, done.stderr[-2000:]
-
-
-# -- the change feed -----------------------------------------------------------------------------
 
 
 def feed(load: Reader, folder: Path, **options: Any) -> list[tuple[int, int]]:

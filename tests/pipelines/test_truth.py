@@ -21,8 +21,8 @@ from neo.client.scan import Scanner
 from neo.spark.reading import Connection, Query
 from neo.spark.source import read_task
 from neo.spark.tables import columns_of
+from tests.pipelines.reader import Reader
 from tests.pipelines.sample import Sample, fill
-from tests.pipelines.test_spark import Reader
 from tests.support.mariadb import running_server, schema
 from tests.zodb.fleet import NAME, Fleet
 

@@ -28,7 +28,7 @@ from neo.protocol.packets import (
 )
 from neo.topology.masters import MasterCandidates
 from tests.support.remote import FakeShell, Remote, error_of
-from tests.unit.admin.test_core import ADMIN, MASTER, World
+from tests.unit.admin.world import ADMIN, MASTER, World
 
 UPSTREAM: Address = ("127.0.0.1", 7777)
 UP, OUT = CellState.UP_TO_DATE, CellState.OUT_OF_DATE

@@ -7,11 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 from neo.admin.control import NOT_CONNECTED
-from neo.admin.core import AdminCore
 from neo.node.bootstrap import RETRY_SECONDS
 from neo.node.core import STRANGER_SECONDS
 from neo.protocol.enums import CellState, ClusterState, ErrorCode, NodeState, NodeType
-from neo.protocol.ids import ZERO_TID, nid_namespace
+from neo.protocol.ids import ZERO_TID
 from neo.protocol.packets import (
     FEATURE_MAINTENANCE,
     AcceptIdentification,
@@ -49,29 +48,16 @@ from neo.protocol.packets import (
     Repair,
     RepairCells,
     RequestIdentification,
-    SendPartitionTable,
     SetClusterState,
     SetNodeState,
     SetNumReplicas,
     Truncate,
     TweakPartitionTable,
 )
-from neo.topology.masters import MasterCandidates
-from tests.support.remote import FakeShell, Remote, error_of
+from tests.support.remote import error_of
+from tests.unit.admin.world import A1, ADMIN, M1, MASTER, NODES, TABLE, UP, World
 
-MASTER: Address = ("127.0.0.1", 2001)
 SECOND: Address = ("127.0.0.1", 2002)
-ADMIN: Address = ("127.0.0.1", 2003)
-M1 = nid_namespace(NodeType.MASTER) + 1
-A1 = nid_namespace(NodeType.ADMIN) + 1
-UP = CellState.UP_TO_DATE
-NODES: list[NodeRow] = [
-    (NodeType.ADMIN, ADMIN, A1, NodeState.RUNNING, 5.0),
-    (NodeType.MASTER, MASTER, M1, NodeState.RUNNING, None),
-    (NodeType.STORAGE, ("127.0.0.1", 2101), 1, NodeState.RUNNING, 6.0),
-    (NodeType.STORAGE, ("127.0.0.1", 2102), 2, NodeState.RUNNING, 7.0),
-]
-TABLE = [[(1, UP)], [(2, UP)], [(1, UP)], [(2, UP)]]
 COMMANDS = [
     AddPendingNodes([2]),
     CheckReplicas({0: None}, ZERO_TID, None),
@@ -81,36 +67,6 @@ COMMANDS = [
     SetNumReplicas(1),
     Truncate(ZERO_TID),
 ]
-
-
-class World:
-    def __init__(self) -> None:
-        self.shell = FakeShell()
-        self.remembered: list[list[Address]] = []
-        self.core = AdminCore(
-            self.shell, "test", MasterCandidates([MASTER]), ADMIN, self.remembered.append
-        )
-        self.shell.core = self.core
-        self.core.start()
-        self.core.flush()
-
-    @property
-    def master(self) -> Remote:
-        """Whoever was dialed last."""
-        return self.shell.dialed[-1]
-
-    def accept(self, state: ClusterState | None = ClusterState.RUNNING) -> Remote:
-        """The master lets the admin node in, and tells all it knows."""
-        master = self.master
-        question = master.take(RequestIdentification)
-        master.answer(question, AcceptIdentification(NodeType.MASTER, M1, A1))
-        master.send(NotifyNodeInformation(10.0, NODES))
-        master.send(SendPartitionTable(1, 0, TABLE))
-        master.answer(master.take(AskClusterState), AnswerClusterState(state))
-        return master
-
-    def ctl(self) -> Remote:
-        return Remote.connect(self.core)
 
 
 @pytest.fixture

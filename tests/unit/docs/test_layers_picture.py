@@ -1,4 +1,4 @@
-"""docs/images/layers.svg against the table that tests/test_layers.py holds the code to."""
+"""docs/images/layers.svg against the table that the code is held to."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.test_layers import MAY_IMPORT
+from tests.layers import MAY_IMPORT
 
 SVG = "{http://www.w3.org/2000/svg}"
 PICTURE = ET.parse(Path(__file__).parents[3] / "docs" / "images" / "layers.svg")

@@ -16,8 +16,8 @@ from neo.protocol.packets import (
     SetPrimary,
 )
 from tests.support.remote import error_of
+from tests.unit.master.changing_masters import admin, states
 from tests.unit.master.masters import Masters
-from tests.unit.master.test_membership import admin, states
 
 DOWN, UNKNOWN, PENDING = NodeState.DOWN, NodeState.UNKNOWN, NodeState.PENDING
 A1, M9 = parse_nid("A1"), parse_nid("M9")

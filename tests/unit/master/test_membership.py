@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import logging
-from itertools import count
 from pathlib import Path
 
 import pytest
 
 from neo.node.remembered import RememberedMasters
 from neo.protocol.enums import ClusterState, NodeState, NodeType
-from neo.protocol.ids import nid_namespace
 from neo.protocol.packets import (
-    AcceptIdentification,
     AddPendingNodes,
     AnswerElection,
     AskElection,
     ForgetTable,
-    NotifyNodeInformation,
     NotPrimaryMaster,
     RequestIdentification,
     SetClusterState,
@@ -26,10 +22,8 @@ from neo.protocol.packets import (
 )
 from neo.topology.masters import MasterListFile
 from tests.support.remote import Remote, error_of
+from tests.unit.master.changing_masters import M1, admin, states
 from tests.unit.master.masters import Masters
-
-M1 = nid_namespace(NodeType.MASTER) + 1
-PORTS = count(1)
 
 
 @pytest.fixture
@@ -41,26 +35,10 @@ def three() -> Masters:
     return masters
 
 
-def admin(masters: Masters) -> Remote:
-    """An admin node of the primary."""
-    remote = Remote.connect(masters.core(masters.serving()[0]))
-    address = ("127.0.0.1", next(PORTS))
-    request = RequestIdentification(NodeType.ADMIN, None, address, "test", None, {})
-    accepted = remote.ask(request).result()
-    assert isinstance(accepted, AcceptIdentification)
-    return remote
-
-
 def election(masters: Masters) -> AnswerElection:
     answer = admin(masters).ask(AskElection()).result()
     assert isinstance(answer, AnswerElection)
     return answer
-
-
-def states(masters: Masters) -> dict[int, NodeState]:
-    """Of all masters, as an admin node sees them."""
-    rows = admin(masters).take(NotifyNodeInformation).node_list
-    return {row[2] - M1 + 1: row[3] for row in rows if row[0] is NodeType.MASTER and row[2]}
 
 
 def test_strangers_are_sent_to_the_primary(three: Masters) -> None:

@@ -10,7 +10,7 @@ from neo.protocol.enums import CellState, ClusterState
 from neo.protocol.packets import FEATURE_OIDS, FEATURES, NotifyReady, Ping, Pong
 from tests.support.remote import Remote
 from tests.unit.master.cluster import MasterWorld
-from tests.unit.master.test_table_guard import Database
+from tests.unit.master.database import Database
 
 UP, OLD = CellState.UP_TO_DATE, CellState.OUT_OF_DATE
 #: The first question, and the look that is too much.

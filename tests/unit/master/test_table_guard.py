@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from neo.master.recovery import STORAGES_SECONDS
 from neo.protocol.enums import CellState, ClusterState, NodeType
 from neo.protocol.ids import nid_namespace
 from neo.protocol.packets import (
-    AnswerLastIDs,
-    AnswerLockedTransactions,
-    AnswerPartitionTable,
-    AnswerRecovery,
-    AskLastIDs,
-    AskLockedTransactions,
-    AskPartitionTable,
-    AskRecovery,
     CellRow,
     ForgetTable,
     NotifyPartitionChanges,
@@ -27,65 +17,13 @@ from neo.protocol.packets import (
     SetPrimary,
 )
 from tests.support.remote import Remote, error_of
-from tests.unit.master.masters import Masters
-from tests.unit.master.test_membership import admin
+from tests.unit.master.changing_masters import admin
+from tests.unit.master.database import Database
 
 M1 = nid_namespace(NodeType.MASTER) + 1
 UP, OLD = CellState.UP_TO_DATE, CellState.OUT_OF_DATE
 BOTH: list[list[CellRow]] = [[(1, UP), (2, UP)]] * 4
 FIRST_OUTDATED: list[list[CellRow]] = [[(1, OLD), (2, UP)]] * 4
-
-
-class Database(Masters):
-    """Three masters, and storage nodes that are played."""
-
-    #: Extra properties of these.
-    extra: dict[str, Any] = {}
-
-    def __init__(self) -> None:
-        super().__init__(3, replicas=1)
-        self.start()
-        self.until_serving()
-        self.run(1)
-
-    @property
-    def state(self) -> ClusterState:
-        primary = self.core(self.serving()[0]).primary
-        assert primary is not None
-        return primary.state
-
-    def storage(self, nid: int, ptid: int | None, rows: list[list[CellRow]]) -> Remote:
-        """A storage node that joins the primary with the table it has."""
-        remote = Remote.connect(self.core(self.serving()[0]))
-        address = ("127.0.0.1", 9100 + nid)
-        request = RequestIdentification(NodeType.STORAGE, nid, address, "test", None, self.extra)
-        remote.ask(request).result()
-        remote.answer(remote.take(AskRecovery), AnswerRecovery(ptid, None, None))
-        if remote.has(AskPartitionTable):
-            remote.answer(remote.take(AskPartitionTable), AnswerPartitionTable(ptid, 1, rows))
-        return remote
-
-    def verify(self, *storages: Remote) -> None:
-        self.run(0.2)  # the log has the table
-        for storage in storages:
-            storage.answer(storage.take(AskLockedTransactions), AnswerLockedTransactions({}))
-        for storage in storages:
-            storage.answer(storage.take(AskLastIDs), AnswerLastIDs(None, None))
-
-    def create(self) -> tuple[Remote, Remote]:
-        storages = self.storage(1, None, []), self.storage(2, None, [])
-        asked = admin(self).ask(SetClusterState(ClusterState.VERIFYING))
-        self.verify(*storages)
-        asked.result()
-        assert self.state is ClusterState.RUNNING
-        return storages
-
-    def fail_over(self) -> None:
-        first = self.serving()[0]
-        self.processes[first].kill()
-        self.until_serving(but=first)
-        self.processes[first].start()
-        self.run(1)
 
 
 @pytest.fixture

@@ -11,21 +11,27 @@ from neo.sim.disk import SimDisk
 from neo.sim.disk_check import Rows
 from neo.sim.world import World
 from neo.storage.backend.api import BackendFailure, Stored, TransactionMeta
-from tests.unit.backend import test_backend_contract as contract
-from tests.unit.backend import test_backend_pages as pages
+from tests.unit.backend import (
+    test_backend_commit,
+    test_backend_contract,
+    test_backend_maintenance,
+    test_backend_pages,
+)
 from tests.unit.backend.harness import NP, UP, Harness, p64
 
 SECONDS = 60.0
 COLUMNS = {"id": 0, "hash": 1, "data_id": 3}
 #: What only backends have that keep tables with SQL.
 _SQL = {"_read", "_write", "_value"}
+_CONTRACT = (test_backend_contract, test_backend_commit, test_backend_maintenance, test_backend_pages)
 
 
 def contract_tests() -> dict[str, object]:
     """The tests of the contract by name, but those that look into the tables with SQL."""
     return {
         name: test
-        for name, test in (vars(contract) | vars(pages)).items()
+        for module in _CONTRACT
+        for name, test in vars(module).items()
         if name.startswith("test_") and _SQL.isdisjoint(test.__code__.co_names)
     }
 

@@ -13,7 +13,7 @@ from neo.sim.disk_check import Rows
 from neo.sim.world import Violation, World
 from neo.storage.backend.api import BackendFailure
 from tests.unit.backend.harness import NP, UP, p64
-from tests.unit.backend.test_backend_model import run_machine
+from tests.unit.backend.model import run_machine
 from tests.unit.sim.harness import Process, SimHarness, Storm, contract_tests
 
 SEEDS = 25

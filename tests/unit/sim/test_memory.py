@@ -13,7 +13,7 @@ from neo.sim.memory_disk import MemoryDisk
 from neo.sim.world import Violation, World
 from neo.storage.backend.api import Backend, BackendFailure, BackendRefused, Stored, TransactionMeta
 from tests.unit.backend.harness import Harness, p64
-from tests.unit.backend.test_backend_model import run_machine
+from tests.unit.backend.model import run_machine
 from tests.unit.sim.harness import SimHarness, contract_tests
 
 LAGS = pytest.mark.parametrize("lag", [0.0, 0.01], ids=["at once", "later"])

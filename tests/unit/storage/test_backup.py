@@ -8,9 +8,7 @@ from neo.protocol.enums import ErrorCode, NodeType
 from neo.protocol.ids import ZERO_OID, ZERO_TID, p64
 from neo.protocol.packets import (
     FEATURE_MAINTENANCE,
-    FEATURES,
     AcceptIdentification,
-    Address,
     AddTransaction,
     AnswerFetchObjects,
     AnswerFetchTransactions,
@@ -25,7 +23,6 @@ from neo.protocol.packets import (
     AskRecovery,
     AskStoreObject,
     AskUnfinishedTransactions,
-    NotifyFeatures,
     NotifyPartitionChanges,
     NotifyReady,
     NotifyReplicationDone,
@@ -47,37 +44,13 @@ from tests.unit.storage.replicas import (
     take_question,
 )
 from tests.unit.storage.requests import data_of, load
-from tests.unit.storage.world import OUT, STORAGE, UP, End, World, refused
-
-SOURCE: Address = ("127.0.0.1", 7001)
-
-
-def backup(world: World, rows: object = None) -> End:
-    """A node in operation whose cluster is a backup."""
-    master = world.join()
-    world.notify(master, storage_row(2))
-    world.send_table(master, rows)  # type: ignore[arg-type]
-    master.send(StartOperation(True))
-    master.take(NotifyReady)
-    return master
+from tests.unit.storage.upstream import SOURCE, backup, upstream
+from tests.unit.storage.world import OUT, UP, End, World, refused
 
 
 def backup_tid(master: End) -> bytes | None:
     tid: bytes | None = master.ask(AskRecovery()).backup_tid
     return tid
-
-
-def upstream(world: World, *features: str) -> End:
-    """A storage node of the upstream cluster is dialed and accepts."""
-    world.wait(lambda: bool(world.shell.dialed), "upstream is not dialed")
-    source = world.take_dial()
-    message_id, request = take_question(source, RequestIdentification)
-    extra = {FEATURES: [FEATURE_MAINTENANCE]}
-    assert request == RequestIdentification(NodeType.STORAGE, None, STORAGE, "up", 1.5, extra)
-    if features:
-        source.send(NotifyFeatures(list(features)))
-    answer(source, message_id, AcceptIdentification(NodeType.STORAGE, None, None))
-    return source
 
 
 def serve(world: World, source: End, first: int, last: int, oid: int, tid: int) -> None:
@@ -279,9 +252,6 @@ def test_orders_for_unknown_cells_are_ignored(world: World, partition: int) -> N
     master.send(Replicate(p64(12), "up", {partition: SOURCE, 1: SOURCE}))
     world.settle()
     assert not world.shell.dialed and not master.closed
-
-
-# -- packs of the source ------------------------------------------------------------------------
 
 
 def has(world: World, oid: int) -> list[tuple[int, bool]]:

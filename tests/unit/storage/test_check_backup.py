@@ -31,9 +31,9 @@ from neo.protocol.packets import (
 )
 from neo.storage.backend.api import Transaction
 from neo.storage.check import AGAIN_SECONDS
+from tests.unit.storage.comparing import FINE, MAX, Compared, digest
 from tests.unit.storage.replicas import Destination, answer, take_question
-from tests.unit.storage.test_backup import SOURCE, backup, upstream
-from tests.unit.storage.test_check import FINE, MAX, Compared, digest
+from tests.unit.storage.upstream import SOURCE, backup, upstream
 from tests.unit.storage.world import World
 
 

@@ -21,6 +21,7 @@ from neo.protocol.packets import (
 )
 from neo.storage.links import IDENTIFY_SECONDS, REPLACE_SECONDS
 from neo.storage.replicator import USER
+from tests.unit.storage.comparing import FINE, SERIALS, TIDS, Compared
 from tests.unit.storage.replicas import (
     OTHER,
     Destination,
@@ -30,7 +31,6 @@ from tests.unit.storage.replicas import (
     storage_row,
     take_question,
 )
-from tests.unit.storage.test_check import FINE, SERIALS, TIDS, Compared
 from tests.unit.storage.world import OUT, UP, End, World, refused
 
 

@@ -27,35 +27,16 @@ from neo.protocol.packets import (
     StartOperation,
     StopOperation,
 )
+from tests.unit.storage.packing import full, returned, rows, state
 from tests.unit.storage.pauses import in_pauses, slow_clock
-from tests.unit.storage.replicas import OTHER, Destination, answer, storage_row, take_question
-from tests.unit.storage.requests import commit, finish, load, vote
+from tests.unit.storage.replicas import OTHER, answer, storage_row, take_question
+from tests.unit.storage.requests import finish, load, vote
 from tests.unit.storage.world import OUT, UP, End, MakeWorld, World, refused
 
 
 @pytest.fixture(autouse=True)
 def _small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("neo.storage.pack.STEP_LENGTH", 1)
-
-
-def revisions(world: World, oid: int) -> list[int]:
-    world.settle()
-    history = world.backend.history(p64(oid), 0, 100)
-    return sorted(int.from_bytes(serial, "big") for serial, _ in history)
-
-
-def rows(world: World, partition: int) -> list[tuple[int, int]]:
-    found = world.backend.objects_ascending(partition, ZERO_TID, ZERO_OID, p64(2**62), 100)
-    return [(int.from_bytes(t, "big"), int.from_bytes(o, "big")) for t, o in found]
-
-
-def full(world: World, master: End, *oids: int) -> None:
-    """Two revisions of each object: 12 and 16 for the first, 22 and 26 for the second..."""
-    client = world.client(master)
-    for number, oid in enumerate(oids):
-        first = 10 + 10 * number
-        commit(master, client, first, first + 2, oid)
-        commit(master, client, first + 4, first + 6, oid, serial=first + 2)
 
 
 def stop(world: World, master: End) -> None:
@@ -148,7 +129,7 @@ def test_the_node_tells_the_master_of_the_last_pack(make_world: MakeWorld) -> No
     assert world.request.extra["pack_tid"] == 16
 
 
-# -- source -------------------------------------------------------------------------------------
+# -- source --------------------------------------------------------------------------------------
 
 
 def knowing(world: World, master: End, nid: int | None) -> End:
@@ -238,24 +219,7 @@ def test_a_cell_that_others_wait_for_comes_next(world: World) -> None:
     assert order == [0, 2, 1]
 
 
-# -- destination --------------------------------------------------------------------------------
-
-
-def returned(world: World) -> tuple[Destination, End]:
-    """A node that had 12 and 16, and was away until 24."""
-    master = world.operate()
-    full(world, master, 0)
-    world.shell.advance(5)
-    master.disconnect()
-    node = Destination(world, ptid=2)
-    node.unfinished(24)
-    return node, node.source(FEATURE_MAINTENANCE)
-
-
-def state(source: End, tid: int) -> None:
-    message_id, m = take_question(source, AskPackState)
-    assert m == AskPackState(0)
-    answer(source, message_id, AnswerPackState(p64(tid)))
+# -- destination ---------------------------------------------------------------------------------
 
 
 def fetched(source: End, first: int, deleted: dict[bytes, list[bytes]]) -> None:

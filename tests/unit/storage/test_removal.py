@@ -16,9 +16,9 @@ from neo.protocol.packets import (
     NotifyPartitionChanges,
     NotifyReplicationDone,
 )
+from tests.unit.storage.packing import full, returned, rows, state
 from tests.unit.storage.replicas import Destination, answer, take_question
 from tests.unit.storage.requests import data_of, finish, vote
-from tests.unit.storage.test_pack import full, returned, rows, state
 from tests.unit.storage.world import UP, End, World
 
 

@@ -1,0 +1,114 @@
+"""Two clusters of processes, of which one is a backup of the other."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from ZODB.DB import DB
+
+from neo.protocol.enums import ClusterState, NodeState, NodeType
+from neo.protocol.errors import ErrorAnswer
+from neo.protocol.packets import (
+    AnswerClusterState,
+    AnswerNodeList,
+    AnswerRecovery,
+    AskClusterState,
+    AskNodeList,
+    AskRecovery,
+    Message,
+    SetClusterState,
+)
+from neoctl.client import AdminAway
+from tests.support.cluster import Cluster
+
+POLL_SECONDS = 0.05
+#: A loaded machine may be slow.
+DEADLINE_SECONDS = 60.0
+
+
+class Site:
+    """A cluster and what is asked of it."""
+
+    def __init__(self, cluster: Cluster, tls: dict[str, str]) -> None:
+        self.cluster = cluster
+        self.tls = tls
+
+    def ask(self, message: Message) -> Any:
+        with self.cluster.simple.admin() as admin:
+            return admin.ask(message)
+
+    def db(self) -> DB:
+        return DB(self.cluster.storage(**self.tls))
+
+    def wait(self, condition: Callable[[], bool], what: str) -> None:
+        """An admin node that is not ready yet is asked again."""
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while True:
+            self.cluster.simple.check()
+            try:
+                if condition():
+                    return
+            except (AdminAway, ErrorAnswer):
+                pass  # the master, or the admin node, is not there yet
+            assert time.monotonic() < deadline, what
+            time.sleep(POLL_SECONDS)
+
+    def state(self) -> ClusterState | None:
+        answer = self.ask(AskClusterState())
+        assert isinstance(answer, AnswerClusterState)
+        return answer.state
+
+    def set_state(self, wanted: ClusterState, reached: ClusterState) -> None:
+        """Refused as long as clients are connected."""
+
+        def asked() -> bool:
+            self.ask(SetClusterState(wanted))
+            return True
+
+        self.wait(asked, f"{wanted.name} is refused")
+        self.wait(lambda: self.state() is reached, f"it does not become {reached.name}")
+
+    def has(self, tid: bytes) -> bool:
+        """As a backup, with all nodes."""
+        answer = self.ask(AskRecovery())
+        nodes = self.ask(AskNodeList(NodeType.STORAGE))
+        assert isinstance(answer, AnswerRecovery) and isinstance(nodes, AnswerNodeList)
+        running = all(row[3] is NodeState.RUNNING for row in nodes.node_list)
+        return running and answer.backup_tid == tid
+
+    def configure_upstream(self, other: Cluster) -> None:
+        """Another line in neo.conf, and the master is started again."""
+        path = self.cluster.simple.conf.path
+        lines = (
+            f"[DEFAULT]\nupstream_cluster = {other.simple.name}\n"
+            f"upstream_masters = {other.simple.masters}\n"
+        )
+        path.write_text(path.read_text().replace("[DEFAULT]\n", lines, 1))
+        self.cluster.simple.restart("master1")
+        self.cluster.simple.wait_running()
+
+    def stop(self) -> None:
+        self.ask(SetClusterState(ClusterState.STOPPING))
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        for name, process in self.cluster.simple.processes.items():
+            if name != "admin":
+                process.wait(deadline - time.monotonic())
+        self.cluster.simple.stop()
+
+
+def write(db: DB, count: int = 5) -> bytes:
+    """Some transactions; returns the last tid."""
+    for _ in range(count):
+        with db.transaction() as connection:
+            root = connection.root()
+            number = root.get("count", 0) + 1
+            root["count"] = number
+            root[number] = f"value {number}" * 100
+    tid: bytes = db.lastTransaction()
+    return tid
+
+
+def follows(backup: Site, tid: bytes) -> None:
+    backup.wait(lambda: backup.has(tid), f"the backup does not reach {tid.hex()}")

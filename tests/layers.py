@@ -1,0 +1,74 @@
+"""The layers of the architecture: who may import whom, and who touches the world."""
+
+from __future__ import annotations
+
+#: What each package may import of the project, besides itself. The longest prefix counts.
+MAY_IMPORT: dict[str, set[str]] = {
+    "neo": set(),
+    "neo.schema": set(),
+    "neo.protocol": set(),
+    "neo.topology": {"neo.protocol"},
+    "neo.net": {"neo.protocol"},
+    "neo.node": {"neo.protocol", "neo.topology", "neo.net"},
+    # The replicated log knows nothing of NEO.
+    "neo.transactor": set(),
+    "neo.master": {"neo.protocol", "neo.topology", "neo.net", "neo.node", "neo.transactor"},
+    "neo.storage": {"neo.protocol", "neo.topology", "neo.net", "neo.node", "neo.schema"},
+    "neo.admin": {"neo.protocol", "neo.topology", "neo.net", "neo.node"},
+    # It serves threads, without an event loop.
+    "neo.client": {"neo.protocol", "neo.topology", "neo.net"},
+    "neoctl": {"neo.protocol", "neo.net", "neo.admin"},
+    "neo.simple": {"neo.protocol", "neo.topology", "neo.net", "neo.node", "neo.client", "neoctl"},
+    "neo.migrate": {"neo.protocol", "neo.client"},
+    # Records read without their classes: knows ZODB's format and nothing of the cluster.
+    "neo.codec": set(),
+    "neo.spark": {"neo.protocol", "neo.client", "neo.codec"},
+    "pyspark_neo": {"neo.spark"},
+    "neo.export": {"neo.protocol", "neo.client", "neo.codec", "neo.migrate", "neo.spark"},
+    "neo.demo": {"neo.protocol", "neo.client", "neo.simple", "neo.migrate", "neoctl"},
+    # A cluster in one process. Nothing may import it.
+    "neo.sim": {
+        *("neo.protocol", "neo.topology", "neo.net", "neo.node"),
+        *("neo.master", "neo.storage", "neo.admin", "neo.client", "neo.transactor"),
+    },
+}
+
+#: Modules that touch the world: none of them in a core, which is given what it needs.
+WORLD = {
+    *("MySQLdb", "asyncio", "concurrent", "fcntl", "multiprocessing", "os", "random", "secrets"),
+    *("select", "signal", "smtplib", "socket", "sqlite3", "ssl", "subprocess", "threading"),
+    *("time", "uvloop"),
+}
+#: The shells, which may.
+SHELLS = (
+    "neo.admin.smtp",
+    "neo.client",
+    "neo.demo",
+    "neo.export",
+    "neo.master.election.folder",
+    "neo.migrate",
+    "neo.net.sockets",
+    "neo.net.transport",
+    "neo.node.log",
+    "neo.node.process",
+    "neo.sim",
+    "neo.simple",
+    "neo.spark.report",
+    "neo.storage.backend",
+    "neo.transactor.client",
+    "neo.transactor.daemon",
+    "neo.transactor.disk",
+    "neo.transactor.example",
+    "neo.transactor.mlog",
+    "neo.transactor.sockets",
+    "neo.transactor.store",
+    "neo.transactor.tlog",
+    "neoctl",
+)
+#: Single names that others may use: types and computations without effect on the world.
+EXCEPTIONS = {
+    "neo.codec.stubs": {"threading.local"},  # what one call leaves to the next on the same stack
+    "neo.net.tls": {"ssl", "threading.Lock"},  # TLS in memory, shared by two threads
+    "neo.node.core": {"random.Random"},  # the type of what the shell gives
+    "neo.master.election.tenure": {"random.Random"},
+}

@@ -1,0 +1,62 @@
+"""An admin node between a primary master and neoctl, both played by the test."""
+
+from __future__ import annotations
+
+from neo.admin.core import AdminCore
+from neo.protocol.enums import CellState, ClusterState, NodeState, NodeType
+from neo.protocol.ids import nid_namespace
+from neo.protocol.packets import (
+    AcceptIdentification,
+    Address,
+    AnswerClusterState,
+    AskClusterState,
+    NodeRow,
+    NotifyNodeInformation,
+    RequestIdentification,
+    SendPartitionTable,
+)
+from neo.topology.masters import MasterCandidates
+from tests.support.remote import FakeShell, Remote
+
+MASTER: Address = ("127.0.0.1", 2001)
+ADMIN: Address = ("127.0.0.1", 2003)
+M1 = nid_namespace(NodeType.MASTER) + 1
+A1 = nid_namespace(NodeType.ADMIN) + 1
+UP = CellState.UP_TO_DATE
+NODES: list[NodeRow] = [
+    (NodeType.ADMIN, ADMIN, A1, NodeState.RUNNING, 5.0),
+    (NodeType.MASTER, MASTER, M1, NodeState.RUNNING, None),
+    (NodeType.STORAGE, ("127.0.0.1", 2101), 1, NodeState.RUNNING, 6.0),
+    (NodeType.STORAGE, ("127.0.0.1", 2102), 2, NodeState.RUNNING, 7.0),
+]
+TABLE = [[(1, UP)], [(2, UP)], [(1, UP)], [(2, UP)]]
+
+
+class World:
+    def __init__(self) -> None:
+        self.shell = FakeShell()
+        self.remembered: list[list[Address]] = []
+        self.core = AdminCore(
+            self.shell, "test", MasterCandidates([MASTER]), ADMIN, self.remembered.append
+        )
+        self.shell.core = self.core
+        self.core.start()
+        self.core.flush()
+
+    @property
+    def master(self) -> Remote:
+        """Whoever was dialed last."""
+        return self.shell.dialed[-1]
+
+    def accept(self, state: ClusterState | None = ClusterState.RUNNING) -> Remote:
+        """The master lets the admin node in, and tells all it knows."""
+        master = self.master
+        question = master.take(RequestIdentification)
+        master.answer(question, AcceptIdentification(NodeType.MASTER, M1, A1))
+        master.send(NotifyNodeInformation(10.0, NODES))
+        master.send(SendPartitionTable(1, 0, TABLE))
+        master.answer(master.take(AskClusterState), AnswerClusterState(state))
+        return master
+
+    def ctl(self) -> Remote:
+        return Remote.connect(self.core)
