@@ -79,6 +79,18 @@ class Drills:
     def _wait(self, condition: Callable[[], bool], what: str) -> None:
         self._cluster.world.run_until(condition, SECONDS, what)
 
+    def _wait_moving(self, condition: Callable[[], bool], what: str) -> None:
+        """As :meth:`_wait`, for what lasts as long as rows come and go: cells are erased and fetched
+        a few rows at a time, each time on disk before more."""
+        world, before = self._cluster.world, list[int]()
+        while not condition():
+            tables = [disk.tables() for disk in self._cluster.disks.values()]
+            rows = [sum(map(len, each.values())) for each in tables]
+            if rows == before:
+                raise Violation(f"nothing moves any more, and not yet: {what}")
+            before, end = rows, world.now + SECONDS * world.slowness
+            world.run_until(lambda end=end: condition() or world.now >= end, 2 * SECONDS, what)  # type: ignore[misc]
+
     def _storage(self, nid: int) -> StorageCore:
         for process in self._cluster.storages:
             core = process.core
@@ -109,7 +121,7 @@ class Drills:
             raise Violation(f"check: {victim} is damaged in partition {partition}, found: {wrong}")
         self._type(RepairCells([(partition, victim)]))
         self._operator.rests = False
-        self._wait(lambda: self._operator.settled, "the cell is repaired")
+        self._wait_moving(lambda: self._operator.settled, "the cell is repaired")
         self._cluster.damaged.clear()
         self._check_all()
 
@@ -157,7 +169,7 @@ class Drills:
             )
         self._type(RepairCells([(partition, victim)]))
         self._operator.rests = False
-        self._wait(lambda: self._operator.settled, "the cell is repaired")
+        self._wait_moving(lambda: self._operator.settled, "the cell is repaired")
         self._wait(lambda: self._finding() is not Finding.RUNNING, "the cell is mended")
         self._expect_equal(partition)
         self._cluster.damaged.clear()

@@ -10,7 +10,7 @@ from neo.sim.memory_reads import MemoryMaintenance
 from neo.sim.memory_tables import ObjectRow, TransactionRow
 from neo.storage.backend import revisions
 from neo.storage.backend.api import Record, Transaction
-from neo.storage.backend.sql import bound, storable, to_bytes, to_int
+from neo.storage.backend.sql import MAX_TID, bound, storable, to_bytes, to_int
 
 
 class MemoryReplication(MemoryMaintenance):
@@ -21,13 +21,11 @@ class MemoryReplication(MemoryMaintenance):
         self, partition: int, min_tid: bytes, min_oid: bytes, max_tid: bytes, length: int
     ) -> list[tuple[bytes, bytes]]:
         self._check()
-        first, last, start = bound(min_tid), bound(max_tid), (bound(min_tid), bound(min_oid))
-        found: list[tuple[int, int]] = []
-        for oid in self.tables.oids.get(partition, []):
-            serials = self.tables.serials[oid]
-            in_range = serials[bisect_left(serials, first) : bisect_right(serials, last)]
-            found += [(tid, oid) for tid in in_range if (tid, oid) >= start]
-        return [(to_bytes(tid), to_bytes(oid)) for tid, oid in sorted(found)[:length]]
+        ascending = self.tables.revisions.get(partition, [])
+        begin = bisect_left(ascending, (bound(min_tid), bound(min_oid)))
+        end = bisect_right(ascending, (bound(max_tid), MAX_TID))
+        wanted = ascending[begin : min(end, begin + length)]
+        return [(to_bytes(tid), to_bytes(oid)) for tid, oid in wanted]
 
     def add_transaction(self, transaction: Transaction) -> None:
         tid, user, description, extension, packed, oids, ttid = transaction

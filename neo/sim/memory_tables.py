@@ -103,6 +103,7 @@ class Tables:
         self.held: Counter[int] = Counter()
         self.serials: dict[int, list[int]] = {}  # ascending, by oid
         self.oids: dict[int, list[int]] = {}  # ascending, by partition
+        self.revisions: dict[int, list[tuple[int, int]]] = {}  # (tid, oid) ascending, by partition
         self.tids: dict[int, list[int]] = {}  # of trans, ascending, by partition
         self.voted: dict[int, list[int]] = {}  # oids of tobj by ttid
         self.same: dict[tuple[bytes, int], int] = {}  # id of data by checksum and compression
@@ -114,6 +115,9 @@ class Tables:
             if oid not in self.serials:
                 self.oids.setdefault(row.partition, []).append(oid)
             self.serials.setdefault(oid, []).append(tid)
+            self.revisions.setdefault(row.partition, []).append((tid, oid))
+        for ascending in self.revisions.values():
+            ascending.sort()
         for ttid, oid in sorted(self.tobj):
             self.voted.setdefault(ttid, []).append(oid)
         for tid in sorted(self.trans):
@@ -141,7 +145,7 @@ class Tables:
         """Raises Violation if an index is not what the rows say: an error of this module."""
         again = Tables(self.image())
         again.uses.update(self.held)
-        for index in ("uses", "serials", "oids", "tids", "voted"):
+        for index in ("uses", "serials", "oids", "revisions", "tids", "voted"):
             mine, right = getattr(self, index), getattr(again, index)
             if index == "voted":
                 mine = {ttid: sorted(oids) for ttid, oids in mine.items()}
@@ -202,6 +206,7 @@ class Tables:
         if replaced is not None:
             self._unuse(replaced.data_id)
             return
+        insort(self.revisions.setdefault(partition, []), (tid, oid))
         serials = self.serials.get(oid)
         if serials is None:
             self.serials[oid] = [tid]
@@ -236,6 +241,8 @@ class Tables:
 
     def remove_object(self, oid: int, tid: int) -> None:
         row = self.obj.remove((oid, tid))
+        ascending = self.revisions[row.partition]
+        del ascending[bisect_left(ascending, (tid, oid))]
         serials = self.serials[oid]
         del serials[bisect_left(serials, tid)]
         if not serials:
