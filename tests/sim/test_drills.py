@@ -1,0 +1,43 @@
+"""How long drills wait for what is done a few rows at a time."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Callable
+from random import Random
+from typing import cast
+
+import pytest
+
+from neo.sim.cluster import Cluster
+from neo.sim.drills import SECONDS, Drills
+from neo.sim.operator import Operator
+from neo.sim.world import Violation, World
+
+
+def waiting(rows: Callable[[World], int]) -> tuple[World, Drills]:
+    """Drills of a cluster with one disk, whose events come once a second."""
+    world = World(0)
+    tables = Namespace(tables=lambda: {"obj": [()] * rows(world), "trans": []})
+    cluster = Namespace(world=world, disks={"disk": tables})
+
+    def tick() -> None:
+        world.call_later(1.0, tick, "tick")
+
+    tick()
+    return world, Drills(cast(Cluster, cluster), cast(Operator, None), Random(0))
+
+
+def test_what_gets_on_is_waited_for() -> None:
+    world, drills = waiting(lambda world: 1000 - int(world.now))
+    drills._wait_moving(lambda: world.now > 3 * SECONDS, "the cell is repaired")
+    assert 3 * SECONDS < world.now < 3 * SECONDS + 2
+
+
+def test_what_stands_still_is_found() -> None:
+    world, drills = waiting(lambda world: max(0, 200 - int(world.now)))
+    with pytest.raises(
+        Violation, match="nothing moves any more, and not yet: the cell is repaired"
+    ):
+        drills._wait_moving(lambda: False, "the cell is repaired")
+    assert 2 * SECONDS < world.now < 4 * SECONDS
