@@ -29,7 +29,7 @@ from neo.client.records import pack_data, unpack_data
 from neo.client.session import Session
 from neo.net.channel import Channel, Ticket
 from neo.protocol.errors import ConnectionLost, ErrorAnswer, HandshakeError
-from neo.protocol.ids import ZERO_HASH, ZERO_TID, format_nid
+from neo.protocol.ids import MAX_TID, ZERO_HASH, ZERO_TID, format_nid
 from neo.protocol.packets import (
     AnswerBeginTransaction,
     AnswerCheckCurrentSerial,
@@ -311,12 +311,18 @@ class Changes:
             change.data = None
 
     def _solve(self, oid: bytes, serial: bytes) -> None:
-        """Another transaction committed ``serial``, which is not the one we started from."""
+        """Another transaction committed ``serial``, which is not the one we started from; or the
+        object is gone (MAX_TID), and nothing can be merged into it."""
         change = self.changes[oid]
-        if change.kind is Kind.CHECK:
-            raise ReadConflictError(oid=oid, serials=(serial, change.base))
+        gone = serial == MAX_TID
         if change.kind is Kind.RESTORE:
-            again = Change(Kind.RESTORE, serial, change.data, change.data_serial)
+            base = ZERO_TID if gone else serial
+            again = Change(Kind.RESTORE, base, change.data, change.data_serial)
+        elif gone:
+            error = ReadConflictError if change.kind is Kind.CHECK else ConflictError
+            raise error("the object is gone: deleted and packed away, or truncated", oid=oid)
+        elif change.kind is Kind.CHECK:
+            raise ReadConflictError(oid=oid, serials=(serial, change.base))
         elif change.kind in (Kind.STORE, Kind.MERGED) and change.data is not None:
             data = self._resolve(oid, serial, change.base, change.data)
             self.resolved.add(oid)

@@ -82,7 +82,7 @@ def _check_bases(tables: Tables, attempt: Attempt, tid: bytes) -> None:
     bases = {oid: base for oid, base in attempt.stored.items() if base is not None}
     for oid, base in (attempt.checked | bases).items():
         found = before(tables.serials.get(oid, []), tid)
-        if found is None and tables.packed > ZERO_TID:
+        if found is None and base <= tables.packed:
             continue  # a deletion, or a creation that was undone, and that was packed away
         if (found or ZERO_TID) != base:
             raise Violation(

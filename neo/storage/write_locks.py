@@ -137,10 +137,13 @@ class WriteLocks:
                 self._hold(oid, transaction)
 
     def _conflict(self, oid: bytes, change: Change) -> bytes | None:
-        """The last serial, if it is not the one that the change is based on."""
+        """The last serial, if it is not the one that the change is based on.
+
+        MAX_TID if there is none any more: deleted and packed away, or its creation truncated.
+        """
         last = self._last_serial(oid)
-        if last is None and change.stored is None and change.serial != ZERO_TID:
-            return MAX_TID  # deleted and packed away: nobody knows when
+        if last is None and change.serial != ZERO_TID:
+            return MAX_TID
         return None if last == change.serial else last
 
     # -- changes of a transaction -----------------------------------------------------------------

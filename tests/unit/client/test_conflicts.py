@@ -10,7 +10,7 @@ import pytest
 from ZODB.Connection import TransactionMetaData
 from ZODB.POSException import ConflictError, ReadConflictError
 
-from neo.protocol.ids import ZERO_HASH, ZERO_TID, p64
+from neo.protocol.ids import MAX_TID, ZERO_HASH, ZERO_TID, p64
 from neo.protocol.packets import (
     AnswerCheckCurrentSerial,
     AnswerObject,
@@ -28,8 +28,8 @@ from tests.unit.client.committing import OID, OTHER, TTID, Merging, begin, store
 from tests.unit.client.scripted import scripted
 
 
-def conflict_once(serial: bytes) -> Any:
-    """Answers the first store with a conflict, later ones with success."""
+def conflict_once(serial: bytes | None) -> Any:
+    """Answers the first store with this, later ones with success."""
     answers = [AnswerStoreObject(serial)]
     return lambda m: answers.pop() if answers else AnswerStoreObject(None)
 
@@ -78,6 +78,39 @@ def test_conflicts_of_checks_and_deletions_are_not_resolved(deleting: bool) -> N
             storage.tpc_vote(t)
         assert raised.value.serials == (p64(9), p64(7))
         storage.tpc_abort(t)
+
+
+@pytest.mark.parametrize("checking", [False, True])
+def test_nothing_is_merged_into_an_object_that_is_gone(checking: bool) -> None:
+    with scripted([1]) as (cluster, storage):
+        merging = Merging(storage)
+        node = cluster.storages[1]
+        node.answers[AskCheckCurrentSerial] = lambda m: AnswerCheckCurrentSerial(MAX_TID)
+        node.answers[AskStoreObject] = lambda m: AnswerStoreObject(MAX_TID)
+        t = begin(storage)
+        with pytest.raises(
+            ReadConflictError if checking else ConflictError, match="gone"
+        ) as raised:
+            if checking:
+                storage.checkCurrentSerialInTransaction(OID, p64(7), t)
+            else:
+                storage.store(OID, p64(7), b"one", "", t)
+            storage.tpc_vote(t)
+        assert raised.value.oid == OID and not merging.calls
+        storage.tpc_abort(t)
+
+
+def test_what_is_restored_where_the_object_is_gone_is_a_creation() -> None:
+    with scripted([1]) as (cluster, storage):
+        committed = []
+        for tid, locked in (p64(5), None), (p64(6), MAX_TID):
+            cluster.storages[1].answers[AskStoreObject] = conflict_once(locked)
+            t = TransactionMetaData()
+            storage.tpc_begin(t, tid)
+            storage.restore(OID, tid, b"data", "", None, t)
+            storage.tpc_vote(t)
+            committed.append(storage.tpc_finish(t))
+        assert [base for _, base, _ in stored(cluster, 1)] == [ZERO_TID, committed[0], ZERO_TID]
 
 
 def test_a_deletion_is_a_store_of_nothing() -> None:

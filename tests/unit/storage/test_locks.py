@@ -85,10 +85,13 @@ def test_checks_conflict_with_stores_and_with_checks(node: LockNode) -> None:
     assert node.finish(2, 20) == {"A3": None}  # a check changes nothing
 
 
-def test_a_check_of_what_was_deleted_and_packed_away_is_a_conflict(node: LockNode) -> None:
-    """Else garbage that is collected could come back into use."""
-    assert node.do("a1", serial=tid(5)) == {"a1": MAX_TID}
-    assert node.do("b1") == {"b1": None}  # it never existed, as far as the client knows
+@pytest.mark.parametrize("action", ["a1", "A1"], ids=["check", "store"])
+def test_what_was_deleted_and_packed_away_or_truncated_is_a_conflict(
+    node: LockNode, action: str
+) -> None:
+    """Else garbage that is collected could come back into use, or what was truncated."""
+    assert node.do(action, serial=tid(5)) == {action: MAX_TID}
+    assert node.do("b1", "B1") == {"b1": None, "B1": None}  # new, as far as the client knows
 
 
 def test_storing_again_replaces_the_data(node: LockNode) -> None:
