@@ -75,9 +75,16 @@ def copy_from(start: bytes, source: Any, destination: Any) -> Generator[Copied, 
 
     The destination is left between two transactions, whatever happens. Close it when it is left early.
     """
-    for transaction in transactions(source, start):
+    for number, transaction in enumerate(transactions(source, start)):
         written = metadata(transaction)
-        destination.tpc_begin(written, transaction.tid, transaction.status)
+        try:
+            destination.tpc_begin(written, transaction.tid, transaction.status)
+        except Exception:
+            if number == 0 and last_tid(destination) == transaction.tid:
+                # It was on its way when an earlier copy was killed, and has arrived meanwhile.
+                _check_boundary(source, destination, transaction.tid)
+                continue
+            raise
         try:
             records, size = _restore(transaction, destination, written)
             destination.tpc_vote(written)
