@@ -8,7 +8,7 @@ from neo.node.handler import on
 from neo.node.peer import Peer
 from neo.node.task import Future
 from neo.protocol.enums import ErrorCode, NodeState, NodeType
-from neo.protocol.errors import ErrorAnswer
+from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.ids import format_nid
 from neo.protocol.packets import (
     FEATURE_MAINTENANCE,
@@ -16,7 +16,9 @@ from neo.protocol.packets import (
     FEATURE_PAGES,
     FEATURES,
     AcceptIdentification,
+    Message,
     NotifyFeatures,
+    Ping,
     RequestIdentification,
 )
 from neo.storage.handler import StorageHandler
@@ -35,6 +37,12 @@ class Identification(StorageHandler):
 
     @on(RequestIdentification)
     def identify(self, peer: Peer, message_id: int, request: RequestIdentification) -> None:
+        self._identify(peer, message_id, request, alive=False)
+
+    def _identify(
+        self, peer: Peer, message_id: int, request: RequestIdentification, alive: bool
+    ) -> None:
+        """``alive``: the peer has just said that it waits for the answer."""
         try:
             node = self._node(request)
         except ErrorAnswer as e:
@@ -43,10 +51,26 @@ class Identification(StorageHandler):
         if node is None:
             # Bounded in time: a stranger that waits too long is disconnected by the base.
             self.core.delayed[peer] = lambda: self.identify(peer, message_id, request)
-        elif node.type is NodeType.STORAGE and node.nid is not None:
+        elif node.type is not NodeType.STORAGE or node.nid is None:
+            self._accept(peer, message_id, request, node)
+        elif alive:
             self._admit(peer, message_id, request, node)
         else:
-            self._accept(peer, message_id, request, node)
+            peer.ask(Ping()).then(lambda pong: self._answered(pong, peer, message_id, request))
+
+    def _answered(
+        self,
+        pong: Future[Message],
+        peer: Peer,
+        message_id: int,
+        request: RequestIdentification,
+    ) -> None:
+        try:
+            pong.result()
+        except (ConnectionLost, ErrorAnswer):
+            peer.close()
+        else:
+            self._identify(peer, message_id, request, alive=True)
 
     def _admit(
         self, peer: Peer, message_id: int, request: RequestIdentification, node: Node

@@ -5,12 +5,15 @@ When both dial at once, the node with the smaller id accepts the other's connect
 the other refuses (FACTS 3.9), and who is refused waits for the other's connection. Who has nothing more
 to ask says CloseClient; who hears it closes the connection, unless it still has something to ask itself.
 
-Two questions remain, which the specification leaves open (its *XXX*). Ping answers both:
+Three questions remain, which the specification leaves open (its *XXX*). Ping answers them:
 
 * May a connection be used again after CloseClient? The other may be closing it. A Pong says that it has
   read that we are back, and stays.
 * A node that we are connected with dials us. Has it lost the connection, or dialed before it accepted
   ours? A Pong on the old one says that it knows of it, and has dropped what it dialed.
+* There is no old one (any more). Does the node still want what it dialed, or has it accepted and left a
+  connection of ours meanwhile? A Pong on the new one says that it waits for us
+  (:mod:`neo.storage.identification`).
 
 So no question is lost as long as nodes and network are sound.
 

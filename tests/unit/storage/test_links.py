@@ -119,6 +119,32 @@ def test_another_connection_replaces_one_that_is_silent(world: World, master: En
     assert answers[0] == AcceptIdentification(NodeType.STORAGE, 1, 2)
 
 
+def test_who_was_accepted_elsewhere_meanwhile_is_not_accepted(world: World, master: End) -> None:
+    """S2 dialed, accepted our connection and dropped its own; we finished, and it closed that, too. Else
+    we would ask something on what it dropped."""
+    first = storage(world, master, 2)
+    stale, answers = dial_again(world, waiting=False)
+    first.send(CloseClient())
+    assert first.closed
+    take_question(stale, Ping)
+    assert not answers
+    stale.disconnect()
+    assert stale.peer not in world.core.links._peers.values()
+    assert identify(world.stranger(), 2) == AcceptIdentification(NodeType.STORAGE, 1, 2)
+
+
+def test_who_dials_is_asked_again_when_the_old_connection_is_lost(
+    world: World, master: End
+) -> None:
+    first = storage(world, master, 2)
+    second, answers = dial_again(world)
+    second.waiting = False
+    first.disconnect()
+    assert not answers
+    pong(second)
+    assert answers[0] == AcceptIdentification(NodeType.STORAGE, 1, 2)
+
+
 def test_who_gave_up_meanwhile_is_not_accepted(world: World, master: End) -> None:
     first = storage(world, master, 2)
     second, answers = dial_again(world)
@@ -228,9 +254,13 @@ def refuse(dialed: End) -> None:
     answer(dialed, message_id, Error(ErrorCode.PROTOCOL_ERROR.value, "already connected"))
 
 
-def dial_again(world: World) -> tuple[End, list[object]]:
-    """S2 dials, although it is connected as far as we know. The list will have the answer."""
+def dial_again(world: World, waiting: bool = True) -> tuple[End, list[object]]:
+    """S2 dials, although it is connected as far as we know. The list will have the answer.
+
+    ``waiting``: it says that it still wants to be accepted.
+    """
     end = world.stranger()
+    end.waiting = waiting
     request = RequestIdentification(NodeType.STORAGE, 2, OTHER, "test", 22.0, {})
     return end, end.ask_later(request)
 

@@ -21,6 +21,8 @@ from neo.protocol.packets import (
     Message,
     NodeRow,
     NotifyNodeInformation,
+    Ping,
+    Pong,
     RequestIdentification,
     SendPartitionTable,
     StartOperation,
@@ -122,6 +124,7 @@ class End:
         self.inbox: list[tuple[int | None, Message]] = []
         self.closed = False
         self.always_read = False
+        self.waiting = False  # to be accepted, and says so when it is asked
         self.complaint = ""  # an Error of the node that answers nothing
         peer.link = self
         peer.write_outgoing()
@@ -130,7 +133,11 @@ class End:
         try:
             for message_id, message, question in self.connection.receive(data):
                 if question is not None:
+                    self.waiting = False
                     question.context(message)
+                elif isinstance(message, Ping) and self.waiting:
+                    self.connection.answer(message_id, Pong())
+                    self._deliver()
                 else:
                     self.inbox.append((message_id, message))
         except PeerError as e:
@@ -268,7 +275,9 @@ class World:
         return (NodeType.CLIENT, None, nid, state, 10.0 + nid)
 
     def stranger(self) -> End:
-        return End(self, self.core.accepted(("127.0.0.1", 3000)))
+        end = End(self, self.core.accepted(("127.0.0.1", 3000)))
+        end.waiting = True
+        return end
 
     def identify(self, end: End, nid: int = C1, **changes: Any) -> Any:
         request = RequestIdentification(NodeType.CLIENT, nid, None, "test", 10.0 + nid, {})
