@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import random
 
-from neo.simple.conf import FIRST_PORT, LAST_PORT, is_free
+from neo.simple import conf
+from neo.simple.conf import is_free
 
+#: Clusters choose from conf.FIRST_PORT on, and know nothing of what a test keeps for later.
+FIRST_PORT, LAST_PORT = 10_000, conf.FIRST_PORT
 TRIES = 1000
 #: This process of a test run, and how many there are: none chooses what another one has just chosen.
 WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:])

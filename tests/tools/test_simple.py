@@ -144,7 +144,7 @@ def test_process_that_cannot_start_ends_the_start_and_leaves_nothing(tmp_path: P
 
 def test_wrong_setting_is_reported_with_the_words_of_the_process(tmp_path: Path) -> None:
     with pytest.raises(ClusterError, match="log_level"):
-        Cluster(tmp_path, settings={"log_level": "chatty"}).start(timeout=5)
+        Cluster(tmp_path, settings={"log_level": "chatty"}).start()
 
 
 def test_address_in_use_is_refused_by_name(tmp_path: Path) -> None:
