@@ -88,8 +88,12 @@ class Drills:
             rows = [sum(map(len, each.values())) for each in tables]
             if rows == before:
                 raise Violation(f"nothing moves any more, and not yet: {what}")
-            before, end = rows, world.now + SECONDS * world.slowness
-            world.run_until(lambda end=end: condition() or world.now >= end, 2 * SECONDS, what)  # type: ignore[misc]
+            before = rows
+
+            def over(end: float = world.now + SECONDS * world.slowness) -> bool:
+                return condition() or world.now >= end
+
+            world.run_until(over, 2 * SECONDS, what)
 
     def _storage(self, nid: int) -> StorageCore:
         for process in self._cluster.storages:
