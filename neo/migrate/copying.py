@@ -81,7 +81,8 @@ def copy_from(start: bytes, source: Any, destination: Any) -> Generator[Copied, 
             destination.tpc_begin(written, transaction.tid, transaction.status)
         except Exception:
             if number == 0 and last_tid(destination) == transaction.tid:
-                # It was on its way when an earlier copy was killed, and has arrived meanwhile.
+                # It was on its way when an earlier copy was killed, and has arrived meanwhile. Each kind
+                # of storage refuses it with an error of its own; any other reason is raised again.
                 _check_boundary(source, destination, transaction.tid)
                 continue
             raise
