@@ -98,6 +98,11 @@ class Recorded:
         found: tuple[bytes, bytes, bytes, bytes | None] = self._storage.record_iternext(next)
         oid, serial, data, _ = found
         self._seen(oid, serial, data)
+        # What was read before a truncation may be answered after it.
+        if serial > self.lastTransaction() and not self._history.void(serial):
+            raise self._history.violated(
+                f"{self._client()}: object {oid.hex()} comes from the future, {serial.hex()}"
+            )
         return found
 
     def loadBefore(self, oid: bytes, tid: bytes) -> tuple[bytes, bytes, bytes | None] | None:
