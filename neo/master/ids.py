@@ -6,6 +6,9 @@ from collections.abc import Callable
 
 from neo.protocol.ids import ZERO_OID, ZERO_TID, p64, tid_from_time, u64
 
+#: Tids that are left out when others may have been given of which nobody here knows: those of a minute by
+#: the clock, or of four billion transactions while the clock was behind.
+UNKNOWN_TIDS = 2**32
 #: Oids are 8 bytes; the greatest is INVALID_OID.
 _LAST_OID = 2**64 - 2
 
@@ -28,6 +31,10 @@ class TidGenerator:
     def seen(self, tid: bytes) -> None:
         """A tid was imposed from outside (IStorageRestoreable), or given by an earlier master."""
         self.last = max(self.last, tid)
+
+    def leave_out(self, count: int) -> None:
+        """Give none of the next ``count`` tids."""
+        self.last = p64(u64(self.last) + count)
 
     def ttid(self) -> bytes:
         """A temporary tid: the clock, or one more than the last."""

@@ -6,6 +6,7 @@ import logging
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
+from neo.master.ids import UNKNOWN_TIDS
 from neo.node.peer import Peer
 from neo.node.task import Checkpoint, Future
 from neo.protocol.enums import NodeState
@@ -120,3 +121,7 @@ async def _last_ids(master: MasterCore) -> None:
     master.oids.reset(loid)
     master.tids.reset(ltid)
     master.last_tid = ltid
+    if master.served_ptid is None and not master.partitions.whole():
+        # Copies are behind or away. If an operator gave up what only these have, no other transaction may
+        # get the tid of one of theirs: when they come back, nobody could tell it from that.
+        master.tids.leave_out(UNKNOWN_TIDS)

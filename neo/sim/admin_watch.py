@@ -13,13 +13,15 @@ from typing import Any
 
 from neo.master import verification
 from neo.master.administration import ServeAdmin
+from neo.master.commits import Commits
 from neo.master.core import MasterCore
 from neo.node.handler import Method
 from neo.node.peer import Peer
 from neo.protocol.enums import ClusterState
 from neo.protocol.errors import ErrorAnswer
+from neo.protocol.ids import ZERO_TID
 from neo.protocol.packets import Message, SetClusterState, Truncate
-from neo.sim.canaries.base import plant
+from neo.sim.canaries.base import Patch, plant
 from neo.sim.history import History
 from neo.sim.world import Violation
 
@@ -27,10 +29,12 @@ from neo.sim.world import Violation
 @contextmanager
 def watched_administration(history: History) -> Iterator[None]:
     """Inside the block, the world fails at a refusal with consequences."""
-    original, last_ids = ServeAdmin.method, verification._last_ids
+    original, last_ids, lock = ServeAdmin.method, verification._last_ids, Commits.lock
     #: By cluster, whom it was started without. The master that was told so may be lost at once, when its
     #: table is known to storage nodes already: then the next one gives them up.
     forced: dict[str, set[int]] = {}
+    #: By cluster, the greatest tid that a master gave: more than anybody heard of.
+    given: dict[str, bytes] = {}
 
     def method(self: ServeAdmin, kind: type[Message]) -> Method | None:
         command = original(self, kind)
@@ -58,9 +62,20 @@ def watched_administration(history: History) -> Iterator[None]:
         await last_ids(master)
         lost = forced.pop(master.cluster, set())
         if lost - master.partitions.nodes(readable_only=True):
-            history.given_up(master.last_tid)
+            history.given_up(master.last_tid, given.get(master.cluster, ZERO_TID))
 
-    with plant([(ServeAdmin, "method", method), (verification, "_last_ids", verified)]):
+    def locked(self: Commits, *arguments: Any) -> bytes:
+        tid = lock(self, *arguments)
+        cluster = self.master.cluster
+        given[cluster] = max(given.get(cluster, tid), tid)
+        return tid
+
+    patches: list[Patch] = [
+        (ServeAdmin, "method", method),
+        (verification, "_last_ids", verified),
+        (Commits, "lock", locked),
+    ]
+    with plant(patches):
         yield
 
 

@@ -198,13 +198,9 @@ class History:
             for oid in attempt.stored
         }
 
-    def given_up(self, after: bytes) -> None:
-        """The cluster was started, by force, with transactions up to ``after``.
-
-        Others may have been told of a commit before the client that asked for it: then no attempt
-        has its tid yet."""
-        tids = (attempt.tid for attempt in self.attempts if attempt.tid is not None)
-        last = max([self.told_tid, *tids])
+    def given_up(self, after: bytes, last: bytes) -> None:
+        """The cluster was started, by force, with transactions up to ``after``; masters gave tids up to
+        ``last``. Maybe nobody has heard of these yet."""
         if after < last:
             self.truncated(after, last)
 

@@ -86,6 +86,10 @@ class PartitionTable:
         """Partitions of which a node has a readable cell."""
         return [partition for partition in self.assigned(nid) if self.rows[partition][nid].readable]
 
+    def whole(self) -> bool:
+        """Whether every cell is readable."""
+        return all(state.readable for row in self.rows for state in row.values())
+
     def nodes(self, readable_only: bool = False) -> set[int]:
         """Ids of the nodes that have a cell, or a readable one."""
         return {

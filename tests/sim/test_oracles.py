@@ -379,7 +379,21 @@ def test_what_is_acknowledged_after_a_truncation_must_be_there() -> None:
 def test_a_forced_start_gives_up_what_only_others_than_its_client_were_told_of() -> None:
     case = Case()
     case.history.told(T3)
-    case.history.given_up(T2)
+    case.history.given_up(T2, T3)
     assert not case.history.void(T2)
     assert case.history.void(T3)
     case.judge()
+
+
+def test_a_forced_start_gives_up_what_nobody_heard_of_yet() -> None:
+    case = Case()
+    case.history.given_up(T2, T4)
+    case.attempt("z", T4, {C: T0}, after=T2)
+    assert case.history.void(T4)
+    case.judge()
+
+
+def test_a_start_with_all_that_was_given_gives_nothing_up() -> None:
+    case = Case()
+    case.history.given_up(T2, T2)
+    assert not case.history.voids

@@ -144,6 +144,10 @@ def _older_table_accepted() -> list[Patch]:
     ]
 
 
+def _tids_of_others() -> list[Patch]:
+    return [(TidGenerator, "leave_out", lambda self, count: None)]
+
+
 CANARIES = (
     Canary(
         "unlock-before-locks",
@@ -243,6 +247,21 @@ CANARIES = (
             "storages": 2,
             "replicas": 1,
             "workloads": ("bank",),
+        },
+    ),
+    Canary(
+        "tids-of-others",
+        "after a start without nodes, tids are given that these have given to other transactions",
+        "cells: replicas are not equal; commits: one that was given up is visible",
+        _tids_of_others,
+        100,
+        KILLS
+        | {
+            "workloads": ("bank", "deadlocks"),
+            "faults": ("forsake", "clock"),
+            "storages": 2,
+            "replicas": 1,
+            "masters": 1,
         },
     ),
 )

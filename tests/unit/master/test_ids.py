@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neo.master.ids import OidGenerator, TidGenerator
+from neo.master.ids import UNKNOWN_TIDS, OidGenerator, TidGenerator
 from neo.protocol.ids import p64, tid_from_time, u64
 
 
@@ -44,6 +44,20 @@ def test_final_tid_is_the_nearest_of_its_partition() -> None:
     assert u64(generator.tid(p64(3), 10)) == next(
         n for n in range(2**62 + 8, 2**62 + 30) if n % 10 == 3
     )
+
+
+def test_tids_that_are_left_out_are_never_given() -> None:
+    generator = TidGenerator(lambda: 0.0)
+    generator.reset(p64(2**62))
+    generator.leave_out(1000)
+    assert u64(generator.ttid()) == 2**62 + 1001
+
+
+def test_tids_that_are_left_out_do_not_matter_when_the_clock_is_beyond_them() -> None:
+    generator = TidGenerator(lambda: 1e9)
+    generator.reset(tid_from_time(1e9 - 61))
+    generator.leave_out(UNKNOWN_TIDS)
+    assert generator.ttid() == tid_from_time(1e9)
 
 
 def test_oids_are_consecutive_and_never_given_twice() -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
+from neo.master.ids import UNKNOWN_TIDS
 from neo.master.recovery import UNKNOWN_TABLES
 from neo.protocol.enums import CellState, ClusterState, ErrorCode, NodeState, NodeType
+from neo.protocol.ids import add64
 from neo.protocol.packets import (
     AcceptIdentification,
     AnswerFinalTID,
@@ -140,6 +144,28 @@ def test_a_node_that_did_not_answer_may_have_tables_of_its_own_too(world: Master
     world.storage(1, 5, [[(1, CellState.UP_TO_DATE), (2, CellState.OUT_OF_DATE)]] * 4, nid=1)
     assert world.master.state is VERIFYING
     assert world.master.partitions.ptid == 5 + UNKNOWN_TABLES
+
+
+#: Later than the clock of the world, which is therefore behind.
+AHEAD = tid(2**62)
+
+
+@pytest.mark.parametrize("state", [CellState.UP_TO_DATE, CellState.OUT_OF_DATE])
+def test_tids_that_absent_nodes_may_have_are_left_out(world: MasterWorld, state: CellState) -> None:
+    """A node that was given up must not take another transaction for its own when it comes back. Once a
+    table was told, it does not say any more who was given up, and nothing may be committed yet."""
+    storage = world.storage(1, 5, [[(1, CellState.UP_TO_DATE), (2, state)]] * 4, nid=1)
+    if world.master.state is RECOVERING:
+        world.admin().ask(SetClusterState(VERIFYING)).result()
+    world.verify(storage, ltid=AHEAD)
+    assert begin(world.client()) == add64(AHEAD, UNKNOWN_TIDS + 1)
+    assert world.master.last_tid == AHEAD
+
+
+def test_no_tids_are_left_out_when_every_copy_is_there(world: MasterWorld) -> None:
+    first, second = world.storage(1, 5, spread(1, 2), nid=1), world.storage(2, 5, nid=2)
+    world.verify(first, second, ltid=AHEAD)
+    assert begin(world.client()) == add64(AHEAD, 1)
 
 
 def test_forced_start_is_denied_when_a_partition_cannot_be_read(world: MasterWorld) -> None:
