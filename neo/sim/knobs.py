@@ -22,6 +22,9 @@ from neo.sim.world import World
 TURNED_CHANCE = 0.25
 #: Links with this latency are usual: what a world does one by one is over in the time that is set for it.
 USUAL_LATENCY_SECONDS = 0.002
+#: A client with WINDOW 1 reads many objects so many times slower: forty threads that write without much
+#: thinking commit more than its garbage collection can look at.
+ONE_BY_ONE = 20.0
 
 
 class Knob(NamedTuple):
@@ -119,6 +122,7 @@ def turned(world: World, names: Collection[str] | None = None) -> Iterator[dict[
     for name, value in values.items():
         world.log("knob", f"{name} = {value}")
     world.slowness = max(1.0, values.get("LATENCY_SECONDS", 0.0) / USUAL_LATENCY_SECONDS)
+    world.slow_readers = ONE_BY_ONE if values.get("WINDOW") == 1 else 1.0
     try:
         yield values
     finally:

@@ -265,7 +265,7 @@ class Run:
 
     def _demand_progress(self) -> None:
         # From now on time counts, not what is done in it.
-        think = PROGRESS_THINK_SECONDS * self.world.slowness
+        think = PROGRESS_THINK_SECONDS * self.world.slowness * self.world.slow_readers
         self.think_seconds = max(self.think_seconds, think)
         for cluster in self.clusters:
             cluster.heal()

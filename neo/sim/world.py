@@ -53,7 +53,8 @@ class World:
     """``now``: seconds since the world began. ``epoch``: what the clocks of its nodes show then.
 
     ``slowness``: how many times longer everything may take than in a world with usual links. What is
-    asked for one by one ends later there; that it ends is what matters.
+    asked for one by one ends later there; that it ends is what matters. ``slow_readers``: how many times
+    slower clients read many objects than usual; who writes leaves them the time.
     """
 
     epoch = 1_800_000_000.0
@@ -63,6 +64,7 @@ class World:
         self.random = Random(seed)
         self.now = 0.0
         self.slowness = 1.0
+        self.slow_readers = 1.0
         self.events = 0
         self.events_max = EVENTS_MAX
         self.story: deque[str] = deque(maxlen=STORY_LENGTH)

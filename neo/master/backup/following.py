@@ -80,6 +80,8 @@ class Backup:
         #: it would be taken for one that has everything.
         self._forgetful = {nid for row in rows for nid in row} if new else set()
         self._unknown = set(unknown)
+        #: The greatest partition table that a node which could be read had on its disk.
+        self._kept_ptid = 0
         #: The last transaction that was heard of while the histories were compared.
         self._heard = ZERO_TID
         self._orders = Orders(master, self.cells, self._sources, self._ask)
@@ -103,8 +105,7 @@ class Backup:
 
     def start(self) -> None:
         """Storage nodes were told to start."""
-        for nid in self.unknown:
-            self._ask(nid)
+        self._ask_readable()
         self.master.last_tid = self.cells.tid
         for nid in sorted(self._forgetful):
             nothing: dict[int, Address | None] = dict.fromkeys(self.cells.of_node(nid))
@@ -239,6 +240,10 @@ class Backup:
         if any(cell.told > cell.tid for cell in self.cells.of_node(nid).values()):
             self._ask(nid)
 
+    def _ask_readable(self) -> None:
+        for nid in sorted(self.master.partitions.nodes(readable_only=True)):
+            self._ask(nid)
+
     def _ask(self, nid: int) -> None:
         """What are the readable cells of a node durably complete up to?"""
         if nid in self._asking:
@@ -255,6 +260,7 @@ class Backup:
         ]
         if not node.features:
             self._forgetful.discard(nid)
+            self._kept_ptid = table.ptid or 0
             self._acknowledged(cells, None)
             return
         self._asking[nid] = False
@@ -270,10 +276,14 @@ class Backup:
             logger.info("%s does not say how far it is: %s", format_nid(nid), e)
             return
         assert isinstance(answer, AnswerRecovery)
+        if answer.ptid is not None and self.master.partitions.readable_by(nid):
+            self._kept_ptid = max(self._kept_ptid, answer.ptid)
         if answer.backup_tid is not None:
             self._forgetful.discard(nid)
             self._unknown = {cell for cell in self._unknown if cell[1] != nid}
             self._acknowledged(cells, answer.backup_tid)
+        else:
+            self.advance()
         if again:
             self._ask(nid)
 
@@ -288,6 +298,7 @@ class Backup:
     def cells_changed(self, changes: Iterable[CellChange]) -> None:
         """The partition table of this cluster changed."""
         self._remove((p, nid) for p, nid, state in changes if not state.readable)
+        self._ask_readable()
 
     def storage_lost(self, nid: int) -> None:
         """Its cells that were about to join begin again when it comes back."""
@@ -316,10 +327,16 @@ class Backup:
         if self._stopped:
             return
         master, before = self.master, self.cells.tid
-        if master.told.complete and self.cells.advance():
+        if master.told.complete and self._kept and self.cells.advance():
             self._show(before)
         for partition, nid in self.cells.joined():
             master.replication.done(nid, partition)
+
+    @property
+    def _kept(self) -> bool:
+        """Whether those who can be read could prove it. That a log names them is not enough: if they come
+        with an older table only, the next master goes on with that one, and with who is behind."""
+        return self._kept_ptid >= (self.master.partitions.ptid or 0)
 
     def _show(self, before: bytes) -> None:
         master, tid = self.master, self.cells.tid

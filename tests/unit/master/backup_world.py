@@ -69,6 +69,6 @@ class BackupWorld(MasterWorld):
         return upstream, storages
 
 
-def durable(storage: Remote, last: int) -> None:
-    """The storage node says what it has durably."""
-    storage.answer(storage.take(AskRecovery), AnswerRecovery(1, tid(last), None))
+def durable(storage: Remote, last: int, ptid: int = 1) -> None:
+    """The storage node says what it has durably: its data up to ``last``, and this partition table."""
+    storage.answer(storage.take(AskRecovery), AnswerRecovery(ptid, tid(last), None))

@@ -156,7 +156,42 @@ def test_a_node_that_was_held_back_by_a_cell_that_it_loses_is_asked_again() -> N
     world.master.change_partitions([(2, 1, CellState.DISCARDED)])
     world.master.flush()
     while first.has(AskRecovery):
+        durable(first, 21, ptid=2)
+    assert reader.take(InvalidateObjects) == InvalidateObjects(tid(21), [tid(2)])
+
+
+class Logged:
+    """Of several masters: what is decided is in the log at once."""
+
+    waits = False
+
+    def may_send(self) -> bool:
+        return True
+
+    def log_table(self, ptid: int, nodes: set[int]) -> None:
+        pass
+
+
+def test_readers_see_nothing_by_a_table_that_no_storage_node_could_prove() -> None:
+    """S2 is behind and lost. If S1 is lost before it has this on its disk, and both are back, the log of
+    the masters misses nobody, and S2 can be read again (decision 6)."""
+    world = BackupWorld(replicas=1)
+    upstream, (first, second) = world.backingup(2)
+    world.master.tenure = Logged()  # type: ignore[assignment]
+    reader = world.client()
+    upstream.send(InvalidateObjects(tid(21), [tid(2)]))  # partitions 1 and 2
+    for partition in (1, 2):
+        first.send(NotifyReplicationDone(partition, tid(21)))
+    while first.has(AskRecovery):
         durable(first, 21)
+    second.lose()
+    assert world.master.partitions.ptid == 2
+    assert not reader.has(InvalidateObjects)
+    durable(first, 21)
+    assert not reader.has(InvalidateObjects)
+    world.master.change_partitions([], replicas=0)
+    world.master.flush()
+    durable(first, 21, ptid=3)
     assert reader.take(InvalidateObjects) == InvalidateObjects(tid(21), [tid(2)])
 
 

@@ -44,9 +44,9 @@ def replicated(world: BackupWorld) -> tuple[Remote, Remote, Remote]:
     storages[1].lose()
     upstream.send(InvalidateObjects(tid(21), [tid(1)]))
     storages[0].send(NotifyReplicationDone(1, tid(21)))
-    durable(storages[0], 0)  # the partition table without the lost node
-    durable(storages[0], 0)
-    durable(storages[0], 21)
+    durable(storages[0], 0, ptid=2)  # the partition table without the lost node
+    durable(storages[0], 0, ptid=2)
+    durable(storages[0], 21, ptid=2)
     back = world.join(NodeType.STORAGE, 2, port=9102)
     assert back.take(StartOperation).backup
     storages[0].received.clear()
@@ -60,7 +60,7 @@ def test_a_node_that_was_away_joins_when_it_has_what_readers_see(world: BackupWo
     reader = world.client()
     upstream.send(InvalidateObjects(tid(25), [tid(1)]))
     storage.send(NotifyReplicationDone(1, tid(25)))
-    durable(storage, 25)
+    durable(storage, 25, ptid=2)
     assert reader.take(InvalidateObjects).tid == tid(25)
     back.send(NotifyReplicationDone(1, tid(21)))
     assert world.master.partitions.rows[1][2] is OUT, "readers see more than it has"
@@ -96,6 +96,7 @@ def test_after_a_restart_readers_join_again_when_what_was_fetched_in_part_is_com
 ) -> None:
     """What changed until then was told to another master."""
     storage = restarted(world)
+    durable(storage, 15, ptid=7)
     reader = world.client()
     assert reader.ask(AskLastTransaction()).result().tid == tid(15)
     for partition in range(4):
