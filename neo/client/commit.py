@@ -155,7 +155,7 @@ class Commit(Changes):
             raise TransactionLostError(
                 f"the master was lost, and the transaction was not committed: {self._master.lost}"
             )
-        self._session.invalidations.recovered(tid, dict.fromkeys(stored), callback)
+        self._session.invalidations.committed(tid, dict.fromkeys(stored), callback)
         return tid
 
     def _final_tid(self) -> bytes | None:

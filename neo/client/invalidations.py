@@ -72,8 +72,10 @@ class Invalidations:
                 self._taking_effect = False
 
     def invalidate(self, tid: bytes, oids: Sequence[bytes]) -> None:
-        """A transaction of another client."""
+        """A transaction of another client. As in committed(), it may have taken effect."""
         with self._effect():
+            if tid <= self.last_tid:
+                return
             self.cache.invalidate(tid, oids)
             db = self._adapter()
             if db is not None and not self._told(db.invalidate, tid, oids):
@@ -84,19 +86,10 @@ class Invalidations:
     def committed(
         self, tid: bytes, stored: dict[bytes, bytes | None], callback: Callable[[bytes], object]
     ) -> None:
-        """A transaction of this client: oid → data for the cache. ``callback``: of tpc_finish."""
-        with self._effect():
-            self.cache.committed(tid, stored)
-            try:
-                callback(tid)
-            finally:
-                self.last_tid = max(self.last_tid, tid)
+        """A transaction of this client: oid → data for the cache. ``callback``: of tpc_finish.
 
-    def recovered(
-        self, tid: bytes, stored: dict[bytes, bytes | None], callback: Callable[[bytes], object]
-    ) -> None:
-        """As committed(), but the answer to tpc_finish did not come: another message may have told
-        of the transaction. It must not take effect again, in the middle of later loads."""
+        If the master was lost, another thread may have joined it again: then the transaction took effect
+        with all up to there, and must not do so once more in the middle of later loads."""
         with self._effect():
             if tid > self.last_tid:
                 self.cache.committed(tid, stored)

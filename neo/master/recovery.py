@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("neo.master")
 
-#: Numbers of partition tables that a restarted master leaves out when nodes are away: so many may have
-#: been told to them, and to nobody who is here. More changes at a time need as many cells.
+#: Numbers of partition tables that a restarted master leaves out: so many may have been told to nodes of
+#: which nobody who is here knows. More changes at a time need as many cells.
 UNKNOWN_TABLES = 1000
 
 
@@ -354,8 +354,7 @@ class Recovery:
                 master.partitions.ptid = master.told.ptid + 1
             elif not master.told.ptid:
                 self._remember_older(master.partitions.ptid)
-                if master.partitions.nodes() - (identified & self._answers.keys()):
-                    master.partitions.ptid += UNKNOWN_TABLES
+                master.partitions.ptid += UNKNOWN_TABLES
         master.told.give_up(identified)
         nodes = [node for nid in serving if (node := master.nodes.get(nid)) is not None]
         master.set_node_states(nodes, NodeState.RUNNING)

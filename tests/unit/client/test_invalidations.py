@@ -88,15 +88,15 @@ def test_a_failing_callback_does_not_hide_the_transaction() -> None:
 
 
 def test_a_transaction_that_was_told_of_by_another_message_does_not_take_effect_again() -> None:
-    """tpc_finish lost the master: the next one announced the transaction before its outcome is
-    asked for. A load that began in between has its data, which stays current until it is replaced."""
+    """tpc_finish lost the master, or is slow to take its answer: the next master announced the
+    transaction before. A load that began in between has its data, which stays current until replaced."""
     invalidations = Storage().invalidations
     invalidations.joined(p64(1))
     invalidations.joined(p64(5))
     cache = invalidations.cache
     load = cache.load_begins(p64(0))
     called: list[bytes] = []
-    invalidations.recovered(p64(5), {p64(0): None}, called.append)
+    invalidations.committed(p64(5), {p64(0): None}, called.append)
     assert called == [p64(5)]
     assert cache.load_ends(p64(0), load, Loaded(b"", p64(5), None)) == (b"", p64(5), None)
     invalidations.invalidate(p64(7), [p64(0)])
@@ -104,10 +104,21 @@ def test_a_transaction_that_was_told_of_by_another_message_does_not_take_effect_
     assert cache.load_before(p64(0), p64(7)) == (b"", p64(5), p64(7))
 
 
+def test_an_invalidation_that_is_behind_a_reconnection_does_not_take_effect_again() -> None:
+    """A thread has read it from the old connection, and another one has joined the master again."""
+    invalidations = Storage().invalidations
+    invalidations.joined(p64(1))
+    invalidations.joined(p64(5))
+    cache = invalidations.cache
+    load = cache.load_begins(p64(0))
+    invalidations.invalidate(p64(5), [p64(0)])
+    assert cache.load_ends(p64(0), load, Loaded(b"", p64(5), None)) == (b"", p64(5), None)
+
+
 def test_a_transaction_that_nobody_told_of_takes_effect_when_its_outcome_is_known() -> None:
     invalidations = Storage().invalidations
     invalidations.joined(p64(1))
-    invalidations.recovered(p64(5), {p64(0): None}, lambda tid: None)
+    invalidations.committed(p64(5), {p64(0): None}, lambda tid: None)
     assert invalidations.last_tid == p64(5)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from neo.master.recovery import UNKNOWN_TABLES
 from neo.protocol.enums import ClusterState, NodeType
 from neo.protocol.packets import (
     AnswerPack,
@@ -96,7 +97,7 @@ def test_after_a_restart_readers_join_again_when_what_was_fetched_in_part_is_com
 ) -> None:
     """What changed until then was told to another master."""
     storage = restarted(world)
-    durable(storage, 15, ptid=7)
+    durable(storage, 15, ptid=7 + UNKNOWN_TABLES)
     reader = world.client()
     assert reader.ask(AskLastTransaction()).result().tid == tid(15)
     for partition in range(4):

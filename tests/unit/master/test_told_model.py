@@ -70,8 +70,7 @@ class Cluster:
             for nid in sorted(readable):
                 if self.nodes[nid].tables[0][0] < ptid:
                     self.told.remembered(nid, self.nodes[nid].tables[0][0])
-            if present != set(NODES):
-                ptid += UNKNOWN_TABLES
+            ptid += UNKNOWN_TABLES
         self.serving = True
         for nid in readable & present:
             lost = self.acknowledged - self.nodes[nid].commits
