@@ -101,12 +101,13 @@ class TableWatch:
             others.append(told)
 
     def _check_recovered(self, what: str, master: MasterCore) -> None:
-        """What it begins with follows from what storage nodes have."""
+        """What it begins with follows from what storage nodes have answered."""
         table = master.partitions
+        answered = master.identified_storages() & master.recovery._answers.keys()
         newest: PartitionTable | None = None
         for core in self._storages(master.settings.cluster):
             known = core.partitions
-            if core.nid in master.identified_storages() and known.ptid is not None:
+            if core.nid in answered and known.ptid is not None:
                 if newest is None or newest.ptid is None or known.ptid > newest.ptid:
                     newest = known
         if newest is None or newest.ptid is None or table.ptid is None:

@@ -42,7 +42,8 @@ class Identification(StorageHandler):
     def _identify(
         self, peer: Peer, message_id: int, request: RequestIdentification, alive: bool
     ) -> None:
-        """``alive``: the peer has just said that it waits for the answer."""
+        """``alive``: the peer has said that it waits for the answer, and no connection with it was made
+        since it was asked."""
         try:
             node = self._node(request)
         except ErrorAnswer as e:
@@ -56,21 +57,18 @@ class Identification(StorageHandler):
         elif alive:
             self._admit(peer, message_id, request, node)
         else:
-            peer.ask(Ping()).then(lambda pong: self._answered(pong, peer, message_id, request))
+            nid, made = node.nid, self.core.links.made(node.nid)
 
-    def _answered(
-        self,
-        pong: Future[Message],
-        peer: Peer,
-        message_id: int,
-        request: RequestIdentification,
-    ) -> None:
-        try:
-            pong.result()
-        except (ConnectionLost, ErrorAnswer):
-            peer.close()
-        else:
-            self._identify(peer, message_id, request, alive=True)
+            def answered(pong: Future[Message]) -> None:
+                try:
+                    pong.result()
+                except (ConnectionLost, ErrorAnswer):
+                    peer.close()
+                else:
+                    alive = self.core.links.made(nid) == made
+                    self._identify(peer, message_id, request, alive)
+
+            peer.ask(Ping()).then(answered)
 
     def _admit(
         self, peer: Peer, message_id: int, request: RequestIdentification, node: Node

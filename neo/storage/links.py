@@ -13,7 +13,8 @@ Three questions remain, which the specification leaves open (its *XXX*). Ping an
   ours? A Pong on the old one says that it knows of it, and has dropped what it dialed.
 * There is no old one (any more). Does the node still want what it dialed, or has it accepted and left a
   connection of ours meanwhile? A Pong on the new one says that it waits for us
-  (:mod:`neo.storage.identification`).
+  (:mod:`neo.storage.identification`); or that it did, before it accepted a connection that we have made
+  meanwhile: then it is asked again.
 
 So no question is lost as long as nodes and network are sound.
 
@@ -68,6 +69,7 @@ class Links:
         self._users: dict[int, set[str]] = {}
         self._unused: set[Peer] = set()  # they told us that they have nothing to ask
         self._left: dict[Peer, object] = {}  # we told them so; another object each time
+        self._made: dict[int, int] = {}  # how many connections there have been
 
     # -- as a client -------------------------------------------------------------------------------
 
@@ -202,9 +204,14 @@ class Links:
         if not admitted.done:
             self._close(old)
 
+    def made(self, nid: int) -> int:
+        """How many connections with a storage node there have been."""
+        return self._made.get(nid, 0)
+
     def established(self, peer: Peer, node: Node) -> None:
         """A connection is identified. It replaces any other: the peer knows of none by now."""
         assert node.nid is not None and peer.link is not None
+        self._made[node.nid] = self.made(node.nid) + 1
         if (old := self._peers.get(node.nid)) is not None:
             self._close(old)
         self._peers[node.nid] = peer

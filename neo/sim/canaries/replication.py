@@ -193,7 +193,7 @@ CANARIES = (
         200,
         {
             "workloads": ("bank",),
-            "faults": ("forsake", "kill-server", "operate", "clone", "full-disk"),
+            "faults": ("forsake", "kill-server", "full-disk", "slow-disk"),
             "storages": 2,
             "replicas": 1,
             "masters": 1,

@@ -133,6 +133,20 @@ def test_who_was_accepted_elsewhere_meanwhile_is_not_accepted(world: World, mast
     assert identify(world.stranger(), 2) == AcceptIdentification(NodeType.STORAGE, 1, 2)
 
 
+def test_a_pong_of_before_another_connection_was_made_says_nothing(world: World, master: End) -> None:
+    """S2 dialed and said that it waits, then accepted what we had dialed, and dropped its own."""
+    world.notify(master, storage_row(2))
+    stale, answers = dial_again(world, waiting=False)
+    first = storage(world, master, 2)
+    first.send(CloseClient())
+    assert first.closed
+    pong(stale)
+    take_question(stale, Ping)
+    assert not answers
+    stale.disconnect()
+    assert stale.peer not in world.core.links._peers.values()
+
+
 def test_who_dials_is_asked_again_when_the_old_connection_is_lost(
     world: World, master: End
 ) -> None:
