@@ -8,7 +8,8 @@ with the tables.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -201,7 +202,8 @@ class Run:
             "the workloads are set up",
         )
         if self.backup is not None:
-            self.backup.start()
+            with self._thinking(PROGRESS_THINK_SECONDS):
+                self.backup.start()
         self.faults.start()
         self.master_faults.start()
         self.sites.start()
@@ -262,6 +264,15 @@ class Run:
         application = self.applications[index]
         application.process.kill()
         self.applications[index] = Application(self, application.jobs)
+
+    @contextmanager
+    def _thinking(self, seconds: float) -> Iterator[None]:
+        """The threads leave time to each other. What lasts for virtual seconds would else be a million
+        events with links that take next to none."""
+        usual = self.think_seconds
+        self.think_seconds = max(usual, seconds)
+        yield
+        self.think_seconds = usual
 
     def _demand_progress(self) -> None:
         # From now on time counts, not what is done in it.
