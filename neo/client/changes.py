@@ -167,18 +167,18 @@ class Changes:
         if data is not None:
             self._cached_bytes -= len(data)
 
-    def _request(self, oid: bytes, change: Change) -> Message:
+    def _request(self, oid: bytes, change: Change, base: bytes) -> Message:
         if change.kind is Kind.CHECK:
-            return AskCheckCurrentSerial(self.ttid, oid, change.base)
+            return AskCheckCurrentSerial(self.ttid, oid, base)
         if change.data is None:
             stored = 0, ZERO_HASH, b""
         else:
             stored = pack_data(oid, change.data, self._options.compress)
-        return AskStoreObject(oid, change.base, *stored, change.data_serial, self.ttid)
+        return AskStoreObject(oid, base, *stored, change.data_serial, self.ttid)
 
     def _send(self, oid: bytes, change: Change) -> None:
         """To every writable cell. Raises UnavailableError if there is none."""
-        message = self._request(oid, change)
+        message = self._request(oid, change, change.base)
         pause = Pause(self._session)
         while not change.unanswered:
             view = self._session.view()
@@ -282,19 +282,20 @@ class Changes:
                 self._ask(AskRebaseObject(self.ttid, oid), Asked(asked.nid, asked.channel, oid))
         elif isinstance(answer, AnswerRebaseObject):
             if answer.conflict is not None and asked.oid is not None:
-                self._rebase_failed(asked.oid, answer.conflict)
+                self._rebase_failed(asked, asked.oid, answer.conflict)
         elif asked.oid is not None and asked.change is self.changes.get(asked.oid):
             # Otherwise it is late: the object was stored again meanwhile.
-            self._stored(asked.oid, self.changes[asked.oid], asked.nid, answer)
+            self._stored(asked, asked.oid, self.changes[asked.oid], answer)
 
-    def _stored(self, oid: bytes, change: Change, nid: int, answer: Message) -> None:
+    def _stored(self, asked: Asked, oid: bytes, change: Change, answer: Message) -> None:
         change.unanswered -= 1
         if isinstance(answer, (AnswerStoreObject, AnswerCheckCurrentSerial)):
             if answer.locked is None:
-                locked = change.locked | {nid}
-                change.locked = self._locked_sets.setdefault(locked, locked)
+                self._set_locked(change, change.locked | {asked.nid})
             elif answer.locked == ZERO_TID:
                 self._lockless = True
+            elif change.kind is Kind.RESTORE:
+                self._restore_upon(answer.locked, asked, oid, change)
             else:
                 self._conflicts[oid] = answer.locked
                 return
@@ -310,15 +311,22 @@ class Changes:
                 self._cached_bytes += len(change.data)
             change.data = None
 
+    def _set_locked(self, change: Change, locked: frozenset[int]) -> None:
+        change.locked = self._locked_sets.setdefault(locked, locked)
+
+    def _restore_upon(self, serial: bytes, asked: Asked, oid: bytes, change: Change) -> None:
+        """Upon what is current at this node. Replicas are packed at different moments, and not at all
+        while some transactions go on: an object may be gone here and not there."""
+        base = ZERO_TID if serial == MAX_TID else serial
+        self._set_locked(change, change.locked - {asked.nid})
+        if self._ask(self._request(oid, change, base), asked._replace(change=change)):
+            change.unanswered += 1
+
     def _solve(self, oid: bytes, serial: bytes) -> None:
         """Another transaction committed ``serial``, which is not the one we started from; or the
         object is gone (MAX_TID), and nothing can be merged into it."""
         change = self.changes[oid]
-        gone = serial == MAX_TID
-        if change.kind is Kind.RESTORE:
-            base = ZERO_TID if gone else serial
-            again = Change(Kind.RESTORE, base, change.data, change.data_serial)
-        elif gone:
+        if serial == MAX_TID:
             error = ReadConflictError if change.kind is Kind.CHECK else ConflictError
             raise error("the object is gone: deleted and packed away, or truncated", oid=oid)
         elif change.kind is Kind.CHECK:
@@ -357,14 +365,17 @@ class Changes:
         assert self._ttid is not None
         self._ask_locked(AskRebaseTransaction(self._ttid, self._locking_tid), Asked(nid, channel))
 
-    def _rebase_failed(self, oid: bytes, conflict: Conflict) -> None:
+    def _rebase_failed(self, asked: Asked, oid: bytes, conflict: Conflict) -> None:
         serial, conflict_serial, stored = conflict
         change = self.changes[oid]
-        if change.base != serial:
+        if change.base != serial and change.kind is not Kind.RESTORE:
             return  # stored again meanwhile
         if change.data is None and stored is not None:
             # All cells had answered, so that only they had the data.
             change.data = unpack_data(stored[0], stored[2])
             self._unanswered_bytes += len(change.data)
             self._drop_cached(oid)
-        self._conflicts[oid] = conflict_serial
+        if change.kind is Kind.RESTORE:
+            self._restore_upon(conflict_serial, asked, oid, change)
+        else:
+            self._conflicts[oid] = conflict_serial

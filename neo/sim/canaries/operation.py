@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from neo.client.change import Change
+from neo.client.change import Asked, Change
 from neo.client.changes import Changes
 from neo.client.pack import _Collection
 from neo.client.restore import Restorer
@@ -105,8 +105,8 @@ def _unresolved_kept() -> list[Patch]:
         originals.setdefault(self, {}).setdefault(oid, change.data)
         put(self, oid, change)
 
-    def keep(self: Changes, oid: bytes, *arguments: Any) -> None:
-        stored(self, oid, *arguments)
+    def keep(self: Changes, asked: Asked, oid: bytes, *arguments: Any) -> None:
+        stored(self, asked, oid, *arguments)
         data = originals[self][oid]
         if oid in self._cached and data is not None:
             self._cached[oid] = data

@@ -10,6 +10,8 @@ import pytest
 from ZODB.Connection import TransactionMetaData
 from ZODB.POSException import ConflictError, ReadConflictError
 
+from neo.protocol.enums import ErrorCode
+from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import MAX_TID, ZERO_HASH, ZERO_TID, p64
 from neo.protocol.packets import (
     AnswerCheckCurrentSerial,
@@ -113,6 +115,37 @@ def test_what_is_restored_where_the_object_is_gone_is_a_creation() -> None:
         assert [base for _, base, _ in stored(cluster, 1)] == [ZERO_TID, committed[0], ZERO_TID]
 
 
+def current(serial: bytes, base: bytes) -> Any:
+    """A node where the object is at ``serial``, or gone, and takes a few stores based on ``base``."""
+    left = [1, 2, 3, 4]
+
+    def answer(m: AskStoreObject) -> AnswerStoreObject:
+        if not left:
+            raise ErrorAnswer(ErrorCode.PROTOCOL_ERROR, "again and again")
+        left.pop()
+        return AnswerStoreObject(None if m.serial == base else serial)
+
+    return answer
+
+
+def test_what_is_restored_follows_what_is_current_at_each_node() -> None:
+    """Replicas are packed at different moments: gone from one, it may be there at another one."""
+    with scripted([1, 2]) as (cluster, storage):
+        at = {1: ZERO_TID, 2: p64(9)}
+        cluster.storages[1].answers[AskStoreObject] = current(MAX_TID, at[1])
+        cluster.storages[2].answers[AskStoreObject] = current(p64(9), at[2])
+        for tid in p64(11), p64(12):
+            t = TransactionMetaData()
+            storage.tpc_begin(t, tid)
+            storage.restore(OID, tid, b"data", "", None, t)
+            storage.tpc_vote(t)
+            if tid == p64(11):
+                last = storage.tpc_finish(t)
+        assert stored(cluster, 1) == [(OID, base, b"data") for base in (at[1], last, at[1])]
+        assert stored(cluster, 2) == [(OID, base, b"data") for base in (at[1], at[2], last, at[2])]
+        storage.tpc_abort(t)
+
+
 def test_a_deletion_is_a_store_of_nothing() -> None:
     with scripted([1]) as (cluster, storage):
         t = begin(storage)
@@ -196,6 +229,27 @@ def test_a_deadlock_is_solved_by_rebasing_on_every_node() -> None:
         cluster.tell(NotifyDeadlock(TTID, p64(1400)), NotifyDeadlock(TTID, p64(1500)))
         storage.tpc_finish(t)
         assert len(granted.asked(AskRebaseTransaction)) == 1
+
+
+def test_what_is_restored_is_rebased_upon_what_is_current_at_that_node() -> None:
+    with scripted([1, 2]) as (cluster, storage):
+        first, second = cluster.storages[1], cluster.storages[2]
+        first.answers[AskRebaseTransaction] = lambda m: AnswerRebaseTransaction([OID])
+        second.answers[AskRebaseTransaction] = lambda m: AnswerRebaseTransaction([])
+        stored_there = 0, sha1(b"data").digest(), b"data"
+        first.answers[AskRebaseObject] = lambda m: AnswerRebaseObject(
+            (ZERO_TID, p64(9), stored_there)
+        )
+        t = TransactionMetaData()
+        storage.tpc_begin(t, TTID)
+        storage.restore(OID, TTID, b"data", "", None, t)
+        second.wait_for(AskStoreObject)
+        cluster.tell(NotifyDeadlock(TTID, p64(1500)))
+        first.wait_for(AskRebaseTransaction)
+        storage.tpc_vote(t)
+        assert stored(cluster, 1) == [(OID, ZERO_TID, b"data"), (OID, p64(9), b"data")]
+        assert stored(cluster, 2) == [(OID, ZERO_TID, b"data")]
+        storage.tpc_abort(t)
 
 
 def test_a_node_that_comes_in_after_a_deadlock_is_rebased_before_its_first_store() -> None:
