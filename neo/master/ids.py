@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from neo.protocol.ids import ZERO_OID, ZERO_TID, p64, tid_from_time, u64
 
-#: Tids that are left out when others may have been given of which nobody here knows: those of a minute by
-#: the clock, or of four billion transactions while the clock was behind.
+#: At least so many tids are left out when others may have been given of which nobody here knows, and at
+#: most twice as many: those of a minute by the clock, or of billions of transactions if that is behind.
 UNKNOWN_TIDS = 2**32
 #: Oids are 8 bytes; the greatest is INVALID_OID.
 _LAST_OID = 2**64 - 2

@@ -38,7 +38,9 @@ logger = logging.getLogger("neo.master")
 #: Numbers of partition tables that a restarted master leaves out: so many may have been told to nodes of
 #: which nobody who is here knows. More changes at a time need as many cells.
 UNKNOWN_TABLES = 1000
-
+#: The same where the operator gave up nodes, which may have gone on under other masters: none of these is
+#: likely to have been restarted a thousand times meanwhile.
+GIVEN_UP_TABLES = 1000 * UNKNOWN_TABLES
 
 #: How long a new primary waits for all storage nodes that can be read. They notice within three seconds
 #: that the one before is gone; those that come later copy what they miss.
@@ -354,7 +356,8 @@ class Recovery:
                 master.partitions.ptid = master.told.ptid + 1
             elif not master.told.ptid:
                 self._remember_older(master.partitions.ptid)
-                master.partitions.ptid += UNKNOWN_TABLES
+                given_up = master.partitions.nodes(readable_only=True) - identified
+                master.partitions.ptid += GIVEN_UP_TABLES if given_up else UNKNOWN_TABLES
         master.told.give_up(identified)
         nodes = [node for nid in serving if (node := master.nodes.get(nid)) is not None]
         master.set_node_states(nodes, NodeState.RUNNING)

@@ -123,5 +123,6 @@ async def _last_ids(master: MasterCore) -> None:
     master.last_tid = ltid
     if master.served_ptid is None and not master.partitions.whole():
         # Copies are behind or away. If an operator gave up what only these have, no other transaction may
-        # get the tid of one of theirs: when they come back, nobody could tell it from that.
-        master.tids.leave_out(UNKNOWN_TIDS)
+        # get the tid of one of theirs: when they come back, nobody could tell it from that. At random:
+        # the master that these had then may have left out some, too.
+        master.tids.leave_out(master.shell.random.randrange(UNKNOWN_TIDS, 2 * UNKNOWN_TIDS))

@@ -24,7 +24,7 @@ from typing import NamedTuple
 from neo.admin.core import MirrorHandler
 from neo.client.master import MasterLink
 from neo.master.core import MasterCore
-from neo.master.recovery import UNKNOWN_TABLES
+from neo.master.recovery import GIVEN_UP_TABLES, UNKNOWN_TABLES
 from neo.net.channel import Channel
 from neo.node.handler import Method
 from neo.node.peer import Peer
@@ -112,8 +112,10 @@ class TableWatch:
                     newest = known
         if newest is None or newest.ptid is None or table.ptid is None:
             return
-        # A master that is new has left out some numbers.
-        found = table.ptid if master.told.ptid else table.ptid - UNKNOWN_TABLES
+        found = table.ptid
+        if not master.told.ptid:  # a master that is new has left out some numbers
+            given_up = newest.nodes(readable_only=True) - master.identified_storages()
+            found -= GIVEN_UP_TABLES if given_up else UNKNOWN_TABLES
         if found < newest.ptid:
             self._fail(f"{what}, and a storage node has {newest.ptid}")
         self._find(master.settings.cluster, newest, "a storage node")
