@@ -13,7 +13,7 @@ from neo.master.states import SERVING, Event
 from neo.master.truncation import check_all_there, check_tid
 from neo.node.handler import on
 from neo.node.peer import Peer
-from neo.protocol.enums import CellState, ClusterState, NodeState, NodeType
+from neo.protocol.enums import ClusterState, NodeState, NodeType
 from neo.protocol.ids import format_nid, nid_namespace
 from neo.protocol.packets import (
     AddPendingNodes,
@@ -42,7 +42,7 @@ from neo.protocol.packets import (
 )
 from neo.topology.nodes import Node
 from neo.topology.partitions import PartitionTable
-from neo.topology.tweak import gently, tweak
+from neo.topology.tweak import gently, tweak, without
 
 logger = logging.getLogger("neo.master")
 
@@ -216,13 +216,12 @@ class ServeAdmin(ServeMasters):
             raise denied("a running node must be stopped before removal")
         # Before the partition table is recovered, nobody knows what the node has.
         self._operating("drop a node")
-        changes = [(p, node.nid, CellState.DISCARDED) for p in master.partitions.assigned(node.nid)]
-        for partition, _, _ in changes:
+        for partition in master.partitions.assigned(node.nid):
             if set(master.partitions.readable(partition)) <= {node.nid}:
                 raise denied(
                     f"{format_nid(node.nid)} has the only readable copy of partition {partition}"
                 )
-        master.change_partitions(changes)
+        master.change_partitions(without(master.partitions, {node.nid}))
         peer.answer(message_id, done("node permanently removed"))
         storage = master.connected.get(node.nid)
         row = (node.type, node.address, node.nid, NodeState.UNKNOWN, None)

@@ -15,7 +15,7 @@ from neo.master.backup.memory import Memory, unaware_cells
 from neo.master.blank import turn_out
 from neo.node.peer import Peer
 from neo.node.task import Future
-from neo.protocol.enums import CellState, NodeState, NodeType
+from neo.protocol.enums import NodeState, NodeType
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.ids import format_nid
 from neo.protocol.packets import (
@@ -29,6 +29,7 @@ from neo.protocol.packets import (
 )
 from neo.topology.nodes import Node
 from neo.topology.partitions import PartitionTable
+from neo.topology.tweak import without
 
 if TYPE_CHECKING:
     from neo.master.core import MasterCore
@@ -380,16 +381,12 @@ class Recovery:
                 self.master.told.remembered(nid, older)
 
     def _forgotten_cells(self, identified: set[int]) -> list[CellChange]:
-        """Cells of nodes that are absent from a truncation: they must not come back with what the
+        """Those of nodes that are absent from a truncation: they must not come back with what the
         others delete."""
         table = self.master.partitions
         if self.master.truncate_tid is None:
             return []
-        return [
-            (partition, nid, CellState.DISCARDED)
-            for nid in sorted(table.nodes() - identified)
-            for partition in table.assigned(nid)
-        ]
+        return without(table, table.nodes() - identified)
 
 
 def _names(nids: set[int]) -> str:

@@ -25,7 +25,11 @@ had more; and never less than 1. There are never more FEEDING cells than OUT_OF_
 When an OUT_OF_DATE cell has become complete, :func:`replicated` makes it UP_TO_DATE. When all nodes that
 were readable know it, :func:`fed` discards the FEEDING cells that are not needed any more: those
 that make the readable cells more than are wanted, and those for which there is no OUT_OF_DATE cell
-left to wait for. When all cells are complete, none stays FEEDING, and the table is what balance chose.
+left to wait for, but never the last that can be read. When all cells are complete, none stays FEEDING,
+and the table is what balance chose.
+
+A node that goes for ever (:func:`without`) may be the one that a FEEDING cell waits for. That cell is
+needed again, then.
 
 Partitions without any readable cell are left alone. There is nothing to copy, any of their cells
 may be the last trace of the data, and it is for the operator to decide.
@@ -147,10 +151,32 @@ def fed(table: PartitionTable) -> list[CellChange]:
     """
     changes: list[CellChange] = []
     for partition, row in enumerate(table.rows):
-        feeding = sorted(nid for nid, state in row.items() if state is CellState.FEEDING)
-        if feeding:
-            more = len(table.readable(partition)) - (table.replicas + 1)
-            incomplete = list(row.values()).count(CellState.OUT_OF_DATE)
-            redundant = max(more, len(feeding) - incomplete, 0)
-            changes += [(partition, nid, CellState.DISCARDED) for nid in feeding[:redundant]]
+        states = list(row.values())
+        feeding, waiting = _feeding(row), states.count(CellState.OUT_OF_DATE)
+        more = len(table.readable(partition)) - (table.replicas + 1)
+        redundant = max(more, len(feeding) - waiting)
+        if CellState.UP_TO_DATE not in states:
+            redundant = min(redundant, len(feeding) - 1)
+        changes += [(partition, nid, CellState.DISCARDED) for nid in feeding[: max(redundant, 0)]]
     return changes
+
+
+def without(table: PartitionTable, nids: Container[int]) -> list[CellChange]:
+    """When nodes go for ever: their cells, and what fed these and is needed again, as far as copies are
+    wanted. Somebody else must be able to read each partition, as the caller has seen."""
+    changes: list[CellChange] = []
+    for partition, cells in enumerate(table.rows):
+        gone = [nid for nid in cells if nid in nids]
+        if gone:
+            row = {nid: state for nid, state in cells.items() if nid not in gone}
+            states = list(row.values())
+            wanted = table.replicas + 1 - states.count(CellState.UP_TO_DATE)
+            feeding, waiting = _feeding(row), states.count(CellState.OUT_OF_DATE)
+            again = feeding[waiting : waiting + max(wanted, 0)]
+            changes += [(partition, nid, CellState.DISCARDED) for nid in gone]
+            changes += [(partition, nid, CellState.UP_TO_DATE) for nid in again]
+    return changes
+
+
+def _feeding(row: Mapping[int, CellState]) -> list[int]:
+    return sorted(nid for nid, state in row.items() if state is CellState.FEEDING)

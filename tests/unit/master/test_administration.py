@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from neo.protocol.enums import ClusterState, ErrorCode, NodeState, NodeType
+from neo.protocol.enums import CellState, ClusterState, ErrorCode, NodeState, NodeType
 from neo.protocol.ids import parse_nid
 from neo.protocol.packets import (
     AddPendingNodes,
@@ -166,6 +166,18 @@ def test_drop_of_a_dead_replica_discards_its_cells() -> None:
     ack(world, SetNodeState(1, UNKNOWN))
     assert world.master.partitions.nodes() == {2}
     assert world.master.nodes.get(1) is None
+
+
+def test_the_only_copy_is_kept_when_the_node_that_it_feeds_is_dropped() -> None:
+    """Else it would be discarded, as if the move were over, and all data with it."""
+    world = MasterWorld(replicas=1)
+    first, second = world.running(2)
+    second.lose()
+    world.master.change_partitions([(p, 1, CellState.FEEDING) for p in range(4)], 0)
+    assert world.master.partitions.rows[0] == {1: CellState.FEEDING, 2: CellState.OUT_OF_DATE}
+    ack(world, SetNodeState(2, UNKNOWN))
+    assert world.master.partitions.rows == [{1: CellState.UP_TO_DATE}] * 4
+    assert not first.closed
 
 
 def test_no_node_is_dropped_while_nobody_knows_what_it_has(world: MasterWorld) -> None:

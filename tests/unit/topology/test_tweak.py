@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from neo.protocol.enums import CellState
 from neo.topology.partitions import PartitionTable
-from neo.topology.tweak import fed, gently, replicated, tweak
+from neo.topology.tweak import fed, gently, replicated, tweak, without
 from tests.unit.topology.tables import (
     CORRUPTED,
     DISCARDED,
@@ -181,6 +181,31 @@ def test_a_feeding_cell_is_not_needed_if_there_are_as_many_others_as_wanted() ->
 def test_only_feeding_cells_in_excess_are_discarded_while_others_are_incomplete() -> None:
     table = loaded([{1: FEEDING, 2: FEEDING, 3: UP, 4: OUT}], 1)
     assert fed(table) == [(0, 1, DISCARDED)]
+
+
+@pytest.mark.parametrize("replicas", [0, 1])
+@pytest.mark.parametrize("row", [{2: FEEDING}, {2: FEEDING, 3: CORRUPTED}])
+def test_the_last_cell_that_can_be_read_is_not_discarded(
+    row: dict[int, CellState], replicas: int
+) -> None:
+    """Whatever became of those that it fed."""
+    assert fed(loaded([row], replicas)) == []
+
+
+def test_a_feeding_cell_is_needed_again_when_the_node_that_it_waits_for_goes_for_ever() -> None:
+    table = loaded([{1: OUT, 2: FEEDING}, {2: UP}, {1: UP, 2: FEEDING, 3: OUT}], 0)
+    changes = without(table, {1})
+    assert changes == [(0, 1, DISCARDED), (0, 2, UP), (2, 1, DISCARDED)]
+    apply(table, changes)
+    assert fed(table) == []
+
+
+def test_no_more_feeding_cells_are_needed_again_than_copies_are_wanted() -> None:
+    table = loaded([{1: OUT, 2: FEEDING, 3: FEEDING, 4: UP}], 1)
+    apply(table, without(table, {1}))
+    assert table.rows == [{2: UP, 3: FEEDING, 4: UP}]
+    apply(table, fed(table))
+    assert table.rows == [{2: UP, 4: UP}]
 
 
 def test_what_can_be_read_feeds_before_it_goes_if_not_everybody_knows_the_table() -> None:

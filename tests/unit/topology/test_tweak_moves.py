@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from neo.topology.partitions import PartitionTable
-from neo.topology.tweak import fed, replicated, tweak
+from neo.topology.tweak import fed, replicated, tweak, without
 from tests.unit.topology.tables import (
     CORRUPTED,
     DISCARDED,
@@ -286,10 +286,22 @@ def corrupt(table: PartitionTable, nid: int) -> None:
     )
 
 
+def drop(table: PartitionTable, nid: int) -> None:
+    """As the operator may: whatever it has, others can read it."""
+    if all(set(readable(row)) - {nid} for row in table.rows if nid in row):
+        before = [len(readable(row)) - (nid in readable(row)) for row in table.rows]
+        apply(table, without(table, {nid}))
+        apply(table, fed(table))
+        after = [len(readable(row)) for row in table.rows]
+        wanted = table.replicas + 1
+        assert all(b >= min(a, wanted) for a, b in zip(before, after, strict=True))
+
+
 EVENTS = st.lists(
     st.one_of(
         st.tuples(st.just("tweak"), NODES, REPLICAS),
         st.tuples(st.just("lose"), NIDS),
+        st.tuples(st.just("drop"), NIDS),
         st.tuples(st.just("corrupt"), NIDS),
         st.tuples(st.just("replicated"), st.integers(0), st.integers(0)),
     ),
@@ -298,6 +310,7 @@ EVENTS = st.lists(
 
 
 @given(st.integers(1, 5), NODES, REPLICAS, EVENTS)
+@example(1, {1: ()}, 0, [("tweak", {2: ()}, 0), ("drop", 2)])
 def test_a_table_survives_any_life_and_settles(
     partitions: int, nodes: Nodes, replicas: int, events: list[tuple[object, ...]]
 ) -> None:
@@ -310,6 +323,8 @@ def test_a_table_survives_any_life_and_settles(
                 apply(table, tweak(table, nodes, replicas))
             case "lose", int(nid):
                 lose(table, nid)
+            case "drop", int(nid):
+                drop(table, nid)
             case "corrupt", int(nid):
                 corrupt(table, nid)
             case "replicated", int(first), int(count):
