@@ -137,7 +137,7 @@ class Commit(Changes):
                 self._master.close("tpc_finish was interrupted")
             raise
         finally:
-            self._session.commits.pop(self.ttid, None)
+            self._session.ended(self.ttid, self)
 
     def _recover(
         self, stored: dict[bytes, bytes | None], callback: Callable[[bytes], object]
@@ -181,7 +181,7 @@ class Commit(Changes):
             began = False
         ttid = self._ttid
         if began and ttid is not None:
-            self._session.commits.pop(ttid, None)
+            self._session.ended(ttid, self)
             nids = sorted(self._nodes)
             for channel in self._nodes.values():
                 if channel is not None:

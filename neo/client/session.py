@@ -242,6 +242,12 @@ class Session:
         if commit is not None:
             commit.rebase(locking_tid)
 
+    def ended(self, ttid: bytes, commit: Rebasable) -> None:
+        """Nobody tells it of deadlocks any more. Another transaction may have its ttid: a new master
+        whose clock is behind does not know those that were given and came to nothing."""
+        if self.commits.get(ttid) is commit:
+            self.commits.pop(ttid, None)
+
     # -- storage nodes ---------------------------------------------------------------------------
 
     def storage(self, nid: int) -> Channel:

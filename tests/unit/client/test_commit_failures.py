@@ -15,17 +15,21 @@ from neo.protocol.enums import ErrorCode
 from neo.protocol.ids import MAX_TID, ZERO_TID, p64
 from neo.protocol.packets import (
     AbortTransaction,
+    AnswerBeginTransaction,
     AnswerFinalTID,
+    AnswerRebaseTransaction,
     AnswerStoreObject,
     AskBeginTransaction,
     AskFinalTID,
     AskFinishTransaction,
+    AskRebaseTransaction,
     AskStoreObject,
     AskStoreTransaction,
     Error,
     FailedVote,
     InvalidateObjects,
     Message,
+    NotifyDeadlock,
     NotifyNodeInformation,
     StopOperation,
 )
@@ -46,6 +50,25 @@ def test_a_transaction_does_not_go_on_under_another_connection_to_the_master() -
             storage.store(OID, None, b"one", "", t)
         assert stored(cluster, 1) == []
         storage.tpc_abort(t)
+
+
+def test_the_end_of_a_lost_transaction_takes_nothing_from_a_new_one_with_its_ttid() -> None:
+    """A new master whose clock is behind may give it again. The new one must hear of deadlocks, or it
+    waits for ever."""
+    with scripted([1]) as (cluster, storage):
+        cluster.storages[1].answers[AskRebaseTransaction] = lambda m: AnswerRebaseTransaction([])
+        lost = begin(storage)
+        assert storage._commit(lost).ttid == TTID
+        cluster.master.peer.close()
+        storage.sync()
+        cluster.master.answers[AskBeginTransaction] = lambda m: AnswerBeginTransaction(TTID)
+        new = begin(storage)
+        storage.store(OID, None, b"one", "", new)
+        storage.tpc_abort(lost)
+        cluster.tell(NotifyDeadlock(TTID, p64(1500)))
+        cluster.storages[1].wait_for(AskRebaseTransaction)
+        storage.tpc_vote(new)
+        storage.tpc_abort(new)
 
 
 def test_a_lost_replica_is_reported_and_the_transaction_goes_on() -> None:
