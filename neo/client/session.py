@@ -246,7 +246,7 @@ class Session:
         """Nobody tells it of deadlocks any more. Another transaction may have its ttid: a new master
         whose clock is behind does not know those that were given and came to nothing."""
         if self.commits.get(ttid) is commit:
-            self.commits.pop(ttid, None)
+            del self.commits[ttid]
 
     # -- storage nodes ---------------------------------------------------------------------------
 

@@ -166,14 +166,13 @@ def without(table: PartitionTable, nids: Container[int]) -> list[CellChange]:
     wanted. Somebody else must be able to read each partition, as the caller has seen."""
     changes: list[CellChange] = []
     for partition, cells in enumerate(table.rows):
-        gone = [nid for nid in cells if nid in nids]
-        if gone:
-            row = {nid: state for nid, state in cells.items() if nid not in gone}
+        row = {nid: state for nid, state in cells.items() if nid not in nids}
+        if len(row) < len(cells):
             states = list(row.values())
             wanted = table.replicas + 1 - states.count(CellState.UP_TO_DATE)
             feeding, waiting = _feeding(row), states.count(CellState.OUT_OF_DATE)
             again = feeding[waiting : waiting + max(wanted, 0)]
-            changes += [(partition, nid, CellState.DISCARDED) for nid in gone]
+            changes += [(partition, nid, CellState.DISCARDED) for nid in cells if nid in nids]
             changes += [(partition, nid, CellState.UP_TO_DATE) for nid in again]
     return changes
 
