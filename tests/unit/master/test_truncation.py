@@ -22,15 +22,15 @@ from neo.protocol.packets import (
     Truncate,
 )
 from tests.support.remote import Remote, error_of
-from tests.unit.master.cluster import MasterWorld, tid
+from tests.unit.master.cluster import MasterWorld, Rows, tid
 
 RECOVERING, VERIFYING, RUNNING = (
     ClusterState.RECOVERING,
     ClusterState.VERIFYING,
     ClusterState.RUNNING,
 )
-UP, OUT = CellState.UP_TO_DATE, CellState.OUT_OF_DATE
-ROWS = [[(1, UP), (2, UP)]] * 4
+UP, OUT, FEEDING = CellState.UP_TO_DATE, CellState.OUT_OF_DATE, CellState.FEEDING
+ROWS: Rows = [[(1, UP), (2, UP)]] * 4
 
 
 def served() -> tuple[MasterWorld, list[Remote]]:
@@ -59,10 +59,10 @@ def test_a_database_of_small_tids_is_truncated_at_any() -> None:
     assert world.master.state is RECOVERING
 
 
-def recovery(storage: Remote, truncate_tid: bytes | None, ptid: int = 1) -> None:
-    storage.answer(storage.take(AskRecovery), AnswerRecovery(ptid, None, truncate_tid))
+def recovery(storage: Remote, truncate_tid: bytes | None, rows: Rows = ROWS) -> None:
+    storage.answer(storage.take(AskRecovery), AnswerRecovery(1, None, truncate_tid))
     if storage.has(AskPartitionTable):
-        storage.answer(storage.take(AskPartitionTable), AnswerPartitionTable(ptid, 1, ROWS))
+        storage.answer(storage.take(AskPartitionTable), AnswerPartitionTable(1, 1, rows))
 
 
 def remembering() -> tuple[MasterWorld, list[Remote]]:
@@ -177,6 +177,20 @@ def test_a_forced_start_takes_the_cells_of_who_is_absent() -> None:
     back = world.join_storage(2)
     assert world.master.nodes.get(2).state is NodeState.PENDING  # type: ignore[union-attr]
     assert back.has(SendPartitionTable)
+
+
+def test_a_forced_start_keeps_the_only_copy_that_moved_to_who_is_absent() -> None:
+    """Nobody is left to wait for, and the FEEDING cell is the last that can be read."""
+    world = MasterWorld(replicas=1)
+    first = world.join_storage(1)
+    recovery(first, tid(50), [[(1, FEEDING), (2, OUT)]] * 4)
+    world.admin().ask(SetClusterState(VERIFYING)).result()
+    assert world.master.state is VERIFYING
+    table = first.take(SendPartitionTable)
+    assert [dict(row) for row in table.row_list] == [{1: UP}] * 4
+    world.verify(first, ltid=tid(50))
+    assert world.master.state is RUNNING
+    assert world.master.partitions.rows == [{1: UP}] * 4
 
 
 def test_without_truncation_absent_nodes_keep_their_cells() -> None:
