@@ -39,8 +39,9 @@ logger = logging.getLogger("neo.master")
 #: Numbers of partition tables that a restarted master leaves out: so many may have been told to nodes of
 #: which nobody who is here knows. More changes at a time need as many cells.
 UNKNOWN_TABLES = 1000
-#: The same where the operator gave up nodes, which may have gone on under other masters: none of these is
-#: likely to have been restarted a thousand times meanwhile.
+#: Where the operator gave up nodes, which may have gone on under other masters, numbers go on with the
+#: milliseconds since 1970: of two such starts that contradict each other, the last one counts. So many
+#: are left out if the clock is behind: no master is likely to have been restarted a thousand times since.
 GIVEN_UP_TABLES = 1000 * UNKNOWN_TABLES
 
 #: How long a new primary waits for all storage nodes that can be read. They notice within three seconds
@@ -357,21 +358,26 @@ class Recovery:
                 master.partitions.ptid = master.told.ptid + 1
             elif not master.told.ptid:
                 self._remember_older(master.partitions.ptid)
-                given_up = master.partitions.nodes(readable_only=True) - identified
-                master.partitions.ptid += GIVEN_UP_TABLES if given_up else UNKNOWN_TABLES
+                master.partitions.ptid = self._later(master.partitions.ptid)
         master.told.give_up(identified)
         nodes = [node for nid in serving if (node := master.nodes.get(nid)) is not None]
         master.set_node_states(nodes, NodeState.RUNNING)
         unaware = self.backup.unaware if self.backup is not None else ()
         changes = self._forgotten_cells(identified) or master.lost_cells(unaware)
+        assert master.partitions.ptid is not None
         if changes:
-            assert master.partitions.ptid is not None
             ptid = master.partitions.ptid + 1
             master.partitions.change(ptid, master.partitions.replicas, changes)
-        assert master.partitions.ptid is not None
         master.tell_table()
         for peer in master.of_type(NodeType.ADMIN):
             peer.send(master.table())
+
+    def _later(self, ptid: int) -> int:
+        """A number after those of all tables that an earlier master may have told."""
+        if self.master.partitions.nodes(readable_only=True) <= self.master.identified_storages():
+            return ptid + UNKNOWN_TABLES
+        now = int(self.master.shell.time() * 1000)
+        return now if now > ptid else ptid + GIVEN_UP_TABLES
 
     def _remember_older(self, ptid: int) -> None:
         """Tables that an earlier master told, and that nodes may still have when they are lost again."""

@@ -24,7 +24,7 @@ from typing import NamedTuple
 from neo.admin.core import MirrorHandler
 from neo.client.master import MasterLink
 from neo.master.core import MasterCore
-from neo.master.recovery import GIVEN_UP_TABLES, UNKNOWN_TABLES
+from neo.master.recovery import UNKNOWN_TABLES
 from neo.net.channel import Channel
 from neo.node.handler import Method
 from neo.node.peer import Peer
@@ -113,9 +113,11 @@ class TableWatch:
         if newest is None or newest.ptid is None or table.ptid is None:
             return
         found = table.ptid
-        if not master.told.ptid:  # a master that is new has left out some numbers
-            given_up = newest.nodes(readable_only=True) - master.identified_storages()
-            found -= GIVEN_UP_TABLES if given_up else UNKNOWN_TABLES
+        if (
+            not master.told.ptid
+            and newest.nodes(readable_only=True) <= master.identified_storages()
+        ):
+            found -= UNKNOWN_TABLES  # a master that is new leaves them out
         if found < newest.ptid:
             self._fail(f"{what}, and a storage node has {newest.ptid}")
         self._find(master.settings.cluster, newest, "a storage node")
