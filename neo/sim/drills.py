@@ -95,6 +95,10 @@ class Drills:
 
             world.run_until(over, 2 * SECONDS, what)
 
+    def _wait_complete(self) -> None:
+        """Nobody copies what is damaged next: more than one would be wrong then, or most of them."""
+        self._wait_moving(lambda: self._operator.settled, "all cells are complete")
+
     def _storage(self, nid: int) -> StorageCore:
         for process in self._cluster.storages:
             core = process.core
@@ -106,6 +110,7 @@ class Drills:
 
     def check_and_repair(self) -> None:
         """A row is lost on one replica, or is there that should not be. Raises Violation."""
+        self._wait_complete()
         table = self._master.partitions
         cells = [(p, table.readable(p)) for p in range(len(table)) if len(table.readable(p)) > 1]
         if not cells:
@@ -135,7 +140,7 @@ class Drills:
         ask twice. Raises Violation."""
         self._operator.rests = True
         self._cluster.world.run(HEARD_SECONDS)
-        self._wait(lambda: self._operator.settled, "all cells are complete")
+        self._wait_complete()
         table = self._master.partitions
         several: dict[int, int | None] = {
             p: None for p in range(len(table)) if len(table.readable(p)) > 1
@@ -153,6 +158,7 @@ class Drills:
 
     def compare_with_upstream(self) -> None:
         """The same in a backup that has caught up: of one copy, too. Raises Violation."""
+        self._wait_complete()
         table = self._master.partitions
         if any(
             Finding(row[2]) is Finding.UNDECIDED for row in self._master.checks.report().row_list

@@ -9,6 +9,10 @@ the same range, and goes on behind it while all are equal. Where they differ
 * else the greatest group of equal ones is right, if it is greater than any other;
 * else nobody knows: all of them are reported, and the master leaves the decision to the operator.
 
+A node that moves its cell away meanwhile has voted, too. Who got a cell meanwhile has not: it may be a
+copy of one that is wrong. If there is such a node, or one that could not be asked, and nobody knows who
+is right, then nobody is reported: the others would be copied anew from what was not compared.
+
 Wrong nodes are reported and left out, and the comparison goes on with the others. Only ids are
 compared: a pack may make them differ for a moment, while it has ended on one node and another has not
 heard of it. So what differs is asked again before it is believed.
@@ -24,6 +28,7 @@ One partition is compared at a time, with the pace of replication.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from neo.net.sockets import format_address
@@ -139,6 +144,8 @@ class Comparison:
         )
         #: Those that are right as far as is known.
         self._nodes = sorted(running)
+        #: Those that were reported.
+        self._wrong: set[int] = set()
         self._reference: int | None = None
         #: What all were packed at when the comparison began; None if that does not matter.
         self._packed: Message | None = None
@@ -195,8 +202,10 @@ class Comparison:
     async def _agreed(self, request: AskCheckTIDRange | AskCheckSerialRange) -> Any:
         """The digest of those that are right; None if there is nobody left to compare."""
         pauses = list(CONFIRM_SECONDS)
+        last: _Answers = {}
         while len(self._nodes) > 1:
             answers = await self._ask_all(request)
+            last.update(answers)
             self._check_reference(answers)
             if len(set(answers.values())) <= 1:
                 return next(iter(answers.values()), None)
@@ -205,36 +214,44 @@ class Comparison:
                 continue
             if self._packed is not None and await self._pack_state() != self._packed:
                 raise CheckFailed("the cells were packed meanwhile: check again")
-            right = self._report(answers)
+            right = self._report(answers, last)
             return right if len(self._nodes) > 1 else None
         return None
 
-    def _report(self, answers: _Answers) -> Message | None:
-        """Tell the master who is wrong, and go on without them; returns the digest to believe."""
+    def _report(self, answers: _Answers, last: _Answers) -> Message | None:
+        """Tell the master who is wrong, and go on without them; returns the digest to believe. ``last``:
+        the answers also of those who were lost since. Raises CheckFailed."""
         core = self._core
-        right = self._right(answers)
+        right = self._right(answers, last)
         wrong = [nid for nid, answer in answers.items() if answer != right]
+        others = set(core.partitions.readable(self._m.partition)) - answers.keys() - self._wrong
+        if right is None and others:
+            raise CheckFailed(
+                f"{_names(wrong)} differ, and who is right is not known: {_names(others)} could not be"
+                " compared. Check again"
+            )
         logger.error(
             "partition %s: %s differ%s",
             self._m.partition,
-            ", ".join(map(format_nid, wrong)),
+            _names(wrong),
             " from the others" if right is not None else "",
         )
         if core.master is not None:
             core.master.send(NotifyPartitionCorrupted(self._m.partition, wrong))
+        self._wrong.update(wrong)
         self._nodes = [nid for nid in self._nodes if nid not in wrong]
         return right
 
-    def _right(self, answers: _Answers) -> Message | None:
+    def _right(self, answers: _Answers, last: _Answers) -> Message | None:
         """The digest to believe, None if there is none."""
         if self._reference is not None:
             return answers[self._reference]
         votes: dict[Message, int] = {}
-        for answer in answers.values():
+        for answer in last.values():
             votes[answer] = votes.get(answer, 0) + 1
         most = max(votes.values())
         best = [answer for answer, count in votes.items() if count == most]
-        return best[0] if len(best) == 1 else None
+        return best[0] if len(best) == 1 and best[0] in answers.values() else None
 
     # -- questions ---------------------------------------------------------------------------------
 
@@ -291,6 +308,10 @@ class Comparison:
         self._core.locks.when_unlocked(lambda: unlocked.resolve(None))
         await unlocked
         return await answer(self._core, request)
+
+
+def _names(nids: Iterable[int]) -> str:
+    return ", ".join(map(format_nid, sorted(nids)))
 
 
 async def answer(core: StorageCore, request: _Request) -> Message:

@@ -14,6 +14,7 @@ from neo.protocol.packets import (
     AskPack,
     CloseClient,
     Error,
+    Message,
     NotifyPartitionChanges,
     NotifyPartitionChecked,
     NotifyPartitionCorrupted,
@@ -203,6 +204,41 @@ def test_a_cell_that_its_node_does_not_know_to_be_readable_yet_is_asked_again(wo
     checked.replies(2, TIDS)
     checked.replies(2, SERIALS)
     assert checked.result() == [FINE]
+
+
+def without_the_third(world: World, third_votes: bool) -> list[Message]:
+    """S2 is wrong, and S3 is lost after it voted, or before: what the master hears at the end."""
+    checked = Compared(world, 2, 3)
+    checked.check()
+    checked.connect(2, 3)
+    for pause in (0, 1):
+        world.settle()
+        world.shell.advance(pause)
+        checked.replies(2, LESS)
+        if third_votes:
+            checked.replies(3, TIDS)
+        elif not pause:
+            checked.lose(3)
+    world.settle()
+    world.shell.advance(3)
+    checked.replies(2, LESS)
+    if third_votes:
+        checked.lose(3)
+    return checked.result()
+
+
+def test_who_is_lost_when_a_difference_is_looked_at_again_has_voted(world: World) -> None:
+    """A partition moves away from it. Without it nobody else could say who is right."""
+    corrupted, end = without_the_third(world, third_votes=True)
+    assert corrupted == NotifyPartitionCorrupted(0, [2])
+    assert isinstance(end, NotifyPartitionChecked) and end.problem.startswith("S3: ")
+
+
+def test_nobody_is_called_wrong_while_who_could_say_it_cannot_be_asked(world: World) -> None:
+    """Else all would be copied anew from that one, which nobody compared."""
+    (end,) = without_the_third(world, third_votes=False)
+    problem = "S1, S2 differ, and who is right is not known: S3 could not be compared. Check again"
+    assert end == NotifyPartitionChecked(0, problem)
 
 
 def test_a_reference_that_is_lost_ends_the_check(world: World) -> None:
