@@ -223,11 +223,11 @@ class Cluster:
         return self.is_at(ClusterState.RUNNING)
 
     def is_at(self, state: ClusterState) -> bool:
-        """It is in this state, and everybody is there."""
+        """It is in this state, and everybody is there: the master may not have heard of an end yet."""
         master = self.master_core
         if master is None or master.state is not state or master.starting:
             return False
-        if not master.of_type(NodeType.ADMIN):
+        if not master.of_type(NodeType.ADMIN) or not all(p.alive for p in self.storages):
             return False
         return len(master.identified_storages()) == len(self.storages)
 

@@ -25,3 +25,15 @@ def test_a_pack_is_not_done_while_a_node_has_not_heard_that_its_cells_can_be_rea
     assert not cluster.packed
     for disk in cluster.disks.values():
         disk.close()
+
+
+def test_a_node_that_has_ended_is_not_there_although_the_master_has_not_heard_of_it() -> None:
+    world = World(0)
+    cluster = Cluster(world, Shape(1, 1, 0), lambda name: MemoryDisk(world, name))
+    cluster.start()
+    cluster.wait_running()
+    cluster.storages[0].kill()
+    assert cluster.master_core is not None and len(cluster.master_core.identified_storages()) == 1
+    assert not cluster.running
+    for disk in cluster.disks.values():
+        disk.close()
