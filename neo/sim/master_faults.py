@@ -56,8 +56,6 @@ class MasterFaults:
         self._dropping: list[Cluster] = []
         #: By cluster: hosts of one of its parts.
         self._sides: dict[str, set[str]] = {}
-        #: Commands that may still change who votes.
-        self._asked: list[Message] = []
         #: Masters that were asked to be added (True) or dropped: that may be decided at any later moment,
         #: or never.
         self._wanted: dict[Process, bool] = {}
@@ -117,9 +115,7 @@ class MasterFaults:
         def told(answer: Message | None) -> None:
             name = f"{cluster.site.prefix}operator"
             self._world.log(name, f"{message}: {answer or 'no answer'}")
-            self._asked.remove(message)
 
-        self._asked.append(message)
         Command(cluster, message, told)
 
     def _nid(self, cluster: Cluster, process: Process, state: NodeState) -> int | None:
@@ -279,10 +275,9 @@ class MasterFaults:
     def _lose_log(self, cluster: Cluster) -> None:
         """Of one master, as long as a majority remembers what it promised, and no other list of members
         may be decided any moment."""
-        masters = cluster.masters
-        process, members = self._any(cluster), masters.members()
-        changing = any(self._wanted.get(p, p in members) != (p in members) for p in masters.all)
-        if process not in masters.forgetful() and (changing or not masters.expendable()):
+        masters, process = cluster.masters, self._any(cluster)
+        expendable = masters.expendable() and not self._changing(cluster)
+        if process not in masters.forgetful() and not expendable:
             return
         process.kill()
         self._world.log(process.name, "has lost its log")
@@ -291,6 +286,12 @@ class MasterFaults:
             # Its new machine is elsewhere.
             self._change_sides(cluster, process)
         self._later(process.revive, f"start {process.name}")
+
+    def _changing(self, cluster: Cluster) -> bool:
+        """Another list of members was asked for, and may be decided any moment: also when the operator
+        heard of an error, because the primary was lost."""
+        members = cluster.masters.members()
+        return any(self._wanted.get(p, p in members) != (p in members) for p in cluster.masters.all)
 
     # -- progress ----------------------------------------------------------------------------------
 
@@ -321,7 +322,7 @@ class MasterFaults:
         forgetful = masters.forgetful()
         others = [process for process in masters.members() if process not in forgetful]
         away = random.sample(others, random.randint(0, masters.expendable()))
-        if self._asked:
+        if self._changing(cluster):
             return []
         for process in away:
             random.choice((process.kill, process.pause))()
