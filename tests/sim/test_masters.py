@@ -287,3 +287,24 @@ def test_a_run_with_several_masters_is_right_and_comes_again(masters: int) -> No
 def test_there_are_enough_planted_bugs_of_several_masters() -> None:
     assert len(CANARIES) >= 8
     assert all(canary.options["masters"] == 3 for canary in CANARIES)
+
+
+def test_nobody_is_away_while_a_new_master_may_be_added() -> None:
+    """The operator heard of an error, but a majority may have the list: the new one has to learn, and a
+    majority with it needs all others."""
+    run = Run(1, Options(masters=3, storages=1))
+    run.cluster.start()
+    process = run.cluster.master
+    assert process is not None
+
+    def away() -> int:
+        counts = [len(run.master_faults._away(run.cluster)) for _ in range(20)]
+        for each in run.cluster.masters.all:
+            each.resume()
+            each.revive()
+        return sum(counts)
+
+    assert away()
+    (new,) = set(run.cluster.masters.all) - set(run.cluster.masters.members())
+    run.master_faults._wanted[new] = True
+    assert not away()
