@@ -4,6 +4,7 @@ the capture *clone*)."""
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
 from neo.master.states import HEARS_OF, SERVING
@@ -59,15 +60,38 @@ def check_clone(master: MasterCore, request: RequestIdentification) -> list[int]
 def accept_clone(
     master: MasterCore, peer: Peer, message_id: int, nid: int, partitions: list[int]
 ) -> None:
-    """The new node is DOWN until it is started with its id."""
+    """The new node is DOWN until it is started with its id.
+
+    It hears of the id when those that can be read have it on their disks. Else a master that does not
+    know could give it again, and read from one of both what only the other one has.
+    """
     node = master.nodes.add(Node(NodeType.STORAGE, nid, None, NodeState.DOWN))
     node.id_timestamp = master.stamp()
     logger.info("%s is a clone with partitions %s", format_nid(nid), partitions)
     master.notify_nodes([node])
     master.change_partitions([(p, nid, CellState.OUT_OF_DATE) for p in partitions])
     peer.handler = Handler()
-    peer.answer(message_id, AcceptIdentification(NodeType.MASTER, master.node.nid, nid))
-    heard = HEARS_OF[NodeType.STORAGE]
-    others = [n.row() for n in master.nodes if n is not node and n.type in heard]
-    peer.send(NotifyNodeInformation(master.stamp(), [node.row(), *others]))
-    peer.send(master.table())
+    waiting = master.partitions.nodes(readable_only=True) & master.connected.keys()
+    known: list[int] = []
+
+    def heard(other: int, durable: bool) -> None:
+        waiting.discard(other)
+        if durable:
+            known.append(other)
+        if not waiting:
+            _tell(master, peer, message_id, node if known else None)
+
+    for other in sorted(waiting):
+        master.when_heard(master.connected[other], partial(heard, other))
+
+
+def _tell(master: MasterCore, peer: Peer, message_id: int, node: Node | None) -> None:
+    if node is None or master.nodes.get(node.nid) is not node or master.state not in SERVING:
+        logger.warning("a clone must ask again: the cluster stopped operating, or it was dropped")
+        master.disconnect(peer)
+    elif not peer.closed:
+        peer.answer(message_id, AcceptIdentification(NodeType.MASTER, master.node.nid, node.nid))
+        heard = HEARS_OF[NodeType.STORAGE]
+        others = [n.row() for n in master.nodes if n is not node and n.type in heard]
+        peer.send(NotifyNodeInformation(master.stamp(), [node.row(), *others]))
+        peer.send(master.table())

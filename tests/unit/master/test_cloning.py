@@ -9,7 +9,10 @@ import pytest
 from neo.node.task import Future
 from neo.protocol.enums import CellState, ClusterState, ErrorCode, NodeState, NodeType
 from neo.protocol.packets import (
+    FEATURE_MAINTENANCE,
     AcceptIdentification,
+    AnswerRecovery,
+    AskRecovery,
     NotifyNodeInformation,
     NotifyPartitionChanges,
     RequestIdentification,
@@ -61,6 +64,47 @@ def test_a_clone_that_does_not_come_back_is_dropped(world: MasterWorld) -> None:
 def test_two_clones_get_different_ids(world: MasterWorld) -> None:
     world.running(2)
     assert [ask(world, [0])[1].result().your_nid for _ in range(2)] == [3, 4]
+
+
+def asked_for_a_clone(world: MasterWorld) -> tuple[Remote, Future[Any], list[Remote]]:
+    """Storage nodes that say what is on their disks."""
+    world.extra = {"features": [FEATURE_MAINTENANCE]}
+    storages = world.running(2)
+    clone, answer = ask(world, [0])
+    return clone, answer, storages
+
+
+def stored(storage: Remote) -> None:
+    """What it was told is on its disk."""
+    while storage.has(AskRecovery):
+        storage.answer(storage.take(AskRecovery), AnswerRecovery(2, None, None))
+
+
+def test_a_clone_hears_of_its_id_when_who_can_be_read_has_it_on_disk(world: MasterWorld) -> None:
+    """Else a master that does not know would give it again: two nodes would have one id, and what one of
+    them lacks would be read from it."""
+    clone, answer, (first, second) = asked_for_a_clone(world)
+    stored(first)
+    assert not answer.done and not clone.received
+    stored(second)
+    assert answer.result().your_nid == 3 and clone.has(SendPartitionTable)
+
+
+def test_a_clone_asks_again_when_nobody_knows_its_id(world: MasterWorld) -> None:
+    clone, _, storages = asked_for_a_clone(world)
+    for storage in storages:
+        storage.lose()
+    assert clone.closed and not clone.received
+
+
+def test_a_clone_that_was_dropped_before_it_heard_of_its_id_does_not_get_it(
+    world: MasterWorld,
+) -> None:
+    clone, _, storages = asked_for_a_clone(world)
+    world.admin().ask(SetNodeState(3, NodeState.UNKNOWN)).result()
+    for storage in storages:
+        stored(storage)
+    assert clone.closed and not clone.received
 
 
 @pytest.mark.parametrize(
