@@ -7,6 +7,7 @@ from typing import Any
 
 from neo.client import history, undo
 from neo.client.cache import Cache
+from neo.client.change import Asked
 from neo.client.changes import Changes
 from neo.client.commit import Commit
 from neo.client.errors import TransactionLostError
@@ -73,7 +74,7 @@ def _last_tid_before_cache() -> list[Patch]:
 
 
 def _rebase_conflict_ignored() -> list[Patch]:
-    def rebase_failed(self: Changes, oid: bytes, conflict: Conflict) -> None: ...
+    def rebase_failed(self: Changes, asked: Asked, oid: bytes, conflict: Conflict) -> None: ...
 
     return [(Changes, "_rebase_failed", rebase_failed)]
 

@@ -183,6 +183,8 @@ def test_a_copy_of_a_backup_becomes_a_node_of_it() -> None:
     remote = Remote.connect(world.master)
     request = RequestIdentification(NodeType.STORAGE, None, None, "test", None, {"new_nid": [2]})
     answer = remote.ask(request)
+    while world.storages[0].has(AskRecovery):
+        durable(world.storages[0], 10, ptid=2)
     assert answer.result() == AcceptIdentification(NodeType.MASTER, world.master.node.nid, 2)
     assert world.master.partitions.rows[2] == {1: UP, 2: OUT}
     assert world.master.state is ClusterState.BACKINGUP
