@@ -91,7 +91,8 @@ def _stale_dial_accepted() -> list[Patch]:
         admitted.resolve(None)
         return admitted
 
-    return [(Links, "admit", admit)]
+    # Who is asked whether it waits would see it, too.
+    return [(Links, "admit", admit), (Links, "made", lambda self, nid: 0)]
 
 
 def _closed_link_used() -> list[Patch]:

@@ -190,7 +190,7 @@ CANARIES = (
         "a node that the cluster was started without forgets what it found when it is interrupted",
         "cells: replicas are not equal; commits: an acknowledged one is lost",
         _given_up_half_compared,
-        200,
+        400,
         {
             "workloads": ("bank",),
             "faults": ("forsake", "kill-server", "full-disk", "slow-disk"),
