@@ -190,10 +190,10 @@ CANARIES = (
         "a node that the cluster was started without forgets what it found when it is interrupted",
         "cells: replicas are not equal; commits: an acknowledged one is lost",
         _given_up_half_compared,
-        400,
+        200,
         {
             "workloads": ("bank",),
-            "faults": ("forsake", "kill-server", "full-disk", "slow-disk"),
+            "faults": ("forsake", "kill-server"),
             "storages": 2,
             "replicas": 1,
             "masters": 1,
