@@ -134,9 +134,7 @@ class ServeAdmin(ServeMasters):
     # -- state of nodes --------------------------------------------------------------------------
 
     @on(AddPendingNodes)
-    def add_pending_nodes(
-        self, peer: Peer, message_id: int, m: AddPendingNodes
-    ) -> Message | None:
+    def add_pending_nodes(self, peer: Peer, message_id: int, m: AddPendingNodes) -> Message | None:
         master = self.master
         masters = [nid for nid in m.nid_list if is_master(nid)]
         if masters:
@@ -229,9 +227,7 @@ class ServeAdmin(ServeMasters):
             storage.send(NotifyNodeInformation(master.stamp(), [row]))
             master.disconnect(storage)
         if master.nodes.get(node.nid) is node:
-            node.state = NodeState.UNKNOWN
-            master.nodes.remove(node)
-            master.notify_nodes([node])
+            master.remove_node(node)
 
     def _operating(self, what: str) -> None:
         """What a backup can do as well."""

@@ -19,6 +19,7 @@ from neo.protocol.packets import (
     RequestIdentification,
 )
 from neo.topology.nodes import Node
+from neo.topology.tweak import without
 
 if TYPE_CHECKING:
     from neo.master.core import MasterCore
@@ -63,7 +64,8 @@ def accept_clone(
     """The new node is DOWN until it is started with its id.
 
     It hears of the id when those that can be read have it on their disks. Else a master that does not
-    know could give it again, and read from one of both what only the other one has.
+    know could give it again, and read from one of both what only the other one has. If it does not
+    wait for that, it asks for another one: this one is taken back.
     """
     node = master.nodes.add(Node(NodeType.STORAGE, nid, None, NodeState.DOWN))
     node.id_timestamp = master.stamp()
@@ -72,12 +74,12 @@ def accept_clone(
     master.change_partitions([(p, nid, CellState.OUT_OF_DATE) for p in partitions])
     peer.handler = Handler()
     waiting = master.partitions.nodes(readable_only=True) & master.connected.keys()
-    known: list[int] = []
+    known: set[int] = set()
 
     def heard(other: int, durable: bool) -> None:
         waiting.discard(other)
         if durable:
-            known.append(other)
+            known.add(other)
         if not waiting:
             _tell(master, peer, message_id, node if known else None)
 
@@ -86,10 +88,16 @@ def accept_clone(
 
 
 def _tell(master: MasterCore, peer: Peer, message_id: int, node: Node | None) -> None:
+    """``node``: None if nobody knows of it any more."""
     if node is None or master.nodes.get(node.nid) is not node or master.state not in SERVING:
         logger.warning("a clone must ask again: the cluster stopped operating, or it was dropped")
         master.disconnect(peer)
-    elif not peer.closed:
+    elif peer.closed:
+        assert node.nid is not None
+        logger.warning("%s was not told to its clone, which is gone", format_nid(node.nid))
+        master.change_partitions(without(master.partitions, {node.nid}))
+        master.remove_node(node)
+    else:
         peer.answer(message_id, AcceptIdentification(NodeType.MASTER, master.node.nid, node.nid))
         heard = HEARS_OF[NodeType.STORAGE]
         others = [n.row() for n in master.nodes if n is not node and n.type in heard]

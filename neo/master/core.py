@@ -203,7 +203,11 @@ class MasterCore(Core):
         node.identified = False
         if node.type is NodeType.STORAGE:
             self._storage_lost(node)
-            return
+        else:
+            self.remove_node(node)
+
+    def remove_node(self, node: Node) -> None:
+        """It is forgotten, and the others are told so. It has no cell."""
         node.state = NodeState.UNKNOWN
         self.nodes.remove(node)
         self.notify_nodes([node])
@@ -220,9 +224,7 @@ class MasterCore(Core):
         if was_running or self.partitions.assigned(node.nid):
             self.set_node_states([node], NodeState.DOWN)
         else:
-            node.state = NodeState.UNKNOWN
-            self.nodes.remove(node)
-            self.notify_nodes([node])
+            self.remove_node(node)
         if self.state is ClusterState.RECOVERING:
             self.recovery.lost()
         elif was_running:

@@ -31,7 +31,7 @@ logger = logging.getLogger("neo.node")
 RETRY_SECONDS = 1.0
 #: Among several masters, the first pause between two of them; it doubles.
 FIRST_RETRY_SECONDS = 0.05
-#: A master answers at once or refuses.
+#: A master answers at once or refuses; a clone, when others have stored its id, or were given up.
 ANSWER_SECONDS = 30.0
 #: The same if there are others, from which one that is stopped must not keep us.
 ANSWER_SECONDS_OF_SEVERAL = 2.0
@@ -63,7 +63,8 @@ async def find_primary(
     """Try all masters until one accepts ``request``; its peer then has ``handler``.
 
     Each distinct reason of a failure is logged once a minute, not at every try. Unless ``insist``, a
-    refusal that no waiting can change is raised as ErrorAnswer: any but NOT_READY.
+    refusal that no waiting can change is raised as ErrorAnswer: any but NOT_READY; and each master is
+    given time, also if there are others.
     """
     hinted = False
     wait = FIRST_RETRY_SECONDS if len(masters.addresses) > 1 else RETRY_SECONDS
@@ -73,7 +74,7 @@ async def find_primary(
         redirected: Future[NotPrimaryMaster] = Future()
         peer = core.dial(address, _Candidate(redirected))
         several = len(masters.addresses) > 1
-        limit = ANSWER_SECONDS_OF_SEVERAL if several else ANSWER_SECONDS
+        limit = ANSWER_SECONDS_OF_SEVERAL if several and insist else ANSWER_SECONDS
         timer = core.call_later(limit, partial(_give_up, masters, address, peer))
         pause = True
         try:

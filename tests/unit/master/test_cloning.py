@@ -97,6 +97,17 @@ def test_a_clone_asks_again_when_nobody_knows_its_id(world: MasterWorld) -> None
     assert clone.closed and not clone.received
 
 
+def test_an_id_that_a_clone_did_not_wait_for_is_taken_back(world: MasterWorld) -> None:
+    """It asks for another one: without end, if disks are slow, each would be a node that is DOWN."""
+    clone, _, storages = asked_for_a_clone(world)
+    clone.lose()
+    for storage in storages:
+        stored(storage)
+    assert world.master.partitions.nodes() == {1, 2} and world.master.nodes.get(3) is None
+    row = storages[0].received[-1].node_list[0]
+    assert row[2:4] == (3, NodeState.UNKNOWN)
+
+
 def test_a_clone_that_was_dropped_before_it_heard_of_its_id_does_not_get_it(
     world: MasterWorld,
 ) -> None:

@@ -40,14 +40,14 @@ ACCEPT = AcceptIdentification(NodeType.MASTER, -5, 7)
 class Seeker:
     """A core that looks for the primary."""
 
-    def __init__(self, *masters: tuple[str, int]) -> None:
+    def __init__(self, *masters: tuple[str, int], insist: bool = True) -> None:
         self.shell = FakeShell()
         self.core = Core(self.shell)
         self.shell.core = self.core
         self.handler = Handler()
         self.masters = MasterCandidates(masters or [ONE, TWO])
         self.task: Task[Any] = self.core.spawn(
-            find_primary(self.core, self.masters, REQUEST, self.handler)
+            find_primary(self.core, self.masters, REQUEST, self.handler, insist=insist)
         )
         self.core.flush()
 
@@ -143,6 +143,15 @@ def test_a_master_that_does_not_answer_is_given_up(
 
 def test_the_only_master_is_given_more_time() -> None:
     seeker = Seeker(ONE)
+    seeker.shell.advance(ANSWER_SECONDS * 0.9)
+    assert not seeker.master().closed
+    seeker.shell.advance(ANSWER_SECONDS * 0.1)
+    assert seeker.master().closed
+
+
+def test_who_does_not_insist_gives_more_time_also_to_one_of_several() -> None:
+    """A clone is answered when others have stored its id."""
+    seeker = Seeker(insist=False)
     seeker.shell.advance(ANSWER_SECONDS * 0.9)
     assert not seeker.master().closed
     seeker.shell.advance(ANSWER_SECONDS * 0.1)
