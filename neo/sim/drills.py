@@ -8,7 +8,8 @@ not stand that commits vanish.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from random import Random
 from typing import cast
 
@@ -96,8 +97,23 @@ class Drills:
             world.run_until(over, 2 * SECONDS, what)
 
     def _wait_complete(self) -> None:
-        """Nobody copies what is damaged next: more than one would be wrong then, or most of them."""
         self._wait_moving(lambda: self._operator.settled, "all cells are complete")
+
+    @contextmanager
+    def _resting(self) -> Iterator[None]:
+        """All cells are complete, and stay where they are: what the operator typed last is done.
+
+        Who copies what is damaged meanwhile would be wrong, too; and a node that gives its cell away
+        while it is compared makes the check fail.
+        """
+        self._wait_complete()
+        self._operator.rests = True
+        try:
+            self._cluster.world.run(HEARD_SECONDS)
+            self._wait_complete()
+            yield
+        finally:
+            self._operator.rests = False
 
     def _storage(self, nid: int) -> StorageCore:
         for process in self._cluster.storages:
@@ -110,26 +126,27 @@ class Drills:
 
     def check_and_repair(self) -> None:
         """A row is lost on one replica, or is there that should not be. Raises Violation."""
-        self._wait_complete()
-        table = self._master.partitions
-        cells = [(p, table.readable(p)) for p in range(len(table)) if len(table.readable(p)) > 1]
-        if not cells:
-            return
-        partition, nids = self._random.choice(cells)
-        victim = self._random.choice(nids)
-        if not self._damage(self._storage(victim), partition):
-            return
-        self._operator.rests = True
-        self._cluster.damaged.add(partition)
-        if self._check(partition, None) is Finding.UNDECIDED and len(nids) == 2:
-            (reference,) = set(nids) - {victim}
-            self._check(partition, reference)
-        states = self._master.partitions.rows[partition]
-        wrong = {nid for nid, state in states.items() if state is CellState.CORRUPTED}
-        if wrong != {victim}:
-            raise Violation(f"check: {victim} is damaged in partition {partition}, found: {wrong}")
-        self._type(RepairCells([(partition, victim)]))
-        self._operator.rests = False
+        with self._resting():
+            table = self._master.partitions
+            readable = [(p, table.readable(p)) for p in range(len(table))]
+            cells = [(p, nids) for p, nids in readable if len(nids) > 1]
+            if not cells:
+                return
+            partition, nids = self._random.choice(cells)
+            victim = self._random.choice(nids)
+            if not self._damage(self._storage(victim), partition):
+                return
+            self._cluster.damaged.add(partition)
+            if self._check(partition, None) is Finding.UNDECIDED and len(nids) == 2:
+                (reference,) = set(nids) - {victim}
+                self._check(partition, reference)
+            states = self._master.partitions.rows[partition]
+            wrong = {nid for nid, state in states.items() if state is CellState.CORRUPTED}
+            if wrong != {victim}:
+                raise Violation(
+                    f"check: {victim} is damaged in partition {partition}, found: {wrong}"
+                )
+            self._type(RepairCells([(partition, victim)]))
         self._wait_moving(lambda: self._operator.settled, "the cell is repaired")
         self._cluster.damaged.clear()
         self._check_all()
@@ -138,50 +155,43 @@ class Drills:
         """Partitions that have several copies, at once and once more right after: nodes dial each other,
         and leave connections that others want to use. Nodes and network are sound, so that nobody need
         ask twice. Raises Violation."""
-        self._operator.rests = True
-        self._cluster.world.run(HEARD_SECONDS)
-        self._wait_complete()
-        table = self._master.partitions
-        several: dict[int, int | None] = {
-            p: None for p in range(len(table)) if len(table.readable(p)) > 1
-        }
-        with plant([(check, "AGAIN_SECONDS", ())]):
+        with self._resting(), plant([(check, "AGAIN_SECONDS", ())]):
+            table = self._master.partitions
+            several: dict[int, int | None] = {
+                p: None for p in range(len(table)) if len(table.readable(p)) > 1
+            }
             for _ in range(2 if several else 0):
                 self._type(CheckReplicas(several, ZERO_TID, None))
                 self._wait(lambda: Finding.RUNNING not in self._findings(), "a check ends")
                 if self._findings() != {Finding.EQUAL}:
                     raise Violation(f"all should be equal: {self._master.checks.report()}")
-        self._operator.rests = False
 
     def _findings(self) -> set[Finding]:
         return {Finding(row[2]) for row in self._master.checks.report().row_list}
 
     def compare_with_upstream(self) -> None:
         """The same in a backup that has caught up: of one copy, too. Raises Violation."""
-        self._wait_complete()
-        table = self._master.partitions
-        if any(
-            Finding(row[2]) is Finding.UNDECIDED for row in self._master.checks.report().row_list
-        ):
-            raise Violation(f"sound cells differ: {self._master.checks.report()}")
-        partition = self._random.randrange(len(table))
-        self._expect_equal(partition)
-        nids = sorted(table.readable(partition))
-        victim = self._random.choice(nids)
-        if not self._damage(self._storage(victim), partition):
-            return
-        self._operator.rests = True
-        self._cluster.damaged.add(partition)
-        found = self._check(partition, None)
-        if (found is Finding.CORRUPTED) is not (len(nids) > 1):
-            raise Violation(
-                f"check: {victim} of {nids} is damaged in partition {partition}: {found}"
-            )
-        self._type(RepairCells([(partition, victim)]))
-        self._operator.rests = False
+        with self._resting():
+            table, report = self._master.partitions, self._master.checks.report()
+            if any(Finding(row[2]) is Finding.UNDECIDED for row in report.row_list):
+                raise Violation(f"sound cells differ: {report}")
+            partition = self._random.randrange(len(table))
+            self._expect_equal(partition)
+            nids = sorted(table.readable(partition))
+            victim = self._random.choice(nids)
+            if not self._damage(self._storage(victim), partition):
+                return
+            self._cluster.damaged.add(partition)
+            found = self._check(partition, None)
+            if (found is Finding.CORRUPTED) is not (len(nids) > 1):
+                raise Violation(
+                    f"check: {victim} of {nids} is damaged in partition {partition}: {found}"
+                )
+            self._type(RepairCells([(partition, victim)]))
         self._wait_moving(lambda: self._operator.settled, "the cell is repaired")
         self._wait(lambda: self._finding() is not Finding.RUNNING, "the cell is mended")
-        self._expect_equal(partition)
+        with self._resting():
+            self._expect_equal(partition)
         self._cluster.damaged.clear()
 
     def _expect_equal(self, partition: int) -> None:

@@ -41,3 +41,21 @@ def test_what_stands_still_is_found() -> None:
     ):
         drills._wait_moving(lambda: False, "the cell is repaired")
     assert 2 * SECONDS < world.now < 4 * SECONDS
+
+
+def test_what_the_operator_typed_is_done_before_cells_are_compared() -> None:
+    """Cells were complete for a moment, and then they moved; and nothing is typed any more."""
+    world, drills = waiting(lambda world: 1000 - int(world.now))
+
+    class Hasty:
+        rests = False
+
+        @property
+        def settled(self) -> bool:
+            return not 1 <= world.now < 10
+
+    operator = drills._operator = cast(Operator, Hasty())
+    with drills._resting():
+        assert 10 <= world.now < 12
+        assert operator.rests
+    assert not operator.rests
