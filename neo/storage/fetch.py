@@ -50,8 +50,8 @@ class FetchFailed(Exception):
 class Fetch:
     """``first`` and ``last``: tids, both included. ``pack_tid``: up to which the own cell is packed,
     then the source's; None if packs do not matter. ``lacking``: (tid, oid) of objects that are here
-    without their data. ``look_further`` is called, once, before anything is deleted that the source has
-    not, unless everything is compared already."""
+    without their data, for data(). ``look_further`` is called, once, before anything is deleted that the
+    source has not, unless everything is compared already."""
 
     def __init__(
         self,
@@ -84,13 +84,15 @@ class Fetch:
         """Raises ConnectionLost, ErrorAnswer (of the source), FetchFailed, Cancelled."""
         await self._listening(self._all())
 
-    async def objects(self) -> bool:
-        """False if the source was packed at another tid than ``pack_tid``, or has not all that is here:
-        then everything must be compared. Raises as run()."""
+    async def data(self) -> bool:
+        """What is lacking comes, and nothing goes: whatever else of these transactions the source has
+        not, it has packed, as the own cell will be when it can be read. A deletion that went before what
+        it deletes would bring that back. False if the source was packed at another tid than
+        ``pack_tid``: then everything must be compared. Raises as run()."""
         if await self._pack_tid() != self.pack_tid:
             return False
         await self._listening(self._objects())
-        return not self.diverged and await self._pack_tid() == self.pack_tid
+        return await self._pack_tid() == self.pack_tid
 
     async def _listening(self, work: Coroutine[Any, Any, None]) -> None:
         """What the source sends meanwhile is for us."""
@@ -209,7 +211,7 @@ class Fetch:
             )
             assert isinstance(answer, AnswerFetchObjects)
             deleted = {(tid, oid) for tid, oids in answer.delete_dict.items() for oid in oids}
-            if gone := sorted(deleted.intersection(here)):
+            if not self._lacking and (gone := sorted(deleted.intersection(here))):
                 self._found_more()
                 await self._delete(gone)
             following = (

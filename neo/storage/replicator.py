@@ -277,7 +277,7 @@ class Replicator:
         source = await core.links.connect(self._source(cell.partition), USER)
         for tid in sorted({tid for tid, _ in cell.lacking}):
             fetch = self._fetch(source, cell, tid, tid, cell.lacking)
-            if not await fetch.objects():
+            if not await fetch.data():
                 cell.first = ZERO_TID
                 return
         if self._current(cell):

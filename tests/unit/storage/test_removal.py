@@ -18,7 +18,7 @@ from neo.protocol.packets import (
 )
 from tests.unit.storage.packing import full, returned, rows, state
 from tests.unit.storage.replicas import Destination, answer, take_question
-from tests.unit.storage.requests import data_of, finish, vote
+from tests.unit.storage.requests import data_of, finish, store, vote
 from tests.unit.storage.world import UP, End, World
 
 
@@ -124,3 +124,38 @@ def test_an_undo_that_had_its_data_from_a_corrupted_cell_gets_it_from_the_source
     record = world.backend.load(p64(0), p64(30), None)
     assert record is not None
     assert record.data == b"right"
+
+
+def test_what_is_packed_with_an_undo_at_the_source_stays_until_it_is_packed_here(
+    world: World,
+) -> None:
+    """30 undoes in one object, and deletes another one, of which 26 would come back without that."""
+    node, source = returned(world)
+    client = world.client(node.master)
+    for oid in (2, 4):
+        assert store(client, 25, oid) == ZERO_TID
+    vote(client, 25, 2, 4)
+    finish(node.master, 25, 26)
+    for oid, serial, data_serial in ((0, 16, p64(12)), (2, 26, None)):
+        request = AskStoreObject(p64(oid), p64(serial), 0, ZERO_HASH, b"", data_serial, p64(28))
+        assert client.ask(request).locked == ZERO_TID
+    vote(client, 28, 0, 2)
+    finish(node.master, 28, 30)
+    state(source, 32)
+    message_id, _ = take_question(source, AskFetchTransactions)
+    answer(source, message_id, AnswerFetchTransactions(None, None, []))
+    message_id, m = take_question(source, AskFetchObjects)
+    assert m.object_dict == {p64(12): [p64(0)], p64(16): [p64(0)]}
+    answer(source, message_id, AnswerFetchObjects(None, None, None, m.object_dict))
+    state(source, 32)
+    state(source, 32)
+    message_id, m = take_question(source, AskFetchObjects)
+    assert (m.min_tid, m.max_tid, m.object_dict) == (p64(30), p64(30), {p64(30): [p64(2)]})
+    add(source, message_id, 30, None)
+    answer(source, message_id, AnswerFetchObjects(None, None, None, m.object_dict))
+    state(source, 32)
+    assert node.master.take(NotifyReplicationDone).max_tid == p64(24)
+    assert rows(world, 0) == [(26, 2), (26, 4), (30, 0), (30, 2)]
+    node.master.send(NotifyPartitionChanges(3, 0, [(0, 1, UP)]))
+    world.wait(lambda: world.core.packer.packed(0) == 32, "the cell is packed")
+    assert rows(world, 0) == [(26, 4), (30, 0)]
