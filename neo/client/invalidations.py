@@ -89,13 +89,18 @@ class Invalidations:
         """A transaction of this client: oid → data for the cache. ``callback``: of tpc_finish.
 
         If the master was lost, another thread may have joined it again: then the transaction took effect
-        with all up to there, and must not do so once more in the middle of later loads."""
+        with all up to there, and must not do so once more in the middle of later loads. Its callback
+        brings the adapter back to its tid, so that a connection that begins just then could take the
+        invalidations of newer ones with a view from before them: those must come once more."""
         with self._effect():
             if tid > self.last_tid:
                 self.cache.committed(tid, stored)
             try:
                 callback(tid)
             finally:
+                db = self._adapter()
+                if tid < self.last_tid and db is not None:
+                    self._empty_caches(db, self.last_tid)
                 self.last_tid = max(self.last_tid, tid)
 
     def distribute(self, tid: bytes, oids: Sequence[bytes]) -> None:

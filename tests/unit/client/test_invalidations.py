@@ -3,6 +3,8 @@ from __future__ import annotations
 import random
 import sys
 import threading
+from collections.abc import Callable
+from unittest.mock import patch
 
 from ZODB.mvccadapter import MVCCAdapter
 
@@ -26,11 +28,22 @@ class Storage:
         return self.invalidations.last_transaction()
 
 
+def late(storage: Storage, tid: int, callback: Callable[[], object] = int) -> None:
+    """The outcome of a transaction is known after newer ones took effect (*Commit*, tpc_finish)."""
+
+    def finished(tid: bytes) -> None:
+        storage.invalidations.distribute(tid, [p64(1)])
+        callback()
+
+    storage.invalidations.committed(p64(tid), {}, finished)
+
+
 def test_connections_that_begin_during_a_reconnection_are_never_stale() -> None:
     """Each thread is a connection with a cache of one object, whose revisions are the tids.
 
     Between its transactions, others are committed and their invalidations lost; the master announces
-    the last one. A connection may be behind, but not have the old revision in the new view.
+    the last one. Or the outcome of one before the last is only known now. A connection may be behind,
+    but not have the old revision in the new view.
     """
     storage = Storage()
     storage.invalidations.joined(p64(1))
@@ -45,6 +58,7 @@ def test_connections_that_begin_during_a_reconnection_are_never_stale() -> None:
                 storage.invalidations.joined(p64(tid))
             else:
                 storage.invalidations.invalidate(p64(tid), [p64(0)])
+                late(storage, tid - 1)
         stop.set()
 
     def connection() -> None:
@@ -102,6 +116,23 @@ def test_a_transaction_that_was_told_of_by_another_message_does_not_take_effect_
     invalidations.invalidate(p64(7), [p64(0)])
     assert cache.load_before(p64(0), p64(8)) is None
     assert cache.load_before(p64(0), p64(7)) == (b"", p64(5), p64(7))
+
+
+def test_a_late_outcome_does_not_hide_what_took_effect_before() -> None:
+    """A connection begins its transaction meanwhile: it had read ``lastTransaction()`` before the newer
+    transaction took effect, so that it takes its invalidations with a view from before."""
+    storage = Storage()
+    storage.invalidations.joined(p64(2))
+    adapter = MVCCAdapter(storage)
+    instance = adapter.new_instance()
+    instance.poll_invalidations()
+    storage.invalidations.invalidate(p64(3), [p64(0)])
+    with patch.object(storage, "lastTransaction", lambda: p64(2)):
+        late(storage, 2, instance.poll_invalidations)
+    assert u64(instance._start) - 1 == 2
+    changed = instance.poll_invalidations()
+    assert u64(instance._start) - 1 == 3
+    assert changed is None or p64(0) in changed
 
 
 def test_an_invalidation_that_is_behind_a_reconnection_does_not_take_effect_again() -> None:
