@@ -125,7 +125,7 @@ class Commit(Changes):
             with self._master.hold(ticket) as answer:
                 assert isinstance(answer, AnswerTransactionFinished)
                 tid = finished = answer.tid
-                committed(finished, stored, callback)
+                committed(finished, stored, callback, self._master)
                 return finished
         except ErrorAnswer as e:
             raise refusal("tpc_finish", e) from None

@@ -38,7 +38,9 @@ class Invalidations:
         self.db: Any = None
         #: The last transaction whose effects are complete.
         self.last_tid = ZERO_TID
-        self._joined = False
+        # The connection to a master that was joined last. What others still say is over: the new one told
+        # the last transaction, and if theirs are newer, the database went back to before them.
+        self._of: object = None
         self._taking_effect = False
         # Held while a transaction takes effect. Reentrant: a tpc_finish callback may load.
         self._lock = self._host.rlock()
@@ -71,37 +73,48 @@ class Invalidations:
             finally:
                 self._taking_effect = False
 
-    def invalidate(self, tid: bytes, oids: Sequence[bytes]) -> None:
-        """A transaction of another client. As in committed(), it may have taken effect."""
+    def _over(self, tid: bytes, of: object) -> bool:
+        """Whether what ``of`` says of this transaction took effect, or never will."""
+        return tid <= self.last_tid or (of is not None and of is not self._of)
+
+    def invalidate(self, tid: bytes, oids: Sequence[bytes], of: object) -> None:
+        """A transaction of another client. ``of``: who says so. As in committed(), it may have taken
+        effect."""
         with self._effect():
-            if tid <= self.last_tid:
+            if self._over(tid, of):
                 return
             self.cache.invalidate(tid, oids)
             db = self._adapter()
             if db is not None and not self._told(db.invalidate, tid, oids):
                 # Something of the application failed: nothing stale must remain behind it.
-                self._empty_caches(db, max(self.last_tid, tid))
-            self.last_tid = max(self.last_tid, tid)
+                self._empty_caches(db, tid)
+            self.last_tid = tid
 
     def committed(
-        self, tid: bytes, stored: dict[bytes, bytes | None], callback: Callable[[bytes], object]
+        self,
+        tid: bytes,
+        stored: dict[bytes, bytes | None],
+        callback: Callable[[bytes], object],
+        of: object = None,
     ) -> None:
-        """A transaction of this client: oid → data for the cache. ``callback``: of tpc_finish.
+        """A transaction of this client: oid → data for the cache. ``callback``: of tpc_finish. ``of``:
+        who says so; None if it was asked afterwards, of those that are here now.
 
         If the master was lost, another thread may have joined it again: then the transaction took effect
         with all up to there, and must not do so once more in the middle of later loads. Its callback
         brings the adapter back to its tid, so that a connection that begins just then could take the
         invalidations of newer ones with a view from before them: those must come once more."""
         with self._effect():
-            if tid > self.last_tid:
+            if not self._over(tid, of):
                 self.cache.committed(tid, stored)
             try:
                 callback(tid)
             finally:
-                db = self._adapter()
-                if tid < self.last_tid and db is not None:
-                    self._empty_caches(db, self.last_tid)
-                self.last_tid = max(self.last_tid, tid)
+                # It may load, and so join the cluster again.
+                if not self._over(tid, of):
+                    self.last_tid = tid
+                elif tid != self.last_tid:
+                    self._empty_caches(self._adapter(), self.last_tid)
 
     def distribute(self, tid: bytes, oids: Sequence[bytes]) -> None:
         """In a tpc_finish callback: no connection of ZODB made this transaction, all must hear."""
@@ -109,19 +122,19 @@ class Invalidations:
         if db is not None:
             db.invalidate(tid, oids)
 
-    def joined(self, tid: bytes) -> None:
-        """A new connection to a master, whose last transaction is ``tid`` (*Joining a Cluster*)."""
+    def joined(self, tid: bytes, of: object) -> None:
+        """``of``: a new connection to a master, whose last transaction is ``tid`` (*Joining a
+        Cluster*)."""
         with self._effect():
-            if tid == self.last_tid and self._joined:
+            before, self._of = self._of, of
+            if tid == self.last_tid and before is not None:
                 return
             if tid < self.last_tid:
                 self.cache.clear()  # the database was truncated
             else:
                 self.cache.drop_current()
-            db = self._adapter()
-            if self._joined and db is not None:
-                self._empty_caches(db, tid)
-            self._joined = True
+            if before is not None:
+                self._empty_caches(self._adapter(), tid)
             self.last_tid = tid
 
     def _adapter(self) -> Any:
@@ -145,10 +158,11 @@ class Invalidations:
         return True
 
     def _empty_caches(self, db: Any, tid: bytes) -> None:
-        """With the lock; see the module's docstring."""
-        self._told(db.invalidateCache)
-        self._told(db.invalidate, tid, ())
-        self._told(db.invalidateCache)
+        """With the lock; see the module's docstring. ``db``: maybe None."""
+        if db is not None:
+            self._told(db.invalidateCache)
+            self._told(db.invalidate, tid, ())
+            self._told(db.invalidateCache)
 
     def close(self) -> None:
         """Nothing is told to the database any more: it may be half closed."""

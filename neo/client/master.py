@@ -58,7 +58,7 @@ class MasterLink:
         self.redirected: NotPrimaryMaster | None = None
         #: Set when the cluster stops serving: storage nodes without which it cannot.
         self.missing: list[int] | None = None
-        #: From the answer to AskLastTransaction on; invalidations before it are ignored.
+        #: From the answer to AskLastTransaction on.
         self.joined = False
 
     def id_timestamp(self, nid: int) -> float | None:
@@ -72,8 +72,7 @@ class MasterLink:
 
     def notified(self, channel: Channel, message: Message) -> None:
         if isinstance(message, InvalidateObjects):
-            if self.joined:
-                self._session.invalidations.invalidate(message.tid, message.oid_list)
+            self._session.invalidations.invalidate(message.tid, message.oid_list, channel)
         elif isinstance(message, NotifyNodeInformation):
             self._nodes.update(message.timestamp, message.node_list)
             self._session.masters_known(

@@ -197,7 +197,7 @@ class Session:
                 # Storage nodes know us under the identity that ended.
                 for storage in list(self._storages.values()):
                     storage.close("the client joined the cluster again")
-                self.invalidations.joined(answer.tid)
+                self.invalidations.joined(answer.tid, channel)
                 link.joined = True
                 self._link, self._master = link, channel
         except BaseException:

@@ -66,9 +66,9 @@ def _first_master_for_ever() -> list[Patch]:
 def _last_tid_before_cache() -> list[Patch]:
     original = Invalidations.invalidate
 
-    def invalidate(self: Invalidations, tid: bytes, oids: list[bytes]) -> None:
+    def invalidate(self: Invalidations, tid: bytes, oids: list[bytes], of: object) -> None:
         self.last_tid = max(self.last_tid, tid)
-        original(self, tid, oids)
+        original(self, tid, oids, of)
 
     return [(Invalidations, "invalidate", invalidate)]
 

@@ -14,6 +14,9 @@ from neo.client.system import System
 from neo.protocol.ids import p64, u64
 from tests.unit.client.peers import in_threads
 
+#: A connection to a master.
+HERE = "here"
+
 
 class Storage:
     """What the adapter of ZODB needs of a storage."""
@@ -46,7 +49,7 @@ def test_connections_that_begin_during_a_reconnection_are_never_stale() -> None:
     but not have the old revision in the new view.
     """
     storage = Storage()
-    storage.invalidations.joined(p64(1))
+    storage.invalidations.joined(p64(1), HERE)
     adapter = MVCCAdapter(storage)
     stop = threading.Event()
     interval = sys.getswitchinterval()
@@ -55,9 +58,9 @@ def test_connections_that_begin_during_a_reconnection_are_never_stale() -> None:
     def reconnect() -> None:
         for tid in range(2, 3000):
             if random.random() < 0.5:
-                storage.invalidations.joined(p64(tid))
+                storage.invalidations.joined(p64(tid), HERE)
             else:
-                storage.invalidations.invalidate(p64(tid), [p64(0)])
+                storage.invalidations.invalidate(p64(tid), [p64(0)], HERE)
                 late(storage, tid - 1)
         stop.set()
 
@@ -81,7 +84,7 @@ def test_connections_that_begin_during_a_reconnection_are_never_stale() -> None:
 def test_what_takes_effect_is_complete_before_it_is_the_last_transaction() -> None:
     storage = Storage()
     invalidations = storage.invalidations
-    invalidations.joined(p64(1))
+    invalidations.joined(p64(1), HERE)
     seen: list[bytes] = []
     invalidations.committed(p64(5), {}, lambda tid: seen.extend([tid, invalidations.last_tid]))
     assert seen == [p64(5), p64(1)]
@@ -105,15 +108,15 @@ def test_a_transaction_that_was_told_of_by_another_message_does_not_take_effect_
     """tpc_finish lost the master, or is slow to take its answer: the next master announced the
     transaction before. A load that began in between has its data, which stays current until replaced."""
     invalidations = Storage().invalidations
-    invalidations.joined(p64(1))
-    invalidations.joined(p64(5))
+    invalidations.joined(p64(1), HERE)
+    invalidations.joined(p64(5), HERE)
     cache = invalidations.cache
     load = cache.load_begins(p64(0))
     called: list[bytes] = []
     invalidations.committed(p64(5), {p64(0): None}, called.append)
     assert called == [p64(5)]
     assert cache.load_ends(p64(0), load, Loaded(b"", p64(5), None)) == (b"", p64(5), None)
-    invalidations.invalidate(p64(7), [p64(0)])
+    invalidations.invalidate(p64(7), [p64(0)], HERE)
     assert cache.load_before(p64(0), p64(8)) is None
     assert cache.load_before(p64(0), p64(7)) == (b"", p64(5), p64(7))
 
@@ -122,11 +125,11 @@ def test_a_late_outcome_does_not_hide_what_took_effect_before() -> None:
     """A connection begins its transaction meanwhile: it had read ``lastTransaction()`` before the newer
     transaction took effect, so that it takes its invalidations with a view from before."""
     storage = Storage()
-    storage.invalidations.joined(p64(2))
+    storage.invalidations.joined(p64(2), HERE)
     adapter = MVCCAdapter(storage)
     instance = adapter.new_instance()
     instance.poll_invalidations()
-    storage.invalidations.invalidate(p64(3), [p64(0)])
+    storage.invalidations.invalidate(p64(3), [p64(0)], HERE)
     with patch.object(storage, "lastTransaction", lambda: p64(2)):
         late(storage, 2, instance.poll_invalidations)
     assert u64(instance._start) - 1 == 2
@@ -138,24 +141,61 @@ def test_a_late_outcome_does_not_hide_what_took_effect_before() -> None:
 def test_an_invalidation_that_is_behind_a_reconnection_does_not_take_effect_again() -> None:
     """A thread has read it from the old connection, and another one has joined the master again."""
     invalidations = Storage().invalidations
-    invalidations.joined(p64(1))
-    invalidations.joined(p64(5))
+    invalidations.joined(p64(1), HERE)
+    invalidations.joined(p64(5), HERE)
     cache = invalidations.cache
     load = cache.load_begins(p64(0))
-    invalidations.invalidate(p64(5), [p64(0)])
+    invalidations.invalidate(p64(5), [p64(0)], HERE)
     assert cache.load_ends(p64(0), load, Loaded(b"", p64(5), None)) == (b"", p64(5), None)
+
+
+def test_what_a_connection_still_says_when_another_one_was_joined_is_over() -> None:
+    """The database went back in time (*Joining a Cluster*): what it says of never was. What the
+    connections of ZODB have of it goes, those of a transaction of ours included."""
+    storage = Storage()
+    invalidations = storage.invalidations
+    adapter = MVCCAdapter(storage)
+    instance = adapter.new_instance()
+    invalidations.joined(p64(5), "before")
+    instance.poll_invalidations()
+    invalidations.joined(p64(3), HERE)
+    invalidations.invalidate(p64(7), [p64(0)], "before")
+    assert invalidations.last_tid == p64(3)
+    assert instance.poll_invalidations() is None and u64(instance._start) - 1 == 3
+
+    called: list[bytes] = []
+
+    def callback(tid: bytes) -> None:
+        called.append(tid)
+        invalidations.distribute(tid, [p64(0)])
+
+    invalidations.committed(p64(6), {p64(0): b"data"}, callback, "before")
+    assert called == [p64(6)] and invalidations.last_tid == p64(3)
+    assert len(invalidations.cache) == 0
+    assert instance.poll_invalidations() is None and u64(instance._start) - 1 == 3
+
+
+def test_a_callback_that_joins_the_cluster_again_does_not_bring_it_back() -> None:
+    """It may load, which dials (*Commit*, tpc_finish)."""
+    invalidations = Storage().invalidations
+    invalidations.joined(p64(1), "before")
+    invalidations.committed(p64(5), {}, lambda tid: invalidations.joined(p64(8), HERE), "before")
+    assert invalidations.last_tid == p64(8)
+    invalidations.joined(p64(8), "before")
+    invalidations.committed(p64(9), {}, lambda tid: invalidations.joined(p64(2), HERE), "before")
+    assert invalidations.last_tid == p64(2)
 
 
 def test_a_transaction_that_nobody_told_of_takes_effect_when_its_outcome_is_known() -> None:
     invalidations = Storage().invalidations
-    invalidations.joined(p64(1))
+    invalidations.joined(p64(1), HERE)
     invalidations.committed(p64(5), {p64(0): None}, lambda tid: None)
     assert invalidations.last_tid == p64(5)
 
 
 def test_a_transaction_of_no_connection_is_distributed_to_all_of_them() -> None:
     storage = Storage()
-    storage.invalidations.joined(p64(1))
+    storage.invalidations.joined(p64(1), HERE)
     instance = MVCCAdapter(storage).new_instance()
     instance.poll_invalidations()
     storage.invalidations.committed(
@@ -166,7 +206,7 @@ def test_a_transaction_of_no_connection_is_distributed_to_all_of_them() -> None:
 
 def test_a_view_of_the_future_waits_for_the_transaction_that_takes_effect() -> None:
     invalidations = Storage().invalidations
-    invalidations.joined(p64(1))
+    invalidations.joined(p64(1), HERE)
     started, finish = threading.Event(), threading.Event()
 
     def callback(tid: bytes) -> None:
