@@ -64,11 +64,15 @@ def _first_master_for_ever() -> list[Patch]:
 
 
 def _last_tid_before_cache() -> list[Patch]:
-    original = Invalidations.invalidate
-
     def invalidate(self: Invalidations, tid: bytes, oids: list[bytes], of: object) -> None:
-        self.last_tid = max(self.last_tid, tid)
-        original(self, tid, oids, of)
+        if self._over(tid, of):
+            return
+        self.last_tid = tid
+        with self._lock:
+            self.cache.invalidate(tid, oids)
+            db = self._adapter()
+            if db is not None:
+                db.invalidate(tid, oids)
 
     return [(Invalidations, "invalidate", invalidate)]
 
