@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from neo.storage.backend.api import BackendFailure, DatabaseAway
-from neo.storage.backend.mariadb_link import Link
+from neo.storage.backend.mariadb_link import Error, Link
 
 ENGINE = "InnoDB"
 
@@ -55,7 +55,9 @@ def code_of(error: Exception) -> int:
 
 
 def explain(error: Exception, name: str) -> BackendFailure:
-    """The failure to report for an error of the server ``name``."""
+    """The failure to report for an error of the server ``name``, or of the thread that writes to it."""
+    if not isinstance(error, Error):
+        return BackendFailure(f"{name}: writing failed: {error!r}")
     code = code_of(error)
     advice = next(
         (advice for advice, codes in _ADVICE.items() if code in codes),

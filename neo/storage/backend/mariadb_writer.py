@@ -13,7 +13,7 @@ from threading import Condition, Thread
 from typing import Any, NamedTuple
 
 from neo.storage.backend.api import Done, Schedule
-from neo.storage.backend.mariadb_link import Error, Link
+from neo.storage.backend.mariadb_link import Link
 
 #: Bytes of values that may wait: enough to keep the server busy, little beside a node's memory.
 #: Who puts more waits for the server; one bigger value goes in alone.
@@ -115,7 +115,7 @@ class Writer:
                 self._execute(batch)
             self._link.write("COMMIT")
             self._link.flush()
-        except Error as error:
+        except Exception as error:  # noqa: BLE001 - without this thread, everybody would wait for ever
             with self._change:
                 self.error = error
                 self._jobs.clear()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 
 from neo.storage.backend.api import BackendFailure
 
@@ -23,12 +24,14 @@ _ADVICE = {
 
 
 def explain(error: Exception, path: str) -> BackendFailure:
-    """The failure to report for an error of SQLite or of the operating system."""
+    """The failure to report for an error of SQLite, the operating system, or the thread that syncs."""
     if isinstance(error, OSError):
         return BackendFailure(
             f"{path}: cannot make the log of the database durable: {error}. Check the disk and the"
             " system log"
         )
+    if not isinstance(error, sqlite3.Error):
+        return BackendFailure(f"{path}: cannot make the log of the database durable: {error!r}")
     name = getattr(error, "sqlite_errorname", None) or ""
     for prefix, advice in _ADVICE.items():
         if name.startswith(prefix):

@@ -13,7 +13,7 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import NamedTuple
 
-from neo.storage.backend.api import BackendFailure, Done, Schedule
+from neo.storage.backend.api import Done, Schedule
 from neo.storage.backend.files import Files
 
 
@@ -64,7 +64,7 @@ class Syncer:
                 self._work(log)
             finally:
                 os.close(log)
-        except (OSError, sqlite3.Error, BackendFailure) as error:
+        except Exception as error:  # noqa: BLE001 - without this thread, everybody would wait for ever
             self._schedule(self._failed, self, error)
 
     def _work(self, log: int) -> None:

@@ -118,6 +118,24 @@ def test_a_full_queue_does_not_wait_for_a_server_that_is_gone(
         mariadb.store_data(backend, 1, b"x")
 
 
+def test_a_writer_that_fails_in_an_unexpected_way_is_reported_and_acknowledges_nothing(
+    mariadb: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = mariadb.ready()
+
+    def fail(link: Link) -> None:
+        raise MemoryError("no memory")
+
+    monkeypatch.setattr(Link, "flush", fail)
+    acknowledged: list[bool] = []
+    backend.stored(lambda: acknowledged.append(True))
+    mariadb.run_until(lambda: mariadb.failures)
+    assert "no memory" in str(mariadb.failures[0])
+    assert not acknowledged
+    with pytest.raises(BackendFailure, match="no memory"):
+        backend.drain()
+
+
 def test_a_transaction_of_many_objects_is_voted_in_few_statements(mariadb: Harness) -> None:
     backend = mariadb.ready()
     mariadb.commit(backend, 10, dict.fromkeys(range(20_000), b"x"))

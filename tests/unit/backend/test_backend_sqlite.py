@@ -138,23 +138,27 @@ def test_a_full_disk_is_a_failure_after_which_the_database_can_be_opened_anew(
     sqlite.wait(backend.stored)
 
 
+@pytest.mark.parametrize(
+    "error", [OSError(5, "Input/output error"), MemoryError("no memory")], ids=repr
+)
 def test_a_failing_sync_is_reported_and_acknowledges_nothing(
-    sqlite: Harness, monkeypatch: pytest.MonkeyPatch
+    sqlite: Harness, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     backend = sqlite.ready()
     sqlite.wait(backend.stored)
 
     def fail(fd: int) -> None:
-        raise OSError(5, "Input/output error")
+        raise error
 
     monkeypatch.setattr(os, "fdatasync", fail)
     backend.set_config("name", "x")
     acknowledged: list[bool] = []
     backend.stored(lambda: acknowledged.append(True))
     sqlite.run_until(lambda: sqlite.failures)
-    assert "Input/output error" in str(sqlite.failures[0])
+    said = str(error.args[-1])
+    assert said in str(sqlite.failures[0])
     assert not acknowledged
-    with pytest.raises(BackendFailure, match="Input/output error"):
+    with pytest.raises(BackendFailure, match=said):
         backend.stored(lambda: None)
     monkeypatch.undo()
     backend.close()
