@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 import uvloop
 
@@ -155,11 +156,22 @@ class ProcessShell:
             self._core.terminate()
             self._core.flush()
 
+    def _unexpected(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """What nobody caught in a callback of the loop. It ends the node, as in a workflow: its state
+        would be unknown. Errors of the system are those of one connection, which ended with it."""
+        error = context.get("exception")
+        if self._core is None or not isinstance(error, Exception) or isinstance(error, OSError):
+            loop.default_exception_handler(context)
+        else:
+            logger.critical("unexpected error: %s", context.get("message"), exc_info=error)
+            self._core.fail(error)
+
     async def run(self) -> int:
         """Serve until the end; returns the exit code."""
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._ended = self._loop.create_future()
+        self._loop.set_exception_handler(self._unexpected)
         settings = self.settings
         if settings.ca:
             try:

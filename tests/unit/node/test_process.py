@@ -20,6 +20,7 @@ from neo.protocol.packets import (
     Address,
     AnswerLastTransaction,
     AskLastTransaction,
+    FlushLog,
     NotifyReady,
     Ping,
     Pong,
@@ -60,7 +61,6 @@ class Tiny:
         """Exit code and standard error."""
         _, stderr = self.process.communicate(timeout=PATIENCE_SECONDS)
         return self.process.returncode, stderr
-
 
     def kill(self) -> None:
         if self.process.poll() is None:
@@ -122,6 +122,15 @@ def test_a_failure_ends_it_with_1_after_the_last_words(start: Start) -> None:
         assert peer.rest() == [NotifyReady()]
     assert tiny.end()[0] == 1
     assert "CRITICAL neo.node     the disk is gone: replace it" in tiny.text()
+
+
+def test_an_unexpected_error_in_a_timer_ends_it_with_1(start: Start) -> None:
+    tiny = start()
+    with RawPeer(tiny.address()) as peer:
+        peer.greet()
+        peer.say(FlushLog())
+        assert tiny.end()[0] == 1
+    assert "Traceback" in tiny.text() and "ZeroDivisionError" in tiny.text()
 
 
 def test_a_log_that_was_moved_is_opened_again(start: Start) -> None:
@@ -192,7 +201,9 @@ def test_what_stops_the_start_is_in_the_log_too(start: Start) -> None:
 
 def test_a_node_waits_for_what_it_needs_and_listens_only_then(start: Start) -> None:
     tiny = start("-c", "patient")
-    wait_for(lambda: "trying again each second: there is nothing to go on" in tiny.text(), "it waits")
+    wait_for(
+        lambda: "trying again each second: there is nothing to go on" in tiny.text(), "it waits"
+    )
     assert "listening" not in tiny.text()
     tiny.log.with_name("tiny.log.go").touch()
     with RawPeer(tiny.address()) as peer:

@@ -16,6 +16,7 @@ from neo.node.process import ProcessShell, StartFailure, main
 from neo.protocol.packets import (
     AnswerLastTransaction,
     AskLastTransaction,
+    FlushLog,
     Message,
     NotifyReady,
     StartOperation,
@@ -50,6 +51,11 @@ class TinyHandler(Handler):
     def fail(self, peer: Peer, message_id: int, message: Message) -> None:
         peer.send(NotifyReady())
         self.core.fail(RuntimeError("the disk is gone: replace it"))
+
+    @on(FlushLog)
+    def stumble(self, peer: Peer, message_id: int, message: Message) -> None:
+        """A timer with a mistake."""
+        self.core.call_later(0.0, lambda: self.core.stop(1 // 0))
 
 
 class TinyCore(Core):
