@@ -42,6 +42,8 @@ PRUNE_LOOKS = 10
 PRUNE_SECONDS = 5.0
 #: What the operator typed last is done, and every node has heard of it.
 HEARD_SECONDS = 5.0
+#: How often something may come up in that time: each node comes back once, and is balanced.
+ROUNDS_MAX = 20
 #: A node that lost its cells erases them in the background, a few rows at a time: it is looked so often
 #: whether there are less, after a second each time.
 ERASED_LOOKS = 20
@@ -104,13 +106,20 @@ class Drills:
         """All cells are complete, and stay where they are: what the operator typed last is done.
 
         Who copies what is damaged meanwhile would be wrong, too; and a node that gives its cell away
-        while it is compared makes the check fail.
+        while it is compared makes the check fail. Who comes back late is first let in by the operator.
         """
-        self._wait_complete()
-        self._operator.rests = True
-        try:
-            self._cluster.world.run(HEARD_SECONDS)
+        for _ in range(ROUNDS_MAX):
             self._wait_complete()
+            self._operator.rests = True
+            self._cluster.world.run(HEARD_SECONDS)
+            if self._operator.settled:
+                break
+            self._operator.rests = False
+        else:
+            raise Violation(
+                f"cells were complete {ROUNDS_MAX} times, and not for {HEARD_SECONDS:g} s"
+            )
+        try:
             yield
         finally:
             self._operator.rests = False

@@ -42,6 +42,7 @@ from neo.sim.console import Command
 from neo.sim.damage import corrupted
 from neo.sim.history import History
 from neo.sim.world import Violation
+from neo.storage.core import StorageCore
 
 #: How often somebody looks whether the cluster needs something, at the end of a run.
 LOOK_SECONDS = 1.0
@@ -258,6 +259,9 @@ class Operator:
     def _drop_nobody(self, master: MasterCore) -> None:
         """When everybody is there, a node that is away has an id that a clone was given in vain."""
         cluster = self._cluster
-        if not cluster.joining and len(master.identified_storages()) == len(cluster.storages):
+        cores = [process.core for process in cluster.storages]
+        there = {core.nid for core in cores if isinstance(core, StorageCore)}
+        # The master may not have noticed yet who is gone.
+        if not cluster.joining and master.identified_storages() == there:
             for nid in self._nodes(master, NodeState.DOWN):
                 self._type(SetNodeState(nid, NodeState.UNKNOWN))

@@ -56,6 +56,26 @@ def test_what_the_operator_typed_is_done_before_cells_are_compared() -> None:
 
     operator = drills._operator = cast(Operator, Hasty())
     with drills._resting():
-        assert 10 <= world.now < 12
+        assert 10 <= world.now < 16
         assert operator.rests
     assert not operator.rests
+
+
+def test_a_node_that_comes_back_late_is_let_in_before_cells_are_compared() -> None:
+    """All was complete without it; then it came, and waited for the operator."""
+    world, drills = waiting(lambda world: 1000 - int(world.now))
+
+    class Attentive:
+        rests = False
+        came = let_in = False
+
+        @property
+        def settled(self) -> bool:
+            self.came = world.now > 3
+            self.let_in |= self.came and not self.rests
+            return self.let_in or not self.came
+
+    operator = Attentive()
+    drills._operator = cast(Operator, operator)
+    with drills._resting():
+        assert operator.let_in and operator.rests
