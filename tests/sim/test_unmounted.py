@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import permutations
 from random import Random
 
 import pytest
 
+from neo.protocol.enums import NodeType
 from neo.sim.alarm import alarmed
 from neo.sim.cluster import Cluster, Shape
 from neo.sim.disk import DISKS
@@ -55,3 +57,32 @@ def test_an_empty_database_takes_nobody_s_place_and_makes_place_for_it(disk: str
             writer.kill()
             for each in cluster.disks.values():
                 each.close()
+
+
+def test_the_operator_drops_nobody_while_the_master_takes_another_one_for_there() -> None:
+    """The empty node is gone, and the master has not noticed: as many are there as should be."""
+    world = World(0)
+    cluster = Cluster(world, Shape(2, 2, 1), lambda name: DISKS["memory"](world, name))
+    operator = Operator(cluster, Random(0), History(world), rewindable=False)
+    mount = cluster.mounts[0]
+    with alarmed(world), watched_tables(world), simulated_zodb(cluster.threads):
+        cluster.start()
+        writer = Counter(cluster)
+        try:
+            writer.wait_commits(2)
+            mount.process.kill()
+            mount.unmount()
+            mount.process.revive()
+            world.run_until(lambda: _is_there(cluster, 3), SETTLED_SECONDS, "the empty node comes")
+            for one, other in permutations((cluster.master.host, mount.process.host)):
+                cluster.network.cut(one, other)
+            mount.process.kill()
+            mount.remount()
+            mount.process.revive()
+            operator.settle()
+            world.run(3.0)
+            master = cluster.master_core
+            assert master is not None and _is_there(cluster, 3)
+            assert {node.nid for node in master.nodes.of_type(NodeType.STORAGE)} == {1, 2, 3}
+        finally:
+            writer.kill()
