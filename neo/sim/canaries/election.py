@@ -36,9 +36,9 @@ WIPED = {**THREE, "faults": ("lose-log", "kill-server", "part-masters", "slow-lo
 
 CHANGED: dict[str, Any] = {
     **THREE,
-    "faults": ("change-masters", "pause-master", "hand-over"),
+    "faults": ("change-masters", "hand-over", "end-master", "lose-log"),
     "storages": 1,
-    "seconds": 10.0,
+    "seconds": 20.0,
 }
 
 
@@ -297,7 +297,7 @@ CANARIES = (
         "a master that is added takes the masters that it is told for the first ones, with their indices",
         "progress: a majority of the masters has no primary",
         _index_of_the_configuration,
-        110,
+        60,
         CHANGED,
     ),
 )
