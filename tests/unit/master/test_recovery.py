@@ -7,7 +7,7 @@ import pytest
 from neo.master.ids import UNKNOWN_TIDS
 from neo.master.recovery import GIVEN_UP_TABLES, UNKNOWN_TABLES
 from neo.protocol.enums import CellState, ClusterState, ErrorCode, NodeState, NodeType
-from neo.protocol.ids import add64
+from neo.protocol.ids import add64, tid_from_time
 from neo.protocol.packets import (
     AcceptIdentification,
     AnswerFinalTID,
@@ -193,6 +193,18 @@ def test_no_tids_are_left_out_when_every_copy_is_there(world: MasterWorld) -> No
     first, second = world.storage(1, 5, spread(1, 2), nid=1), world.storage(2, 5, nid=2)
     world.verify(first, second, ltid=AHEAD)
     assert begin(world.client()) == add64(AHEAD, 1)
+
+
+@pytest.mark.parametrize("behind", [59, 61])
+def test_a_clock_that_is_behind_the_last_transaction_is_told(
+    world: MasterWorld, behind: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Tids are times. Nothing else would say why new transactions have a wrong one."""
+    last = tid_from_time(world.shell.time() + behind)
+    world.verify(world.storage(1, 5, spread(1), nid=1), ltid=last)
+    told = [r.getMessage() for r in caplog.records if "behind the last transaction" in r.getMessage()]
+    assert len(told) == (behind > 60)
+    assert all("61 s" in line and last.hex() in line for line in told)
 
 
 def test_forced_start_is_denied_when_a_partition_cannot_be_read(world: MasterWorld) -> None:
