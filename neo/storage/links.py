@@ -119,8 +119,9 @@ class Links:
             *(NodeType.STORAGE, core.nid, core.address, core.cluster, own.id_timestamp),
             {FEATURES: [FEATURE_MAINTENANCE]},
         )
-        peer.ask(request).then(lambda answer: self._answered(node, dial, answer))
-        core.call_later(IDENTIFY_SECONDS, lambda: self._fail(node, dial, "it does not answer"))
+        answer = peer.ask(request)
+        answer.then(lambda answer: self._answered(node, dial, answer))
+        core.call_later(IDENTIFY_SECONDS, lambda: self._late(node, dial, answer))
 
     def _answered(self, node: Node, dial: _Dial, answer: Future[Message]) -> None:
         assert node.nid is not None and self._core.nid is not None
@@ -143,6 +144,12 @@ class Links:
             self._fail(node, dial, "invalid node ids")
         else:
             self.established(dial.peer, node)
+
+    def _late(self, node: Node, dial: _Dial, answer: Future[Message]) -> None:
+        if answer.done:
+            self._fail(node, dial, "it refused us, because it dials itself, and nothing came")
+        else:
+            self._fail(node, dial, "it does not answer")
 
     def _fail(self, node: Node, dial: _Dial, reason: str) -> None:
         assert node.nid is not None

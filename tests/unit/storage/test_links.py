@@ -77,13 +77,16 @@ def test_who_is_refused_waits_for_the_others_connection(world: World) -> None:
     assert node.master.take(NotifyReplicationDone).max_tid == p64(12)
 
 
-def test_who_is_refused_and_not_dialed_dials_again(world: World) -> None:
+def test_who_is_refused_and_not_dialed_dials_again(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
     node = Destination(world)
     node.unfinished(12)
     refuse(world.take_dial())
     world.settle()
     assert not world.shell.dialed
     world.shell.advance(IDENTIFY_SECONDS)
+    assert "S2: it refused us" in caplog.text
     world.shell.advance(1)
     node.serve(node.source(), 0, 12, {(12, 0): b"a"})
     assert node.master.take(NotifyReplicationDone).max_tid == p64(12)
