@@ -16,7 +16,7 @@ from neo.client.errors import (
 )
 from neo.net.fault_sites import FaultSite
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
-from neo.protocol.ids import MAX_TID, format_nid
+from neo.protocol.ids import MAX_TID, format_nids
 from neo.protocol.packets import (
     AbortTransaction,
     AnswerFinalTID,
@@ -93,7 +93,7 @@ class Commit(Changes):
             complete[partition] = complete.get(partition, alive) & change.locked
         if not all(complete.values()):
             raise TransactionLostError(
-                f"storage nodes {', '.join(map(format_nid, failed))} were lost, and no other one "
+                f"storage nodes {format_nids(failed)} were lost, and no other one "
                 f"has locked all objects of a partition: {'; '.join(self._reasons())}"
             )
         running = [nid for nid in failed if nid in view.addresses]

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from neo.master.denial import denied
 from neo.protocol.enums import CellState, NodeState
-from neo.protocol.ids import ZERO_TID, format_nid
+from neo.protocol.ids import ZERO_TID, format_nid, format_nids
 from neo.protocol.packets import (
     FEATURE_MAINTENANCE,
     Address,
@@ -208,7 +208,7 @@ class Checks:
             return
         readable = set(master.partitions.readable(partition))
         wrong = sorted(readable.intersection(nids))
-        names = ", ".join(map(format_nid, wrong))
+        names = format_nids(wrong)
         if not wrong:
             return
         if not (readable - set(wrong)) & master.ready:

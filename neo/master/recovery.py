@@ -17,7 +17,7 @@ from neo.node.peer import Peer
 from neo.node.task import Future
 from neo.protocol.enums import NodeState, NodeType
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
-from neo.protocol.ids import format_nid
+from neo.protocol.ids import format_nids
 from neo.protocol.packets import (
     AnswerPartitionTable,
     AnswerRecovery,
@@ -396,4 +396,4 @@ class Recovery:
 
 
 def _names(nids: set[int]) -> str:
-    return ", ".join(map(format_nid, sorted(nids))) or "other nodes"
+    return format_nids(nids) or "other nodes"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from neo.master.denial import denied
-from neo.protocol.ids import format_nid, tid_from_time
+from neo.protocol.ids import format_nids, tid_from_time
 
 if TYPE_CHECKING:
     from neo.master.core import MasterCore
@@ -31,6 +31,6 @@ def check_tid(master: MasterCore, tid: bytes) -> None:
 
 def check_all_there(master: MasterCore) -> None:
     """Raises ErrorAnswer unless all nodes that have cells run."""
-    if absent := sorted(master.partitions.nodes() - master.running_storages()):
-        names = ", ".join(map(format_nid, absent))
+    if absent := master.partitions.nodes() - master.running_storages():
+        names = format_nids(absent)
         raise denied(f"{names} must run, or be dropped: what is deleted would come back with it")

@@ -5,6 +5,7 @@ The constants and the namespaces of node ids are those of the specification (*Ot
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from persistent.timestamp import TimeStamp
@@ -23,6 +24,7 @@ __all__ = [
     "ZERO_TID",
     "add64",
     "format_nid",
+    "format_nids",
     "nid_namespace",
     "p64",
     "parse_nid",
@@ -118,6 +120,11 @@ def format_nid(nid: int | None) -> str:
         if nid >> 24 == high:
             return f"{node_type.name[0]}{nid - (high << 24)}"
     return f"?{nid}"
+
+
+def format_nids(nids: Iterable[int]) -> str:
+    """``S1, S3``, in order; empty for none."""
+    return ", ".join(map(format_nid, sorted(nids)))
 
 
 def parse_nid(text: str) -> int:

@@ -28,14 +28,13 @@ One partition is compared at a time, with the pace of replication.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from neo.net.sockets import format_address
 from neo.node.task import Future, Task
 from neo.protocol.enums import NodeState, NodeType
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
-from neo.protocol.ids import ZERO_OID, add64, format_nid
+from neo.protocol.ids import ZERO_OID, add64, format_nid, format_nids
 from neo.protocol.packets import (
     FEATURE_MAINTENANCE,
     Address,
@@ -227,13 +226,13 @@ class Comparison:
         others = set(core.partitions.readable(self._m.partition)) - answers.keys() - self._wrong
         if right is None and others:
             raise CheckFailed(
-                f"{_names(wrong)} differ, and who is right is not known: {_names(others)} could not be"
-                " compared. Check again"
+                f"{format_nids(wrong)} differ, and who is right is not known: {format_nids(others)} could"
+                " not be compared. Check again"
             )
         logger.error(
             "partition %s: %s differ%s",
             self._m.partition,
-            _names(wrong),
+            format_nids(wrong),
             " from the others" if right is not None else "",
         )
         if core.master is not None:
@@ -308,10 +307,6 @@ class Comparison:
         self._core.locks.when_unlocked(lambda: unlocked.resolve(None))
         await unlocked
         return await answer(self._core, request)
-
-
-def _names(nids: Iterable[int]) -> str:
-    return ", ".join(map(format_nid, sorted(nids)))
 
 
 async def answer(core: StorageCore, request: _Request) -> Message:

@@ -10,7 +10,7 @@ from neo.master.running import begin_backup
 from neo.master.states import Event
 from neo.master.truncation import check_all_there
 from neo.protocol.enums import ClusterState, NodeType
-from neo.protocol.ids import format_nid
+from neo.protocol.ids import format_nid, format_nids
 
 if TYPE_CHECKING:
     from neo.master.core import MasterCore
@@ -63,7 +63,7 @@ def check_stop(master: MasterCore) -> None:
     check_all_there(master)
     if nids := master.backup.unknown:
         raise denied(
-            f"{', '.join(map(format_nid, nids))} did not say yet up to what all is there:"
+            f"{format_nids(nids)} did not say yet up to what all is there:"
             " try again in a moment"
         )
 
