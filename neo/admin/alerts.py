@@ -1,7 +1,7 @@
 """Tell people by mail when the health of the cluster, or of a backup, changes.
 
 A state must last for two looks before it is told, so that a commit after a quiet night is no alarm for
-a backup that has it a moment later. A mail that could not be sent is tried again at the next look.
+a backup that has it a moment later. One that keeps changing is told, too, as it is then. A mail that could not be sent is tried again at the next look.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ logger = logging.getLogger("neo.admin")
 
 #: How often the state is looked at.
 LOOK_SECONDS = 30.0
+#: After so many looks that differ from what people know, they hear of it although it still changes.
+CHANGING_LOOKS = 4
 
 Severities = tuple[tuple[str, ...], tuple[str, ...]]
 
@@ -35,6 +37,7 @@ class Alerts:
         #: What people know; at the beginning they think that all is well.
         self._known: Severities = ((), ())
         self._seen: Severities = ((), ())
+        self._untold = 0  # looks in a row that found something else than people know
         self._sending = False
 
     def start(self) -> None:
@@ -53,9 +56,10 @@ class Alerts:
             tuple(own if name is None else name for name in found.warning_list),
             tuple(own if name is None else name for name in found.problem_list),
         )
-        lasting = severities == self._seen
+        self._untold = 0 if severities == self._known else self._untold + 1
+        lasting = severities == self._seen or self._untold >= CHANGING_LOOKS
         self._seen = severities
-        if lasting and severities != self._known and not self._sending:
+        if lasting and self._untold and not self._sending:
             self._tell(severities, found.summary)
 
     def _tell(self, severities: Severities, summary: str) -> None:

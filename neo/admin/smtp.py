@@ -29,26 +29,27 @@ class Smtp:
     from_thread: FromThread
 
     def send(self, subject: str, text: str, sent: Callable[[str | None], None]) -> None:
-        message = EmailMessage()
-        message["From"], message["To"] = self.sender, ", ".join(self.recipients)
-        message["Subject"] = subject
-        message.set_content(text)
-
         def run() -> None:
-            self.from_thread(sent, self._deliver(message))
+            self.from_thread(sent, self._deliver(subject, text))
 
         threading.Thread(target=run, name="smtp", daemon=True).start()
 
-    def _deliver(self, message: EmailMessage) -> str | None:
+    def _deliver(self, subject: str, text: str) -> str | None:
         """The reason if it failed. Runs in the thread."""
         host, port = self.server
         try:
+            message = EmailMessage()
+            message["From"], message["To"] = self.sender, ", ".join(self.recipients)
+            message["Subject"] = subject
+            message.set_content(text)
             with smtplib.SMTP(host, port, timeout=TIMEOUT_SECONDS) as server:
                 if self.tls:
                     server.starttls(context=ssl.create_default_context())
                 if self.login is not None:
                     server.login(*self.login)
                 server.send_message(message)
-        except (OSError, smtplib.SMTPException) as e:
+        except Exception as e:
+            # Whatever it is (letters in a password that SMTP has not): who is not told that it failed
+            # would wait for ever, and no later mail would leave.
             return f"{host}:{port}: {e}"
         return None

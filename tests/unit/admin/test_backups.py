@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import cycle
 from typing import Any
 
 import pytest
 
-from neo.admin.alerts import LOOK_SECONDS, Alerts
+from neo.admin.alerts import CHANGING_LOOKS, LOOK_SECONDS, Alerts
 from neo.admin.core import REFRESH_SECONDS, AdminCore
 from neo.node.bootstrap import RETRY_SECONDS
 from neo.protocol.enums import CellState, ClusterState, ErrorCode, NodeState, NodeType
@@ -203,6 +204,20 @@ def test_a_problem_that_lasts_is_mailed_once_and_its_end_too(watch: Watch) -> No
         backup.answer(backup.take(AskRecovery), AnswerRecovery(1, TID, None))
         backup.answer(backup.take(AskLastTransaction), AnswerLastTransaction(TID))
     assert [subject for subject, _ in watch.outbox.mails][1:] == ["NEO test: OK"]
+
+
+def test_problems_that_keep_changing_are_mailed(
+    watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = cycle(
+        [AnswerMonitorInformation([], [None], "a"), AnswerMonitorInformation([None], [], "b")]
+    )
+    monkeypatch.setattr(watch.core, "examine", lambda done: done(next(found)))
+    for _ in range(CHANGING_LOOKS - 1):
+        look(watch)
+    assert not watch.outbox.mails
+    look(watch)
+    assert watch.outbox.mails == [("NEO test: WARNING: test", "b\n")]
 
 
 def test_a_mail_that_could_not_be_sent_is_tried_again(watch: Watch) -> None:

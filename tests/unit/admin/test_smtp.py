@@ -28,6 +28,9 @@ def serve(listener: socket.socket, received: list[str]) -> None:
                         break
                     received.append(data.strip())
                 say("250 taken")
+            elif word == "EHLO":
+                say("250-test")
+                say("250 AUTH PLAIN")
             elif word == "QUIT":
                 say("221 bye")
                 return
@@ -35,10 +38,10 @@ def serve(listener: socket.socket, received: list[str]) -> None:
                 say("250 ok")
 
 
-def result(server: tuple[str, int]) -> str | None:
+def result(server: tuple[str, int], login: tuple[str, str] | None = None) -> str | None:
     done: queue.Queue[str | None] = queue.Queue()
     smtp = Smtp(
-        server, "neo@test", ("one@test", "two@test"), False, None, lambda call, *args: call(*args)
+        server, "neo@test", ("one@test", "two@test"), False, login, lambda call, *args: call(*args)
     )
     smtp.send("NEO test: PROBLEM: bak", "RUNNING\n", done.put)
     return done.get(timeout=30)
@@ -53,6 +56,15 @@ def test_a_mail_reaches_the_server() -> None:
         thread.join(30)
     assert "Subject: NEO test: PROBLEM: bak" in received
     assert "To: one@test, two@test" in received and "RUNNING" in received
+
+
+def test_a_password_that_smtp_cannot_send_is_a_failure_that_is_told() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve, args=(listener, []))
+        thread.start()
+        failure = result(listener.getsockname(), login=("neo", "pässword"))
+        thread.join(30)
+    assert failure is not None and "can't encode" in failure
 
 
 def test_a_server_that_is_away_is_named() -> None:
