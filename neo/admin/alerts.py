@@ -1,7 +1,8 @@
 """Tell people by mail when the health of the cluster, or of a backup, changes.
 
 A state must last for two looks before it is told, so that a commit after a quiet night is no alarm for
-a backup that has it a moment later. One that keeps changing is told, too, as it is then. A mail that could not be sent is tried again at the next look.
+a backup that has it a moment later. What keeps changing is told, too, as it is then. A mail that could
+not be sent is tried again at the next look.
 """
 
 from __future__ import annotations

@@ -48,8 +48,6 @@ class Smtp:
                 if self.login is not None:
                     server.login(*self.login)
                 server.send_message(message)
-        except Exception as e:
-            # Whatever it is (letters in a password that SMTP has not): who is not told that it failed
-            # would wait for ever, and no later mail would leave.
+        except Exception as e:  # noqa: BLE001 - who does not hear of it would send no later mail
             return f"{host}:{port}: {e}"
         return None

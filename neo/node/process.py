@@ -132,6 +132,10 @@ class ProcessShell:
         except (ConfigError, StartFailure) as e:
             logger.error("%s", e)
             self.restart()
+        except Exception as e:
+            # Else the process would live on without a core, and nobody would start it anew.
+            logger.critical("unexpected error: cannot start again: %s", e, exc_info=e)
+            self.stop(1)
 
     def _start_core(self) -> None:
         self._core = self._make_core(self)

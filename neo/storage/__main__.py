@@ -96,7 +96,7 @@ def make_core(shell: ProcessShell) -> StorageCore:
             is_clone=settings.new_nid,
             remember=remembered.save,
         )
-    except (ValueError, BackendFailure) as e:
+    except (ValueError, OSError, BackendFailure) as e:
         if backend is not None:
             _close(backend)
         patience = settings.wait if isinstance(e, DatabaseAway) else 0.0

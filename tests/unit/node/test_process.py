@@ -261,6 +261,16 @@ def test_another_core_after_a_restart(start: Start) -> None:
     assert "starting again in 2 s" in tiny.text()
 
 
+def test_a_restart_that_meets_an_unexpected_error_ends_it_with_1(start: Start) -> None:
+    tiny = start("-c", "mistaken")
+    with RawPeer(tiny.address()) as peer:
+        peer.greet()
+        peer.say(StartOperation(False))
+        assert peer.rest() == []
+    assert tiny.end()[0] == 1
+    assert "cannot start again: a folder is gone" in tiny.text()
+
+
 def test_tls_with_real_sockets(start: Start, tmp_path: Path) -> None:
     from neo.net.tls import tls_context
 

@@ -69,6 +69,8 @@ def make_core(shell: ProcessShell) -> Core:
     if shell.settings.cluster == "patient" and not os.path.exists(shell.settings.logfile + ".go"):
         raise StartFailure("there is nothing to go on with", math.inf)
     TinyCore.count += 1
+    if TinyCore.count == 2 and shell.settings.cluster == "mistaken":
+        raise OSError("a folder is gone")
     if TinyCore.count == 2 or shell.settings.cluster == "broken":
         raise StartFailure(f"no start number {TinyCore.count}")
     return TinyCore(shell)
