@@ -58,6 +58,11 @@ class Transport(asyncio.Protocol):
         transport = cast(asyncio.Transport, transport)  # uvloop's is not derived from it
         self._transport = transport
         Transport.open_count += 1
+        address = transport.get_extra_info("peername")
+        if address is None:
+            # It was reset before we looked, as health checks do. connection_lost() follows.
+            transport.abort()
+            return
         sock = transport.get_extra_info("socket")
         configure(sock)
         transport.set_write_buffer_limits(high=PAUSE_BYTES)
@@ -69,7 +74,7 @@ class Transport(asyncio.Protocol):
         if self._closing:
             transport.close()
         else:
-            self._owner.connected(self, transport.get_extra_info("peername")[:2])
+            self._owner.connected(self, address[:2])
 
     def data_received(self, data: bytes) -> None:
         if self._closing:

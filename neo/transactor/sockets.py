@@ -188,6 +188,9 @@ class ClientConnection(asyncio.Protocol):
         no_delay(transport)
         self._transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername")
+        if peer is None:
+            self._transport.abort()  # reset before we looked, as health checks do
+            return
         self._session = self._service().open(self, self._admin, f"{peer[0]}:{peer[1]}")
 
     def data_received(self, data: bytes) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from neo.transactor.debug import FLAGS, WITHOUT_OUTPUT
 from neo.transactor.example import Table
+from tests.support.resets import reset_unseen
 from tests.support.transactors import Transactors, wait_for, wait_same
 
 TIMEOUT = 60.0
@@ -136,6 +137,18 @@ def test_a_wrong_setting_is_named(tmp_path: Path, change: tuple[str, str], messa
     conf.write_text(conf.read_text().replace(*change))
     run = subprocess.run(command, capture_output=True, text=True, timeout=30)
     assert run.returncode == 2 and message in run.stderr
+
+
+@pytest.mark.parametrize("kind", ["peer", "service", "admin"])
+def test_who_is_gone_before_he_was_seen_does_no_harm(tmp_path: Path, kind: str) -> None:
+    cluster = Transactors(tmp_path, 1)
+    daemon = cluster["a"]
+    with cluster.running():
+        daemon.start()
+        assert daemon.process is not None
+        reset_unseen(daemon.process.pid, ("127.0.0.1", daemon.ports[kind]))
+        assert daemon.say("gettid")
+        assert daemon.process.poll() is None and "a bug" not in daemon.told()
 
 
 def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:

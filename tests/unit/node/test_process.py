@@ -29,6 +29,7 @@ from neo.protocol.packets import (
 )
 from tests.support.certificates import Authority
 from tests.support.raw import PATIENCE_SECONDS, RawPeer, wait_for
+from tests.support.resets import reset_unseen
 
 
 class Tiny:
@@ -112,6 +113,16 @@ def test_a_peer_that_never_reads_does_not_keep_it_alive(start: Start) -> None:
         peer.greet()
         tiny.signal(signal.SIGTERM)
         assert tiny.end()[0] == 0
+
+
+def test_a_peer_that_is_gone_before_it_was_seen_does_no_harm(start: Start) -> None:
+    tiny = start()
+    address = tiny.address()
+    reset_unseen(tiny.process.pid, address)
+    with RawPeer(address) as peer:
+        peer.greet()
+        assert peer.ask(Ping()) == Pong()
+    assert tiny.process.poll() is None and "Traceback" not in tiny.text()
 
 
 def test_a_failure_ends_it_with_1_after_the_last_words(start: Start) -> None:
