@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager
 
 from neo.net.fault_sites import FaultSite
 from neo.net.host import Served, Watch, Wire
-from neo.net.sockets import READ_SIZE, configure
+from neo.net.sockets import READ_SIZE, configure, format_address
 from neo.net.tls import TlsLink
 from neo.protocol.errors import HandshakeError
 from neo.protocol.packets import Address
@@ -220,7 +220,10 @@ class System:
     def connect(
         self, address: Address, tls: TlsLink | None, seconds: float | None = None
     ) -> SocketWire:
-        sock = socket.create_connection(address, seconds or DIAL_SECONDS)
+        try:
+            sock = socket.create_connection(address, seconds or DIAL_SECONDS)
+        except (ValueError, OverflowError) as e:  # of others: a host that is no name, or no port
+            raise OSError(f"cannot connect to {format_address(address)}: {e}") from None
         try:
             configure(sock)
             return SocketWire(sock, tls, self._patience)

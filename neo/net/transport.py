@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-import ssl
 from typing import Protocol, cast
 
 from neo.net.sockets import configure, format_address
@@ -162,8 +161,8 @@ async def dial(transport: Transport, address: Address) -> None:
             await loop.create_connection(lambda: transport, address[0], address[1])
     except TimeoutError:
         transport.failed(f"no answer from {format_address(address)} in {DIAL_SECONDS} s")
-    except (OSError, ssl.SSLError) as e:
-        reason = e.strerror or str(e)
+    except (OSError, ValueError) as e:  # a host that is no name is a UnicodeError
+        reason = getattr(e, "strerror", None) or str(e)
         transport.failed(f"cannot connect to {format_address(address)}: {reason}")
 
 

@@ -6,6 +6,8 @@ import socket
 import struct
 from pathlib import Path
 
+import pytest
+
 from neo.client.system import System
 from neo.net.connection import HANDSHAKE
 from neo.net.tls import TlsLink, tls_context
@@ -38,6 +40,13 @@ def test_what_is_sent_while_the_handshake_ends_leaves_after_it(tmp_path: Path) -
     finally:
         system.stop()
     assert peer.end is None
+
+
+@pytest.mark.parametrize("address", [("b..example", 7000), ("127.0.0.1", 70000)])
+def test_an_address_that_is_none_cannot_be_reached(address: tuple[str, int]) -> None:
+    """It came from another node; there may be others."""
+    with pytest.raises(OSError, match=f"cannot connect to {address[0]}:{address[1]}: "):
+        System(SECONDS).connect(address, None)
 
 
 def test_the_last_words_are_read_when_nothing_can_be_sent_any_more() -> None:

@@ -168,6 +168,18 @@ def test_a_refused_connection() -> None:
     run(scenario())
 
 
+@pytest.mark.parametrize("host", ["b..example", "x" * 300, "a\0b", "\ud800", ""])
+def test_a_host_that_is_no_name(host: str) -> None:
+    """Addresses of others come from others."""
+
+    async def scenario() -> None:
+        owner, _ = await connect((host, 7000))
+        (reason,) = owner.reasons
+        assert reason.startswith(f"cannot connect to {host}:7000: ")
+
+    run(scenario())
+
+
 def test_a_dial_that_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transport_module, "DIAL_SECONDS", 0.05)
 
