@@ -164,9 +164,15 @@ class Packer:
 
     async def _work(self) -> None:
         core = self._core
-        packed = 0
+        packed = durable = 0
         while (partition := self._next()) is not None:
-            packed += await self._pack(partition)
+            if (wanted := self.wanted()) > durable:
+                # What is gone for readers must not be there again after a crash, for good if nobody else
+                # remembers that it was to go.
+                await core.stored()
+                durable = wanted
+            else:
+                packed += await self._pack(partition)
         self._working = False
         if packed:
             logger.info("%s partitions are packed at %s", packed, p64(self.wanted()).hex())

@@ -39,11 +39,10 @@ def _small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("neo.storage.pack.STEP_LENGTH", 1)
 
 
-def stop(world: World, master: End) -> None:
-    """In the middle: what is durable stays."""
-    world.settle()
+def stop(world: World, master: End, left: int) -> None:
+    """When ``left`` revisions of partition 0 are there; each step takes one."""
+    world.wait(lambda: len(rows(world, 0)) <= left, "the pack does not begin")
     master.send(StopOperation())
-    world.settle()
 
 
 def again(master: End) -> None:
@@ -55,7 +54,7 @@ def test_a_pack_that_is_interrupted_is_refused_and_goes_on_with_the_operation(wo
     master = world.operate()
     full(world, master, 0, 2, 4)
     packing = master.ask_later(AskPack(p64(36)))
-    master.send(StopOperation())
+    stop(world, master, 5)
     assert "goes on" in refused(packing[0])[1]
     assert len(rows(world, 0)) == 5  # one step was done
     again(master)
@@ -63,12 +62,24 @@ def test_a_pack_that_is_interrupted_is_refused_and_goes_on_with_the_operation(wo
     assert rows(world, 0) == [(16, 0), (26, 2), (36, 4)]
 
 
+def test_nothing_goes_before_it_is_durable_that_it_is_to_go(world: World) -> None:
+    """After a crash, a revision that readers did not find any more would be there again."""
+    master = world.operate()
+    full(world, master, 0)
+    packing = master.ask_later(AskPack(p64(16)))
+    assert world.core.packer.wanted() == 16
+    assert len(rows(world, 0)) == 2
+    world.wait(lambda: bool(packing), "the pack does not end")
+    assert len(rows(world, 0)) == 1
+
+
 def test_a_pack_goes_on_after_a_restart_where_it_was(make_world: MakeWorld) -> None:
     world = make_world()
     master = world.operate()
     full(world, master, 0, 2, 4)
     master.ask_later(AskPack(p64(36)))
-    stop(world, master)
+    stop(world, master, 4)
+    world.settle()
     assert world.backend.get_config("_packing") == f"0:36:{p64(4).hex()}"
     world.close()
     world = make_world()
@@ -214,6 +225,7 @@ def test_a_cell_that_others_wait_for_comes_next(world: World) -> None:
     packer.set_packed = in_order  # type: ignore[method-assign]
     peer = knowing(world, master, 2)
     packing = master.ask_later(AskPack(p64(36)))
+    world.wait(lambda: len(rows(world, 0)) < 4, "the pack does not begin")
     assert refused(fetch(peer, 2, 0))[0] == ErrorCode.REPLICATION_ERROR.value
     world.wait(lambda: bool(packing), "the pack does not end")
     assert order == [0, 2, 1]
