@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from os.path import abspath
 from typing import Any
 
 from ZODB.config import BaseConfig
@@ -39,7 +40,7 @@ def log_to(path: str) -> None:
     """Messages of the client also go to this file."""
     logger = logging.getLogger("neo.client")
     for handler in logger.handlers:
-        if isinstance(handler, logging.FileHandler) and handler.baseFilename == path:
+        if isinstance(handler, logging.FileHandler) and handler.baseFilename == abspath(path):
             return
     handler = logging.FileHandler(path)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
