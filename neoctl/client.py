@@ -46,14 +46,18 @@ class AdminClient:
         self._link = None if tls is None else TlsLink(tls, server=False)
         try:
             self._socket = socket.create_connection(address, timeout)
+            try:
+                configure(self._socket)
+                if self._link is not None:
+                    self._write(self._link.start())
+            except OSError:
+                self._socket.close()
+                raise
         except OSError as e:
             raise AdminAway(
                 f"{self._name} cannot be reached ({e.strerror or e}): start neoadmin, "
                 "or give its address with --address"
             ) from None
-        configure(self._socket)
-        if self._link is not None:
-            self._write(self._link.start())
 
     def __enter__(self) -> AdminClient:
         return self

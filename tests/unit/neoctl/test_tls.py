@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import socket
+import struct
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from neo.net.tls import tls_context
 from neo.protocol.packets import Ping, Pong
+from neoctl import client
 from neoctl.__main__ import main
-from neoctl.client import AdminClient
+from neoctl.client import AdminAway, AdminClient
 from tests.support.certificates import Authority, NodeFiles
 from tests.support.tls_peer import TlsPeer
 from tests.unit.neoctl.conftest import healthy
@@ -39,6 +43,23 @@ def test_the_end_is_announced(files: NodeFiles) -> None:
         with AdminClient(peer.address, tls_context(*files, server=False)) as admin:
             assert admin.ask(Ping()) == Pong()
     assert peer.end is None
+
+
+def test_a_connection_that_ends_before_the_first_byte(
+    files: NodeFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def reset(sock: socket.socket) -> None:
+            accepted, _ = listener.accept()
+            accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            accepted.close()
+            with suppress(ConnectionResetError):
+                sock.recv(1)
+
+        monkeypatch.setattr(client, "configure", reset)
+        with pytest.raises(AdminAway, match="cannot be reached"):
+            AdminClient(listener.getsockname(), tls_context(*files, server=False))
 
 
 def test_files_come_from_neo_conf(files: NodeFiles, capsys: Capture, tmp_path: Path) -> None:
