@@ -140,12 +140,14 @@ class LogFolder:
     def _synced(self, future: Future[None], done: Callable[[], None]) -> None:
         """On the thread that syncs."""
         error = future.exception()
-        if isinstance(error, StoreError):
-            self._from_thread(self._failed, self._failure(error))
-        elif error is not None:
-            raise error
-        else:
+        if error is None:
             self._from_thread(done)
+        elif isinstance(error, StoreError):
+            self._from_thread(self._failed, self._failure(error))
+        else:
+            # Whatever it is: else this master would wait for its disk for ever, and nobody would know.
+            failure = LogFailure(f"the log of the masters cannot be synced: {error!r}")
+            self._from_thread(self._failed, failure)
 
     def read(self, tid: int, count: int, size: int) -> list[Spec]:
         assert self._store is not None

@@ -10,17 +10,22 @@ from neo.master.election.folder import LogFolder
 from neo.master.election.log import LogFailure, genesis_of
 from neo.transactor.durable import Begun
 from neo.transactor.messages import Entry, Kind, Sid, Spec
+from neo.transactor.store import Store
 
 GENESIS = genesis_of([("127.0.0.1", 1), ("127.0.0.1", 2)])
 
 
-def open_folder(path: Path) -> LogFolder:
+def open_folder(path: Path, failures: list[str] | None = None) -> LogFolder:
+    """``failures``: what is told; None: nothing may fail."""
+
     def from_thread(callback: object, *args: object) -> None:
         assert callable(callback)
         callback(*args)
 
     def failed(failure: LogFailure) -> None:
-        pytest.fail(str(failure))
+        if failures is None:
+            pytest.fail(str(failure))
+        failures.append(str(failure))
 
     return LogFolder(str(path), "127.0.0.1:1", GENESIS, from_thread, failed, lambda text: None)
 
@@ -48,6 +53,21 @@ def test_a_log_that_has_begun_is_found_again(tmp_path: Path) -> None:
     assert (again.durable.known, again.durable.end.tid) == ({1: 77}, 2)
     assert [spec.data for spec in again.read(1, 9, 999)] == [b"x"]
     again.close()
+
+
+def test_an_unexpected_error_of_a_sync_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(store: Store) -> None:
+        raise MemoryError
+
+    failures: list[str] = []
+    folder = open_folder(tmp_path, failures)
+    folder.begin(Begun.FRESH, GENESIS, {})
+    monkeypatch.setattr(Store, "sync", fail)
+    folder.sync(lambda: pytest.fail("it is not durable"))
+    folder.close()
+    assert failures == ["the log of the masters cannot be synced: MemoryError()"]
 
 
 def test_who_joins_keeps_the_first_members_that_it_learned(tmp_path: Path) -> None:
