@@ -20,6 +20,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Generic, NamedTuple, TypeVar
 
 from neo.transactor.members import Address
@@ -121,7 +122,10 @@ class Transactor(Generic[Result]):
             raise TransactorError("this client is closed")
         request: Request[Result] = Request(data)
         self._waiting.put(request, timeout=timeout)
-        self._wake.send(b"!")
+        with suppress(OSError):  # closed meanwhile
+            self._wake.send(b"!")
+        if self._closed.is_set():  # since we looked: nobody else would answer
+            self._fail(TransactorError("this client is closed"))
         return request.future.result(timeout)
 
     def close(self) -> None:
@@ -133,7 +137,7 @@ class Transactor(Generic[Result]):
         self._thread.join()
         self._waker.close()
         self._wake.close()
-        self._fail(TransactorError("this client is closed"))
+        self._end(TransactorError("this client is closed"))
 
     # -- the thread --------------------------------------------------------------------------------
 
@@ -146,8 +150,9 @@ class Transactor(Generic[Result]):
             except OSError:
                 self._closed.wait(RETRY_SECONDS)
             except TransactorError as e:
-                self._closed.set()
-                self._fail(e)
+                self._end(e)
+            except Exception as e:  # noqa: BLE001 - without this thread, everybody would wait for ever
+                self._end(TransactorError(f"unexpected error of the client: {e!r}"))
 
     def _talk(self, sock: socket.socket) -> None:
         """Until the connection is lost, or the end."""
@@ -158,12 +163,15 @@ class Transactor(Generic[Result]):
         if self._request is not None:
             self._request.pending = False  # it may have arrived nevertheless
         self._retry_at = 0.0
+        poll = select.poll()  # select() knows no descriptors above 1023
+        for each in (sock, self._waker):
+            poll.register(each, select.POLLIN)
         while not self._closed.is_set():
             self._post(sock)
-            ready, _, _ = select.select([sock, self._waker], [], [], RETRY_SECONDS)
-            if self._waker in ready:
+            ready = {fd for fd, _ in poll.poll(RETRY_SECONDS * 1000)}
+            if self._waker.fileno() in ready:
                 self._waker.recv(WAITING_MAX)
-            if sock not in ready:
+            if sock.fileno() not in ready:
                 continue
             data = sock.recv(1 << 16)
             if not data:
@@ -234,10 +242,15 @@ class Transactor(Generic[Result]):
             self._request = None
             request.future.set_result(result)
 
+    def _end(self, error: TransactorError) -> None:
+        self._closed.set()
+        if self._request is not None:
+            self._request.future.set_exception(error)
+            self._request = None
+        self._fail(error)
+
     def _fail(self, error: TransactorError) -> None:
-        requests = [self._request] if self._request is not None else []
-        self._request = None
-        while not self._waiting.empty():
-            requests.append(self._waiting.get_nowait())
-        for request in requests:
-            request.future.set_exception(error)
+        """Those that wait for their turn."""
+        with suppress(queue.Empty):
+            while True:
+                self._waiting.get_nowait().future.set_exception(error)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import resource
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from io import BufferedReader
 
 import pytest
@@ -202,6 +205,39 @@ def test_closing_fails_what_waits(played: Played, client: Transactor[bytes]) -> 
     played.post()
     client.close()
     assert isinstance(call.outcome(), TransactorError)
+
+
+def test_an_unexpected_error_ends_the_client_and_not_its_thread_alone(
+    played: Played, client: Transactor[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(reader: ResponseReader, data: bytes) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(ResponseReader, "feed", fail)
+    call = Calling(client, b"mine")
+    played.post()
+    played.say(b"ping\n")
+    assert isinstance(call.outcome(), TransactorError)
+    with pytest.raises(TransactorError, match="closed"):
+        client.execute(b"more", TIMEOUT)
+
+
+def test_an_application_with_many_open_files(played: Played) -> None:
+    """select() knows no descriptors above 1023."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(limits[0], 2048), limits[1]))
+    with ExitStack() as stack:
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, limits)
+        for _ in range(1100):
+            stack.callback(os.close, os.open(os.devnull, os.O_RDONLY))
+        client = Transactor(played.address, lambda tid, data: data)
+        stack.callback(client.close)
+        played.accept()
+        assert played.line() == b"subscribe 1"
+        call = Calling(client, b"mine")
+        request, _, _ = played.post()
+        played.say(b"post_response %d posted 0:7 1\n" % request + tspec(1, "0:7", b"mine"))
+        assert call.outcome() == b"mine"
 
 
 def test_a_timeout_is_the_callers(played: Played, client: Transactor[bytes]) -> None:
