@@ -14,6 +14,12 @@ from tests.support.raw import wait_for
 CONNECTIONS = 5
 
 
+def reset(sock: socket.socket) -> None:
+    """Close it; the other side hears of a reset, not of an end."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    sock.close()
+
+
 def reset_unseen(pid: int, address: tuple[str, int]) -> None:
     """Stop the process that listens there, connect and reset, let it go on."""
     os.kill(pid, signal.SIGSTOP)
@@ -21,7 +27,6 @@ def reset_unseen(pid: int, address: tuple[str, int]) -> None:
         stopped = Path(f"/proc/{pid}/stat")
         wait_for(lambda: stopped.read_text().rpartition(")")[2].split()[0] == "T", "it stops")
         for _ in range(CONNECTIONS):
-            with socket.create_connection(address, 20) as sock:
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            reset(socket.create_connection(address, 20))
     finally:
         os.kill(pid, signal.SIGCONT)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import struct
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from neo.client.system import System
 from neo.net.connection import HANDSHAKE
 from neo.net.tls import TlsLink, tls_context
 from tests.support.certificates import Authority
+from tests.support.resets import reset
 from tests.support.tls_peer import SECONDS, TlsPeer
 
 
@@ -54,8 +54,7 @@ def test_the_last_words_are_read_when_nothing_can_be_sent_any_more() -> None:
         wire = System(SECONDS).connect(server.getsockname(), None)
         sock, _ = server.accept()
         sock.sendall(b"why")
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        sock.close()  # and reset
+        reset(sock)
         for _ in range(2):
             wire.send(b"more")
         assert wire.receive(True) == b"why"

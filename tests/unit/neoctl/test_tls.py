@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import struct
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from neoctl import client
 from neoctl.__main__ import main
 from neoctl.client import AdminAway, AdminClient
 from tests.support.certificates import Authority, NodeFiles
+from tests.support.resets import reset
 from tests.support.tls_peer import TlsPeer
 from tests.unit.neoctl.conftest import healthy
 from tests.unit.neoctl.scripted import ScriptedAdmin
@@ -50,14 +50,13 @@ def test_a_connection_that_ends_before_the_first_byte(
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
-        def reset(sock: socket.socket) -> None:
+        def end(sock: socket.socket) -> None:
             accepted, _ = listener.accept()
-            accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            accepted.close()
+            reset(accepted)
             with suppress(ConnectionResetError):
                 sock.recv(1)
 
-        monkeypatch.setattr(client, "configure", reset)
+        monkeypatch.setattr(client, "configure", end)
         with pytest.raises(AdminAway, match="cannot be reached"):
             AdminClient(listener.getsockname(), tls_context(*files, server=False))
 
