@@ -49,5 +49,5 @@ class Smtp:
                     server.login(*self.login)
                 server.send_message(message)
         except Exception as e:  # noqa: BLE001 - who does not hear of it would send no later mail
-            return f"{host}:{port}: {e}"
+            return f"{host}:{port}: {str(e) or repr(e)}"
         return None

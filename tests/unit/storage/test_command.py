@@ -178,6 +178,19 @@ def test_a_file_that_may_only_be_read_is_noticed_when_it_is_opened(tmp_path: Pat
         start(*arguments(tmp_path))
 
 
+def test_a_disk_that_is_gone_when_it_was_opened_is_worth_another_try(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(settings: object) -> list[str]:
+        raise OSError("the disk is gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("neo.storage.__main__._devpath", gone)
+        with pytest.raises(StartFailure, match="the disk is gone"):
+            start(*arguments(tmp_path))
+    start(*arguments(tmp_path)).stop(0)  # the database was let go
+
+
 def test_a_folder_that_does_not_exist_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StartFailure, match="must exist"):
         start(*arguments(tmp_path / "missing"))
