@@ -16,7 +16,7 @@ FOLDERS = ("neo", "neo/schema", "neoctl", "pyspark_neo")
 SOURCES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
 TESTS = sorted(path for folder in ("tests", "tools") for path in (ROOT / folder).rglob("*.py"))
 
-LINES = 400
+LINES = 701
 FUNCTION_LINES = 60
 LONG_FILES = {"neo.protocol.packets"}  # the table of messages, in one piece
 
