@@ -118,8 +118,7 @@ class Commits:
         """Nodes that had cells of the transaction when it stored, and have none any more, keep what
         they voted until they hear how it ended: for them it is as if it were aborted."""
         if self.master.replication.discarded_ptid > transaction.ptid:
-            for nid in (transaction.ready & self.master.ready) - involved:
-                self.master.connected[nid].send(AbortTransaction(transaction.ttid, []))
+            self._abort_on(transaction.ttid, (transaction.ready & self.master.ready) - involved)
 
     def ask_locks(self, transaction: Transaction[Peer], tid: bytes) -> None:
         """Ask the storages of the transaction that are still there."""
@@ -175,7 +174,8 @@ class Commits:
         for nid in transaction.nodes:
             if (storage := master.connected.get(nid)) is not None:
                 storage.send(NotifyUnlockInformation(ttid))
-        master.replication.finished(ttid, tid, self._newcomers(transaction))
+        asked = master.replication.finished(ttid, tid)
+        self._abort_on(ttid, self._newcomers(transaction) - asked)
         for peer, message_id in self._final_tid.pop(ttid, ()):
             peer.answer(message_id, AnswerFinalTID(tid))
 
@@ -188,16 +188,22 @@ class Commits:
     def abort(self, transaction: Transaction[Peer], nids: Iterable[int]) -> None:
         """Forget it and tell these storages."""
         self.transactions.forget(transaction)
-        for nid in {*nids, *self._newcomers(transaction)}:
-            storage = self.master.connected.get(nid)
-            if storage is not None and nid >= 0:
-                storage.send(AbortTransaction(transaction.ttid, []))
+        self._abort_on(transaction.ttid, {*nids, *self._newcomers(transaction)})
         self._aborted(transaction)
         self.failed_votes.look()
         self.master.check_stopped()
 
+    def _abort_on(self, ttid: bytes, nids: Iterable[int]) -> None:
+        for nid in nids:
+            storage = self.master.connected.get(nid)
+            if storage is not None and nid >= 0:
+                storage.send(AbortTransaction(ttid, []))
+
     def _newcomers(self, transaction: Transaction[Peer]) -> set[int]:
-        """Storages that came since it began. Clients that saw them before us may have made them vote."""
+        """Return the storage nodes that joined since the transaction began. They take no part in it, but
+        clients that saw them earlier than the master may have made them vote. For those that have not
+        asked for the unfinished transactions yet it is as if it were aborted: when they ask, it is
+        among the committed ones."""
         return (self.master.starting | self.master.ready) - transaction.ready
 
     def _aborted(self, transaction: Transaction[Peer]) -> None:

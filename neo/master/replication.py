@@ -87,13 +87,15 @@ class Replication:
 
     # -- transactions ------------------------------------------------------------------------------
 
-    def finished(self, ttid: bytes, tid: bytes, newcomers: Iterable[int]) -> None:
-        """After NotifyUnlockInformation, so that nodes which took part have all that they voted.
-        ``newcomers`` took no part, may have voted, and will not ask any more."""
-        for nid in {*self._waiting.pop(ttid, ()), *newcomers}:
+    def finished(self, ttid: bytes, tid: bytes) -> set[int]:
+        """Tell the nodes whose answer listed this transaction, and return them. Call after
+        NotifyUnlockInformation, so that nodes which took part have all that they voted."""
+        nids = set(self._waiting.pop(ttid, ()))
+        for nid in nids:
             peer = self._master.connected.get(nid)
             if peer is not None:
                 peer.send(NotifyTransactionFinished(ttid, tid))
+        return nids
 
     def aborted(self, ttid: bytes) -> None:
         for nid in self._waiting.pop(ttid, ()):

@@ -242,8 +242,8 @@ class ServeMaster(StorageHandler):
 
     @on(NotifyTransactionFinished)
     def finished(self, peer: Peer, message_id: int, m: NotifyTransactionFinished) -> None:
-        """If this node was not ready when the transaction began, nobody told it to lock and unlock
-        what it voted: replication brings it."""
+        """Drop what this node voted if it was not ready when the transaction began: the master did not
+        ask it to lock, and replication brings the data."""
         if self.core.locks.abort(m.ttid, None):
             self.core.backend.abort(m.ttid)
         self.core.replicator.finished(m.ttid, m.max_tid)

@@ -144,10 +144,11 @@ def test_a_node_that_came_back_is_not_taken_for_the_one_that_has_the_data() -> N
 
 
 @pytest.mark.parametrize("ready", [False, True])
-def test_who_came_meanwhile_hears_the_end_before_it_asks_for_unfinished_transactions(
+def test_a_node_that_came_meanwhile_drops_its_votes_before_it_asks_for_unfinished_transactions(
     ready: bool,
 ) -> None:
-    """Clients see a node when it serves, the master when its news arrive: it may have voted by then."""
+    """Clients see a node when it serves, the master when its news arrive: it may have voted by then.
+    NotifyTransactionFinished is about an answer to AskUnfinishedTransactions, which was not asked."""
     world = MasterWorld(replicas=1)
     first, second = world.running(2)
     client, other = world.client(), world.client()
@@ -157,13 +158,29 @@ def test_who_came_meanwhile_hears_the_end_before_it_asks_for_unfinished_transact
     if ready:
         world.make_ready(second)
     client.ask(AskFinishTransaction(done, [oid_of(world, 0)], []))
-    final = lock(first).tid
-    assert second.take(NotifyTransactionFinished) == (done, final)
+    lock(first)
+    assert second.take(AbortTransaction).ttid == done
+    assert not second.has(NotifyTransactionFinished)
     client.send(AbortTransaction(aborted, [1]))
     assert second.take(AbortTransaction).ttid == aborted
     question = other.ask(AskFinishTransaction(refused, [b"\xff" * 8], []))
     assert error_of(question).code is ErrorCode.PROTOCOL_ERROR
     assert second.take(AbortTransaction).ttid == refused
+
+
+def test_a_node_that_came_meanwhile_hears_of_the_transactions_that_its_answer_listed() -> None:
+    world = MasterWorld(replicas=1)
+    first, second = world.running(2)
+    client = world.client()
+    listed, late = begin(client), begin(client)
+    second.lose()
+    second = world.join(NodeType.STORAGE, 2, port=9102)
+    world.make_ready(second)
+    assert second.ask(AskUnfinishedTransactions([0])).result().ttid_list == [listed, late]
+    client.ask(AskFinishTransaction(listed, [oid_of(world, 0)], []))
+    final = lock(first).tid
+    assert second.take(NotifyTransactionFinished) == (listed, final)
+    assert not second.has(AbortTransaction)
 
 
 def test_who_lost_its_cells_meanwhile_drops_what_it_voted() -> None:
