@@ -16,10 +16,12 @@ from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import add64, time_from_tid
 from neo.protocol.packets import (
+    AnswerObject,
     AnswerObjectHistory,
     AnswerTIDs,
     AnswerTIDsFrom,
     AnswerTransactionInformation,
+    AskObject,
     AskObjectHistory,
     AskTIDs,
     AskTIDsFrom,
@@ -181,24 +183,40 @@ def _partition_tids(
 
 
 def object_history(session: Session, oid: bytes, size: int) -> list[Description]:
-    """IStorage.history. Raises POSKeyError."""
+    """IStorage.history. Raises POSKeyError.
+
+    Storage nodes list what is not older than the last pack. The revision that was current then, which
+    the pack kept, is loaded.
+    """
     if size < 1:
         return []
-    try:
-        answer = session.read(session.view().partition(oid), AskObjectHistory(oid, 0, size))
-    except ErrorAnswer as e:
-        if e.code in (ErrorCode.OID_NOT_FOUND, ErrorCode.OID_DOES_NOT_EXIST):
-            raise POSKeyError(oid) from None
-        raise refused(f"history of object {oid.hex()}", e) from None
-    assert isinstance(answer, AnswerObjectHistory)
+    answer = _ask_object(session, oid, AskObjectHistory(oid, 0, size))
+    listed = answer.history_list if isinstance(answer, AnswerObjectHistory) else []
     last_tid = session.invalidations.last_tid
-    revisions = [(tid, length) for tid, length in answer.history_list if tid <= last_tid]
+    revisions = [(tid, length) for tid, length in listed if tid <= last_tid]
+    if len(revisions) < size:
+        before = revisions[-1][0] if revisions else add64(last_tid, 1)
+        kept = _ask_object(session, oid, AskObject(oid, None, before))
+        if isinstance(kept, AnswerObject):
+            revisions.append((kept.serial, len(kept.data)))
+    if not revisions:
+        raise POSKeyError(oid)
     metadata = transaction_information(session, [tid for tid, _ in revisions])
     return [
         (_packed_away(tid) if known is None else describe(known))
         | {"tid": tid, "serial": tid, "size": length}
         for (tid, length), known in zip(revisions, metadata, strict=True)
     ]
+
+
+def _ask_object(session: Session, oid: bytes, question: Message) -> Message | None:
+    """Return the answer; None if there is no such object or revision."""
+    try:
+        return session.read(session.view().partition(oid), question)
+    except ErrorAnswer as e:
+        if e.code in (ErrorCode.OID_NOT_FOUND, ErrorCode.OID_DOES_NOT_EXIST):
+            return None
+        raise refused(f"history of object {oid.hex()}", e) from None
 
 
 def _packed_away(tid: bytes) -> Description:

@@ -12,6 +12,7 @@ from itertools import islice
 from operator import eq
 from typing import Any
 
+from neo.protocol.ids import ZERO_TID
 from neo.sim.memory_tables import Tables
 from neo.sim.world import Violation
 from neo.storage.backend import revisions
@@ -109,10 +110,13 @@ class MemoryReads(ABC):
             self.tables.hold(row.data_id)
         return row.data_id, optional_bytes(row.value_tid)
 
-    def history(self, oid: bytes, first: int, last: int) -> list[tuple[bytes, int]]:
+    def history(
+        self, oid: bytes, first: int, last: int, since: bytes = ZERO_TID
+    ) -> list[tuple[bytes, int]]:
         self._check()
         o = to_int(oid)
         serials = self.tables.serials.get(o, [])
+        serials = serials[bisect_left(serials, bound(since)) :]
         found = []
         for tid in serials[::-1][first : max(first, last)]:
             data_id = self.tables.obj[o, tid].data_id

@@ -68,6 +68,11 @@ class Packer:
         if self.wanted() < u64(tid) <= u64(MAX_TID):
             backend.set_config("_pack_wanted", str(u64(tid)))
 
+    def horizon(self) -> bytes:
+        """Return the tid before which revisions may be gone, be it by a pack of another node."""
+        tid: bytes = p64(int(self._core.backend.get_config("_pack_tid") or 0))
+        return tid
+
     def packed(self, partition: int) -> int:
         """The tid of the last pack that is done in a cell, 0 if there was none."""
         return int(self._core.backend.get_config(f"_packed.{partition}") or 0)

@@ -102,7 +102,10 @@ class ServeClient(ServeCommit):
 
         def read() -> Message:
             self._check_readable(m.oid)
-            history = self.core.backend.history(m.oid, m.first, m.last)
+            # What a pack leaves of older revisions can be read, but is no part of the history: a node
+            # of another implementation lists it neither.
+            since = self.core.packer.horizon()
+            history = self.core.backend.history(m.oid, m.first, m.last, since)
             if not history:
                 raise ErrorAnswer(ErrorCode.OID_NOT_FOUND, m.oid.hex())
             return AnswerObjectHistory(m.oid, history)

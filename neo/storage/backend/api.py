@@ -28,8 +28,12 @@ from enum import Enum
 from typing import NamedTuple, Protocol
 
 from neo.protocol.enums import CellState
+from neo.protocol.ids import ZERO_TID
 
 Done = Callable[[], None]
+
+#: Row of ``config``: ``backup_tid`` as it was when Truncate ended backup mode, until the data is cut.
+LEFT_BACKUP_TID = "_left_backup_tid"
 
 
 class BackendFailure(Exception):
@@ -226,11 +230,11 @@ class Backend(Protocol):
         Raises KeyError(serial) if there is no such revision.
         """
 
-    def history(self, oid: bytes, first: int, last: int) -> list[tuple[bytes, int]]:
-        """[(serial, size)] newest first, [first, last); size as stored.
-
-        Also the revision that a pack kept though it is older than ``_pack_tid``.
-        """
+    def history(
+        self, oid: bytes, first: int, last: int, since: bytes = ZERO_TID
+    ) -> list[tuple[bytes, int]]:
+        """Return [(serial, size)] newest first, [first, last) of the revisions that are not older than
+        ``since``; size as stored."""
 
     def transaction(self, tid: bytes) -> Transaction | None: ...
 

@@ -8,6 +8,7 @@ from heapq import merge
 from itertools import islice
 from typing import Any
 
+from neo.protocol.ids import ZERO_TID
 from neo.storage.backend import revisions
 from neo.storage.backend.api import Record, RecordDamaged, Schedule, Stored, Transaction
 from neo.storage.backend.revisions import Revision
@@ -138,13 +139,16 @@ class Reads(Tables):
             self._pending[data_id] += 1
         return data_id, optional_bytes(value_tid)
 
-    def history(self, oid: bytes, first: int, last: int) -> list[tuple[bytes, int]]:
+    def history(
+        self, oid: bytes, first: int, last: int, since: bytes = ZERO_TID
+    ) -> list[tuple[bytes, int]]:
         o = to_int(oid)
         rows = self._read(
             f"SELECT o.tid, {self.value_length} FROM obj o LEFT JOIN data d ON d.id=o.data_id"
-            " WHERE o.`partition`=? AND o.oid=? ORDER BY o.tid DESC LIMIT ? OFFSET ?",
+            " WHERE o.`partition`=? AND o.oid=? AND o.tid>=? ORDER BY o.tid DESC LIMIT ? OFFSET ?",
             o % self._modulo,
             o,
+            bound(since),
             max(0, last - first),
             first,
         )

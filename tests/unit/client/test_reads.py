@@ -16,10 +16,12 @@ from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import ZERO_HASH, p64
 from neo.protocol.packets import (
     AnswerObject,
+    AnswerObjectHistory,
     AnswerTIDs,
     AnswerTIDsFrom,
     AnswerTransactionInformation,
     AskObject,
+    AskObjectHistory,
     AskTIDs,
     AskTIDsFrom,
     AskTransactionInformation,
@@ -29,7 +31,7 @@ from neo.protocol.packets import (
 )
 from tests.unit.client.peers import in_threads
 from tests.unit.client.reading import OID, answer, refuse
-from tests.unit.client.scripted import scripted
+from tests.unit.client.scripted import Scripted, scripted
 
 
 def test_reads_go_to_all_replicas() -> None:
@@ -227,3 +229,47 @@ def test_concurrent_loads_get_their_own_objects() -> None:
             return all(storage.load(p64(n))[0] == p64(n) for n in range(first, first + 200))
 
         assert in_threads(*(lambda i=i: work(1000 * i) for i in range(6))) == [True] * 6
+
+
+def _packed(cluster: Scripted, *listed: int) -> None:
+    """``listed``: the revisions since the pack. It kept 40."""
+    answers = cluster.storages[1].answers
+    answers[AskTransactionInformation] = refuse(ErrorCode.TID_NOT_FOUND)
+
+    def history(m: AskObjectHistory) -> Message:
+        items = [(p64(tid), 7) for tid in listed[m.first : m.last]]
+        if not items:
+            raise ErrorAnswer(ErrorCode.OID_NOT_FOUND, m.oid.hex())
+        return AnswerObjectHistory(m.oid, items)
+
+    def load(m: AskObject) -> Message:
+        assert m.at is None and m.before is not None
+        if m.before <= p64(40):
+            raise ErrorAnswer(ErrorCode.OID_NOT_FOUND, m.oid.hex())
+        return answer(b"kept", serial=40)(m)
+
+    answers[AskObjectHistory], answers[AskObject] = history, load
+
+
+@pytest.mark.parametrize("listed", [(60, 50), ()])
+def test_the_revision_that_a_pack_kept_belongs_to_the_history(listed: tuple[int, ...]) -> None:
+    """No storage node lists it."""
+    with scripted([1]) as (cluster, storage):
+        _packed(cluster, *listed)
+        found = [(item["tid"], item["size"]) for item in storage.history(OID, 10)]
+        assert found == [*((p64(tid), 7) for tid in listed), (p64(40), 4)]
+
+
+def test_a_history_that_is_long_enough_loads_nothing() -> None:
+    with scripted([1]) as (cluster, storage):
+        _packed(cluster, 60, 50)
+        assert [item["tid"] for item in storage.history(OID)] == [p64(60)]
+        assert not cluster.storages[1].asked(AskObject)
+
+
+def test_the_history_of_an_object_that_never_was_is_a_key_error() -> None:
+    with scripted([1]) as (cluster, storage):
+        _packed(cluster)
+        cluster.storages[1].answers[AskObject] = refuse(ErrorCode.OID_DOES_NOT_EXIST)
+        with pytest.raises(POSKeyError):
+            storage.history(OID, 10)

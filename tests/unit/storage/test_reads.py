@@ -206,3 +206,19 @@ def test_histories_are_newest_first(master: End, client: End) -> None:
     assert [tuple(item) for item in answer.history_list] == [(p64(12), 10)]
     assert refused(client.ask(AskObjectHistory(p64(2), 0, 1)))[0] == ErrorCode.OID_NOT_FOUND.value
     assert refused(client.ask(AskObjectHistory(p64(1), 1, 1)))[0] == ErrorCode.PROTOCOL_ERROR.value
+
+
+def test_a_packed_history_begins_at_the_pack_as_with_nodes_of_other_implementations(
+    master: End, client: End
+) -> None:
+    """What the pack keeps of older revisions can be loaded, but is not listed."""
+    for ttid, serial in ((10, 0), (14, 12), (20, 16)):
+        commit(master, client, ttid, ttid + 2, 1, serial=serial)
+    commit(master, client, 24, 26, 3)
+    master.ask(AskPack(p64(18)))
+    answer = client.ask(AskObjectHistory(p64(1), 0, 9))
+    assert answer.history_list == [(p64(22), 10)]
+    assert client.ask(AskObject(p64(1), None, p64(22))).serial == p64(16)
+    master.ask(AskPack(p64(26)))
+    assert client.ask(AskObjectHistory(p64(3), 0, 9)).history_list == [(p64(26), 10)]
+    assert refused(client.ask(AskObjectHistory(p64(1), 0, 9)))[0] == ErrorCode.OID_NOT_FOUND.value
