@@ -36,6 +36,7 @@ from neo.sim.memory_tables import (
 )
 from neo.sim.world import Event
 from neo.storage.backend.api import (
+    LEFT_BACKUP_TID,
     BackendFailure,
     BackendRefused,
     Cell,
@@ -316,7 +317,7 @@ class MemoryBackend(MemoryReplication, MemoryPages):
             return 0
         if tid >= 0:
             return tid
-        backup_tid = self._config.get("backup_tid")
+        backup_tid = self._config.get("backup_tid") or self._config.get(LEFT_BACKUP_TID)
         if backup_tid is not None:
             return int(backup_tid, 16)
         self.drain()

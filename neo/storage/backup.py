@@ -13,6 +13,9 @@ until it is done or the master gives another order for it.
   is written together with the data, so that it is never more than what is on disk; after a restart all
   cells begin there. It appears with the first order, not before: a node that has none has what a
   RUNNING cluster had.
+* Truncate ends backup mode, so ``backup_tid`` goes with it, durably and at once: no master may take the
+  node for one of a backup again. Own cells are still complete only up to that tid, though some of what is
+  later was fetched already. The row ``_left_backup_tid`` keeps it until the data is cut.
 * NotifyReplicationDone is sent when data and ``backup_tid`` are durable.
 
 A readable cell is written to while clients read it: they ask for what is before a tid that the master
@@ -37,6 +40,7 @@ from neo.protocol.packets import (
     CellChange,
     NotifyReplicationDone,
 )
+from neo.storage.backend.api import LEFT_BACKUP_TID
 from neo.storage.backup_fetch import BackupFetch
 from neo.storage.fetch import FetchFailed
 from neo.storage.upstream import UpstreamLinks
@@ -102,6 +106,19 @@ class BackupReplicator:
             else:
                 self._complete[partition] = core.backend.last_ids([partition])[1] or ZERO_TID
 
+    def leave(self) -> None:
+        """Stop being a backup's node: Truncate. Call :meth:`cut` when the data is cut."""
+        backend = self._core.backend
+        complete = backend.get_config("backup_tid")
+        if complete is not None:
+            backend.set_config(LEFT_BACKUP_TID, complete)
+            backend.set_config("backup_tid", None)
+
+    def cut(self) -> None:
+        """What is left after a truncation is a database of its own."""
+        for row in ("backup_tid", LEFT_BACKUP_TID):
+            self._core.backend.set_config(row, None)
+
     def clear(self) -> None:
         """The operation stops; the job is cancelled."""
         self.active = False
@@ -139,11 +156,12 @@ class BackupReplicator:
     def told_late(self, tids: Iterable[bytes]) -> None:
         """SendPartitionTable: own cells can be read that were out of date in this node's table, and
         complete up to these tids. Written in the same transaction as the table."""
-        core = self._core
-        remembered = core.backend.get_config("backup_tid")
+        backend = self._core.backend
         least = min((tid.hex() for tid in tids), default=None)
-        if remembered is not None and least is not None and least < remembered:
-            core.backend.set_config("backup_tid", least)
+        for row in ("backup_tid", LEFT_BACKUP_TID):
+            remembered = backend.get_config(row)
+            if remembered is not None and least is not None and least < remembered:
+                backend.set_config(row, least)
 
     def cells_changed(self, changes: Iterable[CellChange]) -> None:
         """NotifyPartitionChanges. Written in the same transaction as the change."""

@@ -91,7 +91,7 @@ async def clone(core: StorageCore) -> None:
     core.backend.set_config("nid", str(core.nid))
     core.backend.set_config("truncate_tid", None)
     # It has no readable cell, of which alone that would tell.
-    core.backend.set_config("backup_tid", None)
+    core.backup.cut()
     cells.replace(core, table)
     await core.stored()
     logger.warning(

@@ -145,8 +145,10 @@ class ServeMaster(StorageHandler):
 
     @on(Truncate)
     def truncate(self, peer: Peer, message_id: int, m: Truncate) -> None:
-        """Only remembered: the data is truncated when all nodes do, in VERIFYING. Not answered."""
+        """Remember where to cut, and leave backup mode. The data is cut when all nodes do it, in
+        VERIFYING. Not answered."""
         self.core.backend.set_config("truncate_tid", m.tid.hex())
+        self.core.backup.leave()
 
     # -- VERIFYING -----------------------------------------------------------------------------------
 
@@ -207,10 +209,8 @@ class ServeMaster(StorageHandler):
             self._truncated()
 
     def _truncated(self) -> None:
-        """What is left is a database of its own. Not earlier: own cells that become out of date are
-        complete up to ``backup_tid``, though some of what is later was fetched already."""
         self.core.backend.set_config("truncate_tid", None)
-        self.core.backend.set_config("backup_tid", None)
+        self.core.backup.cut()
 
     @on(StopOperation)
     def stop_operation(self, peer: Peer, message_id: int, m: StopOperation) -> None:

@@ -27,7 +27,14 @@ from struct import Struct
 from typing import Any
 
 from neo.protocol.enums import CellState
-from neo.storage.backend.api import BackendFailure, BackendRefused, Cell, Done, Schedule
+from neo.storage.backend.api import (
+    LEFT_BACKUP_TID,
+    BackendFailure,
+    BackendRefused,
+    Cell,
+    Done,
+    Schedule,
+)
 from neo.storage.backend.schema import VERSION
 
 MAX_TID = (1 << 63) - 1
@@ -226,8 +233,11 @@ class Tables(ABC):
             return 0
         if tid >= 0:
             return tid
-        backup_tid = self._config_tid("backup_tid")
-        return self._complete_up_to(partition) if backup_tid is None else backup_tid
+        for row in ("backup_tid", LEFT_BACKUP_TID):
+            complete = self._config_tid(row)
+            if complete is not None:
+                return complete
+        return self._complete_up_to(partition)
 
     def _complete_up_to(self, partition: int) -> int:
         self.drain()

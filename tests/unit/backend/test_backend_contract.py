@@ -10,6 +10,7 @@ import pytest
 
 from neo.protocol.enums import CellState
 from neo.storage.backend.api import (
+    LEFT_BACKUP_TID,
     BackendFailure,
     Cell,
     RecordDamaged,
@@ -84,10 +85,11 @@ def test_an_own_cell_that_becomes_out_of_date_keeps_what_it_is_complete_up_to(
     assert backend.cells()[0] == Cell(0, 1, 10), "still complete only up to 10"
 
 
-def test_in_backup_mode_an_own_cell_is_complete_up_to_backup_tid(node: Harness) -> None:
+@pytest.mark.parametrize("row", ["backup_tid", LEFT_BACKUP_TID])
+def test_in_backup_mode_an_own_cell_is_complete_up_to_backup_tid(node: Harness, row: str) -> None:
     backend = node.ready()
     node.commit(backend, 10, {0: b"a"})
-    backend.set_config("backup_tid", f"{0x1234:016x}")
+    backend.set_config(row, f"{0x1234:016x}")
     backend.change_cells(2, 0, [(0, 1, OUT)], 1, False)
     assert backend.cells()[0] == Cell(0, 1, 0x1234)
 

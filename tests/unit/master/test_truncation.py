@@ -139,6 +139,20 @@ def test_another_master_goes_on_with_it(first_done: bool) -> None:
     assert world.master.truncate_tid == tid(50)
 
 
+def test_another_master_ends_a_backup_mode_that_some_nodes_have_left_already() -> None:
+    """The one before died while it sent Truncate, which makes a storage node forget ``backup_tid``."""
+    world = MasterWorld(replicas=1)
+    first, second = world.join_storage(1), world.join_storage(2)
+    recovery(first, tid(50))
+    second.answer(second.take(AskRecovery), AnswerRecovery(1, tid(60), None))
+    assert world.master.state is RECOVERING
+    assert second.take(Truncate).tid == tid(50)
+    recovery(second, tid(50))
+    assert world.master.state is VERIFYING
+    world.verify(first, second, ltid=tid(50))
+    assert world.master.state is RUNNING
+
+
 def test_another_master_waits_for_all_nodes_with_cells() -> None:
     world = MasterWorld(replicas=1)
     first = world.join_storage(1)

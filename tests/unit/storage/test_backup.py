@@ -13,6 +13,7 @@ from neo.protocol.packets import (
     AnswerFetchObjects,
     AnswerFetchTransactions,
     AnswerPackState,
+    AnswerRecovery,
     AnswerStoreObject,
     AnswerUnfinishedTransactions,
     AskFetchObjects,
@@ -20,6 +21,7 @@ from neo.protocol.packets import (
     AskLastIDs,
     AskPack,
     AskPackState,
+    AskPartitionTable,
     AskRecovery,
     AskStoreObject,
     AskUnfinishedTransactions,
@@ -45,7 +47,7 @@ from tests.unit.storage.replicas import (
 )
 from tests.unit.storage.requests import data_of, load
 from tests.unit.storage.upstream import SOURCE, backup, upstream
-from tests.unit.storage.world import OUT, UP, End, World, refused
+from tests.unit.storage.world import OUT, UP, End, MakeWorld, World, refused
 
 
 def backup_tid(master: End) -> bytes | None:
@@ -208,10 +210,35 @@ def test_truncation_ends_the_backup(world: World) -> None:
     master.send(Replicate(p64(10), "", {0: None, 1: None}))
     master.send(StopOperation())
     master.send(Truncate(p64(10)))
-    assert master.ask(AskRecovery()).truncate_tid == p64(10)
+    ptid = master.ask(AskPartitionTable()).ptid
+    assert master.ask(AskRecovery()) == AnswerRecovery(ptid, None, p64(10)), "it is no backup's now"
     master.ask(AskLastIDs())
     answered = master.ask(AskRecovery())
     assert answered.truncate_tid is None is answered.backup_tid
+    assert world.backend.get_config("_left_backup_tid") is None
+
+
+def test_the_end_of_the_backup_survives_a_crash_before_the_data_is_cut(
+    make_world: MakeWorld,
+) -> None:
+    """A second Truncate may come with the next master, and the tables of a start without this node."""
+    world = make_world()
+    master = backup(world)
+    master.send(Replicate(p64(10), "", {0: None, 1: None}))
+    master.send(StopOperation())
+    master.send(Truncate(p64(14)))
+    master.ask(AskRecovery())
+    world.close()
+    world = make_world()
+    master = world.join()
+    assert master.ask(AskRecovery())[1:] == (None, p64(14))
+    master.send(Truncate(p64(12)))
+    assert master.ask(AskRecovery())[1:] == (None, p64(12))
+    world.send_table(master, [[(1, OUT), (2, UP)], [(1, OUT), (2, UP)]], 2)
+    assert {c.tid for c in world.backend.cells() if c.nid == 1} == {10}, "less than 12"
+    master.send(StartOperation(False))
+    master.take(NotifyReady)
+    assert master.ask(AskRecovery())[1:] == (None, None)
 
 
 def test_what_was_fetched_in_part_is_fetched_again_after_the_backup_ended(world: World) -> None:
