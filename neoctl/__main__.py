@@ -22,6 +22,9 @@ __all__ = ["commands", "main"]
 HINTS = {
     "unknown node": "'neoctl print node' lists the nodes",
     "a running node must be stopped before removal": "stop its process, or: neoctl kill NODE",
+    "can not kill primary master node": (
+        "stop the cluster: neoctl set cluster stopping; or another master takes over: neoctl set primary"
+    ),
     "Can not switch to this state": "'neoctl status' tells the state it is in",
     "Invalid state requested": "write verifying, stopping, starting_backup or stopping_backup",
     "Not connected to a primary master.": "is a master running? See the log of the admin node",

@@ -66,7 +66,7 @@ def node_text(nodes: Sequence[Data]) -> str | None:
         (
             node["nid"],
             node["type"],
-            node["address"] or "-",
+            node["address"] or "",
             node["state"],
             timestamp_text(node["id_timestamp"]),
         )

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable
 
 from neo.master.backup.switching import check_start, check_stop, start_backup, stop_backup
-from neo.master.denial import denied
+from neo.master.denial import PRIMARY_STAYS, denied
 from neo.master.election.serve_masters import ServeMasters, done
 from neo.master.running import start_storage
 from neo.master.states import SERVING, Event
@@ -181,7 +181,7 @@ class ServeAdmin(ServeMasters):
         if node is None:
             raise denied("unknown node")
         if node is self.master.node:
-            raise denied("the primary master cannot be changed: set the cluster to STOPPING")
+            raise denied(PRIMARY_STAYS)
         if node.type is not NodeType.STORAGE:
             raise denied(f"{format_nid(nid)} is not a storage node")
         return node

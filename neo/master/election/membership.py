@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from neo.master.denial import denied
+from neo.master.denial import PRIMARY_STAYS, denied
 from neo.master.election.epochs import Forget, encode
 from neo.protocol.enums import NodeState, NodeType
 from neo.protocol.ids import format_nid
@@ -185,7 +185,7 @@ class Membership:
     def kill(self, nid: int) -> Callable[[], None]:
         """What tells a secondary master to end."""
         if nid == self._node.nid:
-            raise denied("the primary master cannot be changed: set the cluster to STOPPING")
+            raise denied(PRIMARY_STAYS)
         row = self._row(nid)
         assert row[1] is not None
         link = self._node.links.of(row[1])

@@ -65,7 +65,7 @@ def refusal(world: MasterWorld, message: Message) -> str:
         (SetNodeState(1, DOWN), "only readable copy"),
         (SetNodeState(1, UNKNOWN), "must be stopped before removal"),
         (SetNodeState(1, PENDING), "cannot be made PENDING"),
-        (SetNodeState(parse_nid("M1"), DOWN), "primary master cannot"),
+        (SetNodeState(parse_nid("M1"), DOWN), "can not kill primary master node"),
         (AddPendingNodes([7]), "unknown node"),
         (SetNumReplicas(-1), "invalid number"),
         (SetNumReplicas(10**6), "invalid number"),

@@ -64,8 +64,8 @@ def test_there_is_one_of_each_kind(names: Names) -> None:
 @pytest.mark.parametrize(
     ("name", "state", "text"),
     [
-        ("p", DOWN, "the primary master cannot be changed: set the cluster to STOPPING"),
-        ("p", UNKNOWN, "the primary master cannot be changed: set the cluster to STOPPING"),
+        ("p", DOWN, "can not kill primary master node"),
+        ("p", UNKNOWN, "can not kill primary master node"),
         ("r", DOWN, "cannot be stopped: 1 of 3 masters would vote, which is no majority"),
         ("r", UNKNOWN, "runs: it must be stopped before it is dropped (neoctl kill M"),
         ("d", DOWN, "is already down"),

@@ -120,6 +120,7 @@ def test_output_is_the_recorded_one(
     ("words", "question", "text"),
     [
         ("kill S9", SetNodeState, "unknown node"),
+        ("kill M1", SetNodeState, "can not kill primary master node"),
         ("drop S1", SetNodeState, "a running node must be stopped before removal"),
         ("set cluster recovering", SetClusterState, "Invalid state requested"),
         ("start", SetClusterState, "Can not switch to this state"),
@@ -240,8 +241,11 @@ def test_node_without_address_keeps_its_columns(console: Make) -> None:
     ctl = console({AskNodeList: AnswerNodeList(nodes)})
     assert ctl("print", "node") == 0
     assert ctl.out == (
-        "S2  | STORAGE | -        | DOWN    | None\nS10 | STORAGE | [::1]:21 | RUNNING | None\n"
+        "S2  | STORAGE |          | DOWN    | None\nS10 | STORAGE | [::1]:21 | RUNNING | None\n"
     )
+    ctl = console({AskNodeList: AnswerNodeList(nodes[:1])})
+    assert ctl("print", "node") == 0
+    assert ctl.out == "S2 | STORAGE |  | DOWN | None\n"
 
 
 CORRUPTED = [
