@@ -2,7 +2,8 @@
 
 ``neo://name@host:port,host:port?option=value&…``. Options of the storage are those of NEOStorage, with
 underscores or hyphens; all others are zodburi's own (``connection_pool_size``, ``database_name``…) and
-are handed on. ``neos://`` is TLS: its files come from the options ``ca``, ``cert``, ``key`` or from the
+are handed on. ``demostorage`` is zodburi's, too: what is written stays in the memory of the process.
+``neos://`` is TLS: its files come from the options ``ca``, ``cert``, ``key`` or from the
 environment variables NEO_CA, NEO_CERT, NEO_KEY.
 """
 
@@ -15,12 +16,13 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote
 
 from ZConfig.datatypes import SuffixMultiplier
+from ZODB.DemoStorage import DemoStorage
 
 from neo.client.config import log_to, parse_boolean, parse_compress
 from neo.client.errors import ConfigurationError
 from neo.client.storage import NEOStorage
 
-Resolved = tuple[Callable[[], NEOStorage], dict[str, str]]
+Resolved = tuple[Callable[[], NEOStorage | DemoStorage], dict[str, str]]
 
 _byte_size = SuffixMultiplier({"kb": 1024, "mb": 1024**2, "gb": 1024**3})
 _OPTIONS: dict[str, Callable[[str], Any]] = {
@@ -35,6 +37,8 @@ _OPTIONS: dict[str, Callable[[str], Any]] = {
     "key": str,
 }
 _TLS = ("ca", "cert", "key")
+#: An option of zodburi's own resolvers. ZConfig has a section <demostorage>.
+_DEMO = "demostorage"
 
 
 def resolve(uri: str) -> Resolved:
@@ -64,7 +68,7 @@ def _parse(uri: str) -> tuple[dict[str, Any], dict[str, str]]:
     options: dict[str, Any] = {"master_nodes": masters, "name": unquote(name)}
     others = {}
     for key, value in parse_qsl(query, keep_blank_values=True):
-        convert = _OPTIONS.get(key.replace("-", "_"))
+        convert = parse_boolean if key == _DEMO else _OPTIONS.get(key.replace("-", "_"))
         if convert is None:
             others[key] = value
             continue
@@ -75,9 +79,11 @@ def _parse(uri: str) -> tuple[dict[str, Any], dict[str, str]]:
     return options, others
 
 
-def _open(options: dict[str, Any]) -> NEOStorage:
+def _open(options: dict[str, Any]) -> NEOStorage | DemoStorage:
     options = dict(options)
+    demo = options.pop(_DEMO, False)
     logfile = options.pop("logfile", None)
     if logfile:
         log_to(logfile)
-    return NEOStorage(**options)
+    storage = NEOStorage(**options)
+    return DemoStorage(base=storage) if demo else storage

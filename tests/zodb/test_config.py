@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+import ZODB
 import zodburi
+from persistent.mapping import PersistentMapping
 from ZODB.config import databaseFromString, storageFromString
 
 from neo.client import NEOStorage, uri
@@ -107,6 +110,29 @@ def test_a_uri_opens_a_storage_and_hands_on_the_options_of_the_database(cluster:
         storage.close()
 
 
+DEMOS = ("neo://{}?demostorage=true&connection_pool_size=3", "demo:(neo://{})/(memory://x)")
+
+
+@pytest.mark.parametrize("form", DEMOS)
+def test_changes_of_a_demo_storage_stay_in_its_process(cluster: Fleet, form: str) -> None:
+    where = f"{NAME}@{cluster.masters}"
+    factory, dbkw = zodburi.resolve_uri(f"neo://{where}?demostorage=false")
+    with closing(ZODB.DB(factory(), **dbkw)) as db, db.transaction() as connection:
+        connection.root()["kept"] = PersistentMapping(answer=42)
+    factory, dbkw = zodburi.resolve_uri(form.format(where))
+    with closing(ZODB.DB(factory(), **dbkw)) as demo:
+        with demo.transaction() as connection:
+            root = connection.root()
+            root["kept"]["answer"] += 1
+            root["new"] = PersistentMapping()
+        with demo.transaction() as connection:
+            assert connection.root()["kept"]["answer"] == 43
+            assert sorted(connection.root()) == ["kept", "new"]
+    with closing(ZODB.DB(cluster.storage())) as db, db.transaction() as connection:
+        assert dict(connection.root()["kept"]) == {"answer": 42}
+        assert sorted(connection.root()) == ["kept"]
+
+
 def test_several_masters_and_ipv6_in_a_uri() -> None:
     options, _ = uri._parse("neo://a%20b@127.0.0.1:1,[::1]:2")
     assert options == {"master_nodes": "127.0.0.1:1,[::1]:2", "name": "a b"}
@@ -119,6 +145,7 @@ def test_several_masters_and_ipv6_in_a_uri() -> None:
         ("neo://name@", "is not neo://name@host:port"),
         ("neo://n@127.0.0.1:1?compress=loud", "compress"),
         ("neo://n@127.0.0.1:1?wait_timeout=soon", "wait_timeout"),
+        ("neo://n@127.0.0.1:1?demostorage=maybe", "demostorage.*'maybe' is not true or false"),
     ],
 )
 def test_wrong_uris_are_explained(text: str, message: str) -> None:
