@@ -18,6 +18,7 @@ from neo.client.cache import Cache
 from neo.client.change import Options
 from neo.client.commit import Commit
 from neo.client.errors import ConfigurationError, NEOStorageError, TransactionLostError, refusal
+from neo.client.green import make_system
 from neo.client.history import Description, undo_log
 from neo.client.invalidations import Invalidations
 from neo.client.pack import pack
@@ -25,7 +26,6 @@ from neo.client.pause import Pause
 from neo.client.reading import Reading
 from neo.client.restore import Restorer
 from neo.client.session import PATIENCE_SECONDS, Session, Settings
-from neo.client.system import System
 from neo.client.undo import undo
 from neo.net.host import Host
 from neo.net.sockets import parse_addresses
@@ -94,7 +94,7 @@ class NEOStorage(Reading):
         settings = _settings(master_nodes, name, wait_timeout, dynamic_master_list, (ca, cert, key))
         if cache_size < 0:
             raise ConfigurationError(f"cache_size is a number of bytes, not {cache_size}")
-        self._system: Host = System(PATIENCE_SECONDS) if host is None else host
+        self._system: Host = make_system(PATIENCE_SECONDS) if host is None else host
         invalidations = Invalidations(Cache(cache_size), self._system)
         super().__init__(Session(self._system, settings, invalidations))
         self._name = name

@@ -146,8 +146,8 @@ class EpollWatch:
 class Watcher:
     """The thread that serves the channels on which nobody waits. It ends with :meth:`stop`."""
 
-    def __init__(self) -> None:
-        self.epoll = select.epoll()
+    def __init__(self, epoll: select.epoll) -> None:
+        self.epoll = epoll
         self._served: dict[int, weakref.ref[Served]] = {}
         self._stop_read, self._stop_write = os.pipe()
         self.epoll.register(self._stop_read, select.EPOLLIN)
@@ -161,12 +161,16 @@ class Watcher:
         if self._served.pop(fd, None) is not None:
             self.epoll.unregister(fd)
 
+    def wait(self) -> list[tuple[int, int]]:
+        """Return the descriptors for which something came, and what."""
+        return self.epoll.poll()
+
     def stop(self) -> None:
         os.write(self._stop_write, b".")
 
     def _run(self) -> None:
         while True:
-            for fd, _ in self.epoll.poll():
+            for fd, _ in self.wait():
                 if fd == self._stop_read:
                     self._served.clear()
                     self.abandon()
@@ -226,16 +230,22 @@ class System:
             raise OSError(f"cannot connect to {format_address(address)}: {e}") from None
         try:
             configure(sock)
-            return SocketWire(sock, tls, self._patience)
+            return self.wire(sock, tls, self._patience)
         except BaseException:
             sock.close()
             raise
+
+    def wire(self, sock: socket.socket, tls: TlsLink | None, patience: float) -> SocketWire:
+        return SocketWire(sock, tls, patience)
+
+    def watcher(self) -> Watcher:
+        return Watcher(select.epoll())
 
     def watch(self, wire: Wire, served: Served) -> Watch:
         assert isinstance(wire, SocketWire)
         with self._watcher_lock:
             if self._watcher is None:
-                self._watcher = Watcher()
+                self._watcher = self.watcher()
             return EpollWatch(self._watcher, wire.fileno(), served)
 
     def stop(self) -> None:

@@ -30,6 +30,7 @@ OMITTED = (
     "neo/storage/backend/*",
     "neo/client/config.py",
     "neo/client/uri.py",
+    "neo/client/green.py",
     "neo/client/system.py",
 )
 _SETTINGS = """\

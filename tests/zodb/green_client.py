@@ -1,0 +1,137 @@
+"""An application on gevent: ``python -m tests.zodb.green_client URI``.
+
+Ends with 0 if all is as it should be. In a process of its own, because gevent replaces what blocks and
+does not give it back.
+"""
+
+# ruff: noqa: E402, I001  gevent comes first.
+from gevent import monkey
+
+monkey.patch_all()
+
+import sys
+import time
+from typing import Any
+
+import gevent
+import transaction
+import ZODB
+import zodburi
+from gevent.event import Event
+from persistent.mapping import PersistentMapping
+from ZODB.Connection import TransactionMetaData
+from ZODB.tests.ConflictResolution import PCounter
+from ZODB.utils import p64
+
+GREENLETS, COMMITS = 100, 3
+DEADLINE = 30.0
+#: The longest time for which a greenlet that only sleeps may be kept waiting.
+GAP_SECONDS = 2.0
+
+
+def open_storage() -> Any:
+    return zodburi.resolve_uri(sys.argv[1])[0]()
+
+
+def all_of(*greenlets: Any) -> None:
+    """Until they ended, each without an exception."""
+    with gevent.Timeout(DEADLINE):
+        gevent.joinall(greenlets, raise_error=True)
+
+
+def increment(db: ZODB.DB, number: int) -> None:
+    for _ in range(COMMITS):
+        for attempt in transaction.TransactionManager().attempts(1000):
+            with attempt:
+                connection = db.open(attempt.manager)
+                connection.cacheMinimize()
+                connection.root.counter.inc()
+                connection.root.own[number]["count"] += 1
+            connection.close()
+
+
+def heartbeat(gaps: list[float]) -> None:
+    while True:
+        before = time.monotonic()
+        gevent.sleep(0.01)
+        gaps.append(time.monotonic() - before)
+
+
+def a_hundred_greenlets(db: ZODB.DB) -> None:
+    with db.transaction() as connection:
+        connection.root.counter = PCounter()
+        connection.root.counter.inc()
+        connection.root.own = PersistentMapping()
+        for number in range(GREENLETS):
+            connection.root.own[number] = PersistentMapping(count=0)
+    gaps: list[float] = []
+    heart = gevent.spawn(heartbeat, gaps)
+    all_of(*(gevent.spawn(increment, db, number) for number in range(GREENLETS)))
+    heart.kill()
+    assert len(gaps) > 10 and max(gaps) < GAP_SECONDS, (len(gaps), max(gaps))
+    with db.transaction() as connection:
+        connection.sync()
+        assert connection.root.counter._value == 1 + GREENLETS * COMMITS
+        counts = [own["count"] for own in connection.root.own.values()]
+        assert counts == [COMMITS] * GREENLETS
+
+
+def one_waits_for_the_lock_of_another(storage: Any) -> None:
+    """All on one connection per node: who waits must let the others run."""
+    oid, voted, go_on = p64(2**40), Event(), Event()
+    storage.new_oid()
+
+    def commit(serial: bytes, wait: bool) -> None:
+        t = TransactionMetaData()
+        storage.tpc_begin(t)
+        storage.store(oid, serial, b"data %d" % wait, "", t)
+        storage.tpc_vote(t)
+        if wait:
+            voted.set()
+            go_on.wait()
+        tids.append(storage.tpc_finish(t))
+
+    def later() -> None:
+        voted.wait()
+        try:
+            commit(bytes(8), False)
+        except transaction.interfaces.TransientError:
+            refused.append(True)
+
+    def reader() -> None:
+        voted.wait()
+        for _ in range(20):
+            storage.sync()
+            gevent.sleep(0.005)
+        go_on.set()
+
+    tids: list[bytes] = []
+    refused: list[bool] = []
+    all_of(gevent.spawn(commit, bytes(8), True), gevent.spawn(later), gevent.spawn(reader))
+    assert len(tids) == 1 and refused == [True], (tids, refused)
+    assert storage.load(oid) == (b"data 1", tids[0])
+
+
+def an_idle_client_hears_of_commits(db: ZODB.DB) -> None:
+    other = ZODB.DB(open_storage())
+    with other.transaction() as connection:
+        connection.root.news = 1
+    with gevent.Timeout(DEADLINE):
+        while db.lastTransaction() < other.lastTransaction():
+            gevent.sleep(0.01)
+    with db.transaction() as connection:
+        assert connection.root.news == 1
+    other.close()
+
+
+def main() -> None:
+    db = ZODB.DB(open_storage())
+    a_hundred_greenlets(db)
+    one_waits_for_the_lock_of_another(db.storage)
+    an_idle_client_hears_of_commits(db)
+    db.close()
+    print("all is well")
+
+
+if __name__ == "__main__":
+    main()
