@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from ZODB.POSException import ConflictError, ReadConflictError
+from ZODB.POSException import ConflictError, ReadConflictError, UndoError
 
 from neo.client.change import Asked, Change, Kind, Options
 from neo.client.errors import TransactionLostError, UnavailableError, refusal
@@ -28,6 +28,7 @@ from neo.client.pause import Pause
 from neo.client.records import pack_data, unpack_data
 from neo.client.session import Session
 from neo.net.channel import Channel, Ticket
+from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ConnectionLost, ErrorAnswer, HandshakeError
 from neo.protocol.ids import MAX_TID, ZERO_HASH, ZERO_TID, format_nid
 from neo.protocol.packets import (
@@ -242,7 +243,7 @@ class Changes:
 
     def settle(self) -> None:
         """Wait until everything was answered, and resolve conflicts. Raises ConflictError,
-        ReadConflictError, UnavailableError, NEOStorageError."""
+        ReadConflictError, UndoError, UnavailableError, NEOStorageError."""
         self._settle(0)
 
     def _settle(self, unanswered_max: int) -> None:
@@ -275,6 +276,9 @@ class Changes:
             answer = None
             self._fail(asked.nid, str(e))
         except ErrorAnswer as e:
+            if asked.change is not None and asked.change.kind is Kind.COPY:
+                if e.code is ErrorCode.OID_NOT_FOUND:  # a pack was faster
+                    raise UndoError("earlier data was packed away", asked.oid) from None
             what = "" if asked.oid is None else f", object {asked.oid.hex()}"
             raise refusal(f"storage node {format_nid(asked.nid)}{what}", e) from None
         if isinstance(answer, AnswerRebaseTransaction):

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from ZODB.POSException import UndoError
 
+from neo.protocol.enums import ErrorCode
 from neo.protocol.ids import ZERO_HASH, p64
 from neo.protocol.packets import (
     AnswerObject,
@@ -19,6 +20,7 @@ from neo.protocol.packets import (
     AskTransactionInformation,
 )
 from tests.unit.client.committing import OID, OTHER, TTID, Merging, begin, stored
+from tests.unit.client.reading import refuse
 from tests.unit.client.scripted import Scripted, scripted
 
 
@@ -74,4 +76,17 @@ def test_what_cannot_be_undone_is_an_undo_error(serials: dict[bytes, Any], packe
         t = begin(storage)
         with pytest.raises(UndoError):
             storage.undo(p64(50), t)
+        storage.tpc_abort(t)
+
+
+def test_an_undo_whose_data_is_packed_away_meanwhile_is_an_undo_error() -> None:
+    """The pack comes after the storage node named the revision to go back to."""
+    with scripted([1]) as (cluster, storage):
+        undo_script(cluster, {OID: (p64(50), p64(40), True)})
+        cluster.storages[1].answers[AskStoreObject] = refuse(ErrorCode.OID_NOT_FOUND)
+        t = begin(storage)
+        storage.undo(p64(50), t)
+        with pytest.raises(UndoError, match="packed away") as raised:
+            storage.tpc_vote(t)
+        assert raised.value._oid == OID
         storage.tpc_abort(t)
