@@ -221,7 +221,9 @@ class MasterCore(Core):
         self.checks.storage_lost(node.nid)
         if self.backup is not None:
             self.backup.storage_lost(node.nid)
-        if was_running or self.partitions.assigned(node.nid):
+        assigned = self.partitions.assigned(node.nid)
+        node.spare = was_running and not assigned
+        if was_running or assigned:
             self.set_node_states([node], NodeState.DOWN)
         else:
             self.remove_node(node)

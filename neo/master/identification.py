@@ -163,7 +163,7 @@ class Identification(Handler):
         known = isinstance(pack_tid, int) and 0 <= pack_tid <= u64(MAX_TID)
         node.pack_tid = p64(pack_tid) if known else ZERO_TID
         node.backups = _backups(request.extra.get("backup"))
-        node.state = self._state(node)
+        node.state = self._state(node, request)
         master.notify_nodes([node])
         node.identified = True
         peer.node = node
@@ -177,14 +177,17 @@ class Identification(Handler):
         if FEATURE_PACK in node.features and master.packed_tid is not None:
             peer.send(NotifyPack(master.packed_tid))
 
-    def _state(self, node: Node) -> NodeState:
+    def _state(self, node: Node, request: RequestIdentification) -> NodeState:
+        """Return the state of a node that joins. A storage node that an operator added, and that was
+        lost before it got a cell, is RUNNING again (FACTS 5.6)."""
         if node.type is not NodeType.STORAGE:
             return NodeState.RUNNING
         if self.master.state is ClusterState.RECOVERING:
             return NodeState.PENDING
         assert node.nid is not None
-        assigned = self.master.partitions.assigned(node.nid)
-        return NodeState.RUNNING if assigned else NodeState.PENDING
+        if (node.spare and request.nid == node.nid) or self.master.partitions.assigned(node.nid):
+            return NodeState.RUNNING
+        return NodeState.PENDING
 
     def _introduce(self, peer: Peer, node: Node) -> None:
         """The newcomer learns of the others, itself first (FACTS 3.7)."""

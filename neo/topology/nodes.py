@@ -34,6 +34,8 @@ class Node:
     backups: frozenset[str] = field(default=frozenset())
     #: A storage node that joined without cells, and was not started since.
     blank: bool = False
+    #: A storage node that was RUNNING, without cells, when it was lost.
+    spare: bool = False
 
     def row(self) -> NodeRow:
         return (self.type, self.address, self.nid, self.state, self.id_timestamp)

@@ -196,6 +196,24 @@ def test_repair_is_passed_to_the_named_storages(world: MasterWorld) -> None:
     assert not first.has(NotifyRepair)
 
 
+def test_a_node_without_cells_that_was_added_is_running_when_it_comes_back(
+    world: MasterWorld,
+) -> None:
+    """FACTS 5.6. With another database it is another node, which nobody added."""
+    world.running(1)
+    storage = world.join(NodeType.STORAGE, port=9102)
+    ack(world, AddPendingNodes([2]))
+    storage.lose()
+    assert world.master.nodes.get(2).state is DOWN  # type: ignore[union-attr]
+    storage = world.join(NodeType.STORAGE, 2, port=9102)
+    assert storage.take(NotifyNodeInformation).node_list[0][2:4] == (2, NodeState.RUNNING)
+    world.make_ready(storage)
+    storage.lose()
+    storage = world.join(NodeType.STORAGE, port=9102)
+    assert storage.take(NotifyNodeInformation).node_list[0][3] is PENDING
+    assert not storage.has(StartOperation)
+
+
 def test_flush_log_goes_to_everybody_else(world: MasterWorld) -> None:
     (storage,) = world.running(1)
     admin = world.admin()
