@@ -6,9 +6,9 @@ bytes wait for answers, and before the vote. Data is kept until every cell has a
 conflict needs it; then it goes, or waits for the cache, within a bound. So a transaction may be much
 larger than memory.
 
-Only :meth:`Changes.rebase` is called by another thread, the one that leads on the master's channel:
-it must not wait for the committing one, which may itself be waiting for a lock that only the rebase
-gives. ``_lock`` protects the table of nodes and the order of requests against it.
+Only :meth:`Changes.rebase` and :meth:`Changes.stop` are called by another thread, the one that leads
+on the master's channel: it must not wait for the committing one, which may itself be waiting for a lock
+that only the rebase gives. ``_lock`` protects the table of nodes and the order of requests against it.
 
 A transaction uses one connection per storage node from its first request to its end; a node whose
 connection is lost stays out of it. It lives and dies with the connection to the master.
@@ -32,6 +32,7 @@ from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ConnectionLost, ErrorAnswer, HandshakeError
 from neo.protocol.ids import MAX_TID, ZERO_HASH, ZERO_TID, format_nid
 from neo.protocol.packets import (
+    AbortTransaction,
     AnswerBeginTransaction,
     AnswerCheckCurrentSerial,
     AnswerRebaseObject,
@@ -83,6 +84,7 @@ class Changes:
         self._locked_sets: dict[frozenset[int], frozenset[int]] = {}
         self._lockless = False
         self._ended = False
+        self._stopped = False  # aborted, because the cluster stops
         self._ttid: bytes | None = None
         self._begin = self._begin_soon()
 
@@ -344,6 +346,8 @@ class Changes:
         self._put(oid, again)
 
     def _check_master(self) -> None:
+        if self._stopped:
+            raise TransactionLostError("the cluster stops: the transaction is aborted")
         if (lost := self._master.lost) is not None:
             # Its words may quote those of the nodes.
             reasons = [why for why in self._reasons() if why not in lost]
@@ -351,13 +355,36 @@ class Changes:
                 f"connection to the master lost during the transaction: {'; '.join([lost, *reasons])}"
             )
 
+    # -- stop ------------------------------------------------------------------------------------
+
+    @property
+    def _aborted(self) -> bool:
+        return self._ended or self._stopped
+
+    def stop(self) -> bool:
+        """Abort the transaction if it is in its first phase: the cluster waits for its end to stop.
+        Return whether it was. The master tells the storage nodes. Called by the thread that leads on
+        the channel to the master, or by the committing one."""
+        with self._lock:
+            ttid = self._given_ttid()
+            if self.voted or self._aborted or ttid is None:
+                return False
+            self._stopped = True
+            self._master.send(AbortTransaction(ttid, sorted(self._nodes)))
+            return True
+
+    def _given_ttid(self) -> bytes | None:
+        """Return the ttid if the master has given one. It begins nothing while the cluster stops."""
+        answer = None if self._begin is None else self._begin.answer
+        return answer.ttid if isinstance(answer, AnswerBeginTransaction) else self._ttid
+
     # -- deadlocks -------------------------------------------------------------------------------
 
     def rebase(self, locking_tid: bytes) -> None:
         """NotifyDeadlock: give up all locks and queue again. Called by the thread that leads on the
         master's channel; the answers are handled by the one that commits."""
         with self._lock:
-            if self.voted or self._ended or locking_tid <= self._locking_tid:
+            if self.voted or self._aborted or locking_tid <= self._locking_tid:
                 return
             self._locking_tid = locking_tid
             for nid, channel in list(self._nodes.items()):  # the other thread may note a failure

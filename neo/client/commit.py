@@ -46,6 +46,7 @@ class Commit(Changes):
         for nid in keepers:
             self._node(nid)
         with self._lock:
+            self._check_master()
             self.voted = True
             nodes = [(nid, channel) for nid, channel in self._nodes.items() if channel is not None]
         for nid, channel in nodes:
@@ -186,7 +187,8 @@ class Commit(Changes):
             for channel in self._nodes.values():
                 if channel is not None:
                     channel.send(AbortTransaction(ttid, []))
-            self._master.send(AbortTransaction(ttid, nids))
+            if not self._stopped:  # else the master does not know it any more
+                self._master.send(AbortTransaction(ttid, nids))
         for ticket in list(self._asked):
             assert isinstance(ticket.context, Asked)
             ticket.context.channel.forget(ticket)

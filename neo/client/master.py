@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING, NamedTuple
 
 from neo.net.channel import Channel
-from neo.protocol.enums import NodeState, NodeType
+from neo.protocol.enums import ClusterState, NodeState, NodeType
 from neo.protocol.errors import PeerError
 from neo.protocol.ids import partition_of
 from neo.protocol.packets import (
@@ -58,6 +58,8 @@ class MasterLink:
         self.redirected: NotPrimaryMaster | None = None
         #: Set when the cluster stops serving: storage nodes without which it cannot.
         self.missing: list[int] | None = None
+        #: The cluster is STOPPING.
+        self.stops = False
         #: From the answer to AskLastTransaction on.
         self.joined = False
 
@@ -97,7 +99,13 @@ class MasterLink:
         elif isinstance(message, StopOperation):
             self.missing = self._missing()
             channel.close(self.why_stopped())
-        elif not isinstance(message, (NotifyClusterInformation, NotifyFeatures, FlushLog)):
+        elif isinstance(message, NotifyClusterInformation):
+            if message.state is ClusterState.STOPPING:
+                self.stops = True
+                self._session.stopping()
+        elif isinstance(message, FlushLog):
+            self._session.host.reopen_logs()
+        elif not isinstance(message, NotifyFeatures):
             raise PeerError(f"unexpected {type(message).__name__}")
 
     def _missing(self) -> list[int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import ssl
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
@@ -76,6 +76,8 @@ class Session:
         self.host = host
         #: Transactions that are being committed, by ttid.
         self.commits: dict[bytes, Rebasable] = {}
+        #: Called when the cluster stops, by the thread that leads on the channel to the master.
+        self.stopping: Callable[[], object] = lambda: None
         self._master_list = MasterListFile(settings.master_list) if settings.master_list else None
         known = self._master_list.load() if self._master_list else []
         self._candidates = MasterCandidates([*settings.masters, *known])
@@ -117,6 +119,11 @@ class Session:
                 return self.master().call(message)
             except ConnectionLost as e:
                 pause.take(f"master: {e}")
+
+    @property
+    def stops(self) -> bool:
+        """Whether the cluster of the last master stops."""
+        return self._link is not None and self._link.stops
 
     def barrier(self) -> None:
         """What the master sent before this call took effect when it returns."""

@@ -104,6 +104,7 @@ class NEOStorage(Reading):
         )
         self._restorer = Restorer(self._session)
         self._forget()
+        self._session.stopping = self._stopping
         if not read_only:
             alsoProvides(self, *_WRITING)
         _storages.add(self)
@@ -226,9 +227,16 @@ class NEOStorage(Reading):
         self._check_writable()
         if id(transaction) in self._commits:
             raise StorageTransactionError("Duplicate tpc_begin calls for same transaction")
-        self._commits[id(transaction)] = Commit(
+        commit = self._commits[id(transaction)] = Commit(
             self._session, transaction, tid, self._options, self.tryToResolveConflict
         )
+        if self._session.stops:  # it may have been told before the transaction was noted
+            commit.stop()
+
+    def _stopping(self) -> None:
+        """Abort what is in its first phase: the cluster stops when no transaction is left."""
+        stopped = sum(commit.stop() for commit in list(self._commits.values()))
+        logger.warning("the cluster stops; transactions that are aborted: %s", stopped)
 
     def store(
         self, oid: bytes, serial: bytes | None, data: bytes, version: str, transaction: Any

@@ -16,6 +16,7 @@ from contextlib import AbstractContextManager
 
 from neo.net.fault_sites import FaultSite
 from neo.net.host import Served, Watch, Wire
+from neo.net.logfiles import reopen
 from neo.net.sockets import READ_SIZE, configure, format_address
 from neo.net.tls import TlsLink
 from neo.protocol.errors import HandshakeError
@@ -247,6 +248,10 @@ class System:
             if self._watcher is None:
                 self._watcher = self.watcher()
             return EpollWatch(self._watcher, wire.fileno(), served)
+
+    def reopen_logs(self) -> None:
+        """The handlers of the client's logger only: others belong to the application."""
+        reopen(logging.getLogger("neo.client").handlers, logger, "neoctl flush_log")
 
     def stop(self) -> None:
         """End the watcher."""

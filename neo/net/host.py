@@ -84,6 +84,9 @@ class Host(Protocol):
     def fault(self, site: FaultSite) -> bool:
         """Whether to do now what the site is for; False outside of simulations."""
 
+    def reopen_logs(self) -> None:
+        """Write out the logs of the client, and open again files that were moved away."""
+
     def stop(self) -> None:
         """The client is closed: nothing is watched any more."""
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import logging
 
+from neo.net.logfiles import reopen
+
 TEXT = "%(asctime)s.%(msecs)03d %(levelname)-8s %(name)-12s %(message)s"
 TIME = "%Y-%m-%d %H:%M:%S"
 FORMATS = ("text", "json")
@@ -42,25 +44,5 @@ def configure_logging(node: str, path: str | None, form: str, level: str) -> Non
 
 
 def reopen_logs() -> None:
-    """SIGUSR2 and FlushLog: write out what is buffered; open again a file that was moved away.
-
-    Raises nothing: a log that cannot be opened again is written on where it is, which is no reason to
-    stop a node.
-    """
-    for handler in logging.getLogger().handlers:
-        handler.flush()
-        if isinstance(handler, logging.FileHandler):
-            path = handler.baseFilename
-            try:
-                stream = open(path, "a", encoding=handler.encoding)
-            except OSError as e:
-                logger.error(
-                    "log %s cannot be opened again (%s): the file that was moved away is written on; "
-                    "mend this, then send SIGUSR2, or neoctl flush_log",
-                    path,
-                    e.strerror,
-                )
-            else:
-                old = handler.setStream(stream)
-                if old is not None:
-                    old.close()
+    """SIGUSR2 and FlushLog: write out what is buffered; open again a file that was moved away."""
+    reopen(logging.getLogger().handlers, logger, "send SIGUSR2, or neoctl flush_log")

@@ -314,6 +314,9 @@ class SimHost:
                 self._to_serve.popleft().serve()
             self.thread().park()
 
+    def reopen_logs(self) -> None:
+        """Nothing: there is no file."""
+
     def stop(self) -> None:
         self._stopped = True
         if self._watcher is not None:

@@ -9,6 +9,7 @@ import pytest
 from neo.protocol.enums import CellState, ClusterState, ErrorCode, NodeState, NodeType
 from neo.protocol.ids import parse_nid
 from neo.protocol.packets import (
+    AbortTransaction,
     AddPendingNodes,
     AskClusterState,
     AskLastIDs,
@@ -17,6 +18,7 @@ from neo.protocol.packets import (
     CheckReplicas,
     FlushLog,
     Message,
+    NotifyClusterInformation,
     NotifyNodeInformation,
     NotifyPartitionChanges,
     NotifyReady,
@@ -31,6 +33,7 @@ from neo.protocol.packets import (
 )
 from tests.support.remote import error_of
 from tests.unit.master.cluster import MasterWorld, tid
+from tests.unit.master.committing import begin
 
 DOWN, UNKNOWN, PENDING = NodeState.DOWN, NodeState.UNKNOWN, NodeState.PENDING
 
@@ -229,6 +232,19 @@ def test_stopping_tells_each_storage_that_it_is_down(world: MasterWorld) -> None
     row = storage.take(NotifyNodeInformation).node_list[0]
     assert row[2:] == (1, DOWN, None)
     assert storage.closed and world.shell.exit_code == 0
+
+
+def test_stopping_waits_for_no_client_that_aborts(world: MasterWorld) -> None:
+    """What is in its first phase must be aborted by its client, which is told so."""
+    (storage,) = world.running(1)
+    client = world.client()
+    ttid = begin(client)
+    ack(world, SetClusterState(ClusterState.STOPPING))
+    assert client.take(NotifyClusterInformation).state is ClusterState.STOPPING
+    assert world.shell.exit_code is None
+    client.send(AbortTransaction(ttid, [1]))
+    assert storage.take(AbortTransaction).ttid == ttid
+    assert world.shell.exit_code == 0
 
 
 def test_stopping_is_possible_during_recovery(world: MasterWorld) -> None:

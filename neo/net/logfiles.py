@@ -1,0 +1,32 @@
+"""Files of logs that are rotated by others."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+
+def reopen(handlers: Iterable[logging.Handler], logger: logging.Logger, again: str) -> None:
+    """Write out what is buffered; open again a file that was moved away. ``again``: how to repeat that.
+
+    Raises nothing: a log that cannot be opened again is written on where it is, which is no reason to
+    stop a node or an application.
+    """
+    for handler in handlers:
+        handler.flush()
+        if isinstance(handler, logging.FileHandler):
+            path = handler.baseFilename
+            try:
+                stream = open(path, "a", encoding=handler.encoding)
+            except OSError as e:
+                logger.error(
+                    "log %s cannot be opened again (%s): the file that was moved away is written on; "
+                    "mend this, then %s",
+                    path,
+                    e.strerror,
+                    again,
+                )
+            else:
+                old = handler.setStream(stream)
+                if old is not None:
+                    old.close()

@@ -1,0 +1,124 @@
+"""What a client does when the cluster stops, and when its logs are to be flushed."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from neo.client.config import log_to
+from neo.client.errors import TransactionLostError
+from neo.net.channel import Ticket
+from neo.protocol.enums import ClusterState
+from neo.protocol.packets import (
+    AbortTransaction,
+    AskBeginTransaction,
+    AskFinishTransaction,
+    AskStoreObject,
+    FlushLog,
+    Message,
+    NotifyClusterInformation,
+)
+from tests.unit.client.committing import OID, TTID, begin
+from tests.unit.client.scripted import Scripted, scripted
+
+STOPPING = NotifyClusterInformation(ClusterState.STOPPING)
+
+
+def aborts(cluster: Scripted) -> list[Message]:
+    return cluster.master.asked(AbortTransaction)
+
+
+def test_a_transaction_in_its_first_phase_is_aborted_without_the_application() -> None:
+    """Which may compute for a long time before its next call."""
+    with scripted([1], [2]) as (cluster, storage):
+        t = begin(storage)
+        storage.store(OID, None, b"one", "", t)
+        storage._commit(t).settle()
+        cluster.tell(STOPPING)
+        assert cluster.master.wait_for(AbortTransaction) == AbortTransaction(TTID, [2])
+        with pytest.raises(TransactionLostError, match="the cluster stops"):
+            storage.tpc_vote(t)
+        storage.tpc_abort(t)
+        storage.sync()
+        assert len(aborts(cluster)) == 1, "the master knows it no more"
+
+
+def test_a_transaction_that_has_only_begun_is_aborted() -> None:
+    """Nobody has waited for the answer to tpc_begin yet."""
+    with scripted([1]) as (cluster, storage):
+        t = begin(storage)
+        storage.sync()
+        cluster.tell(STOPPING)
+        assert cluster.master.wait_for(AbortTransaction) == AbortTransaction(TTID, [])
+        storage.tpc_abort(t)
+        storage.sync()
+        assert len(aborts(cluster)) == 1
+
+
+def test_a_transaction_that_waits_for_a_lock_is_aborted() -> None:
+    with scripted([1]) as (cluster, storage):
+        cluster.storages[1].answers[AskStoreObject] = lambda m: None
+        t = begin(storage)
+        storage.store(OID, None, b"one", "", t)
+        cluster.storages[1].wait_for(AskStoreObject)
+        cluster.tell(STOPPING)
+        assert cluster.master.wait_for(AbortTransaction) == AbortTransaction(TTID, [1])
+        storage.tpc_abort(t)
+
+
+def test_a_voted_transaction_is_finished() -> None:
+    with scripted([1]) as (cluster, storage):
+        t = begin(storage)
+        storage.store(OID, None, b"one", "", t)
+        storage.tpc_vote(t)
+        cluster.tell(STOPPING)
+        storage.sync()
+        assert storage.tpc_finish(t) == cluster.last_tid
+        assert not aborts(cluster) and cluster.master.asked(AskFinishTransaction)
+
+
+def test_a_transaction_that_the_news_overtake_is_aborted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They arrive before the application's thread has noted the transaction that it began."""
+    with scripted([1]) as (cluster, storage):
+        master = storage._session.master()
+        ask = master.ask
+
+        def late(message: Message, *rest: Any) -> Ticket:
+            ticket = ask(message, *rest)
+            if isinstance(message, AskBeginTransaction):
+                storage.sync()
+                cluster.tell(STOPPING)
+                storage.sync()
+            return ticket
+
+        monkeypatch.setattr(master, "ask", late)
+        t = begin(storage)
+        assert cluster.master.wait_for(AbortTransaction) == AbortTransaction(TTID, [])
+        storage.tpc_abort(t)
+
+
+def test_the_log_of_a_client_is_opened_again(tmp_path: Path) -> None:
+    """FlushLog, after the file was moved away. The application's own handlers are its own."""
+    client, path = logging.getLogger("neo.client"), tmp_path / "client.log"
+    log_to(str(path))
+    own = logging.FileHandler(tmp_path / "own.log")
+    logging.getLogger().addHandler(own)
+    try:
+        with scripted([1]) as (cluster, storage):
+            client.error("before")
+            for name in ("client.log", "own.log"):
+                (tmp_path / name).rename(tmp_path / f"{name}.1")
+            cluster.tell(FlushLog())
+            storage.sync()
+            client.error("after")
+        assert "after" in path.read_text() and "before" not in path.read_text()
+        assert not (tmp_path / "own.log").exists()
+    finally:
+        logging.getLogger().removeHandler(own)
+        own.close()
+        for handler in client.handlers[:]:
+            client.removeHandler(handler)
+            handler.close()
