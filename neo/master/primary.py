@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from neo.master.administration import ServeAdmin
+from neo.master.clock import watch_clock
 from neo.master.core import MasterCore
 from neo.master.identification import Identification
 from neo.master.reading import ServeReader
@@ -19,7 +20,7 @@ from neo.topology.nodes import Node
 
 class PrimaryMaster(MasterCore):
     async def live(self) -> None:
-        """From RECOVERING to RUNNING or STARTING_BACKUP.
+        """From RECOVERING to RUNNING or STARTING_BACKUP, then watch the clock.
 
         Cancelled when the cluster stops being operational.
         """
@@ -40,6 +41,7 @@ class PrimaryMaster(MasterCore):
         else:
             self.change_state(Event.VERIFIED_BACKUP)
             begin_backup(self, self.recovery.backup)
+        await watch_clock(self)
 
     # -- one of several masters --------------------------------------------------------------------
 

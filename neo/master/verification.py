@@ -11,7 +11,7 @@ from neo.node.peer import Peer
 from neo.node.task import Checkpoint, Future
 from neo.protocol.enums import NodeState
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
-from neo.protocol.ids import ZERO_OID, ZERO_TID, time_from_tid
+from neo.protocol.ids import ZERO_OID, ZERO_TID
 from neo.protocol.packets import (
     AnswerFinalTID,
     AnswerLastIDs,
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from neo.master.core import MasterCore
 
 logger = logging.getLogger("neo.master")
-
-#: Clocks of machines without NTP differ by so much soon; nobody minds it in the date of a transaction.
-BEHIND_SECONDS = 60.0
 
 
 async def verify(master: MasterCore) -> None:
@@ -124,21 +121,8 @@ async def _last_ids(master: MasterCore) -> None:
     master.oids.reset(loid)
     master.tids.reset(ltid)
     master.last_tid = ltid
-    _warn_if_behind(master)
     if master.served_ptid is None and not master.partitions.whole():
         # Copies are behind or away. If an operator gave up what only these have, no other transaction may
         # get the tid of one of theirs: when they come back, nobody could tell it from that. At random:
         # the master that these had then may have left out some, too.
         master.tids.leave_out(master.shell.random.randrange(UNKNOWN_TIDS, 2 * UNKNOWN_TIDS))
-
-
-def _warn_if_behind(master: MasterCore) -> None:
-    """Tids always grow, but are times only if the clock is right."""
-    behind = time_from_tid(master.last_tid) - master.shell.time()
-    if behind > BEHIND_SECONDS:
-        logger.warning(
-            "the clock of this machine is %.0f s behind the last transaction, %s: new ones get the time"
-            " of that one until the clock is there; set the clock, and keep it with NTP",
-            behind,
-            master.last_tid.hex(),
-        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from neo.master.clock import CHECK_SECONDS
 from neo.master.ids import UNKNOWN_TIDS
 from neo.master.recovery import GIVEN_UP_TABLES, UNKNOWN_TABLES
 from neo.protocol.enums import CellState, ClusterState, ErrorCode, NodeState, NodeType
@@ -205,6 +206,20 @@ def test_a_clock_that_is_behind_the_last_transaction_is_told(
     told = [r.getMessage() for r in caplog.records if "behind the last transaction" in r.getMessage()]
     assert len(told) == (behind > 60)
     assert all("61 s" in line and last.hex() in line for line in told)
+
+
+def test_a_clock_that_jumps_back_is_told_once_until_it_is_right_again(
+    world: MasterWorld, caplog: pytest.LogCaptureFixture
+) -> None:
+    def told() -> int:
+        return sum("behind the last transaction" in r.getMessage() for r in caplog.records)
+
+    now = world.shell.time()
+    world.verify(world.storage(1, 5, spread(1), nid=1), ltid=tid_from_time(now))
+    for jump, expected in ((0, 0), (-3600, 1), (0, 1), (3600, 1), (-3600, 2)):
+        world.shell.now += jump
+        world.shell.advance(CHECK_SECONDS)
+        assert told() == expected
 
 
 def test_forced_start_is_denied_when_a_partition_cannot_be_read(world: MasterWorld) -> None:
