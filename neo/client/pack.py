@@ -23,21 +23,23 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
+from itertools import zip_longest
 from typing import Any, Protocol
 
 from BTrees.QQBTree import QQTreeSet
 from ZODB.Connection import TransactionMetaData
 from ZODB.POSException import ConflictError, ReadOnlyError
 
-from neo.client.errors import NEOStorageError
+from neo.client.errors import NEOStorageError, refused
 from neo.client.garbage import Garbage
 from neo.client.history import batches, tids_ascending, transaction_information
 from neo.client.iterator import Objects, Reader
-from neo.client.records import data_of
+from neo.client.records import LARGEST_BYTES, data_of
+from neo.client.scan import Opened, Order, Range, Scanner
 from neo.client.session import Session
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
-from neo.protocol.ids import ZERO_OID, ZERO_TID, add64, u64
+from neo.protocol.ids import ZERO_OID, ZERO_TID, add64, p64, u64
 from neo.protocol.packets import AnswerObject, AnswerPack, AskObject, AskPack
 
 #: Objects of one transaction: (oid, serial).
@@ -50,11 +52,18 @@ References = Callable[[bytes], Iterable[bytes]]
 
 #: Objects deleted by one transaction: its locks are held for a short time only.
 DELETED_TOGETHER = 1000
+#: Later transactions that are read at once: of more, the storage nodes give whole pages.
+LATER_TOGETHER = 50
+#: Those of which pages are asked at once: what they mention is in memory.
+LATER_PAGED = 5000
+#: How often later transactions are read before locks are taken for a deletion: by then what is left
+#: to read is what was committed during the last time.
+CATCH_UP_MAX = 5
 #: The same, where they refer to each other in a circle: lists of their oids must fit in one message.
 CIRCLE_MAX = 1_000_000
 
 
-class _Storage(Protocol):
+class _Storage(Opened, Protocol):
     def tpc_begin(self, transaction: Any) -> None: ...
 
     def deleteObject(self, oid: bytes, serial: bytes, transaction: Any) -> None: ...
@@ -76,8 +85,10 @@ def pack(session: Session, storage: _Storage, tid: bytes, references: References
         return
     if references is not None:
         deletions = _Collection(session, storage, tid, references).collect()
-        if deletions and list(tids_ascending(session, add64(tid, 1), deletions[-1])) == deletions:
-            tid = deletions[-1]
+        if deletions:
+            later = tids_ascending(session, add64(tid, 1), deletions[-1])
+            if all(one == other for one, other in zip_longest(later, deletions)):
+                tid = deletions[-1]
     try:
         answer = session.master().call(AskPack(tid))
     except ErrorAnswer as e:
@@ -106,6 +117,7 @@ class _Collection:
         self._tid = tid
         self._references = references
         self._reader = Reader(session)
+        self._scanner = Scanner(storage)
         self._kept = QQTreeSet()
         self._seen_tid = tid
 
@@ -118,6 +130,7 @@ class _Collection:
         self._mark_later(self._session.invalidations.last_tid)
         deletions = []
         for some in _together(self._garbage().components()):
+            self._catch_up()
             # What hangs on garbage that was not deleted is none any more.
             some = [(oid, serial) for oid, serial in some if u64(oid) not in self._kept]
             if not some:
@@ -163,23 +176,69 @@ class _Collection:
                 f" to ({e!r}); nothing is packed: mend the object, or pack without garbage collection"
             ) from e
 
-    def _mark_later(self, last_tid: bytes) -> None:
-        """Keep what transactions up to ``last_tid`` wrote or refer to, and what hangs on it."""
-        mentioned: set[bytes] = set()
+    def _catch_up(self) -> None:
+        """Read what was committed meanwhile, so that little is left to read while objects are locked."""
+        for _ in range(CATCH_UP_MAX):
+            self._session.barrier()
+            if self._mark_later(self._session.invalidations.last_tid) <= LATER_TOGETHER:
+                break
+
+    def _mark_later(self, last_tid: bytes) -> int:
+        """Keep what transactions up to ``last_tid`` wrote or refer to, and what hangs on it. Each is
+        read once. Return how many there were."""
+        count = 0
         found = tids_ascending(self._session, add64(self._seen_tid, 1), last_tid)
-        for tids in batches(found, 50):
-            for information in transaction_information(self._session, tids):
-                if information is None:
-                    continue
-                mentioned.update(information.oid_list)
-                written = [(oid, information.tid) for oid in information.oid_list]
-                for start in range(0, len(written), 100):
-                    for answer in self._reader.read(written[start : start + 100]):
-                        data = None if answer is None else data_of(answer)
-                        if answer is not None and data:
-                            mentioned.update(self._referred(answer.oid, data))
+        for tids in batches(found, LATER_PAGED):
+            if len(tids) <= LATER_TOGETHER or not self._mark_pages(tids[0], tids[-1]):
+                for some in batches(tids, LATER_TOGETHER):
+                    self._mark_transactions(some)
+            self._seen_tid = tids[-1]
+            count += len(tids)
         self._seen_tid = max(self._seen_tid, last_tid)
+        return count
+
+    def _mark_transactions(self, tids: list[bytes]) -> None:
+        """A question for each transaction, and for each object that it wrote."""
+        mentioned: set[bytes] = set()
+        for information in transaction_information(self._session, tids):
+            if information is None:
+                continue
+            mentioned.update(information.oid_list)
+            written = [(oid, information.tid) for oid in information.oid_list]
+            for start in range(0, len(written), 100):
+                for answer in self._reader.read(written[start : start + 100]):
+                    self._mention(mentioned, answer)
         self._mark(mentioned)
+
+    def _mention(self, mentioned: set[bytes], answer: AnswerObject | None) -> None:
+        data = None if answer is None else data_of(answer)
+        if answer is not None and data:
+            mentioned.update(self._referred(answer.oid, data))
+
+    def _mark_pages(self, first: bytes, last: bytes) -> bool:
+        """Read pages of storage nodes that have them. Return False if some have not, or if a pack may
+        have removed a part of what they would give: then it has to be read by transactions."""
+        if not self._scanner.paged:
+            return False
+        what = Range(Order.CHANGES, last, first, value_bytes=LARGEST_BYTES)
+        try:
+            for partition in range(self._scanner.partitions):
+                for page in self._scanner.revisions(partition, what):
+                    mentioned = set()
+                    for revision in page:
+                        oid = p64(revision.oid)
+                        mentioned.add(oid)
+                        if revision.data:
+                            mentioned.update(self._referred(oid, revision.data))
+                        elif revision.error is not None:
+                            for answer in self._reader.read([(oid, p64(revision.tid))]):
+                                self._mention(mentioned, answer)
+                    self._mark(mentioned)
+        except ErrorAnswer as e:
+            if e.code is not ErrorCode.TID_NOT_FOUND:
+                raise refused("pack: later transactions", e) from None
+            return False
+        return True
 
     # -- what is not -----------------------------------------------------------------------------
 

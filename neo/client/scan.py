@@ -15,14 +15,13 @@ from enum import Enum
 from functools import partial
 from hashlib import sha1
 from itertools import islice, takewhile
-from typing import NamedTuple, TypeGuard, TypeVar
+from typing import NamedTuple, Protocol, TypeGuard, TypeVar
 
 from neo.client.errors import CorruptedError
 from neo.client.history import BATCH, batches, tids_ascending, transaction_information
 from neo.client.inflate import inflate
 from neo.client.many import WINDOW, Question, ask, collect, forget
 from neo.client.session import Session
-from neo.client.storage import NEOStorage
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ConnectionLost, ErrorAnswer, HandshakeError
 from neo.protocol.ids import MAX_TID, ZERO_TID, add64, p64, u64
@@ -99,10 +98,17 @@ class Range:
     value_bytes: int = VALUE_BYTES
 
 
+class Opened(Protocol):
+    """A storage that is open."""
+
+    @property
+    def session(self) -> Session: ...
+
+
 class Scanner:
     """Reads through a storage that is open. Any thread."""
 
-    def __init__(self, storage: NEOStorage) -> None:
+    def __init__(self, storage: Opened) -> None:
         self._session: Session = storage.session
         self._paged: dict[int, bool] = {}
 
@@ -214,6 +220,11 @@ class Scanner:
             return Revision(u64(oid), u64(tid), False, 0, None, str(e))
         assert isinstance(answer, AnswerObject)
         return _from_object(answer, what)
+
+    @property
+    def paged(self) -> bool:
+        """Whether everything can be read in pages."""
+        return all(map(self._knows_pages, range(self.partitions)))
 
     def _knows_pages(self, partition: int) -> bool:
         """Whether all nodes that may be asked do: the session chooses one of them."""

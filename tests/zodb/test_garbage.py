@@ -13,6 +13,7 @@ from ZODB.POSException import POSKeyError
 from ZODB.serialize import referencesf
 from ZODB.utils import maxtid, p64, z64
 
+import neo.client.pack
 from neo.client import NEOStorage
 from tests.zodb.fleet import Fleet
 from tests.zodb.transactions import commit
@@ -87,6 +88,45 @@ def test_garbage_is_not_what_later_transactions_refer_to(storage: NEOStorage) ->
     db.pack(pack_time)
     storage.load(a._p_oid)
     storage.load(b._p_oid)
+    connection.close()
+    db.close()
+
+
+def test_many_later_transactions_are_read_in_pages(
+    storage: NEOStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A question for each transaction and for each object is slower than their writers are."""
+    monkeypatch.setattr(neo.client.pack, "LATER_PAGED", 40)  # several pages, and a rest
+    monkeypatch.setattr(neo.client.pack, "LATER_TOGETHER", 0)
+
+    def one_by_one(*_: object) -> None:
+        raise AssertionError("transactions are read one by one")
+
+    db = ZODB.DB(storage)
+    connection = db.open()
+    root = connection.root()
+    for name in ("lost", "found", "deep"):
+        root[name] = PersistentMapping()
+    lost, found = root["lost"], root["found"]
+    found["deep"] = deep = root.pop("deep")
+    root["busy"] = PersistentMapping()
+    transaction.commit()
+    del root["lost"], root["found"]
+    transaction.commit()
+    pack_time = time.time()
+    for number in range(100):
+        root["busy"]["number"] = number
+        if number == 50:
+            root["busy"]["found"] = found
+        transaction.commit()
+    del root["busy"]["found"]
+    transaction.commit()
+    monkeypatch.setattr(neo.client.pack, "transaction_information", one_by_one)
+    db.pack(pack_time)
+    with pytest.raises(POSKeyError):
+        storage.load(lost._p_oid)
+    for obj in (found, deep):
+        storage.load(obj._p_oid)
     connection.close()
     db.close()
 

@@ -203,6 +203,27 @@ def test_what_hangs_on_garbage_that_was_brought_back_is_kept(
         assert database.deleted() == [[HEAD, OTHER], [HEAD, OTHER]]
 
 
+def test_what_was_committed_meanwhile_is_read_before_objects_are_locked() -> None:
+    """With busy writers that is much: locks are held only while what is left is read."""
+    with scripted([1], cache_size=0) as (cluster, storage):
+        database = Database(cluster, {END: [], OTHER: []})
+        node = cluster.storages[1]
+        record = node.answers[AskObject]
+
+        def committing(m: AskObject) -> Message | None:
+            if m.oid == END and TAKEN_BACK not in database.committed:
+                database.committed[TAKEN_BACK] = [OTHER]
+                cluster.tell(InvalidateObjects(TAKEN_BACK, [OTHER]))
+            return record(m)
+
+        node.answers[AskObject] = committing
+        database.pack(storage)
+        assert database.deleted() == [[END]]
+        read = AskTransactionInformation(TAKEN_BACK)
+        found = [m for m in node.log if m == read or isinstance(m, AskStoreObject)]
+        assert [type(m) for m in found] == [AskTransactionInformation, AskStoreObject]
+
+
 def test_objects_that_refer_to_each_other_in_a_circle_are_deleted_by_one_transaction(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
