@@ -9,7 +9,7 @@ from neo.admin.watching import WatchedHandler, accept
 from neo.node.handler import Handler, on
 from neo.node.peer import Peer
 from neo.node.task import Future
-from neo.protocol.enums import ErrorCode, NodeType
+from neo.protocol.enums import ClusterState, ErrorCode, NodeType
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.packets import (
     FEATURE_LOG,
@@ -20,6 +20,7 @@ from neo.protocol.packets import (
     AnswerNodeList,
     AnswerPartitionList,
     AnswerPrimary,
+    AnswerRecovery,
     AskCheckReport,
     AskClusterState,
     AskElection,
@@ -170,7 +171,17 @@ class ControlHandler(Handler):
         else:
             self.command(peer, message_id, message)
 
-    @on(AskLastIDs, AskLastTransaction, AskRecovery)
+    @on(AskRecovery)
+    def recovery(self, peer: Peer, message_id: int, message: AskRecovery) -> Message | None:
+        """A master of another implementation does not survive this while it recovers a backup (FACTS
+        10): it is answered by the mirror."""
+        core = self._core
+        if core.primary is None or core.features or core.state is not ClusterState.RECOVERING:
+            self.question(peer, message_id, message)
+            return None
+        return AnswerRecovery(core.partitions.ptid, None, None)
+
+    @on(AskLastIDs, AskLastTransaction)
     def question(self, peer: Peer, message_id: int, message: Message) -> None:
         primary = self._primary(peer, message_id)
         if primary is not None:

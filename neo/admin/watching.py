@@ -65,11 +65,15 @@ class Watching:
         self.backups = {name: Watched(name) for name in names}
 
     def refresh(self) -> list[Future[None]]:
-        """Ask each backup how far it is; the futures never fail."""
+        """Ask each backup how far it is; the futures never fail. A master of another implementation
+        that recovers does not survive AskRecovery (FACTS 10)."""
         futures = []
         for watched in self.backups.values():
             if watched.peer is not None:
-                futures.append(_ask(watched, watched.peer, AskRecovery()))
+                if watched.state is ClusterState.BACKINGUP:
+                    futures.append(_ask(watched, watched.peer, AskRecovery()))
+                else:
+                    watched.tid = None
                 futures.append(_ask(watched, watched.peer, AskLastTransaction()))
         return futures
 

@@ -84,7 +84,8 @@ class Watch(World):
         future = self.ctl().ask(AskMonitorInformation())
         self.master.answer(self.master.take(AskLastTransaction), AnswerLastTransaction(LATER))
         if backup is not None:
-            backup.answer(backup.take(AskRecovery), AnswerRecovery(1, tid, None))
+            if backup.has(AskRecovery):
+                backup.answer(backup.take(AskRecovery), AnswerRecovery(1, tid, None))
             backup.answer(backup.take(AskLastTransaction), AnswerLastTransaction(LATER))
         answer = future.result()
         assert isinstance(answer, AnswerMonitorInformation)
@@ -140,6 +141,19 @@ def test_severities(
     backup.send(NotifyMonitorInformation(changes))
     answer = watch.summary(backup, LATER)
     assert (answer.warning_list, answer.problem_list) == (warnings, problems)
+
+
+@pytest.mark.parametrize("state", [None, *ClusterState])
+def test_only_a_backup_at_work_is_asked_how_far_it_is(
+    watch: Watch, state: ClusterState | None
+) -> None:
+    """A master of another implementation that recovers does not survive the question (FACTS 10)."""
+    backup = watch.backup()
+    if state is not None:
+        backup.send(NotifyMonitorInformation(INFO | {"cluster_state": state}))
+    watch.ctl().ask(AskMonitorInformation())
+    assert backup.has(AskLastTransaction)
+    assert backup.has(AskRecovery) is (state is ClusterState.BACKINGUP)
 
 
 def test_a_backup_that_does_not_report_is_a_problem(watch: Watch) -> None:

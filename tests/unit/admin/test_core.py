@@ -165,6 +165,20 @@ def test_questions_to_the_master_come_back_answered(
     assert future.result() == answer
 
 
+@pytest.mark.parametrize("ours", [False, True])
+def test_a_master_of_another_implementation_is_not_asked_what_it_recovers(
+    world: World, ours: bool
+) -> None:
+    """While it recovers a backup, it does not survive the question (FACTS 10)."""
+    master = world.accept(ClusterState.RECOVERING)
+    if ours:
+        master.send(NotifyFeatures([FEATURE_MAINTENANCE]))
+    future = world.ctl().ask(AskRecovery())
+    assert master.has(AskRecovery) is ours
+    if not ours:
+        assert future.result() == AnswerRecovery(1, None, None)
+
+
 def test_refusal_of_the_master_is_copied_and_keeps_the_connection(world: World) -> None:
     master = world.accept()
     ctl = world.ctl()
