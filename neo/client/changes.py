@@ -23,9 +23,9 @@ from typing import Any
 from ZODB.POSException import ConflictError, ReadConflictError, UndoError
 
 from neo.client.change import Asked, Change, Kind, Options
-from neo.client.errors import TransactionLostError, UnavailableError, refusal
+from neo.client.errors import NEOStorageError, TransactionLostError, UnavailableError, refusal
 from neo.client.pause import Pause
-from neo.client.records import pack_data, unpack_data
+from neo.client.records import FOREIGN_LARGEST_BYTES, pack_data, unpack_data
 from neo.client.session import Session
 from neo.net.channel import Channel, Ticket
 from neo.protocol.enums import ErrorCode
@@ -180,8 +180,11 @@ class Changes:
         return AskStoreObject(oid, base, *stored, change.data_serial, self.ttid)
 
     def _send(self, oid: bytes, change: Change) -> None:
-        """To every writable cell. Raises UnavailableError if there is none."""
+        """To every writable cell. Raises UnavailableError if there is none, NEOStorageError if a node
+        cannot take so much."""
         message = self._request(oid, change, change.base)
+        if type(message) is AskStoreObject and len(message.data) > FOREIGN_LARGEST_BYTES:
+            self._check_size(oid, len(message.data))
         pause = Pause(self._session)
         while not change.unanswered:
             view = self._session.view()
@@ -198,6 +201,19 @@ class Changes:
                     )
                 pause.take("no running node has a writable cell")
                 self._session.barrier()
+
+    def _check_size(self, oid: bytes, size: int) -> None:
+        view = self._session.view()
+        for nid in view.writable[view.partition(oid)]:
+            try:
+                foreign = not self._session.features(nid)
+            except (ConnectionLost, HandshakeError, OSError, ErrorAnswer):
+                continue  # nothing is sent to it
+            if foreign:
+                raise NEOStorageError(
+                    f"object {oid.hex()} has {size} bytes, more than {FOREIGN_LARGEST_BYTES}, the most"
+                    f" that {format_nid(nid)}, of another implementation, can take: divide it"
+                )
 
     def _node(self, nid: int) -> Channel | None:
         """The transaction's connection to a node; None if that was lost."""

@@ -13,6 +13,8 @@ from neo.protocol.packets import AnswerObject
 SMALLEST_COMPRESSED_BYTES = 40
 #: An object must fit in one message, with room for the rest of the message.
 LARGEST_BYTES = LIMIT_PEER - 4096
+#: A node of another implementation does not survive a message of 64 MiB (FACTS 1.7).
+FOREIGN_LARGEST_BYTES = (64 << 20) - 4096
 
 
 def pack_data(oid: bytes, data: bytes, level: int) -> tuple[int, bytes, bytes]:

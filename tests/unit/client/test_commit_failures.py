@@ -9,11 +9,17 @@ from typing import Any
 import pytest
 from transaction.interfaces import TransientError
 
-from neo.client.errors import OutcomeUnknownError, TransactionLostError, UnavailableError
+from neo.client.errors import (
+    NEOStorageError,
+    OutcomeUnknownError,
+    TransactionLostError,
+    UnavailableError,
+)
 from neo.net.connection import Received
 from neo.protocol.enums import ErrorCode
 from neo.protocol.ids import MAX_TID, ZERO_TID, p64
 from neo.protocol.packets import (
+    FEATURE_OIDS,
     AbortTransaction,
     AnswerBeginTransaction,
     AnswerFinalTID,
@@ -30,6 +36,7 @@ from neo.protocol.packets import (
     InvalidateObjects,
     Message,
     NotifyDeadlock,
+    NotifyFeatures,
     NotifyNodeInformation,
     StopOperation,
 )
@@ -306,3 +313,25 @@ def test_an_abort_before_the_answer_to_the_first_request() -> None:
         t = begin(storage)
         storage.tpc_abort(t)
         assert cluster.master.wait_for(AbortTransaction) == AbortTransaction(TTID, [])
+
+
+@pytest.mark.parametrize("foreign", [False, True])
+def test_a_node_of_another_implementation_is_not_sent_what_it_cannot_take(
+    foreign: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would end (FACTS 1.7). Ours say what they know."""
+    monkeypatch.setattr("neo.client.changes.FOREIGN_LARGEST_BYTES", 1000)
+    with scripted([1], compress=False) as (cluster, storage):
+        storage._session.storage(1)
+        if not foreign:
+            cluster.storages[1].peer.send(NotifyFeatures([FEATURE_OIDS]))
+        t = begin(storage)
+        storage.store(OID, None, bytes(1000), "", t)
+        if foreign:
+            with pytest.raises(NEOStorageError, match="1001 bytes, more than 1000, .* S1, of another"):
+                storage.store(OTHER, None, bytes(1001), "", t)
+        else:
+            storage.store(OTHER, None, bytes(1001), "", t)
+        storage._commit(t).settle()
+        assert len(stored(cluster, 1)) == 2 - foreign
+        storage.tpc_abort(t)
