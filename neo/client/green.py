@@ -1,9 +1,12 @@
 """The world of a client in a process that runs on gevent (``gevent.monkey.patch_all()``).
 
 There threads are greenlets of one real thread, and whatever blocks must let the others run. gevent
-replaces locks, threads, the clock and ``select.poll``. Its sockets know no time limit of the kernel and
-no MSG_DONTWAIT, and it takes ``select.epoll`` away. So the client keeps original sockets and the original
-epoll, never blocks on them, and waits with gevent's ``select.poll``.
+replaces locks, threads and the clock. Its sockets know no time limit of the kernel and no MSG_DONTWAIT,
+and it takes ``select.epoll`` away. So the client keeps original sockets and the original epoll, never
+blocks on them, and waits in gevent's loop until there is something to do.
+
+After a fork all greenlets go on in the child. Those of the client must not wait for a descriptor that
+was closed there, so that what waits is stopped first: like threads, they do nothing any more.
 """
 
 from __future__ import annotations
@@ -19,6 +22,8 @@ from neo.net.tls import TlsLink
 
 #: What gevent must replace, if it replaces anything.
 MODULES = ("socket", "threading", "select", "time")
+#: Events of gevent's loop.
+READ, WRITE = 1, 2
 
 
 def make_system(patience: float) -> System:
@@ -34,27 +39,44 @@ def make_system(patience: float) -> System:
             f"gevent has replaced {', '.join(patched)}, but not {', '.join(missing)}: call"
             " gevent.monkey.patch_all() first thing in the process, and without exceptions"
         )
-    return GreenSystem(patience, monkey)
+    return GreenSystem(patience, sys.modules["gevent"], monkey)
 
 
-def _wait(fd: int, event: int, seconds: float | None) -> bool:
-    """Let other greenlets run until the event comes. Return False if it did not."""
-    poll = select.poll()
-    poll.register(fd, event)
-    return bool(poll.poll(None if seconds is None else seconds * 1000))
+class Event:
+    """An event of one descriptor. One greenlet at a time may wait for it."""
+
+    def __init__(self, gevent: Any, fd: int, event: int) -> None:
+        self._gevent = gevent
+        self._io = gevent.get_hub().loop.io(fd, event)
+
+    def wait(self, seconds: float | None) -> bool:
+        """Let other greenlets run until the event comes. Return False if it did not."""
+        came = False
+        with self._gevent.Timeout(seconds, False):
+            self._gevent.get_hub().wait(self._io)
+            came = True
+        return came
+
+    def close(self) -> None:
+        """Call before the descriptor is closed. A greenlet that waits is not woken. Idempotent."""
+        self._io.close()
 
 
 class GreenWire(SocketWire):
-    """``sock`` is an original one. Several greenlets may wait at once: one to send, one to receive."""
+    """``sock`` is an original one."""
 
-    def __init__(self, sock: socket.socket, tls: TlsLink | None, patience: float) -> None:
+    def __init__(
+        self, gevent: Any, sock: socket.socket, tls: TlsLink | None, patience: float
+    ) -> None:
         self._patience = patience
+        self._readable = Event(gevent, sock.fileno(), READ)
+        self._writable = Event(gevent, sock.fileno(), WRITE)
         super().__init__(sock, tls, patience)
         sock.setblocking(False)
 
     def receive(self, wait: bool) -> bytes | None:
         data = super().receive(False)
-        if data is None and wait and _wait(self._sock.fileno(), select.POLLIN, TICK_SECONDS):
+        if data is None and wait and self._readable.wait(TICK_SECONDS):
             data = super().receive(False)
         return data
 
@@ -64,34 +86,48 @@ class GreenWire(SocketWire):
             try:
                 rest = rest[self._sock.send(rest) :]
             except BlockingIOError:
-                if not _wait(self._sock.fileno(), select.POLLOUT, self._patience):
+                if not self._writable.wait(self._patience):
                     raise TimeoutError("the peer does not read") from None
             except (BrokenPipeError, ConnectionResetError):
                 return  # as for threads
+
+    def close(self) -> None:
+        self._readable.close()
+        self._writable.close()
+        super().close()
 
 
 class GreenWatcher(Watcher):
     """A greenlet. ``epoll`` is the original one, which is never waited on."""
 
+    def __init__(self, gevent: Any, epoll: select.epoll) -> None:
+        self._ready = Event(gevent, epoll.fileno(), READ)
+        super().__init__(epoll)
+
     def wait(self) -> list[tuple[int, int]]:
-        _wait(self.epoll.fileno(), select.POLLIN, None)
+        self._ready.wait(None)
         return self.epoll.poll(0)
+
+    def abandon(self) -> None:
+        self._ready.close()
+        super().abandon()
 
 
 class GreenSystem(System):
-    """``monkey`` is gevent's module of that name."""
+    """``gevent``, ``monkey``: the modules."""
 
-    def __init__(self, patience: float, monkey: Any) -> None:
+    def __init__(self, patience: float, gevent: Any, monkey: Any) -> None:
         super().__init__(patience)
+        self._gevent = gevent
         self._monkey = monkey
 
     def wire(self, sock: socket.socket, tls: TlsLink | None, patience: float) -> SocketWire:
         original = self._monkey.get_original("socket", "socket")(fileno=sock.detach())
         try:
-            return GreenWire(original, tls, patience)
+            return GreenWire(self._gevent, original, tls, patience)
         except BaseException:
             original.close()
             raise
 
     def watcher(self) -> Watcher:
-        return GreenWatcher(self._monkey.get_original("select", "epoll")())
+        return GreenWatcher(self._gevent, self._monkey.get_original("select", "epoll")())

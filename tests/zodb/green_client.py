@@ -9,6 +9,7 @@ from gevent import monkey
 
 monkey.patch_all()
 
+import os
 import sys
 import time
 from typing import Any
@@ -124,11 +125,29 @@ def an_idle_client_hears_of_commits(db: ZODB.DB) -> None:
     other.close()
 
 
+def a_child_of_a_fork_has_connections_of_its_own(db: ZODB.DB) -> None:
+    """All greenlets go on there, also those of the client that wait for what is the parent's."""
+    pid = os.fork()
+    if pid == 0:
+        with db.transaction() as connection:
+            connection.root.news += 1
+        gevent.sleep(0.1)
+        os._exit(0)
+    with gevent.Timeout(DEADLINE):
+        assert os.waitpid(pid, 0) == (pid, 0)
+        while True:
+            with db.transaction() as connection:
+                if connection.root.news == 2:
+                    return
+            gevent.sleep(0.01)
+
+
 def main() -> None:
-    db = ZODB.DB(open_storage())
+    db = ZODB.DB(open_storage(), pool_size=GREENLETS)
     a_hundred_greenlets(db)
     one_waits_for_the_lock_of_another(db.storage)
     an_idle_client_hears_of_commits(db)
+    a_child_of_a_fork_has_connections_of_its_own(db)
     db.close()
     print("all is well")
 
