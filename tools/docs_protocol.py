@@ -17,7 +17,10 @@ _LINK = re.compile(rf"{_NODE}(?:(?: [→⇄] |, ){_NODE})*(?: [→⇄] |, ){_NOD
 _ARROW = re.compile(rf"{_NODE} [→⇄] {_NODE}")
 
 #: Types that fields name, in the order in which people need them.
-_ALIASES = "Oid Tid Checksum Address Extra NodeRow CellRow CellChange StoredData Conflict".split()
+_ALIASES = (
+    "Oid Tid Checksum Nid Count Number Unsigned Typed Compression Address Extra "
+    "NodeRow CellRow CellChange StoredData Conflict"
+).split()
 
 
 def table(header: list[str], rows: list[list[str]]) -> str:
@@ -130,6 +133,8 @@ def wire(hint: Any) -> str:
     """How a type travels."""
     origin, args = get_origin(hint), get_args(hint)
     if origin is Annotated:
+        if args[0] is int:
+            return f"int from {_power(args[1].least)} to {_power(args[1].greatest)}"
         return f"bin of {args[1]} bytes"
     if origin in (Union, UnionType):
         (inner,) = (arg for arg in args if arg is not NoneType)
@@ -144,6 +149,16 @@ def wire(hint: Any) -> str:
         return hint.__name__
     names = {int: "int", bytes: "bin", str: "bin (UTF-8)", float: "float", bool: "bool", Any: "any"}
     return names[hint]
+
+
+def _power(number: int) -> str:
+    """The limit of a range, for people: a power of two as such."""
+    for bits in (31, 32, 63, 64):
+        if number == -(1 << bits):
+            return f"-2^{bits}"
+        if number == (1 << bits) - 1:
+            return f"2^{bits} - 1"
+    return str(number)
 
 
 def types() -> str:

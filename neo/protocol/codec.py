@@ -7,8 +7,9 @@ bytes are, it raises nothing but :class:`PeerError`, and its memory is bounded b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
+from math import isfinite
 from types import NoneType, UnionType
 from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
@@ -17,7 +18,7 @@ import msgpack
 from neo.protocol.enums import EXTENSION_TYPES
 from neo.protocol.errors import PeerError
 from neo.protocol.lengths import check_lengths
-from neo.protocol.packets import BY_CODE, CODES, Message
+from neo.protocol.packets import BY_CODE, CODES, Message, Range
 
 #: Before a peer has identified itself: the longest legitimate message is RequestIdentification.
 LIMIT_STRANGER = 64 * 1024
@@ -83,11 +84,24 @@ def _exact(cls: type) -> Check:
     return check
 
 
+def _integer(least: int, greatest: int) -> Check:
+    def check(value: Any) -> Any:
+        if type(value) is not int:
+            raise TypeError(f"int expected, got {_short(value)}")
+        if not least <= value <= greatest:
+            raise ValueError(f"{value} is not between {least} and {greatest}")
+        return value
+
+    return check
+
+
 def _float(value: Any) -> float:
     # A whole number of seconds may travel as an integer.
-    if type(value) is float or type(value) is int:
-        return float(value)
-    raise TypeError(f"float expected, got {_short(value)}")
+    if type(value) is not float and type(value) is not int:
+        raise TypeError(f"float expected, got {_short(value)}")
+    if not isfinite(value):
+        raise ValueError(f"{value} is no finite number")
+    return float(value)
 
 
 def _text(value: Any) -> str:
@@ -113,7 +127,9 @@ def _any(value: Any) -> Any:
         return [_any(item) for item in value]
     if type(value) is dict:
         return {_any(key): _any(item) for key, item in value.items()}
-    if value is None or isinstance(value, (int, float, Enum)):
+    if type(value) is float:
+        return _float(value)
+    if value is None or isinstance(value, (int, Enum)):
         return value
     raise TypeError(f"no value of the protocol: {_short(value)}")
 
@@ -140,43 +156,61 @@ def _row(inners: list[Check]) -> Check:
     return check
 
 
-class _Columns(NamedTuple):
-    """Of a list of rows whose values come as they are: the types of each column, and the length of
-    its values where that is fixed."""
+class _Column(NamedTuple):
+    """Values that need no conversion: their types, and their length or range where that is limited."""
 
-    columns: list[tuple[frozenset[type], int | None]]
+    types: frozenset[type]
+    length: int | None = None
+    range: Range | None = None
+
+    @classmethod
+    def of(cls, hint: Any) -> _Column | None:
+        """None if values of this annotation are converted."""
+        origin, args = get_origin(hint), get_args(hint)
+        if origin is Annotated:
+            kind, limit = args
+            if kind is int:
+                return cls(frozenset([int]), range=limit)
+            return cls(frozenset([bytes]), length=limit)
+        if origin in (Union, UnionType):
+            (inner,) = (arg for arg in args if arg is not NoneType)
+            column = cls.of(inner)
+            return column and column._replace(types=column.types | {NoneType})
+        return cls(frozenset([hint])) if hint in (int, bool, bytes) else None
+
+    def match(self, values: Sequence[Any]) -> bool:
+        found = set(map(type, values))
+        if not found <= self.types:
+            return False
+        if self.length is None and self.range is None:
+            return True
+        given = [v for v in values if v is not None] if NoneType in found else values
+        if self.length is not None:
+            return set(map(len, given)) <= {self.length}
+        assert self.range is not None
+        least, greatest = self.range
+        return not given or (least <= min(given) and max(given) <= greatest)
+
+
+class _Columns(NamedTuple):
+    """A list of rows whose values come as they are."""
+
+    columns: list[_Column]
 
     @classmethod
     def of(cls, hints: tuple[Any, ...]) -> _Columns | None:
         """None if values of some column are converted."""
-        columns = [_plain(hint) for hint in hints]
+        columns = [_Column.of(hint) for hint in hints]
         return None if None in columns else cls(columns)  # type: ignore[arg-type]
 
     def match(self, rows: list[Any]) -> bool:
         """Whether all rows are right. False says nothing about which is not, and why."""
         if set(map(type, rows)) != {list} or set(map(len, rows)) != {len(self.columns)}:
             return False
-        for (types, length), values in zip(self.columns, zip(*rows, strict=True), strict=True):
-            found = set(map(type, values))
-            if not found <= types:
-                return False
-            if length is not None:
-                given = (v for v in values if v is not None) if NoneType in found else values
-                if not set(map(len, given)) <= {length}:
-                    return False
-        return True
-
-
-def _plain(hint: Any) -> tuple[frozenset[type], int | None] | None:
-    """Types and fixed length of values that need no conversion, None for others."""
-    origin, args = get_origin(hint), get_args(hint)
-    if origin is Annotated:
-        return frozenset([bytes]), args[1]
-    if origin in (Union, UnionType):
-        (inner,) = (arg for arg in args if arg is not NoneType)
-        plain = _plain(inner)
-        return plain and (plain[0] | {NoneType}, plain[1])
-    return (frozenset([hint]), None) if hint in (int, bool, bytes) else None
+        return all(
+            column.match(values)
+            for column, values in zip(self.columns, zip(*rows, strict=True), strict=True)
+        )
 
 
 def _rows(hints: tuple[Any, ...]) -> Check:
@@ -218,7 +252,8 @@ def _checker(hint: Any) -> Check:
     """The check of a field from its annotation in the table of messages."""
     origin, args = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        return _fixed(args[1])
+        kind, limit = args
+        return _integer(*limit) if kind is int else _fixed(limit)
     if origin in (Union, UnionType):
         (inner,) = (arg for arg in args if arg is not NoneType)
         return _optional(_checker(inner))

@@ -19,20 +19,40 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 
 from neo.protocol.enums import CellState, ClusterState, NodeState, NodeType
 
+
+class Range(NamedTuple):
+    """The least and the greatest value of an integer; the decoder refuses any other."""
+
+    least: int
+    greatest: int
+
+
 #: ``bin`` of exactly 8 bytes, big-endian.
 Oid = Annotated[bytes, 8]
 Tid = Annotated[bytes, 8]
 #: ``bin`` of exactly 20 bytes: SHA-1.
 Checksum = Annotated[bytes, 20]
+#: A node id: 32 bits, of which the high-order byte is the type of the node.
+Nid = Annotated[int, Range(-(1 << 31), (1 << 31) - 1)]
+#: The number of a partition, a length, an index, a code.
+Count = Annotated[int, Range(0, (1 << 32) - 1)]
+#: A number that databases keep in a signed column of 64 bits: ptid, size, position in a history.
+Number = Annotated[int, Range(0, (1 << 63) - 1)]
+#: The log of several masters counts with 64 bits, unsigned.
+Unsigned = Annotated[int, Range(0, (1 << 64) - 1)]
+#: What an operator typed. The node that it is for refuses a wrong number in words.
+Typed = Annotated[int, Range(-(1 << 63), (1 << 63) - 1)]
+#: How a record is compressed: a column of 8 bits.
+Compression = Annotated[int, Range(0, 255)]
 #: (IP literal without brackets, port)
-Address = tuple[str, int]
+Address = tuple[str, Annotated[int, Range(0, 65535)]]
 #: Keys are texts; values depend on the key, see *Extra Node Properties*.
 Extra = dict[str, Any]
 
-NodeRow = tuple[NodeType, Address | None, int | None, NodeState, float | None]
-CellRow = tuple[int, CellState]
-CellChange = tuple[int, int, CellState]
-StoredData = tuple[int, Checksum, bytes]
+NodeRow = tuple[NodeType, Address | None, Nid | None, NodeState, float | None]
+CellRow = tuple[Nid, CellState]
+CellChange = tuple[Count, Nid, CellState]
+StoredData = tuple[Compression, Checksum, bytes]
 Conflict = tuple[Tid, Tid, StoredData | None]
 
 RESPONSE = 0x8000
@@ -85,7 +105,7 @@ class Error(NamedTuple):
     ``code`` is the number of an ErrorCode, as a plain integer.
     """
 
-    code: int
+    code: Count
     message: str
 
 
@@ -93,8 +113,8 @@ class AcceptIdentification(NamedTuple):
     """``your_nid``: the id given by the master, else an echo of ``nid``."""
 
     node_type: NodeType
-    nid: int | None
-    your_nid: int | None
+    nid: Nid | None
+    your_nid: Nid | None
 
 
 @request(1, AcceptIdentification)
@@ -105,7 +125,7 @@ class RequestIdentification(NamedTuple):
     """
 
     node_type: NodeType
-    nid: int | None
+    nid: Nid | None
     address: Address | None
     name: str
     id_timestamp: float | None
@@ -127,7 +147,7 @@ class CloseClient(NamedTuple):
 
 
 class AnswerPrimary(NamedTuple):
-    primary_nid: int
+    primary_nid: Nid
 
 
 @request(4, AnswerPrimary)
@@ -139,7 +159,7 @@ class AskPrimary(NamedTuple):
 class NotPrimaryMaster(NamedTuple):
     """``primary`` is an index into ``known_master_list``, nil if unknown. SM → *"""
 
-    primary: int | None
+    primary: Count | None
     known_master_list: list[Address]
 
 
@@ -158,7 +178,7 @@ class NotifyNodeInformation(NamedTuple):
 
 
 class AnswerRecovery(NamedTuple):
-    ptid: int | None
+    ptid: Number | None
     backup_tid: Tid | None
     truncate_tid: Tid | None
 
@@ -179,8 +199,8 @@ class AskLastIDs(NamedTuple):
 
 
 class AnswerPartitionTable(NamedTuple):
-    ptid: int | None
-    num_replicas: int
+    ptid: Number | None
+    num_replicas: Count
     row_list: list[list[CellRow]]
 
 
@@ -193,8 +213,8 @@ class AskPartitionTable(NamedTuple):
 class SendPartitionTable(NamedTuple):
     """The whole table; ptid nil and empty rows during RECOVERING. M → A, C, S"""
 
-    ptid: int | None
-    num_replicas: int
+    ptid: Number | None
+    num_replicas: Count
     row_list: list[list[CellRow]]
 
 
@@ -202,8 +222,8 @@ class SendPartitionTable(NamedTuple):
 class NotifyPartitionChanges(NamedTuple):
     """``ptid`` is the previous one plus 1. M → A, C, S"""
 
-    ptid: int
-    num_replicas: int
+    ptid: Number
+    num_replicas: Count
     cell_list: list[CellChange]
 
 
@@ -228,7 +248,7 @@ class AnswerUnfinishedTransactions(NamedTuple):
 class AskUnfinishedTransactions(NamedTuple):
     """What must end before these outdated partitions can be complete. S ⇄ M"""
 
-    offset_list: list[int]
+    offset_list: list[Count]
 
 
 class AnswerLockedTransactions(NamedTuple):
@@ -278,7 +298,7 @@ class FailedVote(NamedTuple):
     """Storage nodes that did not vote; ACK: go on without them. C ⇄ M"""
 
     ttid: Tid
-    failed: list[int]
+    failed: list[Nid]
 
 
 class AnswerTransactionFinished(NamedTuple):
@@ -330,7 +350,7 @@ class AnswerNewOIDs(NamedTuple):
 class AskNewOIDs(NamedTuple):
     """Ids for new objects. C ⇄ M"""
 
-    num_oids: int
+    num_oids: Count
 
 
 @notification(25)
@@ -377,7 +397,7 @@ class AskStoreObject(NamedTuple):
 
     oid: Oid
     serial: Tid
-    compression: int
+    compression: Compression
     checksum: Checksum
     data: bytes
     data_serial: Tid | None
@@ -389,7 +409,7 @@ class AbortTransaction(NamedTuple):
     """``nid_list``: involved storages, for the master; empty to a storage. C → S, C → M → S"""
 
     ttid: Tid
-    nid_list: list[int]
+    nid_list: list[Nid]
 
 
 class AnswerStoreTransaction(NamedTuple):
@@ -427,7 +447,7 @@ class AnswerObject(NamedTuple):
     oid: Oid
     serial: Tid
     next_serial: Tid | None
-    compression: int | None
+    compression: Compression | None
     checksum: Checksum
     data: bytes
     data_serial: Tid | None
@@ -450,9 +470,9 @@ class AnswerTIDs(NamedTuple):
 class AskTIDs(NamedTuple):
     """[first, last) of the tids in descending order, for undoLog. C ⇄ S"""
 
-    first: int
-    last: int
-    partition: int
+    first: Number
+    last: Number
+    partition: Count
 
 
 class AnswerTransactionInformation(NamedTuple):
@@ -473,7 +493,7 @@ class AskTransactionInformation(NamedTuple):
 
 class AnswerObjectHistory(NamedTuple):
     oid: Oid
-    history_list: list[tuple[Tid, int]]
+    history_list: list[tuple[Tid, Number]]
 
 
 @request(35, AnswerObjectHistory)
@@ -481,16 +501,16 @@ class AskObjectHistory(NamedTuple):
     """[first, last) of (serial, stored size), newest first. C ⇄ S"""
 
     oid: Oid
-    first: int
-    last: int
+    first: Number
+    last: Number
 
 
 # -- administration -------------------------------------------------------------------------------
 
 
 class AnswerPartitionList(NamedTuple):
-    ptid: int | None
-    num_replicas: int
+    ptid: Number | None
+    num_replicas: Count
     row_list: list[list[CellRow]]
 
 
@@ -498,9 +518,9 @@ class AnswerPartitionList(NamedTuple):
 class AskPartitionList(NamedTuple):
     """Rows [min_offset, max_offset), 0 for the end; nid is ignored. ctl ⇄ A"""
 
-    min_offset: int
-    max_offset: int
-    nid: int | None
+    min_offset: Typed
+    max_offset: Typed
+    nid: Typed | None
 
 
 class AnswerNodeList(NamedTuple):
@@ -518,7 +538,7 @@ class AskNodeList(NamedTuple):
 class SetNodeState(NamedTuple):
     """DOWN: kill; UNKNOWN: drop. ctl ⇄ A ⇄ M"""
 
-    nid: int
+    nid: Typed
     state: NodeState
 
 
@@ -526,7 +546,7 @@ class SetNodeState(NamedTuple):
 class AddPendingNodes(NamedTuple):
     """PENDING storages become RUNNING. ctl ⇄ A ⇄ M"""
 
-    nid_list: list[int]
+    nid_list: list[Typed]
 
 
 class AnswerTweakPartitionTable(NamedTuple):
@@ -539,14 +559,14 @@ class TweakPartitionTable(NamedTuple):
     """Balance the table, emptying the listed nodes. ctl ⇄ A ⇄ M"""
 
     dry_run: bool
-    drop_nid_list: list[int]
+    drop_nid_list: list[Typed]
 
 
 @request(41, Error)
 class SetNumReplicas(NamedTuple):
     """How many copies besides the first one a partition shall have. ctl ⇄ A ⇄ M"""
 
-    num_replicas: int
+    num_replicas: Typed
 
 
 @request(42, Error)
@@ -560,7 +580,7 @@ class SetClusterState(NamedTuple):
 class Repair(NamedTuple):
     """Look for orphan data, and delete it unless ``dry_run``. ctl ⇄ A ⇄ M"""
 
-    nid_list: list[int]
+    nid_list: list[Typed]
     dry_run: bool
 
 
@@ -616,8 +636,8 @@ class AskTIDsFrom(NamedTuple):
 
     min_tid: Tid
     max_tid: Tid
-    length: int
-    partition: int
+    length: Count
+    partition: Count
 
 
 class AnswerPack(NamedTuple):
@@ -635,7 +655,7 @@ class AskPack(NamedTuple):
 class CheckReplicas(NamedTuple):
     """partition → reference node or nil. ctl ⇄ A ⇄ M"""
 
-    partition_dict: dict[int, int | None]
+    partition_dict: dict[Typed, Typed | None]
     min_tid: Tid
     max_tid: Tid | None
 
@@ -644,14 +664,14 @@ class CheckReplicas(NamedTuple):
 class CheckPartition(NamedTuple):
     """Compare a partition; ``source``: (upstream cluster or '', address or nil). M → S"""
 
-    partition: int
+    partition: Count
     source: tuple[str, Address | None]
     min_tid: Tid
     max_tid: Tid
 
 
 class AnswerCheckTIDRange(NamedTuple):
-    count: int  # type: ignore[assignment]  # the wire's name hides tuple.count
+    count: Count  # type: ignore[assignment]  # the wire's name hides tuple.count
     tid_checksum: Checksum
     max_tid: Tid
 
@@ -660,14 +680,14 @@ class AnswerCheckTIDRange(NamedTuple):
 class AskCheckTIDRange(NamedTuple):
     """Digest of the transactions of a range. S ⇄ S"""
 
-    partition: int
-    length: int
+    partition: Count
+    length: Count
     min_tid: Tid
     max_tid: Tid
 
 
 class AnswerCheckSerialRange(NamedTuple):
-    count: int  # type: ignore[assignment]  # the wire's name hides tuple.count
+    count: Count  # type: ignore[assignment]  # the wire's name hides tuple.count
     tid_checksum: Checksum
     max_tid: Tid
     oid_checksum: Checksum
@@ -678,8 +698,8 @@ class AnswerCheckSerialRange(NamedTuple):
 class AskCheckSerialRange(NamedTuple):
     """Digest of the object records of a range. S ⇄ S"""
 
-    partition: int
-    length: int
+    partition: Count
+    length: Count
     min_tid: Tid
     max_tid: Tid
     min_oid: Oid
@@ -689,8 +709,8 @@ class AskCheckSerialRange(NamedTuple):
 class NotifyPartitionCorrupted(NamedTuple):
     """These nodes' cells differ from the reference. S → M"""
 
-    partition: int
-    nid_list: list[int]
+    partition: Count
+    nid_list: list[Nid]
 
 
 @notification(55)
@@ -739,14 +759,14 @@ class Replicate(NamedTuple):
 
     tid: Tid
     upstream_name: str
-    source_dict: dict[int, Address | None]
+    source_dict: dict[Count, Address | None]
 
 
 @notification(60)
 class NotifyReplicationDone(NamedTuple):
     """A cell is complete up to ``max_tid``. S → M"""
 
-    partition: int
+    partition: Count
     max_tid: Tid
 
 
@@ -760,8 +780,8 @@ class AnswerFetchTransactions(NamedTuple):
 class AskFetchTransactions(NamedTuple):
     """Send what is missing in ``tid_list``, which the asker has. S ⇄ S"""
 
-    partition: int
-    length: int
+    partition: Count
+    length: Count
     min_tid: Tid
     max_tid: Tid
     tid_list: list[Tid]
@@ -778,8 +798,8 @@ class AnswerFetchObjects(NamedTuple):
 class AskFetchObjects(NamedTuple):
     """Send what is missing in ``object_dict``: tid → oids that the asker has. S ⇄ S"""
 
-    partition: int
-    length: int
+    partition: Count
+    length: Count
     min_tid: Tid
     max_tid: Tid
     min_oid: Oid
@@ -805,7 +825,7 @@ class AddObject(NamedTuple):
 
     oid: Oid
     tid: Tid
-    compression: int
+    compression: Compression
     checksum: Checksum
     data: bytes
     data_serial: Tid | None
@@ -881,14 +901,14 @@ class AnswerOIDs(NamedTuple):
 class AskOIDs(NamedTuple):
     """At most ``length`` oids of a partition from ``min_oid``, ascending. C ⇄ S"""
 
-    partition: int
+    partition: Count
     min_oid: Oid
-    length: int
+    length: Count
 
 
 #: (oid, tid, compression or nil where the object does not exist, SHA-1, size as stored, data as stored
 #: or nil where it was not asked, serial that an undo went back to)
-RevisionRow = tuple[Oid, Tid, int | None, Checksum, int, bytes | None, Tid | None]
+RevisionRow = tuple[Oid, Tid, Compression | None, Checksum, Number, bytes | None, Tid | None]
 
 
 class AnswerRevisions(NamedTuple):
@@ -908,12 +928,12 @@ class AskRevisions(NamedTuple):
     may have removed what belongs there.
     """
 
-    partition: int
-    order: int
+    partition: Count
+    order: Count
     min_tid: Tid
     max_tid: Tid
     after: tuple[Oid, Tid] | None
-    max_bytes: int
+    max_bytes: Count
     data: bool
 
 
@@ -939,14 +959,14 @@ class AskPackState(NamedTuple):
     """At which tid a readable cell is packed, or will be. Meanwhile, to fetch what is not later is
     refused. S ⇄ S"""
 
-    partition: int
+    partition: Count
 
 
 @notification(EXTENSION | 0x11)
 class NotifyPartitionChecked(NamedTuple):
     """CheckPartition is over. ``problem``: why cells could not be compared, or ''. S → M"""
 
-    partition: int
+    partition: Count
     problem: str
 
 
@@ -955,7 +975,7 @@ class AnswerCheckReport(NamedTuple):
 
     min_tid: Tid
     max_tid: Tid
-    row_list: list[tuple[int, int | None, str, str]]
+    row_list: list[tuple[Count, Nid | None, str, str]]
 
 
 @request(EXTENSION | 0x12, AnswerCheckReport)
@@ -968,7 +988,7 @@ class RepairCells(NamedTuple):
     """Copy CORRUPTED cells (partition, node) anew from a good replica. In a backup, also: give its last
     cell of a partition what it lacks of the upstream cluster. ctl ⇄ A ⇄ M"""
 
-    cell_list: list[tuple[int, int]]
+    cell_list: list[tuple[Typed, Typed]]
 
 
 @notification(EXTENSION | 0x14)
@@ -976,7 +996,7 @@ class MendCell(NamedTuple):
     """Make a readable cell of a backup equal to one of the upstream cluster, up to ``max_tid``;
     ``source``: (upstream cluster, address). NotifyPartitionChecked tells the end. M → S"""
 
-    partition: int
+    partition: Count
     source: tuple[str, Address]
     max_tid: Tid
 
@@ -994,10 +1014,10 @@ class NotifyLogState(NamedTuple):
     far as it knows (0 if not): all members if ``begun``, else those that it has heard.
     """
 
-    journal: int
+    journal: Unsigned
     begun: bool
     genesis: bytes
-    journal_list: list[tuple[Address, int]]
+    journal_list: list[tuple[Address, Unsigned]]
 
 
 @notification(EXTENSION | 0x21)
@@ -1012,7 +1032,7 @@ class NotifyLease(NamedTuple):
     """The primary of ``epoch`` asks for its lease at ``sent``, seconds of its own clock. ``serving``: it
     has it, and serves. M → M"""
 
-    epoch: int
+    epoch: Number
     sent: float
     serving: bool
 
@@ -1022,7 +1042,7 @@ class NotifyLeaseGranted(NamedTuple):
     """Follows NotifyLease. ``age``: seconds since the sender granted the lease of an earlier epoch for
     the last time, at least. M → M"""
 
-    epoch: int
+    epoch: Number
     sent: float
     age: float
 
@@ -1031,28 +1051,28 @@ class NotifyLeaseGranted(NamedTuple):
 class NotifySuspicion(NamedTuple):
     """The sender does not hear the primary of ``epoch``. M → M"""
 
-    epoch: int
+    epoch: Number
 
 
 @request(EXTENSION | 0x25, Error)
 class SetPrimary(NamedTuple):
     """The primary master hands over to another one. ctl ⇄ A ⇄ M"""
 
-    nid: int
+    nid: Typed
 
 
 #: (id, address, role, last transaction of its log, what is to be known about it)
-MasterRow = tuple[int, Address, str, int, str]
+MasterRow = tuple[Nid, Address, str, Unsigned, str]
 
 
 class AnswerElection(NamedTuple):
     """``lease``: seconds for which the primary may serve without hearing from the others. ``tid``: the
     last transaction of the log. ``ptid``: the newest partition table in it."""
 
-    epoch: int
+    epoch: Number
     lease: float
-    tid: int
-    ptid: int | None
+    tid: Unsigned
+    ptid: Number | None
     master_list: list[MasterRow]
 
 
@@ -1066,4 +1086,4 @@ class ForgetTable(NamedTuple):
     """The partition table ``ptid`` is lost for ever, and what was committed with it: the cluster may
     start with an older one. ctl ⇄ A ⇄ M"""
 
-    ptid: int
+    ptid: Typed

@@ -26,6 +26,8 @@ def values(hint: Any) -> st.SearchStrategy[Any]:
     """Values of a field's type."""
     origin, args = get_origin(hint), get_args(hint)
     if origin is Annotated:
+        if args[0] is int:
+            return st.integers(*args[1])
         return st.binary(min_size=args[1], max_size=args[1])
     if origin in (Union, UnionType):
         (inner,) = (arg for arg in args if arg is not NoneType)

@@ -24,7 +24,7 @@ def notation(hint: Any) -> str:
     if hint == Address:
         return "addr"
     if origin is Annotated:
-        return SIZES[args[1]]
+        return "int" if args[0] is int else SIZES[args[1]]
     if origin in (Union, UnionType):
         (inner,) = (arg for arg in args if arg is not NoneType)
         return f"?{notation(inner)}"

@@ -186,7 +186,7 @@ def test_a_cell_is_not_mended_from_one_that_is_packed_at_another_tid(world: Worl
     assert len(revisions(world)) == 2
 
 
-@pytest.mark.parametrize(("partition", "last"), [(0, 13), (9, 12), (-1, 12)])
+@pytest.mark.parametrize(("partition", "last"), [(0, 13), (9, 12), (2**32 - 1, 12)])
 def test_only_what_is_complete_is_mended(world: World, partition: int, last: int) -> None:
     followed = Followed(world)
     followed.master.send(MendCell(partition, ("up", SOURCE), p64(last)))
