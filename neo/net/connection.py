@@ -81,6 +81,8 @@ class Connection:
         self._last_received_id: int | None = None
         self._questions: dict[int, Question] = {}
         self._outgoing: list[bytes] = [HANDSHAKE]
+        #: Bytes to send that nobody has taken yet.
+        self.queued = len(HANDSHAKE)
 
     @property
     def greeted(self) -> bool:
@@ -97,15 +99,13 @@ class Connection:
     def send(self, message: Message, message_id: int | None = None) -> None:
         """Queue a notification; ``message_id`` only for those that belong to a question."""
         if not self.closed:
-            self._outgoing.append(
-                encode(self._take_id() if message_id is None else message_id, message)
-            )
+            self._queue(self._take_id() if message_id is None else message_id, message)
 
     def ask(self, message: Message, context: Any) -> int:
         """Queue a request; ``context`` comes back with the answer. Returns the id of the message."""
         assert not self.closed
         message_id = self._take_id()
-        self._outgoing.append(encode(message_id, message))
+        self._queue(message_id, message)
         self._questions[message_id] = Question(ANSWERS[type(message)], context)
         return message_id
 
@@ -117,7 +117,12 @@ class Connection:
         """Queue the answer to the request that came with ``message_id``."""
         if not self.closed:
             # The id is nil only in an Error that answers no message.
-            self._outgoing.append(encode(message_id, message))  # type: ignore[arg-type]
+            self._queue(message_id, message)  # type: ignore[arg-type]
+
+    def _queue(self, message_id: int, message: Message) -> None:
+        packet = encode(message_id, message)
+        self._outgoing.append(packet)
+        self.queued += len(packet)
 
     def take_outgoing(self) -> bytes:
         """All bytes to send; they are now the caller's."""
@@ -126,6 +131,7 @@ class Connection:
             return b""
         data = outgoing[0] if len(outgoing) == 1 else b"".join(outgoing)
         outgoing.clear()
+        self.queued = 0
         return data
 
     # -- receiving -----------------------------------------------------------------------------
@@ -135,6 +141,16 @@ class Connection:
         if not self._trusted:
             self._trusted = True
             self._decoder.raise_limit(LIMIT_PEER)
+
+    @property
+    def incomplete(self) -> int:
+        """Bytes of the message of which the rest has not come yet."""
+        return self._decoder.incomplete
+
+    @property
+    def size(self) -> int:
+        """Bytes of the message that was received last."""
+        return self._decoder.size
 
     def receive(self, data: bytes) -> Iterator[Received]:
         """Messages completed by ``data``. Ends early when the connection is closed meanwhile.
@@ -191,6 +207,7 @@ class Connection:
         """No message in or out any more. Returns the questions that will never be answered."""
         self.closed = True
         self._outgoing.clear()
+        self.queued = 0
         return self.abandoned()
 
     def abandoned(self) -> list[Question]:

@@ -18,10 +18,10 @@ from neo.protocol.packets import Address
 
 logger = logging.getLogger("neo.net")
 
-#: A peer that does not read is not read from either beyond this much of unsent answers...
-PAUSE_BYTES = 4 * 1024 * 1024
-#: ...and is dropped when notifications alone make the backlog grow to this.
-DROP_BYTES = 1024 * 1024 * 1024
+#: The owner hears that the peer does not read as fast as it is written to when this much is unsent.
+SLOW_BYTES = 256 * 1024
+#: A connection that is closed with more than this unsent is aborted.
+ABORT_BYTES = 4 * 1024 * 1024
 #: A dial that neither succeeds nor fails ends here: less than the kernel's two minutes.
 DIAL_SECONDS = 10
 
@@ -34,6 +34,12 @@ class Owner(Protocol):
 
     def received(self, data: bytes) -> None: ...
 
+    def slow(self) -> None:
+        """More than SLOW_BYTES are unsent."""
+
+    def drained(self) -> None:
+        """Little is unsent, after slow()."""
+
     def lost(self, reason: str) -> None: ...
 
 
@@ -42,14 +48,14 @@ class Transport(asyncio.Protocol):
     open_count = 0
 
     def __init__(self, owner: Owner, tls: TlsLink | None) -> None:
-        #: Read on while the peer does not; see neo.node.peer.Link.
-        self.always_read = False
-        self._owner = owner
+        # None when nothing is reported any more: else the two would keep each other in memory, with all
+        # that they hold, until the next run of the garbage collector.
+        self._owner: Owner | None = owner
         self._tls = tls
         self._transport: asyncio.Transport | None = None
         self._waiting: list[bytes] = []
         self._closing = False
-        self._lost = False
+        self._over = False  # the socket was there, and is closed
 
     # -- asyncio.Protocol ------------------------------------------------------------------------
 
@@ -64,19 +70,19 @@ class Transport(asyncio.Protocol):
             return
         sock = transport.get_extra_info("socket")
         configure(sock)
-        transport.set_write_buffer_limits(high=PAUSE_BYTES)
+        transport.set_write_buffer_limits(high=SLOW_BYTES)
         if self._tls is not None:
             transport.write(self._tls.start())
         for data in self._waiting:
             self.write(data)
         self._waiting.clear()
-        if self._closing:
+        if self._closing or self._owner is None:
             transport.close()
         else:
             self._owner.connected(self, address[:2])
 
     def data_received(self, data: bytes) -> None:
-        if self._closing:
+        if self._closing or self._owner is None:
             return
         if self._tls is not None:
             try:
@@ -93,37 +99,52 @@ class Transport(asyncio.Protocol):
         self._owner.received(data)
 
     def pause_writing(self) -> None:
-        if self._transport is not None and not self.always_read:
-            self._transport.pause_reading()
+        if self._owner is not None:
+            self._owner.slow()
 
     def resume_writing(self) -> None:
-        if self._transport is not None:
-            self._transport.resume_reading()
+        if self._owner is not None:
+            self._owner.drained()
 
     def connection_lost(self, error: Exception | None) -> None:
         Transport.open_count -= 1
+        self._transport = None
+        self._waiting.clear()
+        self._over = True
         reason = getattr(error, "strerror", None) or str(error)
         self._end("closed by the peer" if error is None else reason.lower())
 
     # -- for the owner ---------------------------------------------------------------------------
 
     def write(self, data: bytes) -> None:
+        if self._over:
+            return
         if self._transport is None:
             self._waiting.append(data)
             return
-        if self._transport.is_closing():
-            return
-        self._transport.write(data if self._tls is None else self._tls.encrypt(data))
-        if self._transport.get_write_buffer_size() > DROP_BYTES:
-            self._fail(f"the peer does not read: {DROP_BYTES} bytes wait for it")
+        if not self._transport.is_closing():
+            self._transport.write(data if self._tls is None else self._tls.encrypt(data))
+
+    @property
+    def unsent(self) -> int:
+        """Bytes that were written and that the kernel has not taken yet."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
+    def pause_reading(self) -> None:
+        """Take nothing from the peer; what it sends waits in the kernels."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
 
     def close(self) -> None:
         """Close when everything written is sent; nothing is reported any more."""
         self._closing = True
-        self._lost = True
+        self._owner = None
         if self._transport is not None and not self._transport.is_closing():
-            stuck = self._transport.get_write_buffer_size() > PAUSE_BYTES
-            if stuck or self._transport.is_reading() is False:
+            if self.unsent > ABORT_BYTES:
                 # A reader that never reads must not keep the socket open for ever.
                 self._transport.abort()
             else:
@@ -135,11 +156,6 @@ class Transport(asyncio.Protocol):
         """The dial did not succeed."""
         self._end(reason)
 
-    def _fail(self, reason: str) -> None:
-        if self._transport is not None:
-            self._transport.abort()
-        self._end(reason)
-
     def _refuse(self, reason: str, farewell: bytes) -> None:
         if self._transport is not None:
             self._transport.write(farewell)
@@ -148,9 +164,9 @@ class Transport(asyncio.Protocol):
 
     def _end(self, reason: str) -> None:
         self._closing = True
-        if not self._lost:
-            self._lost = True
-            self._owner.lost(reason)
+        owner, self._owner = self._owner, None
+        if owner is not None:
+            owner.lost(reason)
 
 
 async def dial(transport: Transport, address: Address) -> None:

@@ -13,6 +13,7 @@ from random import Random
 from typing import Any, Protocol
 
 from neo.net.fault_sites import FaultSite
+from neo.node.backlog import Backlog
 from neo.node.handler import Handler
 from neo.node.noise import Noise
 from neo.node.peer import Link, Peer
@@ -68,6 +69,7 @@ class Core:
         self.shell = shell
         # Dictionaries, not sets: the order of what is done with them must not depend on addresses.
         self.peers: dict[Peer, None] = {}
+        self.backlog = Backlog()
         self.nodes = NodeTable()
         self.partitions = PartitionTable()
         self.stopped = False
@@ -120,6 +122,7 @@ class Core:
     def adopt(self, peer: Peer, handler: Handler) -> None:
         """Take over a peer of another core of this process, with what is queued for it."""
         del peer.core.peers[peer]
+        peer.core.backlog.move(peer, self.backlog)
         peer.core = self
         peer.handler = handler
         self.peers[peer] = None
@@ -192,6 +195,7 @@ class Core:
                 peer.close()
             else:
                 peer.watch()
+        self.backlog.relieve()
         self.call_later(WATCH_SECONDS, self._watch_peers)
 
     #: False for nodes that serve ``neoctl``, which never identifies itself.

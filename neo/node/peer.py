@@ -7,16 +7,27 @@ write (:meth:`Core.flush`): that is the outbox of DESIGN, *Cores and shells*.
 from __future__ import annotations
 
 import logging
+from collections import deque
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
-from neo.net.connection import Connection, Question
+from neo.net.connection import Connection, Question, Received
 from neo.net.sockets import format_address
+from neo.node.backlog import (
+    ASIDE_BYTES,
+    JOBS_MAX,
+    SLOW_BYTES,
+    SMALL_BYTES,
+    TURN_BYTES,
+    TURN_SECONDS,
+)
 from neo.node.handler import Handler
 from neo.node.task import Future
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ConnectionLost, ErrorAnswer, LastWords, PeerError
 from neo.protocol.ids import format_nid
 from neo.protocol.packets import (
+    ANSWERS,
     CODES,
     RESPONSE,
     Address,
@@ -41,11 +52,17 @@ SILENT_LOOKS = 3
 class Link(Protocol):
     """The shell's side of a connection."""
 
-    #: Set for a peer with which requests go both ways: two that wait for each other to read would
-    #: wait for ever.
-    always_read: bool
+    @property
+    def unsent(self) -> int:
+        """Bytes that were written, and that the network has not taken yet. Above SLOW_BYTES of
+        :mod:`neo.node.backlog`, ``peer.slow()`` was called, and ``peer.drained()`` will be."""
 
     def write(self, data: bytes) -> None: ...
+
+    def pause_reading(self) -> None:
+        """Give nothing to ``peer.received()`` from now on; some more bytes may come."""
+
+    def resume_reading(self) -> None: ...
 
     def close(self) -> None:
         """Close after what was written is sent; report nothing any more."""
@@ -61,8 +78,25 @@ class Peer:
         self.server = server  # it dialed us
         self.node: Node | None = None
         self.since = core.shell.monotonic()
+        #: Set for a peer with which requests go both ways: two that wait for each other to read would
+        #: wait for ever. So its answers and notifications are taken while its requests wait.
+        self.both_ways = False
         self.connection = Connection(server)
         self.link: Link | None = None
+        #: Requests that are worked on, and answered later.
+        self._jobs = 0
+        self._slow = False
+        self._incomplete = False
+        # What waits for the next turn, or for the peer to read, in this order: reads that were put off,
+        # messages that are decoded, the rest of the portion that they came with, what came meanwhile.
+        self._put_off: deque[Callable[[], None]] = deque()
+        self._front: deque[Received] = deque()
+        self._rest: Iterator[Received] | None = None
+        self._more: list[bytes] = []
+        # If requests go both ways: those that must wait.
+        self._aside: deque[Received] = deque()
+        self._aside_bytes = 0
+        self._planned = False
         self._heard = True
         self._silent_looks = 0
         core.peers[self] = None
@@ -116,6 +150,8 @@ class Peer:
             data = self.connection.take_outgoing()
             if data:
                 self.core.output(self.link, data, False)
+                if self._slow and len(data) > SMALL_BYTES:
+                    self.core.backlog.relieve()
 
     # -- called by the shell ----------------------------------------------------------------------
 
@@ -123,13 +159,22 @@ class Peer:
         """The dial succeeded. What was queued meanwhile is already with the link."""
 
     def received(self, data: bytes) -> None:
+        """Execute what came, as far as flow control allows it (:mod:`neo.node.backlog`)."""
         self._heard = True
+        if self._rest is None:
+            arrived = self.connection.receive(data)
+            self._execute(arrived, arrived)
+        else:
+            self._more.append(data)
+        self.core.flush()
+
+    def _execute(self, arrived: Iterator[Received], rest: Iterator[Received]) -> None:
         try:
-            for message_id, message, question in self.connection.receive(data):
-                if question is not None:
-                    _complete(question, message)
-                else:
-                    self._dispatch(message_id, message)
+            self._take_turn(arrived, rest)
+            if self._rest is None:
+                size = self.connection.incomplete
+                if size > SMALL_BYTES or self._incomplete:
+                    self._count_incomplete(size)
         except LastWords as e:
             self._end(str(e))
         except PeerError as e:
@@ -141,7 +186,128 @@ class Peer:
             # A mistake of ours while serving this peer must not hurt the others.
             logger.exception("failure while serving %r; the connection is closed", self)
             self._end("internal failure")
-        self.core.flush()
+
+    def _take_turn(self, arrived: Iterator[Received], rest: Iterator[Received]) -> None:
+        """Execute messages until the turn is over, or a request must wait. ``rest``: where ``arrived``
+        has its last messages from."""
+        executed = 0
+        began = 0.0
+        for received in arrived:
+            if executed == 1:
+                began = self.core.shell.monotonic()
+            if executed and (
+                self.connection.queued > TURN_BYTES
+                or self.core.shell.monotonic() - began > TURN_SECONDS
+            ):
+                self._hold(received, rest)
+                return
+            executed += 1
+            if received.question is not None:
+                _complete(received.question, received.message)
+            elif not (self._aside or self.must_wait):
+                self._dispatch(received.message_id, received.message)
+            elif not self.both_ways:
+                self._hold(received, rest)
+                return
+            elif type(received.message) in ANSWERS:
+                self._put_aside(received)
+            else:
+                self._dispatch(received.message_id, received.message)
+
+    def _count_incomplete(self, size: int) -> None:
+        self._incomplete = size > SMALL_BYTES
+        if not self.core.backlog.incomplete(self, size):
+            raise PeerError("this node has no room for one more message of this size now")
+
+    # -- flow control, see neo.node.backlog ---------------------------------------------------------
+
+    @property
+    def unread(self) -> int:
+        """Bytes that wait for the peer to read."""
+        unread = self.connection.queued
+        return unread if self.link is None else unread + self.link.unsent
+
+    @property
+    def full(self) -> bool:
+        """Whether the peer leaves unread what it asked for, above its share."""
+        unread = self.unread if self._slow else self.connection.queued
+        return unread > SLOW_BYTES and unread > self.core.backlog.share()
+
+    @property
+    def must_wait(self) -> bool:
+        """Whether a request of the peer must wait before it is executed."""
+        return self._jobs >= JOBS_MAX or self.full
+
+    def put_off(self, read: Callable[[], None]) -> None:
+        """Call ``read``, which answers an earlier request, when the peer is not full any more."""
+        self._put_off.append(read)
+        self._plan()
+
+    def begin_job(self) -> None:
+        """A request is executed in steps, and answered later. Must be followed by end_job()."""
+        self._jobs += 1
+
+    def end_job(self) -> None:
+        self._jobs -= 1
+        self._plan_if_waiting()
+
+    def _hold(self, received: Received, rest: Iterator[Received]) -> None:
+        """The rest waits for another turn, and nothing more is read until then."""
+        self._front.appendleft(received)
+        self._rest = rest
+        if self.link is not None:
+            self.link.pause_reading()
+        self._plan()
+
+    def _put_aside(self, received: Received) -> None:
+        self._aside.append(received)
+        self._aside_bytes += self.connection.size
+        if self._aside_bytes > ASIDE_BYTES:
+            raise PeerError(f"{ASIDE_BYTES} bytes of requests wait, and their answers are not read")
+        self._plan()
+
+    def _plan_if_waiting(self) -> None:
+        if self._rest is not None or self._aside or self._put_off:
+            self._plan()
+
+    def _plan(self) -> None:
+        if not self._planned:
+            self._planned = True
+            self.core.call_later(0.0, self._go_on)
+
+    def _go_on(self) -> None:
+        """Take another turn, if the peer may. If not, drained() or end_job() plans one."""
+        self._planned = False
+        while self._put_off and not self.full:
+            self._put_off.popleft()()
+            if self.connection.queued > TURN_BYTES:
+                self._plan()
+                return
+        if self._aside and not self.must_wait:
+            self._front = self._aside + self._front
+            self._aside = deque()
+            self._aside_bytes = 0
+            if self._rest is None:
+                self._rest = iter(())
+        if self._rest is None or self.closed or (self.must_wait and not self.both_ways):
+            if self.connection.queued:
+                self._plan_if_waiting()  # when that is written, it may be little
+            return
+        rest, self._rest = self._rest, None
+        self._execute(self._waiting(rest), rest)
+        if self._rest is None and self._more:
+            data = b"".join(self._more)
+            self._more.clear()
+            arrived = self.connection.receive(data)
+            self._execute(arrived, arrived)
+        if self._rest is None and self.link is not None:
+            self.link.resume_reading()
+
+    def _waiting(self, rest: Iterator[Received]) -> Iterator[Received]:
+        while self._front:
+            yield self._front.popleft()
+        for received in rest:  # noqa: UP028  # yield from would close it with this generator
+            yield received
 
     def _dispatch(self, message_id: int | None, message: Message) -> None:
         kind = type(message)
@@ -156,6 +322,17 @@ class Peer:
             assert CODES[type(answer)] & RESPONSE
             self.connection.answer(message_id, answer)
             self.core.touch(self)
+
+    def slow(self) -> None:
+        """The link holds more than SLOW_BYTES."""
+        self._slow = True
+        self.core.backlog.slow(self)
+
+    def drained(self) -> None:
+        """The link holds little again."""
+        self._slow = False
+        self.core.backlog.drained(self)
+        self._plan_if_waiting()
 
     def lost(self, reason: str) -> None:
         """The shell says that the connection ended or was never made."""
@@ -199,11 +376,19 @@ class Peer:
 
     def _detach(self) -> list[Question]:
         self.core.peers.pop(self, None)
+        self._forget_waiting()
         data = self.connection.take_outgoing()
         questions = self.connection.close()
         if self.link is not None:
             self.core.output(self.link, data, True)
         return questions
+
+    def _forget_waiting(self) -> None:
+        """Nothing that waits is executed any more."""
+        self.core.backlog.forget(self)
+        self._rest = None
+        for waiting in (self._put_off, self._front, self._more, self._aside):
+            waiting.clear()
 
     def farewell(self, code: ErrorCode, text: str) -> None:
         """Tell the peer why, then disconnect: an Error that answers nothing."""
@@ -214,6 +399,7 @@ class Peer:
         """Disconnect without sending what is queued. Nobody is told, not even who asked something."""
         if self in self.core.peers:
             del self.core.peers[self]
+            self._forget_waiting()
             self.connection.close()
             if self.link is not None:
                 self.link.close()

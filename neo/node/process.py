@@ -267,6 +267,14 @@ class _Accepted:
         if self._peer is not None:
             self._peer.received(data)
 
+    def slow(self) -> None:
+        if self._peer is not None:
+            self._peer.slow()
+
+    def drained(self) -> None:
+        if self._peer is not None:
+            self._peer.drained()
+
     def lost(self, reason: str) -> None:
         if self._peer is not None:
             self._peer.lost(reason)

@@ -354,9 +354,16 @@ class Decoder:
         )
         self._fed = 0  # bytes given to the unpacker
         self._done = 0  # bytes of whole messages
+        #: Bytes of the last whole message.
+        self.size = 0
         self._recent: bytes | bytearray | memoryview = b""
         # The beginning of an incomplete message, all of it below LIMIT_STRANGER.
         self._head = bytearray()
+
+    @property
+    def incomplete(self) -> int:
+        """Bytes that wait for the rest of their message, if all whole messages were taken."""
+        return self._fed - self._done
 
     def raise_limit(self, limit: int) -> None:
         """Accept longer messages from here on."""
@@ -391,7 +398,9 @@ class Decoder:
             # Lengths over the limits, bytes that no format uses, unhashable map keys...
             reason = f": {e}" if str(e) else ""
             raise PeerError(f"malformed message{reason}") from None
-        self._done = self._unpacker.tell()
+        done = self._unpacker.tell()
+        self.size = done - self._done
+        self._done = done
         if self._head:
             self._head.clear()
         return parse(packet)

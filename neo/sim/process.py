@@ -84,7 +84,6 @@ class PeerLink:
         self.process = process
         self.shell = shell
         self.peer = peer
-        self.always_read = False
         self.end: End | None = None
 
     def attach(self, end: End) -> None:
@@ -96,6 +95,16 @@ class PeerLink:
         if self.end is not None:
             self.process.writes(self.peer)
             self.end.write(data)
+
+    @property
+    def unsent(self) -> int:
+        return 0  # the simulated network takes all
+
+    def pause_reading(self) -> None:
+        pass  # the peer keeps what comes
+
+    def resume_reading(self) -> None:
+        pass
 
     def close(self) -> None:
         if self.end is not None:

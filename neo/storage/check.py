@@ -31,7 +31,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from neo.net.sockets import format_address
-from neo.node.task import Future, Task
+from neo.node.task import Cancelled, Future, Task
 from neo.protocol.enums import NodeState, NodeType
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.ids import ZERO_OID, add64, format_nid, format_nids
@@ -48,7 +48,7 @@ from neo.protocol.packets import (
     NotifyPartitionChecked,
     NotifyPartitionCorrupted,
 )
-from neo.storage.backend.api import RecordDamaged
+from neo.storage.backend.api import BackendFailure, RecordDamaged
 from neo.storage.digests import check_readable, serial_digest, tid_digest
 from neo.storage.fetch import FetchFailed
 from neo.storage.mend import mend
@@ -124,6 +124,12 @@ class Checker:
             return "; ".join(comparison.problems)
         except (CheckFailed, FetchFailed, ConnectionLost, ErrorAnswer) as e:
             return str(e)
+        except (BackendFailure, Cancelled):
+            raise
+        except Exception:
+            # Only the master wanted it: this node goes on.
+            logger.exception("failure while checking partition %s", m.partition)
+            return "internal failure: see the log of the node that checked it"
 
 
 class Comparison:

@@ -24,10 +24,25 @@ logger = logging.getLogger("neo.storage")
 Read = Callable[[], Message | None]
 
 
-def _damaged(error: RecordDamaged) -> ErrorAnswer:
-    """One bad record must not stop the node that serves all the others."""
-    logger.error("%s", error)
-    return ErrorAnswer(ErrorCode.CHECKING_ERROR, str(error))
+def refusal(peer: Peer, error: Exception) -> ErrorAnswer:
+    """The answer to a request whose execution raised ``error``.
+
+    A mistake of ours is logged, and fails that request: neither this node nor what others asked for.
+    """
+    if isinstance(error, ErrorAnswer):
+        return error
+    if isinstance(error, RecordDamaged):
+        # One bad record must not stop the node that serves all the others.
+        logger.error("%s", error)
+        return ErrorAnswer(ErrorCode.CHECKING_ERROR, str(error))
+    if isinstance(error, BackendRefused):
+        return ErrorAnswer(ErrorCode.DENIED, str(error))
+    if isinstance(error, Unverifiable):
+        return ErrorAnswer(ErrorCode.INCOMPLETE_TRANSACTION, str(error))
+    if isinstance(error, TransactionRefused):
+        return ErrorAnswer(ErrorCode.PROTOCOL_ERROR, str(error))
+    logger.error("failure while serving %r", peer, exc_info=error)
+    return ErrorAnswer(ErrorCode.CHECKING_ERROR, "internal failure: see the log of this node")
 
 
 class StorageHandler(Handler):
@@ -47,14 +62,8 @@ class StorageHandler(Handler):
             except BackendFailure as e:
                 self.core.backend_failed(e)
                 return None
-            except RecordDamaged as e:
-                raise _damaged(e) from None
-            except BackendRefused as e:
-                raise ErrorAnswer(ErrorCode.DENIED, str(e)) from None
-            except Unverifiable as e:
-                raise ErrorAnswer(ErrorCode.INCOMPLETE_TRANSACTION, str(e)) from None
-            except TransactionRefused as e:
-                raise ErrorAnswer(ErrorCode.PROTOCOL_ERROR, str(e)) from None
+            except (RecordDamaged, BackendRefused, TransactionRefused) as e:
+                raise refusal(peer, e) from None
 
         return guarded
 
@@ -65,13 +74,17 @@ class StorageHandler(Handler):
         def run() -> None:
             if peer.closed:
                 return
+            if peer.full:
+                # Many may have waited for the same lock.
+                peer.put_off(core.guard(run))
+                return
             try:
                 answer = read()
-            except RecordDamaged as e:
-                refusal = _damaged(e)
-                peer.refuse(message_id, refusal.code, refusal.message)
-            except ErrorAnswer as e:
-                peer.refuse(message_id, e.code, e.message)
+            except BackendFailure:
+                raise
+            except Exception as e:  # noqa: BLE001  # it may run on behalf of another peer
+                refused = refusal(peer, e)
+                peer.refuse(message_id, refused.code, refused.message)
             else:
                 if answer is None:
                     return

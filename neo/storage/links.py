@@ -217,14 +217,13 @@ class Links:
 
     def established(self, peer: Peer, node: Node) -> None:
         """A connection is identified. It replaces any other: the peer knows of none by now."""
-        assert node.nid is not None and peer.link is not None
+        assert node.nid is not None
         self._made[node.nid] = self.made(node.nid) + 1
         if (old := self._peers.get(node.nid)) is not None:
             self._close(old)
         self._peers[node.nid] = peer
         peer.node = node
-        # What it asks and what we ask are bounded, by a chunk each.
-        peer.link.always_read = True
+        peer.both_ways = True
         peer.handler = self._core.storage_handler()
         dial = self._dials.pop(node.nid, None)
         if dial is not None:

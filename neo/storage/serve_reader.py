@@ -33,6 +33,7 @@ class ServeReader(ServeClient):
             raise ErrorAnswer(ErrorCode.PROTOCOL_ERROR, "a page of no bytes")
         size = min(m.max_bytes, PAGE_BYTES_MAX)
         ask = PageRequest(m.partition, order, m.min_tid, m.max_tid, m.after, size, m.data)
+        peer.begin_job()
         self._go_on(peer, message_id, ask, [])
 
     def _go_on(
@@ -42,14 +43,20 @@ class ServeReader(ServeClient):
         of what the database looks at, little or nothing may belong to the page."""
 
         def read() -> Message | None:
-            self._check_partition(ask.partition)
-            self._check_packed(ask.order, ask.min_tid, ask.max_tid)
-            rows, after = self.core.backend.revisions(ask)
-            found.extend(rows)
-            left = ask.max_bytes - sum(ROW_BYTES + (row[4] if ask.data else 0) for row in rows)
-            if after is None or left <= 0 or len(found) >= ROWS_MAX:
+            rest = None
+            try:
+                self._check_partition(ask.partition)
+                self._check_packed(ask.order, ask.min_tid, ask.max_tid)
+                rows, after = self.core.backend.revisions(ask)
+                found.extend(rows)
+                left = ask.max_bytes - sum(ROW_BYTES + (row[4] if ask.data else 0) for row in rows)
+                if after is not None and left > 0 and len(found) < ROWS_MAX:
+                    rest = ask._replace(after=after, max_bytes=left)
+            finally:
+                if rest is None:
+                    peer.end_job()
+            if rest is None:
                 return AnswerRevisions(found, after is not None)
-            rest = ask._replace(after=after, max_bytes=left)
             step = self.core.guard(lambda: self._go_on(peer, message_id, rest, found))
             self.core.call_later(0, step)
             return None

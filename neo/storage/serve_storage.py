@@ -4,7 +4,8 @@ The source sends what the destination misses, then answers with what it should d
 at the number of items that was asked for, or after CHUNK_BYTES. Between portions of BUFFER_BYTES, or
 of STEP_LENGTH rows, everybody else is served, so that clients keep their latency.
 
-Bound: a destination asks for one chunk at a time, so that what waits to be sent is a chunk each.
+Bound: a destination asks for one chunk at a time, and is given JOBS_MAX of :mod:`neo.node.backlog` at
+most: what waits to be sent is a chunk each.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import TypeVar
 
 from neo.node.handler import on
 from neo.node.peer import Peer
+from neo.node.task import Cancelled
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import ZERO_HASH, u64
@@ -35,10 +37,11 @@ from neo.protocol.packets import (
     NotifyFeatures,
     Ping,
 )
-from neo.storage.backend.api import Record, RecordDamaged, Transaction
+from neo.storage.backend.api import BackendFailure, Record, Transaction
 from neo.storage.check import answer
 from neo.storage.destination import Destination
 from neo.storage.digests import check_comparable, check_readable
+from neo.storage.handler import refusal
 from neo.storage.maintenance import Job
 
 logger = logging.getLogger("neo.storage")
@@ -83,11 +86,7 @@ class ServeStorage(Destination):
     def check(self, peer: Peer, message_id: int, m: AskCheckTIDRange | AskCheckSerialRange) -> None:
         """Everything up to ``max_tid`` is committed; what is locked may be part of it."""
         check_comparable(self.core, m.partition)
-        self.core.locks.when_unlocked(
-            lambda: self.core.run_job(
-                self._refusing(peer, message_id, self._digest(peer, message_id, m))
-            )
-        )
+        self._run(peer, message_id, lambda: self._digest(peer, message_id, m))
 
     async def _digest(
         self, peer: Peer, message_id: int, m: AskCheckTIDRange | AskCheckSerialRange
@@ -131,18 +130,26 @@ class ServeStorage(Destination):
             raise ErrorAnswer(
                 ErrorCode.REPLICATION_ERROR, f"partition {m.partition} is being packed"
             )
+        self._run(peer, message_id, job)
+
+    def _run(self, peer: Peer, message_id: int, job: Callable[[], Job]) -> None:
+        """Run a job when nothing is locked. The peer has a few at a time."""
+        peer.begin_job()
         self.core.locks.when_unlocked(
             lambda: self.core.run_job(self._refusing(peer, message_id, job()))
         )
 
     async def _refusing(self, peer: Peer, message_id: int, job: Job) -> None:
+        """A failure ends the job, and not the node: only the peer wanted it."""
         try:
             await job
-        except ErrorAnswer as e:
-            peer.refuse(message_id, e.code, e.message)
-        except RecordDamaged as e:
-            logger.error("%s", e)
-            peer.refuse(message_id, ErrorCode.CHECKING_ERROR, str(e))
+        except (BackendFailure, Cancelled):
+            raise
+        except Exception as e:  # noqa: BLE001  # logged and answered
+            refused = refusal(peer, e)
+            peer.refuse(message_id, refused.code, refused.message)
+        finally:
+            peer.end_job()
 
     async def _pass(
         self, partition: int, rows: Sequence[T], send: Callable[[Sequence[T]], Iterator[int]]

@@ -103,7 +103,8 @@ class Remote:
         self.received: list[Message] = []
         self.ids: dict[int, int | None] = {}  # id(message) -> message id
         self.closed = False
-        self.always_read = False
+        self.unsent = 0
+        self.paused = False
         #: An Error that answers no question: why the core closes.
         self.complaint = ""
         peer.link = self
@@ -129,6 +130,12 @@ class Remote:
             self.ids[id(message)] = message_id
             if question is not None:
                 _resolve(question.context, message)
+
+    def pause_reading(self) -> None:
+        self.paused = True
+
+    def resume_reading(self) -> None:
+        self.paused = False
 
     def close(self) -> None:
         self.closed = True

@@ -71,10 +71,15 @@ def test_the_handshake_is_sent_when_somebody_connects(core: Server) -> None:
     written: list[bytes] = []
 
     class Link:
-        always_read = False
+        unsent = 0
 
         def write(self, data: bytes) -> None:
             written.append(data)
+
+        def pause_reading(self) -> None:
+            pass
+
+        resume_reading = pause_reading
 
         def close(self) -> None:
             pass

@@ -123,7 +123,8 @@ class End:
         self.connection = Connection(server=False)
         self.inbox: list[tuple[int | None, Message]] = []
         self.closed = False
-        self.always_read = False
+        self.unsent = 0
+        self.paused = False
         self.waiting = False  # to be accepted, and says so when it is asked
         self.complaint = ""  # an Error of the node that answers nothing
         peer.link = self
@@ -142,6 +143,12 @@ class End:
                     self.inbox.append((message_id, message))
         except PeerError as e:
             self.complaint = str(e)
+
+    def pause_reading(self) -> None:
+        self.paused = True
+
+    def resume_reading(self) -> None:
+        self.paused = False
 
     def close(self) -> None:
         self.closed = True
