@@ -136,6 +136,6 @@ def accept(
         watched.peer.close()  # it does not know of that connection any more
     watched.peer, watched.state, watched.tid = peer, None, None
     peer.node = Node(NodeType.ADMIN, None, peer.address, NodeState.RUNNING)
-    peer.connection.trust()
+    peer.welcome()
     peer.answer(message_id, AcceptIdentification(NodeType.ADMIN, None, None))
     return watched

@@ -278,6 +278,8 @@ class MasterCore(Core):
         changed = [node for node in nodes if node.state is not state]
         for node in changed:
             node.state = state
+            if state is NodeState.RUNNING and node.nid in self.connected:
+                self.connected[node.nid].trust()
         if changed:
             self.notify_nodes(changed)
 

@@ -58,7 +58,6 @@ class Identification(Handler):
         except ErrorAnswer as e:
             peer.turn_away(message_id, request, e)
             return
-        peer.connection.trust()
         if clone is not None:
             nid = self._free_nid(NodeType.STORAGE)
             accept_clone(self.master, peer, message_id, nid, clone)
@@ -164,6 +163,9 @@ class Identification(Handler):
         node.pack_tid = p64(pack_tid) if known else ZERO_TID
         node.backups = _backups(request.extra.get("backup"))
         node.state = self._state(node, request)
+        peer.welcome()
+        if node.type is not NodeType.STORAGE or node.state is NodeState.RUNNING:
+            peer.trust()  # else when it becomes a node of the cluster
         master.notify_nodes([node])
         node.identified = True
         peer.node = node

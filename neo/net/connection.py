@@ -22,7 +22,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from neo.protocol.codec import LIMIT_PEER, LIMIT_STRANGER, MAX_ID, Decoder, Packet, encode
+from neo.protocol.codec import (
+    LIMIT_GUEST,
+    LIMIT_PEER,
+    LIMIT_STRANGER,
+    MAX_ID,
+    Decoder,
+    Packet,
+    encode,
+)
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import HandshakeError, LastWords, PeerError, StrangerError
 from neo.protocol.packets import ANSWERS, CODES, RESPONSE, Error, Message
@@ -136,8 +144,17 @@ class Connection:
 
     # -- receiving -----------------------------------------------------------------------------
 
+    @property
+    def trusted(self) -> bool:
+        return self._trusted
+
+    def welcome(self) -> None:
+        """The peer said who it is, and nobody vouches for it: somewhat longer messages may come."""
+        if not self._trusted:
+            self._decoder.raise_limit(LIMIT_GUEST)
+
     def trust(self) -> None:
-        """The peer identified itself: longer messages may come."""
+        """The peer is a node of the cluster: the longest messages may come."""
         if not self._trusted:
             self._trusted = True
             self._decoder.raise_limit(LIMIT_PEER)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from ipaddress import ip_address
 
 from neo.protocol.packets import Address
 
@@ -26,6 +27,23 @@ def configure(sock: socket.socket) -> None:
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEPALIVE_INTERVAL_SECONDS)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, KEEPALIVE_PROBES)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNACKNOWLEDGED_SECONDS * 1000)
+
+
+#: Where a node listens if its address names no host: whoever reaches the port of a cluster without TLS
+#: can stop it.
+LOOPBACK = "127.0.0.1"
+
+
+def parse_bind(text: str) -> Address:
+    """As :func:`parse_address`, for an address to listen on: without a host it is that of loopback."""
+    text = text.strip()
+    port = text.removeprefix(":")
+    return parse_address(f"{LOOPBACK}:{port}" if port.isdigit() else text)
+
+
+def is_loopback(address: Address) -> bool:
+    """Whether only this machine reaches an address, of which the host is a literal."""
+    return ip_address(address[0].partition("%")[0]).is_loopback
 
 
 def parse_address(text: str, default_port: int | None = None) -> Address:

@@ -40,8 +40,10 @@ JOBS_MAX = 4
 #: Requests that wait while answers of the same peer are taken: those that go both ways ask for one chunk
 #: at a time, and say what they have of it.
 ASIDE_BYTES = 64 << 20
-#: Messages of which a part is here, of all peers together. Two of the longest fit.
+#: Messages of which a part is here, of all nodes of the cluster together. Two of the longest fit.
 INCOMPLETE_BYTES = 1 << 30
+#: The same of all peers for which nobody vouches.
+GUESTS_BYTES = 32 << 20
 #: A message with less of it here is not counted.
 SMALL_BYTES = 64 << 10
 
@@ -52,6 +54,10 @@ class Reader(Protocol):
     @property
     def unread(self) -> int:
         """Bytes that wait for it."""
+
+    @property
+    def trusted(self) -> bool:
+        """Whether it is a node of the cluster."""
 
     def lost(self, reason: str) -> None:
         """Disconnect it."""
@@ -107,11 +113,14 @@ class Backlog:
     def incomplete(self, peer: Reader, size: int) -> bool:
         """``size``: bytes that are here of the message that the peer is sending.
 
-        False if the node has no room for it: all have too much together, and this peer the most.
+        False if the node has no room for it: all have too much together, and this peer the most. Nodes of
+        the cluster are counted apart from others.
         """
         if size <= SMALL_BYTES:
             self._incomplete.pop(peer, None)
             return True
         self._incomplete[peer] = size
-        sizes = self._incomplete.values()
-        return sum(sizes) <= INCOMPLETE_BYTES or size < max(sizes)
+        trusted = peer.trusted
+        sizes = [each for other, each in self._incomplete.items() if other.trusted is trusted]
+        limit = INCOMPLETE_BYTES if trusted else GUESTS_BYTES
+        return sum(sizes) <= limit or size < max(sizes)

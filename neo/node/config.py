@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from neo.net.sockets import parse_address, parse_addresses
+from neo.net.sockets import parse_addresses, parse_bind
 from neo.node.log import FORMATS
 
 
@@ -99,7 +99,9 @@ COMMON = (
         short="m",
         required=True,
     ),
-    Option("bind", "address to listen on, host:port", parse_address, short="b"),
+    Option(
+        "bind", "address to listen on, host:port; a port alone: on loopback", parse_bind, short="b"
+    ),
     Option(
         "dynamic_master_list", "JSON file where masters that appear later are remembered", short="D"
     ),

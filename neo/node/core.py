@@ -69,6 +69,8 @@ class Core:
         self.shell = shell
         # Dictionaries, not sets: the order of what is done with them must not depend on addresses.
         self.peers: dict[Peer, None] = {}
+        #: Those that dialed us, and that no node of the cluster vouches for; the oldest first.
+        self.strangers: dict[Peer, None] = {}
         self.backlog = Backlog()
         self.nodes = NodeTable()
         self.partitions = PartitionTable()
@@ -86,6 +88,18 @@ class Core:
     def accepted(self, address: Address) -> Peer:
         """Somebody connected."""
         return Peer(self, self.stranger_handler(), address, server=True)
+
+    def limit_strangers(self, most: int) -> None:
+        """Disconnect the oldest peers that nobody vouches for, so that there is room for another one and
+        they are ``most`` at last: they must not keep nodes of the cluster out."""
+        while len(self.strangers) >= most:
+            oldest = next(iter(self.strangers))
+            if (more := self.noise.admit("too many unidentified peers")) is not None:
+                logger.warning(
+                    "more than %s unidentified peers: the oldest is disconnected: %r%s",
+                    *(most, oldest, more),
+                )
+            oldest.lost("more recent unidentified peers need its place")
 
     def terminate(self) -> None:
         """SIGTERM or SIGINT. Roles that must finish something first override it."""
@@ -123,6 +137,9 @@ class Core:
         """Take over a peer of another core of this process, with what is queued for it."""
         del peer.core.peers[peer]
         peer.core.backlog.move(peer, self.backlog)
+        if peer in peer.core.strangers:
+            del peer.core.strangers[peer]
+            self.strangers[peer] = None
         peer.core = self
         peer.handler = handler
         self.peers[peer] = None

@@ -100,6 +100,8 @@ class Peer:
         self._heard = True
         self._silent_looks = 0
         core.peers[self] = None
+        if server:
+            core.strangers[self] = None
         core.touch(self)
 
     def __repr__(self) -> str:
@@ -133,6 +135,15 @@ class Peer:
 
     def refuse(self, message_id: int, code: ErrorCode, text: str = "") -> None:
         self.answer(message_id, Error(code.value, text))
+
+    def welcome(self) -> None:
+        """The peer said who it is, but nobody vouches for it."""
+        self.connection.welcome()
+
+    def trust(self) -> None:
+        """The peer is a node of the cluster: it may send long messages, and keeps its connection."""
+        self.connection.trust()
+        self.core.strangers.pop(self, None)
 
     def turn_away(self, message_id: int, request: RequestIdentification, why: ErrorAnswer) -> None:
         """Refuse an identification and disconnect. Who may not join yet asks again each second, each
@@ -226,6 +237,10 @@ class Peer:
         """Bytes that wait for the peer to read."""
         unread = self.connection.queued
         return unread if self.link is None else unread + self.link.unsent
+
+    @property
+    def trusted(self) -> bool:
+        return self.connection.trusted
 
     @property
     def full(self) -> bool:
@@ -386,6 +401,7 @@ class Peer:
     def _forget_waiting(self) -> None:
         """Nothing that waits is executed any more."""
         self.core.backlog.forget(self)
+        self.core.strangers.pop(self, None)
         self._rest = None
         for waiting in (self._put_off, self._front, self._more, self._aside):
             waiting.clear()

@@ -9,6 +9,7 @@ import argparse
 import asyncio
 import logging
 import random
+import resource
 import signal
 import socket
 import ssl
@@ -21,7 +22,7 @@ from typing import Any
 import uvloop
 
 from neo.net.fault_sites import FaultSite
-from neo.net.sockets import format_address
+from neo.net.sockets import format_address, is_loopback
 from neo.net.tls import TlsLink, tls_context
 from neo.net.transport import Transport, bound_socket, dial
 from neo.node.config import ConfigError
@@ -39,8 +40,12 @@ RESTART_SECONDS = (1, 2, 5, 10, 30)
 FIRST_RETRY_SECONDS = 1.0
 #: What was written before the end may still be on its way; a peer that does not read is given up.
 DRAIN_SECONDS = 2.0
-#: Connections that the kernel keeps while the loop is busy; all clients may come back at once.
+#: Connections that the kernel keeps while the loop is busy; all clients may come back at once. Not more
+#: than the share of strangers: all of them are accepted at once.
 BACKLOG = 1024
+#: Peers that nobody vouches for have a quarter of the files that the process may open, and of the memory
+#: of thousands of connections.
+STRANGERS_MOST = 1024
 
 MakeCore = Callable[["ProcessShell"], Core]
 
@@ -66,6 +71,9 @@ class ProcessShell:
         self._make_core = make_core
         self._core: Core | None = None
         self._failures = 0
+        files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        #: Connections of peers that nobody vouches for.
+        self._strangers = STRANGERS_MOST if files < 0 else max(1, min(STRANGERS_MOST, files // 4))
         self._client_tls: ssl.SSLContext | None = None
         self._server_tls: ssl.SSLContext | None = None
         self._dials: set[asyncio.Task[None]] = set()
@@ -150,7 +158,10 @@ class ProcessShell:
 
     def peer_for(self, address: Address) -> Peer | None:
         """A peer for somebody who connected; None while there is no core."""
-        return None if self._core is None else self._core.accepted(address)
+        if self._core is None:
+            return None
+        self._core.limit_strangers(self._strangers)
+        return self._core.accepted(address)
 
     def _signal(self, number: signal.Signals) -> None:
         logger.info("%s received", number.name)
@@ -226,11 +237,18 @@ class ProcessShell:
     async def _listen(self, sock: socket.socket | None) -> asyncio.Server | None:
         if sock is None or self.bind is None:
             return None
+        backlog = min(BACKLOG, self._strangers)
         try:
-            server = await self._loop.create_server(self._accept, sock=sock, backlog=BACKLOG)
+            server = await self._loop.create_server(self._accept, sock=sock, backlog=backlog)
         except OSError as e:
             raise self._cannot_listen(e) from None
         logger.info("listening on %s", format_address(self.bind))
+        if self._server_tls is None and not is_loopback(self.bind):
+            logger.warning(
+                "no TLS on %s, which other machines may reach: whoever does can stop the cluster, read"
+                " and change all data; set ca, cert and key, or close the port to strangers",
+                format_address(self.bind),
+            )
         return server
 
     def _cannot_listen(self, error: OSError) -> StartFailure:

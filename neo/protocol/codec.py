@@ -22,12 +22,18 @@ from neo.protocol.packets import BY_CODE, CODES, Message, Range
 
 #: Before a peer has identified itself: the longest legitimate message is RequestIdentification.
 LIMIT_STRANGER = 64 * 1024
+#: Of a peer that said who it is, while the master does not vouch for it. The longest legitimate messages:
+#: the partition table of a storage node that joins, and what a backup's node has of one transaction.
+LIMIT_GUEST = 4 * 1024 * 1024
 #: Afterwards. One object of 256 MiB, and transactions of millions of oids, must fit; memory must not
 #: be at the mercy of a length field.
 LIMIT_PEER = 512 * 1024 * 1024
 
-#: Longest arrays and maps. neoctl, always a stranger, lists partitions; 16 million oids are 160 MB.
-ITEMS_STRANGER = LIMIT_STRANGER // 8
+#: Longest arrays and maps: one item for each 8 bytes of the limit. neoctl, always a stranger, lists
+#: partitions.
+ITEM_BYTES = 8
+ITEMS_STRANGER = LIMIT_STRANGER // ITEM_BYTES
+#: At most. 16 million oids are 160 MB.
 ITEMS_PEER = 1 << 24
 #: What a connection has for bytes that wait for the rest of their message, at first; msgpack would
 #: take a MiB, and a node has thousands of connections.
@@ -334,11 +340,14 @@ class Decoder:
     """Bytes in, packets out. ``limit``: bytes of the longest message that is accepted."""
 
     def __init__(self, limit: int) -> None:
+        #: Bytes of the last whole message.
+        self.size = 0
         self._start(limit)
 
     def _start(self, limit: int) -> None:
-        items = ITEMS_STRANGER if limit <= LIMIT_STRANGER else ITEMS_PEER
+        items = min(limit // ITEM_BYTES, ITEMS_PEER)
         self._limit = limit
+        self._later = 0  # the limit that is wanted, after a message of which the beginning is read
         self._unpacker = msgpack.Unpacker(
             raw=True,  # the reference reads str and bin alike
             strict_map_key=False,
@@ -354,8 +363,6 @@ class Decoder:
         )
         self._fed = 0  # bytes given to the unpacker
         self._done = 0  # bytes of whole messages
-        #: Bytes of the last whole message.
-        self.size = 0
         self._recent: bytes | bytearray | memoryview = b""
         # The beginning of an incomplete message, all of it below LIMIT_STRANGER.
         self._head = bytearray()
@@ -366,7 +373,10 @@ class Decoder:
         return self._fed - self._done
 
     def raise_limit(self, limit: int) -> None:
-        """Accept longer messages from here on."""
+        """Accept longer messages from here on, or after one of which more than LIMIT_STRANGER is here."""
+        if self._head and self.incomplete > len(self._head):
+            self._later = limit
+            return
         rest = bytes(self._head) or self._unpacker.read_bytes(self._limit)
         self._start(limit)
         self.feed(rest)
@@ -403,6 +413,8 @@ class Decoder:
         self._done = done
         if self._head:
             self._head.clear()
+            if self._later:
+                self.raise_limit(self._later)
         return parse(packet)
 
     def _check_incomplete(self) -> None:

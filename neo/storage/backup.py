@@ -123,13 +123,18 @@ class BackupReplicator:
         """The operation stops; the job is cancelled."""
         self.active = False
         self.links.clear()
-        for peer in self._served:
+        served, self._served = self._served, {}
+        for peer in served:
             peer.close()
         self._start()
 
     def serve(self, peer: Peer) -> None:
         """A storage node of a backup of this cluster connected."""
-        self._served = {other: None for other in (*self._served, peer) if not other.closed}
+        self._served[peer] = None
+
+    def unserve(self, peer: Peer) -> None:
+        """The connection with it ended, if it is one of a backup."""
+        self._served.pop(peer, None)
 
     @property
     def idle(self) -> bool:

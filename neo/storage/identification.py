@@ -128,8 +128,9 @@ class Identification(StorageHandler):
     def _accept(
         self, peer: Peer, message_id: int, request: RequestIdentification, node: Node
     ) -> None:
-        peer.connection.trust()
         if node.nid is None:
+            # Nobody vouches for it. It asks; what it sends is short.
+            peer.welcome()
             node.features = _features(request)
             if FEATURES in request.extra:
                 # Before it is accepted: it fetches at once.
@@ -139,6 +140,7 @@ class Identification(StorageHandler):
             peer.handler = self.core.storage_handler()
             self.core.backup.serve(peer)
             return
+        peer.trust()
         peer.answer(message_id, AcceptIdentification(NodeType.STORAGE, self.core.nid, node.nid))
         if node.type is NodeType.STORAGE:
             self._link(peer, request, node)

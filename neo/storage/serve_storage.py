@@ -65,6 +65,7 @@ class ServeStorage(Destination):
 
     def lost(self, peer: Peer, reason: str) -> None:
         self.core.links.lost(peer)
+        self.core.backup.unserve(peer)
 
     @on(CloseClient)
     def close_client(self, peer: Peer, message_id: int, m: CloseClient) -> None:

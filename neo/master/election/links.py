@@ -284,6 +284,7 @@ class Links:
 
     def accept(self, peer: Peer, message_id: int, request: RequestIdentification) -> None:
         """Another master dialed us."""
+        known = request.address is not None and self.of(request.address) is not None
         try:
             link = self._check(request)
         except ErrorAnswer as e:
@@ -292,7 +293,9 @@ class Links:
             peer.close()
             return
         node = self._node
-        peer.connection.trust()
+        peer.welcome()
+        if known:  # a member, or one of the configuration
+            peer.trust()
         peer.handler = FromMaster(node, link)
         peer.node = node.node_of(link)
         answer = AcceptIdentification(NodeType.MASTER, node.nid, peer.node.nid)

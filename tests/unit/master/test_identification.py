@@ -9,6 +9,7 @@ import pytest
 from neo.protocol.enums import ErrorCode, NodeState, NodeType
 from neo.protocol.packets import (
     AcceptIdentification,
+    AddPendingNodes,
     AskPrimary,
     Error,
     NotifyNodeInformation,
@@ -158,3 +159,26 @@ def test_a_newcomer_does_not_get_the_id_of_a_storage_node_that_was_dropped() -> 
     other.storage(2, 2, rows, nid=2)
     newcomer = other.join(NodeType.STORAGE, port=9300)
     assert newcomer.identified.result().your_nid == 3  # type: ignore[attr-defined]
+
+
+def test_a_storage_is_vouched_for_when_it_is_a_node_of_the_cluster(world: MasterWorld) -> None:
+    """Before that it may be anybody who knows the name of the cluster."""
+    world.running(1)
+    newcomer = world.join(NodeType.STORAGE, port=9300)
+    client = world.client()
+    assert client.peer.trusted
+    assert not newcomer.peer.trusted
+    assert newcomer.peer in world.master.strangers
+    nid = newcomer.take(AcceptIdentification).your_nid
+    assert nid is not None
+    world.admin().ask(AddPendingNodes([nid])).result()
+    assert newcomer.peer.trusted
+    assert newcomer.peer not in world.master.strangers
+
+
+def test_storages_of_a_cluster_that_starts_are_vouched_for(world: MasterWorld) -> None:
+    storage = world.storage(1)
+    assert not storage.peer.trusted
+    other = MasterWorld()
+    (storage, *_) = other.running(1)
+    assert storage.peer.trusted

@@ -88,9 +88,7 @@ def refusal(data: bytes) -> str:
 @pytest.mark.parametrize("version", [0, 2, 255])
 def test_version_mismatch(version: int) -> None:
     text = refusal(b"\x92\xa3NEO" + bytes([version]))
-    assert text == (
-        f"protocol version mismatch: the peer speaks version {version}, this node 1"
-    )
+    assert text == (f"protocol version mismatch: the peer speaks version {version}, this node 1")
 
 
 @pytest.mark.parametrize(
@@ -235,7 +233,9 @@ def test_trust_takes_effect_between_two_messages_of_one_segment() -> None:
     connection = opened(server=True)
     request = RequestIdentification(NodeType.CLIENT, None, None, "c", None, {})
     got = []
-    for received in connection.receive(encode(0, request) + encode(1, LONG) * 3 + encode(4, Ping())):
+    for received in connection.receive(
+        encode(0, request) + encode(1, LONG) * 3 + encode(4, Ping())
+    ):
         got.append(type(received.message))
         connection.trust()
     assert got == [RequestIdentification, *[AskFinishTransaction] * 3, Ping]

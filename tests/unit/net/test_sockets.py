@@ -6,7 +6,14 @@ import socket
 
 import pytest
 
-from neo.net.sockets import configure, format_address, parse_address, parse_addresses
+from neo.net.sockets import (
+    configure,
+    format_address,
+    is_loopback,
+    parse_address,
+    parse_addresses,
+    parse_bind,
+)
 
 
 @pytest.mark.parametrize(
@@ -72,3 +79,21 @@ def test_options_of_a_socket() -> None:
         # A machine that vanished is noticed as late while data waits for it as while none does.
         limit = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
         assert idle + interval * probes == limit / 1000 == 20
+
+
+def test_an_address_without_a_host_listens_on_loopback() -> None:
+    assert parse_bind(":2051") == parse_bind("2051") == parse_bind("127.0.0.1:2051")
+    assert parse_bind(" 2051 ") == ("127.0.0.1", 2051)
+    assert parse_bind("0.0.0.0:2051") == ("0.0.0.0", 2051)
+    for text in ("", ":", "host", ":70000", "::1"):
+        with pytest.raises(ValueError):
+            parse_bind(text)
+
+
+@pytest.mark.parametrize(
+    ("host", "only_here"),
+    [("127.0.0.1", True), ("127.8.8.8", True), ("::1", True), ("0.0.0.0", False), ("::", False),
+     ("10.0.0.1", False), ("fe80::1%eth0", False)],
+)  # fmt: skip
+def test_which_addresses_only_this_machine_reaches(host: str, only_here: bool) -> None:
+    assert is_loopback((host, 1)) is only_here

@@ -350,6 +350,7 @@ def test_a_peer_is_free_when_its_connection_ended() -> None:
 
 class _Sender:
     unread = 0
+    trusted = True
 
     def lost(self, reason: str) -> None: ...
 
@@ -363,6 +364,16 @@ def test_incomplete_messages_of_all_peers_are_bounded() -> None:
     assert not counted.incomplete(large, backlog.INCOMPLETE_BYTES)
     counted.forget(large)
     assert counted.incomplete(small, backlog.INCOMPLETE_BYTES)
+
+
+def test_guests_have_a_bound_of_their_own() -> None:
+    counted = Backlog()
+    nodes, guest, other = _Sender(), _Sender(), _Sender()
+    guest.trusted = other.trusted = False
+    assert counted.incomplete(nodes, backlog.INCOMPLETE_BYTES)
+    assert counted.incomplete(guest, backlog.GUESTS_BYTES // 2)
+    assert counted.incomplete(other, backlog.GUESTS_BYTES // 2)
+    assert not counted.incomplete(guest, backlog.GUESTS_BYTES // 2 + 1)
 
 
 def test_a_node_without_room_says_so(remotes: Remotes, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -112,7 +112,9 @@ def test_long_options_are_the_names_of_the_file_with_dashes(write: Write) -> Non
     assert read("-f", path).log_format == "json"
 
 
-@pytest.mark.parametrize(("text", "value"), [("true", True), ("no", False), ("1", True), ("off", False)])
+@pytest.mark.parametrize(
+    ("text", "value"), [("true", True), ("no", False), ("1", True), ("off", False)]
+)
 def test_booleans_of_the_file(write: Write, text: str, value: bool) -> None:
     path = write(f"[storage]\ncluster=c\nmasters=127.0.0.1:1\ndedup={text}\n")
     assert read("-f", path).dedup is value
@@ -146,7 +148,7 @@ def test_missing_settings_are_named_with_their_meaning() -> None:
         (["-w", "1.5"], "setting 'wait': '1.5' is not a whole number"),
         (["-a", "Oracle"], "setting 'adapter': 'Oracle' is none of SQLite, MySQL"),
         (["--log-format", "xml"], "setting 'log_format': 'xml' is none of text, json"),
-        (["-b", "8000"], "setting 'bind': '8000' is not an address: write host:port"),
+        (["-b", "8000x"], "setting 'bind': '8000x' is not an address: write host:port"),
         (["-m", "127.0.0.1:1 x"], "setting 'masters': 'x' is not an address"),
         (["-b", "127.0.0.1:99999"], "setting 'bind': '127.0.0.1:99999' is not an address"),
     ],

@@ -41,6 +41,22 @@ def test_strangers_are_disconnected_after_a_while(
     assert "did not identify itself in time" in caplog.text
 
 
+def test_the_oldest_strangers_go_when_there_are_too_many(
+    core: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    strangers = [Remote.connect(core) for _ in range(4)]
+    strangers[0].peer.trust()
+    strangers[1].peer.welcome()
+    core.limit_strangers(4)
+    assert not any(remote.closed for remote in strangers), "there is room for one"
+    strangers.append(Remote.connect(core))
+    core.limit_strangers(4)
+    strangers.append(Remote.connect(core))
+    core.limit_strangers(2)
+    assert [remote.closed for remote in strangers] == [False, True, True, True, True, False]
+    assert caplog.text.count("unidentified peers: the oldest is disconnected") == 1
+
+
 def test_a_peer_that_owes_an_answer_and_hangs_is_given_up(
     core: Server, shell: FakeShell, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -35,10 +35,12 @@ from tests.support.resets import reset_unseen
 class Tiny:
     """A tiny node as a process, with its log in a file."""
 
-    def __init__(self, folder: Path, argv: tuple[str, ...], bind: str) -> None:
+    def __init__(self, folder: Path, argv: tuple[str, ...], bind: str, files: int) -> None:
         self.log = folder / "tiny.log"
         command = [sys.executable, "-m", "tests.unit.node.tiny", "-c", "lab", "-m", "127.0.0.1:1"]
         command += ["-b", bind, "-l", str(self.log), *argv]
+        if files:
+            command = ["sh", "-c", f'ulimit -n {files}; exec "$@"', "sh", *command]
         self.process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
@@ -76,8 +78,9 @@ class Start:
         self._folder = folder
         self._stack = stack
 
-    def __call__(self, *argv: str, bind: str = "127.0.0.1:0") -> Tiny:
-        tiny = Tiny(self._folder, argv, bind)
+    def __call__(self, *argv: str, bind: str = "127.0.0.1:0", files: int = 0) -> Tiny:
+        """``files``: that the process may open; 0: as many as this one."""
+        tiny = Tiny(self._folder, argv, bind, files)
         self._stack.callback(tiny.kill)
         return tiny
 
@@ -113,6 +116,37 @@ def test_a_peer_that_never_reads_does_not_keep_it_alive(start: Start) -> None:
         peer.greet()
         tiny.signal(signal.SIGTERM)
         assert tiny.end()[0] == 0
+
+
+def test_idle_connections_keep_nobody_out(start: Start) -> None:
+    """More of them than the process may open files; the oldest ones make room."""
+    tiny = start(files=64)
+    address = tiny.address()
+    with ExitStack() as stack:
+        idle = [stack.enter_context(RawPeer(address)) for _ in range(200)]
+        with RawPeer(address) as peer:
+            peer.greet()
+            assert peer.ask(Ping()) == Pong()
+        idle[-1].greet()
+        assert idle[-1].ask(Ping()) == Pong(), "the newest ones stay"
+    assert "more than 16 unidentified peers: the oldest is disconnected" in tiny.text()
+    assert "Too many open files" not in tiny.text()
+
+
+def test_without_tls_an_address_that_others_reach_is_warned_of(start: Start) -> None:
+    tiny = start(bind="0.0.0.0:0")
+    tiny.address()
+    wait_for(lambda: "no TLS on 0.0.0.0:" in tiny.text(), "a warning")
+    assert "can stop the cluster" in tiny.text()
+
+
+def test_loopback_is_not_warned_of(start: Start) -> None:
+    tiny = start(bind=":0")
+    assert tiny.address()[0] == "127.0.0.1"
+    with RawPeer(tiny.address()) as peer:
+        peer.greet()
+        assert peer.ask(Ping()) == Pong()
+    assert "no TLS" not in tiny.text()
 
 
 def test_a_peer_that_is_gone_before_it_was_seen_does_no_harm(start: Start) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from neo.protocol.codec import LIMIT_PEER, LIMIT_STRANGER, Decoder, encode
+from neo.protocol.codec import LIMIT_GUEST, LIMIT_PEER, LIMIT_STRANGER, Decoder, encode
 from neo.protocol.enums import ClusterState
 from neo.protocol.errors import PeerError
 from neo.protocol.lengths import check_lengths
@@ -222,6 +222,24 @@ def test_a_message_half_received_survives_a_change_of_the_limit(cut: int) -> Non
     decoder.raise_limit(LIMIT_PEER)
     decoder.feed(packet[cut:])
     assert list(decoder) == [(4, message)]
+
+
+@pytest.mark.parametrize("cut", [LIMIT_STRANGER - 1, LIMIT_STRANGER, LIMIT_STRANGER + 1, 100_000])
+def test_the_limit_is_raised_in_the_middle_of_a_longer_message(cut: int) -> None:
+    """It holds for that message if its beginning is short, and from the next one on if it is long."""
+    first, second = bytes(150_000), bytes(LIMIT_GUEST)
+    packets = b"".join(
+        encode(4, AskStoreObject(OID, OID, 0, bytes(20), data, None, OID)) for data in (first, second)
+    )
+    decoder = Decoder(LIMIT_GUEST)
+    decoder.feed(packets[:cut])
+    assert list(decoder) == []
+    decoder.raise_limit(LIMIT_PEER)
+    decoder.feed(packets[cut:200_000])
+    assert [packet.message.data for packet in decoder] == [first]
+    decoder.feed(packets[200_000:] + encode(7, Ping()))
+    assert [len(packet.message) for packet in decoder] == [7, 0]
+    assert decoder.incomplete == 0
 
 
 # -- encoding ------------------------------------------------------------------------------------

@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
+from neo.protocol.codec import LIMIT_GUEST
 from neo.protocol.enums import ErrorCode, NodeState, NodeType
-from neo.protocol.packets import FEATURES, AcceptIdentification, NotifyFeatures
+from neo.protocol.packets import (
+    FEATURES,
+    AcceptIdentification,
+    NotifyFeatures,
+    RequestIdentification,
+)
 from tests.unit.storage.world import C1, C2, End, World, refused
 
 
@@ -38,10 +47,49 @@ def test_clients_that_the_master_forgot_are_refused(world: World, master: End) -
 
 def test_a_client_newer_than_the_node_table_waits_for_it(world: World, master: End) -> None:
     end = world.stranger()
-    from neo.protocol.packets import RequestIdentification
-
     answers = end.ask_later(RequestIdentification(NodeType.CLIENT, C1, None, "test", 99.0, {}))
     assert not answers and not end.closed
     world.timestamp = 99.0
     world.notify(master, (NodeType.CLIENT, None, C1, NodeState.RUNNING, 99.0))
     assert answers == [AcceptIdentification(NodeType.STORAGE, 1, C1)]
+
+
+def test_who_is_vouched_for_by_the_master_may_send_long_messages(world: World, master: End) -> None:
+    client = world.client(master)
+    assert client.peer.trusted
+    assert client.peer not in world.core.strangers
+    guest = guest_of(world)
+    assert not guest.peer.trusted
+    assert guest.peer in world.core.strangers
+    guest.peer.received(b"\x93\x00\x1e\x95\xc6" + (LIMIT_GUEST + 1).to_bytes(4, "big"))
+    assert guest.closed
+    assert f"{LIMIT_GUEST + 1} bytes are announced" in guest.complaint
+    assert not client.closed
+
+
+def guest_of(world: World) -> End:
+    """A storage node without id, of some backup."""
+    end = world.stranger()
+    request = RequestIdentification(NodeType.STORAGE, None, ("127.0.0.1", 4), "test", None, {})
+    answer = end.ask(request)
+    assert answer == AcceptIdentification(NodeType.STORAGE, None, None)
+    return end
+
+
+def test_nothing_of_a_guest_stays_after_its_connection(world: World, master: End) -> None:
+    """With the garbage collector off."""
+    gc.collect()
+    gc.disable()
+    try:
+        guest = guest_of(world)
+        # Half of a message.
+        guest.peer.received(
+            b"\x93\x00\x1e\x95\xc6" + LIMIT_GUEST.to_bytes(4, "big") + bytes(1 << 20)
+        )
+        held = weakref.ref(guest.peer.connection)
+        guest.disconnect()
+        del guest.peer  # this fake is its link; see test_transport
+        del guest
+        assert held() is None
+    finally:
+        gc.enable()
