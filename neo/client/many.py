@@ -1,22 +1,35 @@
-"""Reads: asked of one of the nodes that can answer, then collected; many are all asked first."""
+"""Reads: asked of one of the nodes that can answer, then collected; many are asked ahead of each other.
+
+Sizes are not known before. So the window is small at first, and adapts to the answers: 16 MiB of what
+the application asked for is on its way, or one object that is larger.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Generator, Iterable, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from neo.client.pause import LOST, NOT_HERE
 from neo.client.records import sound
 from neo.net.channel import Channel, Ticket
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
-from neo.protocol.packets import AnswerObject, Message
+from neo.protocol.packets import AnswerObject, AnswerTransactionInformation, Message
 
 if TYPE_CHECKING:
     from neo.client.session import Session
 
-#: Requests that one node gets at once: its answers must fit in its buffers.
+#: Requests that are asked ahead at most...
 WINDOW = 100
-
+#: ...and bytes of their answers: they keep a fast network busy, and wait in this process.
+WINDOW_BYTES = 16 << 20
+#: Requests that are asked before an answer has told how large they are. It doubles with each answer.
+FIRST = 4
+#: An answer besides its data.
+OTHER_BYTES = 1000
+#: Of a list of oids, with Python's object.
+OID_BYTES = 50
 
 Question = tuple[Channel, Ticket] | None
 
@@ -57,17 +70,49 @@ def forget(question: Question) -> None:
         channel.forget(ticket)
 
 
+def read_each(
+    session: Session, requests: Iterable[tuple[int, Message]]
+) -> Generator[Message | ErrorAnswer, None, None]:
+    """The answers of (partition, message), in this order, as they are wanted; refusals are among them.
+
+    As much is asked ahead as fits in WINDOW_BYTES, by what the last answers had. Raises as
+    :meth:`neo.client.session.Session.read`.
+    """
+    left = iter(requests)
+    asked: deque[tuple[int, Message, Question]] = deque()
+    window, largest = FIRST, 1
+    try:
+        while True:
+            for partition, message in islice(left, max(0, window - len(asked))):
+                asked.append((partition, message, ask(session, partition, message)))
+            if not asked:
+                return
+            answer: Message | ErrorAnswer
+            try:
+                answer = collect(session, *asked.popleft())
+            except ErrorAnswer as e:
+                answer = e
+            # What was large may come again for a while.
+            largest = max(_size(answer), largest * 15 // 16)
+            window = max(1, min(2 * window, WINDOW, WINDOW_BYTES // largest))
+            yield answer
+            del answer
+    finally:
+        for _, _, question in asked:
+            forget(question)
+
+
+def _size(answer: Message | ErrorAnswer) -> int:
+    """About the bytes of an answer."""
+    if isinstance(answer, AnswerObject):
+        return OTHER_BYTES + len(answer.data)
+    if isinstance(answer, AnswerTransactionInformation):
+        return OTHER_BYTES + OID_BYTES * len(answer.oid_list)
+    return OTHER_BYTES
+
+
 def read_many(
     session: Session, requests: Sequence[tuple[int, Message]]
 ) -> list[Message | ErrorAnswer]:
     """See :meth:`neo.client.session.Session.read_many`."""
-    answers: list[Message | ErrorAnswer] = []
-    for start in range(0, len(requests), WINDOW):
-        window = requests[start : start + WINDOW]
-        asked = [ask(session, partition, message) for partition, message in window]
-        for (partition, message), question in zip(window, asked, strict=True):
-            try:
-                answers.append(collect(session, partition, message, question))
-            except ErrorAnswer as e:
-                answers.append(e)
-    return answers
+    return list(read_each(session, requests))

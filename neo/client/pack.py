@@ -34,6 +34,7 @@ from neo.client.errors import NEOStorageError, refused
 from neo.client.garbage import Garbage
 from neo.client.history import batches, tids_ascending, transaction_information
 from neo.client.iterator import Objects, Reader
+from neo.client.many import read_each
 from neo.client.records import LARGEST_BYTES, data_of
 from neo.client.scan import Opened, Order, Range, Scanner
 from neo.client.session import Session
@@ -249,8 +250,9 @@ class _Collection:
         for oids in batches(Objects(self._session).after(None), 100):
             oids = [oid for oid in oids if u64(oid) not in self._kept]
             before = add64(self._session.invalidations.last_tid, 1)
-            answers = self._session.read_many(
-                [(view.partition(oid), AskObject(oid, None, before)) for oid in oids]
+            answers = read_each(
+                self._session,
+                [(view.partition(oid), AskObject(oid, None, before)) for oid in oids],
             )
             for oid, answer in zip(oids, map(self._reader.known, answers), strict=True):
                 data = None if answer is None else data_of(answer)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from ZODB.ConflictResolution import ConflictResolvingStorage
@@ -14,6 +14,7 @@ from neo.client import history
 from neo.client.cache import Loaded
 from neo.client.errors import refused
 from neo.client.iterator import Objects, Transactions
+from neo.client.many import read_each
 from neo.client.records import data_of
 from neo.client.session import Session
 from neo.client.walk import Walk
@@ -107,26 +108,25 @@ class Reading(ConflictResolvingStorage):
     # -- IPrefetchStorage --------------------------------------------------------------------------
 
     def prefetch(self, oids: Iterable[bytes], tid: bytes) -> None:
-        """Put objects into the cache, asking for all of them at once."""
+        """Put objects into the cache, asking ahead for as much as fits in a window."""
         cache = self._invalidations.cache
         before = self._invalidations.view(tid)
         missing = list(dict.fromkeys(o for o in oids if cache.load_before(o, before) is None))
         view = self._session.view()
-        loads = [(oid, cache.load_begins(oid)) for oid in missing]
-        answers: Sequence[object] = ()
+        loads = deque((oid, cache.load_begins(oid)) for oid in missing)
+        answers = read_each(
+            self._session,
+            [(view.partition(oid), AskObject(oid, None, before)) for oid in missing],
+        )
         try:
-            answers = self._session.read_many(
-                [(view.partition(oid), AskObject(oid, None, before)) for oid in missing]
-            )
+            for answer in answers:
+                data = data_of(answer) if isinstance(answer, AnswerObject) else None
+                loaded = None if data is None else Loaded(data, answer.serial, answer.next_serial)
+                cache.load_ends(*loads.popleft(), loaded)
         finally:
-            for i, (oid, load) in enumerate(loads):
-                answer = answers[i] if i < len(answers) else None
-                loaded = None
-                if isinstance(answer, AnswerObject):
-                    data = data_of(answer)
-                    if data is not None:
-                        loaded = Loaded(data, answer.serial, answer.next_serial)
-                cache.load_ends(oid, load, loaded)
+            answers.close()
+            while loads:
+                cache.load_ends(*loads.popleft(), None)
 
     # -- history ---------------------------------------------------------------------------------
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Collection
+from hashlib import sha1
 from typing import Any
 
 import pytest
 from ZODB.POSException import POSKeyError
 
+from neo.client import many
 from neo.client.errors import CorruptedError, RefusedError, UnavailableError
+from neo.client.many import FIRST, WINDOW, WINDOW_BYTES
 from neo.protocol.enums import CellState, ErrorCode
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import ZERO_HASH, p64
@@ -273,3 +276,74 @@ def test_the_history_of_an_object_that_never_was_is_a_key_error() -> None:
         cluster.storages[1].answers[AskObject] = refuse(ErrorCode.OID_DOES_NOT_EXIST)
         with pytest.raises(POSKeyError):
             storage.history(OID, 10)
+@pytest.mark.parametrize(
+    ("size", "most"), [(10, WINDOW), (WINDOW_BYTES // 10, 9), (WINDOW_BYTES, 1)]
+)
+def test_as_much_is_asked_ahead_as_fits_in_a_window(
+    size: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ahead: list[int] = []
+    asked = 0
+
+    def counted(session: Any, partition: int, message: Any) -> None:
+        nonlocal asked
+        asked += 1
+        ahead.append(asked)
+
+    def collected(session: Any, partition: int, message: Any, question: Any) -> Any:
+        nonlocal asked
+        asked -= 1
+        return AnswerObject(OID, OID, None, 0, ZERO_HASH, bytes(size), None)
+
+    monkeypatch.setattr(many, "ask", counted)
+    monkeypatch.setattr(many, "collect", collected)
+    session: Any = None
+    answers = many.read_each(session, [(0, AskObject(OID, None, None))] * 400)
+    for _ in range(20):
+        next(answers)
+    assert max(ahead[:4]) == FIRST, "nothing is known of the first ones"
+    del ahead[:30]
+    assert len(list(answers)) == 380
+    assert max(ahead) == most
+
+
+def test_a_window_is_small_again_when_large_objects_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = [10] * 50 + [WINDOW_BYTES // 2] * 150
+    waiting: list[int] = []
+    most = 0
+
+    def counted(session: Any, partition: int, message: Any) -> None:
+        nonlocal most
+        waiting.append(sizes.pop(0))
+        if len(sizes) < 40:
+            most = max(most, sum(waiting))
+
+    def collected(session: Any, partition: int, message: Any, question: Any) -> Any:
+        return AnswerObject(OID, OID, None, 0, ZERO_HASH, bytes(waiting.pop(0)), None)
+
+    monkeypatch.setattr(many, "ask", counted)
+    monkeypatch.setattr(many, "collect", collected)
+    session: Any = None
+    for _ in many.read_each(session, [(0, AskObject(OID, None, None))] * 200):
+        pass
+    assert most <= WINDOW_BYTES
+
+
+def test_what_was_asked_ahead_is_forgotten_when_the_reader_stops() -> None:
+    with scripted([1]) as (cluster, storage):
+        cluster.storages[1].answers[AskObject] = answer(b"x")
+        answers = many.read_each(storage.session, [(0, AskObject(OID, None, None))] * 10)
+        next(answers)
+        answers.close()
+        storage.prefetch([p64(n) for n in range(20)], p64(101))
+        assert storage.loadBefore(p64(7), p64(101)) == (b"x", p64(50), None)
+
+
+def test_a_prefetch_that_fails_leaves_no_load_open() -> None:
+    with scripted([1]) as (cluster, storage):
+        cluster.storages[1].answers[AskObject] = lambda m: AnswerObject(
+            m.oid, p64(5), None, 1, sha1(b"no zlib").digest(), b"no zlib", None
+        )
+        with pytest.raises(CorruptedError):
+            storage.prefetch([p64(n) for n in range(20)], p64(101))
+        assert not storage.session.invalidations.cache._loads
