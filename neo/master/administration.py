@@ -79,8 +79,8 @@ class ServeAdmin(ServeMasters):
 
     @on(AskLastIDs)
     def last_ids(self, peer: Peer, message_id: int, m: AskLastIDs) -> Message:
-        """The last ids that were given (FACTS 5.8)."""
-        return AnswerLastIDs(self.master.oids.last, self.master.tids.last)
+        """The last ids that were given (FACTS 5.8), in the database as it is."""
+        return AnswerLastIDs(self.master.oids.last, self.master.tids.given)
 
     @on(AskRecovery)
     def recovery(self, peer: Peer, message_id: int, m: AskRecovery) -> Message:
@@ -329,7 +329,7 @@ class ServeAdmin(ServeMasters):
         check_all_there(master)
         master.truncate_tid = m.tid
         peer.answer(message_id, done())
-        master.back_to_recovery(f"truncation after {m.tid.hex()} was asked")
+        master.back_to_recovery(f"everything after {m.tid.hex()} is deleted", asked=True)
 
     @on(FlushLog)
     def flush_log(self, peer: Peer, message_id: int, m: FlushLog) -> None:

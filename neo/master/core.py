@@ -130,11 +130,15 @@ class MasterCore(Core):
         if self._phase is not None:
             self._phase.cancel()
 
-    def back_to_recovery(self, reason: str) -> None:
-        """Stop the operation and begin again; nothing if recovery is already on."""
+    def back_to_recovery(self, reason: str, asked: bool = False) -> None:
+        """Stop the operation and begin again; nothing if recovery is already on. ``asked``: the operator
+        wants something that begins so."""
         if (self.state, Event.NOT_OPERATIONAL) not in TRANSITIONS:
             return
-        logger.error("the cluster is not operational any more: %s", reason)
+        if asked:
+            logger.warning("the cluster begins again, as the operator asked: %s", reason)
+        else:
+            logger.error("the cluster is not operational any more: %s", reason)
         self.stop_phase()
         if self.backup is not None:
             self.backup.stop()

@@ -16,21 +16,24 @@ _LAST_OID = 2**64 - 2
 class TidGenerator:
     """One generator for ttids and final tids; whatever the clock does, each is greater than the last.
 
-    ``time``: seconds since 1970.
+    ``time``: seconds since 1970. ``last``: no tid up to this one is given any more. ``given``: the last
+    one that was given in the database as it is; what was given before a truncation does not count.
     """
 
     def __init__(self, time: Callable[[], float]) -> None:
         self._time = time
-        self.last = ZERO_TID
+        self.last = self.given = ZERO_TID
 
     def reset(self, last: bytes) -> None:
         """Continue after the greatest tid of the database. What was given before is not given again:
         a client may still ask what became of a ttid, and must not hear of another transaction."""
         self.last = max(self.last, last)
+        self.given = last
 
     def seen(self, tid: bytes) -> None:
         """A tid was imposed from outside (IStorageRestoreable), or given by an earlier master."""
         self.last = max(self.last, tid)
+        self.given = max(self.given, tid)
 
     def leave_out(self, count: int) -> None:
         """Give none of the next ``count`` tids."""
@@ -38,7 +41,7 @@ class TidGenerator:
 
     def ttid(self) -> bytes:
         """A temporary tid: the clock, or one more than the last."""
-        self.last = max(tid_from_time(self._time()), p64(u64(self.last) + 1))
+        self.last = self.given = max(tid_from_time(self._time()), p64(u64(self.last) + 1))
         return self.last
 
     def tid(self, ttid: bytes, partitions: int) -> bytes:
@@ -48,7 +51,7 @@ class TidGenerator:
         tid += u64(ttid) % partitions - tid % partitions
         if tid <= minimum:
             tid += partitions
-        self.last = p64(tid)
+        self.last = self.given = p64(tid)
         return self.last
 
 

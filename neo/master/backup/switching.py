@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING
 
 from neo.master.denial import denied
@@ -14,9 +13,6 @@ from neo.protocol.ids import format_nid, format_nids
 
 if TYPE_CHECKING:
     from neo.master.core import MasterCore
-
-logger = logging.getLogger("neo.master")
-
 
 def check_start(master: MasterCore) -> None:
     """Raises ErrorAnswer unless the cluster can become a backup now."""
@@ -83,5 +79,4 @@ def stop_backup(master: MasterCore) -> None:
     master.change_state(Event.STOP_BACKUP)
     tid = master.truncate_tid = master.backup.leave()
     master.backup = None
-    logger.warning("backup mode ends at transaction %s", tid.hex())
-    master.back_to_recovery(f"backup mode ends at {tid.hex()}")
+    master.back_to_recovery(f"backup mode ends at transaction {tid.hex()}", asked=True)

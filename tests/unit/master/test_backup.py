@@ -13,6 +13,7 @@ from neo.protocol.packets import (
     AcceptIdentification,
     AnswerRecovery,
     AskBeginTransaction,
+    AskLastIDs,
     AskLastTransaction,
     AskNewOIDs,
     AskPack,
@@ -301,7 +302,9 @@ def test_an_upstream_introduces_its_admin_only_to_the_backup_that_it_watches() -
 # -- to stop being a backup ----------------------------------------------------------------------
 
 
-def test_is_truncated_to_whole_transactions_and_runs(world: BackupWorld) -> None:
+def test_is_truncated_to_whole_transactions_and_runs(
+    world: BackupWorld, caplog: pytest.LogCaptureFixture
+) -> None:
     upstream, (storage,) = world.backingup()
     upstream.send(InvalidateObjects(tid(21), [tid(2)]))
     storage.send(NotifyReplicationDone(1, tid(21)))
@@ -319,6 +322,9 @@ def test_is_truncated_to_whole_transactions_and_runs(world: BackupWorld) -> None
     storage.answer(storage.take(AskRecovery), AnswerRecovery(7, None, tid(21)))
     world.verify(storage, ltid=tid(21))
     assert world.master.state is ClusterState.RUNNING
+    assert world.admin().ask(AskLastIDs()).result().ltid == tid(21)
+    assert "backup mode ends at transaction 0000000000000015" in caplog.text
+    assert all(record.levelname != "ERROR" for record in caplog.records)
 
 
 def test_a_cluster_that_is_none_cannot_stop_to_be_a_backup(world: BackupWorld) -> None:

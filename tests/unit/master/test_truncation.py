@@ -124,6 +124,22 @@ def test_a_node_that_is_lost_before_it_truncated_is_waited_for() -> None:
     assert world.master.state is RUNNING
 
 
+def test_ids_are_those_of_the_database_that_is_left(caplog: pytest.LogCaptureFixture) -> None:
+    world, storages = served()
+    given = world.master.tids.ttid()
+    assert world.admin().ask(AskLastIDs()).result().ltid == given
+    world.admin().ask(Truncate(tid(50))).result()
+    for remembered in (None, tid(50)):
+        for storage in storages:
+            recovery(storage, remembered)
+    world.verify(*storages, ltid=tid(50))
+    assert world.master.state is RUNNING
+    assert world.admin().ask(AskLastIDs()).result().ltid == tid(50)
+    assert world.master.tids.ttid() > given
+    assert "as the operator asked: everything after 0000000000000032 is deleted" in caplog.text
+    assert all(record.levelname != "ERROR" for record in caplog.records)
+
+
 @pytest.mark.parametrize("first_done", [False, True])
 def test_another_master_goes_on_with_it(first_done: bool) -> None:
     world = MasterWorld(replicas=1)
