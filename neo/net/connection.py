@@ -202,7 +202,7 @@ class Connection:
         question = None if message_id is None else self._questions.get(message_id)
         if message_id is None or question is None:
             if type(message) is Error:
-                raise LastWords(f"the peer says: {message.message}")
+                raise LastWords(message.message)
             raise PeerError(f"answer to no question: {type(message).__name__}")
         if type(message) is not question.answer and type(message) is not Error:
             # The question stays: its asker is told when the connection is closed.

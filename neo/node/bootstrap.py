@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -59,10 +60,12 @@ async def find_primary(
     handler: Handler,
     *,
     insist: bool = True,
+    failed: Callable[[str], None] = lambda reason: None,
 ) -> tuple[Peer, AcceptIdentification]:
     """Try all masters until one accepts ``request``; its peer then has ``handler``.
 
-    Each distinct reason of a failure is logged once a minute, not at every try. Unless ``insist``, a
+    Each distinct reason of a failure is logged once a minute, not at every try; ``failed`` is told each
+    time. Unless ``insist``, a
     refusal that no waiting can change is raised as ErrorAnswer: any but NOT_READY; and each master is
     given time, also if there are others.
     """
@@ -106,6 +109,7 @@ async def find_primary(
         finally:
             timer.cancel()
         report = f"master {format_address(address)}: {reason}"
+        failed(report)
         if (more := core.noise.admit(report)) is not None:
             logger.warning("%s%s", report, more)
         if pause:

@@ -82,6 +82,8 @@ class Peer:
         #: wait for ever. So its answers and notifications are taken while its requests wait.
         self.both_ways = False
         self.connection = Connection(server)
+        #: What it said before it ended the connection.
+        self.last_words = ""
         self.link: Link | None = None
         #: Requests that are worked on, and answered later.
         self._jobs = 0
@@ -187,6 +189,7 @@ class Peer:
                 if size > SMALL_BYTES or self._incomplete:
                     self._count_incomplete(size)
         except LastWords as e:
+            self.last_words = e.words
             self._end(str(e))
         except PeerError as e:
             if (more := self._admit(str(e))) is not None:

@@ -21,6 +21,7 @@ from typing import Any
 
 import uvloop
 
+from neo.net.connection import Connection
 from neo.net.fault_sites import FaultSite
 from neo.net.sockets import format_address, is_loopback
 from neo.net.tls import TlsLink, tls_context
@@ -30,7 +31,8 @@ from neo.node.core import Core, Timer
 from neo.node.log import configure_logging, reopen_logs
 from neo.node.noise import Noise
 from neo.node.peer import Peer
-from neo.protocol.packets import Address
+from neo.protocol.enums import ErrorCode
+from neo.protocol.packets import Address, Error
 
 logger = logging.getLogger("neo.node")
 
@@ -40,6 +42,8 @@ RESTART_SECONDS = (1, 2, 5, 10, 30)
 FIRST_RETRY_SECONDS = 1.0
 #: What was written before the end may still be on its way; a peer that does not read is given up.
 DRAIN_SECONDS = 2.0
+#: Somebody who connects while there is no core, and says nothing, is disconnected after this time.
+UNHEARD_SECONDS = 10.0
 #: Connections that the kernel keeps while the loop is busy; all clients may come back at once. Not more
 #: than the share of strangers: all of them are accepted at once.
 BACKLOG = 1024
@@ -74,6 +78,9 @@ class ProcessShell:
         files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         #: Connections of peers that nobody vouches for.
         self._strangers = STRANGERS_MOST if files < 0 else max(1, min(STRANGERS_MOST, files // 4))
+        #: Why there is no core.
+        self._waits = ""
+        self._server: asyncio.Server | None = None
         self._client_tls: ssl.SSLContext | None = None
         self._server_tls: ssl.SSLContext | None = None
         self._dials: set[asyncio.Task[None]] = set()
@@ -122,9 +129,10 @@ class ProcessShell:
         if not self._ended.done():
             self._ended.set_result(code)
 
-    def restart(self) -> None:
-        """The core is dead: make another one after a pause."""
+    def restart(self, why: str) -> None:
+        """The core is dead: make another one after a pause. ``why``: for everybody who connects."""
         self._core = None
+        self._waits = why
         delay = RESTART_SECONDS[min(self._failures, len(RESTART_SECONDS) - 1)]
         self._failures += 1
         logger.warning("starting again in %s s", delay)
@@ -139,7 +147,7 @@ class ProcessShell:
             self._start_core()
         except (ConfigError, StartFailure) as e:
             logger.error("%s", e)
-            self.restart()
+            self.restart(str(e))
         except Exception as e:
             # Else the process would live on without a core, and nobody would start it anew.
             logger.critical("unexpected error: cannot start again: %s", e, exc_info=e)
@@ -162,6 +170,14 @@ class ProcessShell:
             return None
         self._core.limit_strangers(self._strangers)
         return self._core.accepted(address)
+
+    def turn_away(self, transport: Transport) -> None:
+        """Tell somebody who connects why there is no core. The connection is closed when the peer said
+        something: before, it may not have read that; and a TLS handshake may be under way."""
+        connection = Connection(server=True)
+        connection.answer(None, Error(ErrorCode.NOT_READY.value, self._waits))
+        transport.write(connection.take_outgoing())
+        self._loop.call_later(UNHEARD_SECONDS, transport.close)
 
     def _signal(self, number: signal.Signals) -> None:
         logger.info("%s received", number.name)
@@ -200,17 +216,18 @@ class ProcessShell:
             self._loop.add_signal_handler(number, self._signal, number)
         self._loop.add_signal_handler(signal.SIGUSR2, reopen_logs)
         sock = self._bind()
-        # Nobody can connect before the core is there: a storage may wait long for its database.
-        await self._first_core()
-        server = None if self._ended.done() else await self._listen(sock)
+        await self._first_core(sock)
+        if not self._ended.done():
+            await self._listen(sock)
         code = await self._ended
-        if server is not None:
-            server.close()
+        if self._server is not None:
+            self._server.close()
         await self._drain()
         return code
 
-    async def _first_core(self) -> None:
-        """Make the core, or be told to stop while trying. Raises StartFailure."""
+    async def _first_core(self, sock: socket.socket | None) -> None:
+        """Make the core, or be told to stop while trying, and tell others meanwhile why. Raises
+        StartFailure."""
         begin = self.monotonic()
         noise = Noise(self.monotonic)
         while not self._ended.done():
@@ -222,6 +239,8 @@ class ProcessShell:
                     raise
                 if (more := noise.admit(str(e))) is not None:
                     logger.warning("not started yet, trying again each second: %s%s", e, more)
+                self._waits = f"not started yet: {e}"
+                await self._listen(sock)
             await asyncio.wait([self._ended], timeout=FIRST_RETRY_SECONDS)
 
     def _bind(self) -> socket.socket | None:
@@ -234,12 +253,13 @@ class ProcessShell:
         self.bind = sock.getsockname()[:2]
         return sock
 
-    async def _listen(self, sock: socket.socket | None) -> asyncio.Server | None:
-        if sock is None or self.bind is None:
-            return None
+    async def _listen(self, sock: socket.socket | None) -> None:
+        """Idempotent."""
+        if sock is None or self.bind is None or self._server is not None:
+            return
         backlog = min(BACKLOG, self._strangers)
         try:
-            server = await self._loop.create_server(self._accept, sock=sock, backlog=backlog)
+            self._server = await self._loop.create_server(self._accept, sock=sock, backlog=backlog)
         except OSError as e:
             raise self._cannot_listen(e) from None
         logger.info("listening on %s", format_address(self.bind))
@@ -249,7 +269,6 @@ class ProcessShell:
                 " and change all data; set ca, cert and key, or close the port to strangers",
                 format_address(self.bind),
             )
-        return server
 
     def _cannot_listen(self, error: OSError) -> StartFailure:
         assert self.bind is not None
@@ -271,11 +290,14 @@ class _Accepted:
     def __init__(self, shell: ProcessShell) -> None:
         self._shell = shell
         self._peer: Peer | None = None
+        #: Of somebody who was turned away.
+        self._transport: Transport | None = None
 
     def connected(self, transport: Transport, address: Address) -> None:
         peer = self._shell.peer_for(address)
         if peer is None:
-            transport.close()
+            self._shell.turn_away(transport)
+            self._transport = transport
             return
         self._peer = peer
         peer.link = transport
@@ -284,6 +306,8 @@ class _Accepted:
     def received(self, data: bytes) -> None:
         if self._peer is not None:
             self._peer.received(data)
+        elif self._transport is not None:
+            self._transport.close()
 
     def slow(self) -> None:
         if self._peer is not None:

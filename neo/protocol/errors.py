@@ -15,7 +15,11 @@ class PeerError(Exception):
 
 
 class LastWords(PeerError):
-    """An Error packet that answers no question: the peer says why it ends the connection."""
+    """An Error packet that answers no question: the peer says why it ends the connection (``words``)."""
+
+    def __init__(self, words: str) -> None:
+        super().__init__(f"the peer says: {words}")
+        self.words = words
 
 
 class HandshakeError(PeerError):

@@ -67,7 +67,7 @@ class SimShell:
     def stop(self, code: int) -> None:
         self._process.ended(self, code)
 
-    def restart(self) -> None:
+    def restart(self, why: str) -> None:
         self._process.restart_core(self)
 
     def healthy(self) -> None:

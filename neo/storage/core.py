@@ -326,12 +326,13 @@ class StorageCore(Durability):
         if self.stopped:
             return
         logger.critical("the database failed: %s", failure)
-        self._end(f"the database failed: {failure}")
+        why = f"the database failed: {failure}"
+        self._end(why)
         self._close_backend()
         if isinstance(failure, DatabaseGone):
             self.shell.stop(1)
         else:
-            self.shell.restart()
+            self.shell.restart(why)
 
     def _end(self, why: str | None = None) -> None:
         """Cancel every workflow and close every connection; who asked for something hears why there

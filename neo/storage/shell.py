@@ -10,8 +10,9 @@ from neo.node.core import Shell
 class StorageShell(Shell, Protocol):
     """What a storage node needs more: to be made again when its database failed."""
 
-    def restart(self) -> None:
-        """The core is dead: make another one after a pause, longer after each failure in a row."""
+    def restart(self, why: str) -> None:
+        """The core is dead: make another one after a pause, longer after each failure in a row.
+        ``why``: for people, and for everybody who connects meanwhile."""
 
     def healthy(self) -> None:
         """The core works: the next failure is a new one."""

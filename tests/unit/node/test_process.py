@@ -16,10 +16,12 @@ from pathlib import Path
 import pytest
 
 from neo.net.sockets import format_address, parse_address
+from neo.protocol.enums import ErrorCode
 from neo.protocol.packets import (
     Address,
     AnswerLastTransaction,
     AskLastTransaction,
+    Error,
     FlushLog,
     NotifyReady,
     Ping,
@@ -244,16 +246,34 @@ def test_what_stops_the_start_is_in_the_log_too(start: Start) -> None:
     assert "CRITICAL neo.node     no start number 1" in tiny.text()
 
 
-def test_a_node_waits_for_what_it_needs_and_listens_only_then(start: Start) -> None:
-    tiny = start("-c", "patient")
-    wait_for(
-        lambda: "trying again each second: there is nothing to go on" in tiny.text(), "it waits"
-    )
-    assert "listening" not in tiny.text()
-    tiny.log.with_name("tiny.log.go").touch()
-    with RawPeer(tiny.address()) as peer:
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
+def test_a_node_that_waits_for_what_it_needs_says_so_to_everybody(
+    start: Start, tmp_path: Path, tls: bool
+) -> None:
+    from neo.net.tls import tls_context
+
+    argv, context = ["-c", "patient"], None
+    if tls:
+        files = Authority(tmp_path).node()
+        argv += ["--ca", files.ca, "--cert", files.cert, "--key", files.key]
+        context = tls_context(files.ca, files.cert, files.key, server=False)
+    tiny = start(*argv)
+    with RawPeer(tiny.address(), context) as peer:
         peer.greet()
-        assert peer.ask(Ping()) == Pong()
+        words = "not started yet: there is nothing to go on with"
+        assert peer.rest() == [Error(ErrorCode.NOT_READY.value, words)]
+    assert "trying again each second: there is nothing to go on" in tiny.text()
+    tiny.log.with_name("tiny.log.go").touch()
+
+    def answer() -> bool:
+        with RawPeer(tiny.address(), context) as peer:
+            peer.greet()
+            try:
+                return peer.ask(Ping()) == Pong()
+            except (EOFError, ConnectionResetError):
+                return False
+
+    wait_for(answer, "the core answers")
 
 
 def test_a_node_that_waits_can_be_stopped(start: Start) -> None:
@@ -290,7 +310,8 @@ def test_another_core_after_a_restart(start: Start) -> None:
         peer.say(StartOperation(False))
         assert peer.rest() == []
     with RawPeer(address) as peer:  # there is no core now
-        assert peer.read_until_closed() == b""
+        peer.greet()
+        assert peer.rest() == [Error(ErrorCode.NOT_READY.value, "the tiny disk is away")]
 
     def answer() -> object:
         with RawPeer(address) as peer:

@@ -45,7 +45,7 @@ class TinyHandler(Handler):
         self.core.stopped = True
         for other in list(self.core.peers):
             other.close()
-        self.core.shell.restart()  # type: ignore[attr-defined]
+        self.core.shell.restart("the tiny disk is away")  # type: ignore[attr-defined]
 
     @on(StopOperation)
     def fail(self, peer: Peer, message_id: int, message: Message) -> None:

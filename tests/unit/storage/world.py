@@ -89,7 +89,7 @@ class FakeShell:
     def stop(self, code: int) -> None:
         self.exit_code = code
 
-    def restart(self) -> None:
+    def restart(self, why: str) -> None:
         self.restarts += 1
 
     def healthy(self) -> None:
