@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from neo.admin.asking import answer_down
 from neo.admin.watching import WatchedHandler, accept
 from neo.node.handler import Handler, on
 from neo.node.peer import Peer
@@ -14,6 +15,7 @@ from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.packets import (
     FEATURE_LOG,
     FEATURE_MAINTENANCE,
+    FEATURE_STATUS,
     AddPendingNodes,
     AnswerClusterState,
     AnswerMonitorInformation,
@@ -23,14 +25,17 @@ from neo.protocol.packets import (
     AnswerRecovery,
     AskCheckReport,
     AskClusterState,
+    AskDownNodes,
     AskElection,
     AskLastIDs,
     AskLastTransaction,
     AskMonitorInformation,
     AskNodeList,
+    AskObstacle,
     AskPartitionList,
     AskPrimary,
     AskRecovery,
+    AskUpstream,
     CheckReplicas,
     Error,
     FlushLog,
@@ -59,6 +64,8 @@ OURS: dict[type[Message], str] = {
     AskCheckReport: FEATURE_MAINTENANCE,
     RepairCells: FEATURE_MAINTENANCE,
     AskElection: FEATURE_LOG,
+    AskObstacle: FEATURE_STATUS,
+    AskUpstream: FEATURE_STATUS,
     ForgetTable: FEATURE_LOG,
     SetPrimary: FEATURE_LOG,
 }
@@ -126,6 +133,11 @@ class ControlHandler(Handler):
 
         self._core.examine(answer)
 
+    @on(AskDownNodes)
+    def ask_down(self, peer: Peer, message_id: int, message: AskDownNodes) -> None:
+        if self._primary(peer, message_id) is not None:
+            self._core.spawn(answer_down(self._core, peer, message_id))
+
     @on(RequestIdentification)
     def identify(self, peer: Peer, message_id: int, message: RequestIdentification) -> None:
         """The admin of a backup cluster; neoctl does not identify."""
@@ -166,7 +178,7 @@ class ControlHandler(Handler):
             return
         if OURS[type(message)] not in self._core.features:
             raise ErrorAnswer(ErrorCode.DENIED, "the primary master does not know this command")
-        if type(message) is AskElection:
+        if type(message) in (AskElection, AskObstacle, AskUpstream):
             self.question(peer, message_id, message)
         else:
             self.command(peer, message_id, message)

@@ -29,12 +29,14 @@ from neo.protocol.enums import CellState, ClusterState, NodeState, NodeType
 from neo.protocol.errors import ConnectionLost, ErrorAnswer, PeerError
 from neo.protocol.packets import (
     FEATURE_MAINTENANCE,
+    FEATURE_STATUS,
     FEATURES,
     Address,
     AnswerMonitorInformation,
     AskClusterState,
     AskLastTransaction,
     AskRecovery,
+    AskUpstream,
     FlushLog,
     Message,
     NotifyClusterInformation,
@@ -157,24 +159,29 @@ class AdminCore(Core):
         backup = self.state in BACKUP_STATES
         ask_tid = primary.ask(AskLastTransaction())
         ask_backup = primary.ask(AskRecovery()) if backup else None
+        tells = backup and FEATURE_STATUS in self.features
+        ask_upstream = primary.ask(AskUpstream()) if tells else None
         refreshed = self.watching.refresh()
         # A backup that does not answer must not make this cluster silent.
         limit = self.sleep(REFRESH_SECONDS)
         try:
             last_tid = (await ask_tid).tid
             backup_tid = None if ask_backup is None else (await ask_backup).backup_tid
+            unheard = None if ask_upstream is None else (await ask_upstream).seconds
         except (ConnectionLost, ErrorAnswer) as e:
             logger.info("the primary master does not tell how far it is: %s", e)
             done(None)
             return
         for future in refreshed:
             await first(future, limit)
-        done(self._health(last_tid, backup_tid))
+        done(self._health(last_tid, backup_tid, unheard))
 
-    def _health(self, last_tid: bytes, backup_tid: bytes | None) -> AnswerMonitorInformation:
+    def _health(
+        self, last_tid: bytes, backup_tid: bytes | None, unheard: float | None
+    ) -> AnswerMonitorInformation:
         """None stands for the cluster itself, among names of backup clusters."""
         own = examine(
-            self.state, self.partitions, self.nodes, last_tid, backup_tid, self.max_lag
+            *(self.state, self.partitions, self.nodes, last_tid, backup_tid, self.max_lag, unheard)
         )
         healths: dict[str | None, Health] = {None: own}
         for name, watched in self.watching.backups.items():

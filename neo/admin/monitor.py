@@ -84,18 +84,22 @@ def examine(
     last_tid: bytes | None,
     backup_tid: bytes | None = None,
     max_lag: float = 0.0,
+    unheard: float | None = None,
 ) -> Health:
     """The health of one cluster. ``state`` and ``last_tid`` are None while they are unknown.
 
     ``backup_tid``: what it has, if it is a backup; ``last_tid`` is that of the upstream cluster then.
-    ``max_lag``: more seconds between the two are a warning.
+    ``max_lag``: more seconds between the two are a warning. ``unheard``: seconds since a backup heard its
+    upstream cluster, None if it hears it: how far it is behind is not known then.
     """
     cells, down = count_cells(partitions), count_down(nodes)
     parts = describe(state, cells, down)
     tid = backup_tid or last_tid or ZERO_TID
     parts.append(f"ltid={tid.hex()} ({tid_date(tid)})")
     behind = lag(backup_tid, last_tid) or 0.0
-    if behind:
+    if unheard is not None:
+        parts.append(f"lag=?; upstream not heard for {unheard:.0f} s")
+    elif behind:
         parts.append(f"lag={behind:.1f}")
     problem, warning = severity(state, cells, down)
-    return Health(problem, warning or behind > max_lag, "; ".join(parts))
+    return Health(problem or unheard is not None, warning or behind > max_lag, "; ".join(parts))

@@ -22,11 +22,14 @@ from neo.protocol.packets import (
     AnswerLastTransaction,
     AnswerRecovery,
     AnswerTweakPartitionTable,
+    AnswerUpstream,
     AskCheckReport,
     AskClusterState,
     AskLastIDs,
     AskLastTransaction,
+    AskObstacle,
     AskRecovery,
+    AskUpstream,
     CheckReplicas,
     FlushLog,
     Message,
@@ -87,6 +90,22 @@ class ServeAdmin(ServeMasters):
         master = self.master
         backup_tid = master.backup.cells.tid if master.backup else None
         return AnswerRecovery(master.partitions.ptid, backup_tid, master.truncate_tid)
+
+    @on(AskUpstream)
+    def upstream(self, peer: Peer, message_id: int, m: AskUpstream) -> Message:
+        backup = self.master.backup
+        if backup is None:
+            raise denied("this cluster is no backup")
+        silence = backup.contact.silence()
+        if silence is None:
+            return AnswerUpstream(backup.cluster or "", None, True, "")
+        return AnswerUpstream(backup.cluster or "", *silence)
+
+    @on(AskObstacle)
+    def obstacle(self, peer: Peer, message_id: int, m: AskObstacle) -> Message:
+        if self.master.state is not ClusterState.RECOVERING:
+            raise denied(f"the cluster is {self.master.state.name}: nothing keeps it from starting")
+        return self.master.recovery.describe()
 
     # -- state of the cluster --------------------------------------------------------------------
 

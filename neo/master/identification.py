@@ -19,6 +19,7 @@ from neo.protocol.packets import (
     FEATURE_LOG,
     FEATURE_MAINTENANCE,
     FEATURE_PACK,
+    FEATURE_STATUS,
     FEATURES,
     GREATEST_NID,
     AcceptIdentification,
@@ -209,7 +210,7 @@ class Identification(Handler):
         else:
             master.recovery.joined(peer)
         if FEATURE_MAINTENANCE in node.features:
-            peer.send(NotifyFeatures([FEATURE_MAINTENANCE, FEATURE_LOG]))
+            peer.send(NotifyFeatures([FEATURE_MAINTENANCE, FEATURE_LOG, FEATURE_STATUS]))
 
 
 def _backups(value: object) -> frozenset[str]:

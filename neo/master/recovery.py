@@ -19,6 +19,7 @@ from neo.protocol.enums import NodeState, NodeType
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.ids import format_nids
 from neo.protocol.packets import (
+    AnswerObstacle,
     AnswerPartitionTable,
     AnswerRecovery,
     AskPartitionTable,
@@ -204,6 +205,12 @@ class Recovery:
     def obstacle_to_force(self) -> str | None:
         """Why the operator cannot make it start now; None if he can."""
         return self._obstacle(strict=False, forced=True)
+
+    def describe(self) -> AnswerObstacle:
+        """Both for people who only ask: nothing changes, so that no node is told to truncate."""
+        waits = self._truncate_tid() is not None
+        forced = self._reported if waits else self.obstacle_to_force()
+        return AnswerObstacle(self._reported, forced or "")
 
     def force(self) -> None:
         """The operator asked to start."""

@@ -1087,3 +1087,46 @@ class ForgetTable(NamedTuple):
     start with an older one. ctl ⇄ A ⇄ M"""
 
     ptid: Typed
+
+
+#: What ``neoctl status`` asks about is understood.
+FEATURE_STATUS = "status"
+
+
+class AnswerUpstream(NamedTuple):
+    """``cluster``: its name, empty if none is configured. ``seconds``: since it was heard, or since it is
+    looked for if it never was (``ever``); nil while it is heard. ``reason``: why not, for people."""
+
+    cluster: str
+    seconds: float | None
+    ever: bool
+    reason: str
+
+
+@request(EXTENSION | 0xB0, AnswerUpstream)
+class AskUpstream(NamedTuple):
+    """Whether a backup hears its upstream cluster; refused by a cluster that is no backup. ctl ⇄ A ⇄ M"""
+
+
+class AnswerObstacle(NamedTuple):
+    """``reason``: why the cluster does not start by itself. ``forced``: why it would not if the operator
+    asked it to start; empty if it would."""
+
+    reason: str
+    forced: str
+
+
+@request(EXTENSION | 0xB1, AnswerObstacle)
+class AskObstacle(NamedTuple):
+    """What a cluster in RECOVERING waits for; refused in other states. ctl ⇄ A ⇄ M"""
+
+
+class AnswerDownNodes(NamedTuple):
+    """(id, what it says) of those that answer the admin node; empty: it runs, and says nothing."""
+
+    node_list: list[tuple[Nid, str]]
+
+
+@request(EXTENSION | 0xB2, AnswerDownNodes)
+class AskDownNodes(NamedTuple):
+    """What storage nodes that are DOWN for the master say themselves, each at its address. ctl ⇄ A"""

@@ -24,6 +24,7 @@ from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
 from neo.master.backup.cells import BackupCells, Cell
+from neo.master.backup.contact import Contact
 from neo.master.backup.orders import Orders
 from neo.master.backup.pack import Packer
 from neo.master.backup.readers import Readers
@@ -74,6 +75,7 @@ class Backup:
         self.cluster: str | None = settings.upstream_cluster
         self.cells = BackupCells(rows, last)
         self.packer = Packer(master)
+        self.contact = Contact(master)
         self._following: Upstream | None = None
         self._cluster_nid: int | None = None
         #: Nodes that are not known to remember it. Nothing may be fetched before they do: who forgot
@@ -114,15 +116,19 @@ class Backup:
         if self.cluster:
             self._task = self.master.spawn(self._follow(self.cluster))
         else:
+            reason = "'upstream_cluster' is not set"
+            self.contact.failed(reason)
             logger.error(
-                "this database is a backup, but 'upstream_cluster' is not set: set it, or leave"
-                " backup mode with: neoctl set cluster stopping_backup"
+                "this database is a backup, but %s: set it, or leave"
+                " backup mode with: neoctl set cluster stopping_backup",
+                reason,
             )
         self._orders.look()
 
     def stop(self) -> None:
         self._stopped = True
         self._orders.stop()
+        self.contact.stop()
         if self._task is not None:
             self._task.cancel()
         self.packer.stop()
@@ -142,9 +148,12 @@ class Backup:
                     last = await last_transaction(peer, upstream, len(self.cells.rows))
                     await check_history(self.master, upstream, cluster, self.cells.last, last)
                     self._connected(upstream, last)
+                    self.contact.begin(peer)
                     reported = await upstream.ended
                     logger.warning("the upstream cluster is lost: %s", reported)
+                    self.contact.failed(reported)
                 except (Unfit, ConnectionLost, ErrorAnswer) as e:
+                    self.contact.failed(str(e))
                     if str(e) != reported:
                         reported = str(e)
                         logger.error("the upstream cluster cannot be followed: %s", e)

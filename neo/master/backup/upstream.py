@@ -126,7 +126,8 @@ async def join(
     extra = {"backup": master.cluster, FEATURES: [FEATURE_PACK]}
     request = RequestIdentification(NodeType.CLIENT, nid, None, cluster, None, extra)
     handler = Upstream(backup)
-    peer, accepted = await find_primary(master, masters, request, handler)
+    failed = backup.contact.failed
+    peer, accepted = await find_primary(master, masters, request, handler, failed=failed)
     handler.nid = accepted.your_nid
     peer.node = Node(NodeType.MASTER, accepted.nid, peer.address, NodeState.RUNNING)
     return peer, handler

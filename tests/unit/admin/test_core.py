@@ -13,6 +13,7 @@ from neo.protocol.enums import CellState, ClusterState, ErrorCode, NodeState, No
 from neo.protocol.ids import ZERO_TID
 from neo.protocol.packets import (
     FEATURE_MAINTENANCE,
+    FEATURE_STATUS,
     AcceptIdentification,
     AddPendingNodes,
     Address,
@@ -21,19 +22,23 @@ from neo.protocol.packets import (
     AnswerLastIDs,
     AnswerLastTransaction,
     AnswerMonitorInformation,
+    AnswerObstacle,
     AnswerPartitionList,
     AnswerPrimary,
     AnswerRecovery,
     AnswerTweakPartitionTable,
+    AnswerUpstream,
     AskCheckReport,
     AskClusterState,
     AskLastIDs,
     AskLastTransaction,
     AskMonitorInformation,
     AskNodeList,
+    AskObstacle,
     AskPartitionList,
     AskPrimary,
     AskRecovery,
+    AskUpstream,
     CheckReplicas,
     Error,
     FlushLog,
@@ -344,6 +349,44 @@ def test_commands_of_ours_need_a_master_that_knows_them(world: World) -> None:
     answer = world.ctl().ask(RepairCells([(0, 1)]))
     master.answer(master.take(RepairCells), Error(0, "1 cells are copied anew"))
     assert answer.result().message == "1 cells are copied anew"
+
+
+@pytest.mark.parametrize(
+    ("question", "answer"),
+    [
+        (AskUpstream(), AnswerUpstream("up", 4.5, True, "connection refused")),
+        (AskObstacle(), AnswerObstacle("S2 must be connected first", "")),
+    ],
+)
+def test_what_status_asks_needs_a_master_that_announced_it(
+    world: World, question: Message, answer: Message
+) -> None:
+    master = world.accept()
+    master.send(NotifyFeatures([FEATURE_MAINTENANCE]))
+    assert error_of(world.ctl().ask(question)).code is ErrorCode.DENIED
+    assert not master.has(type(question))
+    master.send(NotifyFeatures([FEATURE_STATUS]))
+    told = world.ctl().ask(question)
+    master.answer(master.take(type(question)), answer)
+    assert told.result() == answer
+
+
+@pytest.mark.parametrize("features", [[], [FEATURE_STATUS]])
+def test_health_of_a_backup_that_does_not_hear_its_upstream(
+    world: World, features: list[str]
+) -> None:
+    master = world.accept(ClusterState.BACKINGUP)
+    master.send(NotifyFeatures(features))
+    future = world.ctl().ask(AskMonitorInformation())
+    master.answer(master.take(AskLastTransaction), AnswerLastTransaction(ZERO_TID))
+    master.answer(master.take(AskRecovery), AnswerRecovery(1, ZERO_TID, None))
+    if not features:  # of another implementation
+        assert not master.has(AskUpstream)
+        assert future.result().problem_list == []
+        return
+    master.answer(master.take(AskUpstream), AnswerUpstream("up", 45.2, True, "reset"))
+    assert future.result().problem_list == [None]
+    assert future.result().summary.endswith("; lag=?; upstream not heard for 45 s")
 
 
 def test_what_a_check_found_is_asked_of_the_master(world: World) -> None:

@@ -11,6 +11,7 @@ from neo.protocol.ids import ZERO_TID
 from neo.protocol.packets import (
     FEATURE_LOG,
     FEATURE_MAINTENANCE,
+    FEATURE_STATUS,
     FEATURES,
     AnswerRecovery,
     AskCheckReport,
@@ -54,7 +55,7 @@ class Served(MasterWorld):
             )
         )
         remote.answer(remote.take(AskRecovery), AnswerRecovery(None, None, None))
-        assert remote.take(NotifyFeatures).features == [FEATURE_MAINTENANCE, FEATURE_LOG]
+        assert remote.take(NotifyFeatures).features == [FEATURE_MAINTENANCE, FEATURE_LOG, FEATURE_STATUS]
         return remote
 
     def do(self, message: Any) -> str:

@@ -1,0 +1,37 @@
+"""Ask storage nodes that are down for the master whether they are.
+
+A process whose database is away is no part of the cluster, but it runs, and tells everybody who connects
+what it waits for (:mod:`neo.node.process`). One that is cut off from the master runs, too.
+"""
+
+from __future__ import annotations
+
+from neo.node.core import Core
+from neo.node.handler import Handler
+from neo.node.peer import Peer
+from neo.node.task import Future, first
+from neo.protocol.enums import NodeState, NodeType
+from neo.protocol.packets import AnswerDownNodes, Message, Ping
+
+#: A process answers at once; a machine that vanished does not.
+ANSWER_SECONDS = 2.0
+#: So many nodes are asked at most, all at once: each is a connection.
+NODES_MAX = 100
+
+
+async def answer_down(core: Core, asker: Peer, message_id: int) -> None:
+    """Answer AskDownNodes."""
+    asked: list[tuple[int, Peer, Future[Message]]] = []
+    for node in core.nodes.of_type(NodeType.STORAGE):
+        if node.state is NodeState.DOWN and node.nid is not None and node.address is not None:
+            peer = core.dial(node.address, Handler())
+            asked.append((node.nid, peer, peer.ask(Ping())))
+            if len(asked) == NODES_MAX:
+                break
+    limit = core.sleep(ANSWER_SECONDS)
+    for _, _, pong in asked:
+        await first(pong, limit)
+    said = [(nid, peer.last_words) for nid, peer, _ in asked if peer.connection.greeted]
+    for _, peer, _ in asked:
+        peer.close()
+    asker.answer(message_id, AnswerDownNodes(said))

@@ -1,0 +1,77 @@
+"""Whether the upstream cluster of a backup is heard, since when it is not, and why.
+
+A backup goes on to serve readers without its upstream cluster, and what it has looks complete: without
+this, nobody would notice that it stands still.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from neo.node.core import Core
+from neo.node.peer import Peer
+from neo.node.pulse import LOOK_SECONDS, Pulse
+
+#: An answer that is late by less is not worth a word.
+LATE_SECONDS = 5.0
+#: A connection on which nothing is heard for so long is given up: another one may come through.
+SILENCE_SECONDS = 30.0
+
+
+class Silence(NamedTuple):
+    """``seconds``: since the upstream cluster was heard, or since it is looked for if it never was
+    (``ever``). ``reason``: for people."""
+
+    seconds: float
+    ever: bool
+    reason: str
+
+
+class Contact:
+    """Of one stay in backup mode. Runs on the loop's thread."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._pulse: Pulse | None = None
+        self._heard = core.shell.monotonic()
+        self._ever = self._late = self._stopped = False
+        self._reason = "it was not reached yet"
+
+    def stop(self) -> None:
+        self._stopped = True
+
+    def begin(self, peer: Peer) -> None:
+        """The upstream cluster is followed through this connection."""
+        self._heard = self._core.shell.monotonic()
+        self._ever, self._late = True, False
+        self._pulse = Pulse(peer)
+        self._look(self._pulse)
+
+    def failed(self, reason: str) -> None:
+        """It is not followed, or not any more."""
+        self._pulse = None
+        self._reason = reason
+
+    def silence(self) -> Silence | None:
+        """None while it is heard."""
+        if self._pulse is not None and not self._late:
+            return None
+        reason = (
+            self._reason
+            if self._pulse is None
+            else "the connection is open, but it does not answer"
+        )
+        return Silence(self._core.shell.monotonic() - self._heard, self._ever, reason)
+
+    def _look(self, pulse: Pulse) -> None:
+        """Call once for each connection; it comes again by itself while that one is used."""
+        if pulse is not self._pulse or self._stopped:
+            return
+        owed = pulse.look()
+        if not owed:
+            self._heard = self._core.shell.monotonic()
+        self._late = owed > LATE_SECONDS
+        if owed > SILENCE_SECONDS:
+            pulse.peer.lost("it does not answer")
+        else:
+            self._core.call_later(LOOK_SECONDS, lambda: self._look(pulse))

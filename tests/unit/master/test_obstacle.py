@@ -1,0 +1,78 @@
+"""What a cluster in RECOVERING waits for, and whether the operator can make it start, for status."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from neo.protocol.enums import CellState, ClusterState, ErrorCode
+from neo.protocol.errors import ErrorAnswer
+from neo.protocol.packets import AnswerRecovery, AskObstacle, AskRecovery, SetClusterState, Truncate
+from tests.support.remote import error_of
+from tests.unit.master.cluster import MasterWorld, Rows, spread, tid
+
+UP = CellState.UP_TO_DATE
+ROWS: Rows = [[(1, UP), (2, UP)]] * 4
+
+
+@pytest.fixture
+def world() -> MasterWorld:
+    return MasterWorld()
+
+
+def told(world: MasterWorld) -> Any:
+    return world.admin().ask(AskObstacle()).result()
+
+
+def starts(world: MasterWorld) -> bool:
+    """Whether the operator can start it."""
+    try:
+        world.admin().ask(SetClusterState(ClusterState.VERIFYING)).result()
+    except ErrorAnswer as e:
+        assert e.code is ErrorCode.DENIED
+        return False
+    return True
+
+
+def test_nobody_is_here(world: MasterWorld) -> None:
+    assert told(world) == ("no storage node is connected", "no storage node is connected")
+
+
+def test_a_new_database_waits_for_the_operator(world: MasterWorld) -> None:
+    world.storage(1)
+    assert told(world).reason.startswith("a new database is created when")
+    assert told(world).forced == ""
+    assert starts(world)
+
+
+def test_the_only_copy_is_away(world: MasterWorld) -> None:
+    world.storage(1, 5, spread(1, 2), nid=1)
+    answer = told(world)
+    assert answer.reason == "S2 must be connected first"
+    assert answer.forced == "some partitions cannot be read without S2"
+    assert not starts(world)
+
+
+def test_a_copy_is_away(world: MasterWorld) -> None:
+    world.storage(1, 5, ROWS, nid=1)
+    assert told(world) == ("S2 must be connected first", "")
+    assert starts(world)
+
+
+def test_a_cluster_that_serves_waits_for_nothing(world: MasterWorld) -> None:
+    world.running(1)
+    assert error_of(world.admin().ask(AskObstacle())).code is ErrorCode.DENIED
+
+
+def test_to_ask_makes_nobody_truncate(world: MasterWorld) -> None:
+    """A truncation waits for S2. Only an order to start may go on without it."""
+    first = world.join_storage(1)
+    first.answer(first.take(AskRecovery), AnswerRecovery(1, None, None))
+    world.tell_table(first, 1, ROWS)
+    world.master.truncate_tid = tid(50)
+    first.received.clear()
+    assert told(world) == ("S2 must be connected first", "S2 must be connected first")
+    assert not first.received
+    assert not starts(world), "it must remember the truncation first"
+    assert first.take(Truncate).tid == tid(50)
