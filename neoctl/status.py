@@ -18,16 +18,20 @@ from rich.text import Text
 from neo.admin.monitor import SERVING, tid_date
 from neo.protocol.enums import CellState, ClusterState, ErrorCode, NodeState, NodeType
 from neo.protocol.errors import ErrorAnswer
-from neo.protocol.ids import ZERO_TID, format_nid, time_from_tid
+from neo.protocol.ids import ZERO_TID, format_nid, tid_from_time, time_from_tid
 from neo.protocol.packets import (
     AskCheckReport,
     AskClusterState,
+    AskDownNodes,
     AskElection,
     AskLastIDs,
     AskLastTransaction,
     AskNodeList,
+    AskObstacle,
     AskPartitionList,
     AskPrimary,
+    AskUpstream,
+    Message,
 )
 from neoctl import render
 from neoctl.client import AdminClient
@@ -39,6 +43,8 @@ LETTERS_MOST = 64
 FILE_WIDTH = 200
 #: ``status`` found a problem: something does not work now.
 EXIT_PROBLEM = 3
+#: This backup does not hear its upstream cluster, whatever else there is.
+EXIT_UNHEARD = 1
 
 Data = dict[str, Any]
 COLOURS = {
@@ -62,10 +68,11 @@ class Problem(NamedTuple):
 
 def status_reply(admin: AdminClient) -> Reply:
     """Data: ``state primary election`` (see ``render.election_data``, null if there is one master)
-    ``last_oid last_tid last_tid_date nodes`` (see ``render.node_data``, with
-    ``cells``: state -> count, for storages) ``ptid replicas partitions can_lose`` (storage nodes that
-    may be lost now without losing service, null when it does not serve) and ``problems`` (each with
-    ``severity text advice``)."""
+    ``upstream`` (of a backup: ``cluster heard ever seconds reason``, else null) ``last_oid last_tid
+    last_tid_date nodes`` (see ``render.node_data``; storages with ``cells``: state -> count, and if they
+    are down with ``says``) ``ptid replicas partitions can_lose`` (storage nodes that may be lost now
+    without losing service, null when it does not serve) and ``problems`` (each with ``severity text
+    advice``)."""
     state = admin.ask(AskClusterState()).state
     primary = format_nid(admin.ask(AskPrimary()).primary_nid)
     last_oid = admin.ask(AskLastIDs()).loid
@@ -82,16 +89,20 @@ def status_reply(admin: AdminClient) -> Reply:
                     if node["nid"] in row["cells"]
                 )
             )
+    _add_words(admin, nodes)
     election = _election(admin)
+    upstream = _upstream(admin, state)
     problems = [
         *_check_problems(admin),
-        *find_problems(state, nodes, table),
+        *find_upstream_problems(upstream, nodes),
+        *find_problems(state, nodes, table, _obstacle(admin, state), election),
         *find_master_problems(election),
     ]
     data = {
         "state": None if state is None else state.name,
         "primary": primary,
         "election": election,
+        "upstream": upstream,
         "last_oid": render.hex_id(last_oid),
         "last_tid": render.hex_id(last_tid),
         "last_tid_date": tid_date(last_tid),
@@ -102,7 +113,56 @@ def status_reply(admin: AdminClient) -> Reply:
     }
     worst = any(problem.severity == "problem" for problem in problems)
     age = time.time() - time_from_tid(last_tid) if last_tid != ZERO_TID else None
-    return Reply(to_text(data, age), data, EXIT_PROBLEM if worst else 0)
+    code = EXIT_PROBLEM if worst else 0
+    if upstream is not None and not upstream["heard"]:
+        code = EXIT_UNHEARD
+    return Reply(to_text(data, age), data, code)
+
+
+# -- what only a master of this version tells ------------------------------------------------------
+
+
+def _asked(admin: AdminClient, question: Message) -> Message | None:
+    """The answer; None from a master that does not know the question, or to which it does not apply."""
+    try:
+        return admin.ask(question)
+    except ErrorAnswer as e:
+        if e.code is ErrorCode.DENIED:
+            return None
+        raise
+
+
+def _add_words(admin: AdminClient, nodes: list[Data]) -> None:
+    """``says`` of storage nodes that are down: what their processes say; empty if they run and say
+    nothing, null if they are not reached."""
+    down = [node for node in nodes if node["type"] == "STORAGE" and node["state"] == "DOWN"]
+    said = dict(admin.ask(AskDownNodes()).node_list) if down else {}
+    words = {format_nid(nid): text for nid, text in said.items()}
+    for node in down:
+        node["says"] = words.get(node["nid"])
+
+
+def _upstream(admin: AdminClient, state: ClusterState | None) -> Data | None:
+    if state not in (ClusterState.STARTING_BACKUP, ClusterState.BACKINGUP):
+        return None
+    answer = _asked(admin, AskUpstream())
+    if answer is None:
+        return None
+    return {
+        "cluster": answer.cluster,
+        "heard": answer.seconds is None,
+        "ever": answer.ever,
+        "seconds": answer.seconds,
+        "reason": answer.reason,
+    }
+
+
+def _obstacle(admin: AdminClient, state: ClusterState | None) -> Data | None:
+    """What a cluster in RECOVERING waits for."""
+    if state is not ClusterState.RECOVERING:
+        return None
+    answer = _asked(admin, AskObstacle())
+    return None if answer is None else answer._asdict()
 
 
 # -- judgement -----------------------------------------------------------------------------------
@@ -120,24 +180,67 @@ def can_lose(nodes: list[Data], table: Data) -> int:
     return max(min(counts, default=0) - 1, 0)
 
 
-def find_problems(state: ClusterState | None, nodes: list[Data], table: Data) -> list[Problem]:
-    """All there is to say, the worst first."""
+def find_problems(
+    state: ClusterState | None,
+    nodes: list[Data],
+    table: Data,
+    obstacle: Data | None = None,
+    election: Data | None = None,
+) -> list[Problem]:
+    """All there is to say, the worst first. Each advice can be followed in the state that it is given in,
+    and tests do so."""
     problems = [
-        *_state_problems(state, nodes, table),
-        *_node_problems(state, nodes),
+        *_state_problems(state, nodes, table, obstacle),
+        *_node_problems(state, nodes, election),
         *_cell_problems(state, nodes, table),
     ]
     return sorted(problems, key=lambda problem: problem.severity)
 
 
+def _down(nodes: list[Data]) -> list[str]:
+    """Storage nodes that do not run."""
+    return [node["nid"] for node in nodes if node["type"] == "STORAGE" and node["state"] == "DOWN"]
+
+
+def find_upstream_problems(upstream: Data | None, nodes: list[Data]) -> list[Problem]:
+    """Of a backup that gets nothing, and looks as if it were complete."""
+    if upstream is None or upstream["heard"]:
+        return []
+    reason, seconds = upstream["reason"], upstream["seconds"]
+    if not upstream["cluster"]:
+        return [
+            Problem(
+                "problem",
+                f"this cluster is a backup, but follows no other: {reason}",
+                "set it and start the masters again; if it is to be a backup no more: "
+                "neoctl set cluster stopping_backup",
+            )
+        ]
+    moment = tid_date(tid_from_time(time.time() - seconds)).partition(".")[0]
+    name, since = repr(upstream["cluster"]), f"since {moment} UTC, {duration(seconds)} ago"
+    text = f"this backup gets nothing from its upstream cluster {name} {since}: {reason}"
+    if not upstream["ever"]:
+        text = f"this backup never reached its upstream cluster {name}, and tries {since}: {reason}"
+    if _down(nodes):  # they must be there when backup mode ends
+        return [
+            Problem(
+                "problem", text, "start the upstream cluster, or mend the network between the two"
+            )
+        ]
+    return [
+        Problem(
+            "problem",
+            text,
+            "start the upstream cluster, or mend the network between the two; if that cluster is lost "
+            "for ever: neoctl set cluster stopping_backup",
+        )
+    ]
+
+
 def _check_problems(admin: AdminClient) -> list[Problem]:
     """What the last check left to the operator."""
-    try:
-        rows = admin.ask(AskCheckReport()).row_list
-    except ErrorAnswer as e:
-        if e.code is ErrorCode.DENIED:
-            return []  # a master without reports
-        raise
+    report = _asked(admin, AskCheckReport())
+    rows = [] if report is None else report.row_list
     return [
         Problem("problem", f"the copies of partition {partition} differ", text)
         for partition, _, finding, text in rows
@@ -146,12 +249,23 @@ def _check_problems(admin: AdminClient) -> list[Problem]:
 
 
 def _election(admin: AdminClient) -> Data | None:
-    try:
-        return render.election_data(admin.ask(AskElection()))
-    except ErrorAnswer as e:
-        if e.code is ErrorCode.DENIED:
-            return None  # one master
-        raise
+    """None: there is one master."""
+    answer = _asked(admin, AskElection())
+    return None if answer is None else render.election_data(answer)
+
+
+def _voting(election: Data) -> tuple[int, int]:
+    """(masters that run and vote, all that should)."""
+    members = [row for row in election["masters"] if row["role"] != "pending"]
+    return sum(not row["note"] or "behind" in row["note"] for row in members), len(members)
+
+
+def _may_grow(election: Data | None) -> bool:
+    """Whether those who vote would be a majority of one master more."""
+    if election is None:
+        return True
+    voting, masters = _voting(election)
+    return 2 * voting > masters + 1
 
 
 def find_master_problems(election: Data | None) -> list[Problem]:
@@ -164,41 +278,75 @@ def find_master_problems(election: Data | None) -> list[Problem]:
         for row in members
         if row["note"] and row["note"] != "is not heard"
     ]
-    voting = sum(not row["note"] or "behind" in row["note"] for row in members)
-    if voting - 1 <= len(members) // 2 and voting < len(members):
-        text = f"{voting} of {len(members)} masters run and vote: no other may fail"
-        problems.append(Problem("warning", text, "start the others, or neoctl drop what is lost"))
+    voting, masters = _voting(election)
+    if voting - 1 <= masters // 2 and voting < masters:
+        text = f"{voting} of {masters} masters run and vote: no other may fail"
+        away = [row["nid"] for row in members if row["note"] == "is not heard"]
+        if away:
+            lost = away[0]
+            problems.append(
+                Problem(
+                    "warning",
+                    text,
+                    f"start {_join(away)}; if {lost} is lost for ever: neoctl drop {lost}",
+                )
+            )
+        else:
+            problems.append(Problem("warning", text, "start the others, and wait until they vote"))
     return problems
 
 
-def _state_problems(state: ClusterState | None, nodes: list[Data], table: Data) -> list[Problem]:
+def _state_problems(
+    state: ClusterState | None, nodes: list[Data], table: Data, obstacle: Data | None
+) -> list[Problem]:
     if state in SERVING:
         return []
     if state is ClusterState.RECOVERING:
-        storages = [node["nid"] for node in nodes if node["type"] == NodeType.STORAGE.name]
-        if table["ptid"] is None and storages:
-            return [
-                Problem(
-                    "problem",
-                    f"no database was created yet; {_join(storages)} wait for it",
-                    "when all storage nodes are there: neoctl start",
-                )
-            ]
-        rows = table["partitions"]
-        # With a copy of everything here, it waits because others may have committed more since.
-        lacking = [row for row in rows if not _present(nodes, row)] or rows
-        down = {node["nid"] for node in nodes if node["state"] == NodeState.DOWN.name}
-        missing = sorted({nid for row in lacking for nid in row["cells"]} & down)
-        what = f"storage nodes: {_join(missing)}" if missing else "storage nodes"
-        return [Problem("problem", f"the cluster waits for {what}", "start them; see their logs")]
+        return [_recovery_problem(nodes, table, obstacle)]
     if state is None:
         return [Problem("problem", "the master has not told the state yet", "ask again")]
     if state is ClusterState.STARTING_BACKUP:
         text = "this backup waits for its upstream cluster, and serves no application"
-        return [Problem("problem", text, "the log of the master says why; start the upstream cluster")]
+        return [
+            Problem("problem", text, "the log of the master says why; start the upstream cluster")
+        ]
     return [
         Problem("problem", f"the cluster is {state.name} and serves no application", "ask again")
     ]
+
+
+def _recovery_problem(nodes: list[Data], table: Data, obstacle: Data | None) -> Problem:
+    """``obstacle``: None if the master does not tell what it waits for."""
+    storages = [node["nid"] for node in nodes if node["type"] == NodeType.STORAGE.name]
+    forced = "" if obstacle is None else obstacle["forced"]
+    if table["ptid"] is None and storages:
+        if forced:
+            return Problem(
+                "problem",
+                f"the cluster cannot start: {forced}",
+                "start the storage nodes that have its data; see their logs",
+            )
+        return Problem(
+            "problem",
+            f"no database was created yet; {_join(storages)} wait for it",
+            "when all storage nodes are there: neoctl start",
+        )
+    rows = table["partitions"]
+    # With a copy of everything here, it waits because others may have committed more since.
+    lacking = [row for row in rows if not _present(nodes, row)] or rows
+    missing = sorted({nid for row in lacking for nid in row["cells"]} & set(_down(nodes)))
+    what = f"storage nodes: {_join(missing)}" if missing else "storage nodes"
+    text = f"the cluster waits for {what}"
+    if obstacle is not None and obstacle["reason"]:
+        text += f" ({obstacle['reason']})"
+    if obstacle is None or forced:
+        return Problem("problem", text, "start them; see their logs")
+    return Problem(
+        "problem",
+        text,
+        "start them; see their logs; if they are lost for ever, and with them what they alone have: "
+        "neoctl start",
+    )
 
 
 def _present(nodes: list[Data], row: Data) -> bool:
@@ -206,31 +354,64 @@ def _present(nodes: list[Data], row: Data) -> bool:
     return any(nid in there and CellState[state].readable for nid, state in row["cells"].items())
 
 
-def _node_problems(state: ClusterState | None, nodes: list[Data]) -> list[Problem]:
+def _node_problems(
+    state: ClusterState | None, nodes: list[Data], election: Data | None
+) -> list[Problem]:
     problems = []
     for node in nodes:
-        name = f"{node['nid']} ({node['address'] or 'address unknown'})"
         if node["state"] == NodeState.DOWN.name:
-            role = "storage" if node["type"] == NodeType.STORAGE.name else "master"
-            advice = f"start neo{role} there"
-            if role == "storage":
-                advice += (
-                    f"; if it is lost for ever: neoctl tweak {node['nid']}, "
-                    f"then neoctl drop {node['nid']}"
-                )
-            elif node["nid"] != "?":
-                advice += f"; if it is lost for ever: neoctl drop {node['nid']}"
-            problems.append(Problem("problem", f"{name} is down", advice))
+            if node["type"] == NodeType.STORAGE.name:
+                problems.append(_storage_down(node, state, nodes))
+            else:
+                problems.append(_master_down(node))
         elif node["state"] == NodeState.PENDING.name and state in SERVING:
-            problems.append(
-                Problem(
-                    "warning",
-                    f"{name} is connected but not used",
-                    f"neoctl add {node['nid']}"
-                    + (", then neoctl tweak" if node["type"] == NodeType.STORAGE.name else ""),
-                )
-            )
+            problems.append(_pending(node, nodes, election))
     return problems
+
+
+def _named(node: Data) -> str:
+    return f"{node['nid']} ({node['address'] or 'address unknown'})"
+
+
+def _storage_down(node: Data, state: ClusterState | None, nodes: list[Data]) -> Problem:
+    nid, text, says = node["nid"], f"{_named(node)} is down", node.get("says")
+    if says:
+        text += f", but its process runs, and says: {says}"
+        return Problem("problem", text, "mend that: the node comes back by itself")
+    if says is not None:
+        text += ", but its process runs"
+        return Problem("problem", text, "its log says why; look at the network to the master")
+    if state not in SERVING:
+        return Problem("problem", text, "start neostorage there")
+    if len(_down(nodes)) > 1:  # a tweak is refused until all are back, or dropped
+        return Problem(
+            "problem", text, f"start neostorage there; if it is lost for ever: neoctl drop {nid}"
+        )
+    return Problem(
+        "problem",
+        text,
+        f"start neostorage there; if it is lost for ever: neoctl drop {nid}, then neoctl tweak",
+    )
+
+
+def _master_down(node: Data) -> Problem:
+    nid, text = node["nid"], f"{_named(node)} is down"
+    if nid == "?":
+        return Problem("problem", text, "start neomaster there")
+    return Problem(
+        "problem", text, f"start neomaster there; if it is lost for ever: neoctl drop {nid}"
+    )
+
+
+def _pending(node: Data, nodes: list[Data], election: Data | None) -> Problem:
+    nid, text = node["nid"], f"{_named(node)} is connected but not used"
+    if node["type"] != NodeType.STORAGE.name:
+        if _may_grow(election):
+            return Problem("warning", text, f"neoctl add {nid}")
+        return Problem("warning", text, f"start the other masters; then: neoctl add {nid}")
+    if _down(nodes):
+        return Problem("warning", text, f"neoctl add {nid}")
+    return Problem("warning", text, f"neoctl add {nid}, then neoctl tweak")
 
 
 def _cell_problems(state: ClusterState | None, nodes: list[Data], table: Data) -> list[Problem]:
@@ -239,17 +420,20 @@ def _cell_problems(state: ClusterState | None, nodes: list[Data], table: Data) -
     for row in table["partitions"]:
         for nid, cell in row["cells"].items():
             by_state.setdefault(cell, Counter())[nid] += 1
-    corrupted = by_state.get(CellState.CORRUPTED.name, Counter[str]())
-    for nid, count in sorted(corrupted.items()):
-        problems.append(
-            Problem(
-                "warning",
-                f"{count} partitions of {nid} differ from their replicas and are not used",
-                "neoctl repair copies them anew; suspect its disk",
-            )
-        )
-    outdated = by_state.get(CellState.OUT_OF_DATE.name, Counter[str]())
     running = {node["nid"] for node in nodes if node["state"] == NodeState.RUNNING.name}
+    corrupted = by_state.get(CellState.CORRUPTED.name, Counter[str]())
+    for nid, count in sorted(corrupted.items()) if state in SERVING else ():
+        text = f"{count} partitions of {nid} differ from their replicas and are not used"
+        if nid in running:
+            advice = Problem(
+                "warning", text, f"copy them anew: neoctl repair :{nid}; suspect its disk"
+            )
+        else:
+            advice = Problem(
+                "warning", text, f"start it, then: neoctl repair :{nid}; suspect its disk"
+            )
+        problems.append(advice)
+    outdated = by_state.get(CellState.OUT_OF_DATE.name, Counter[str]())
     for nid, count in sorted(outdated.items()):
         if nid in running:
             problems.append(
@@ -258,15 +442,22 @@ def _cell_problems(state: ClusterState | None, nodes: list[Data], table: Data) -
                 )
             )
     if state in SERVING and can_lose(nodes, table) < table["replicas"]:
-        problems.append(
-            Problem(
-                "warning",
-                f"fewer copies than wanted: {can_lose(nodes, table) + 1} of "
-                f"{table['replicas'] + 1} for some partitions",
-                "bring back or add storage nodes, then neoctl tweak",
-            )
-        )
+        problems.append(_copies_problem(nodes, table))
     return problems
+
+
+def _copies_problem(nodes: list[Data], table: Data) -> Problem:
+    copies, wanted = can_lose(nodes, table) + 1, table["replicas"] + 1
+    text = f"fewer copies than wanted: {copies} of {wanted} for some partitions"
+    if _down(nodes):
+        return Problem("warning", text, "bring back, or drop, what is down; then: neoctl tweak")
+    running = sum(
+        node["type"] == NodeType.STORAGE.name and node["state"] == NodeState.RUNNING.name
+        for node in nodes
+    )
+    if running < wanted:
+        return Problem("warning", text, "add storage nodes: neoctl add all; then: neoctl tweak")
+    return Problem("warning", text, "neoctl tweak; then wait until all is copied")
 
 
 # -- text ----------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from neo.protocol.ids import ZERO_OID, ZERO_TID, nid_namespace
 from neo.protocol.packets import (
     AnswerCheckReport,
     AnswerClusterState,
+    AnswerDownNodes,
     AnswerElection,
     AnswerLastIDs,
     AnswerLastTransaction,
@@ -22,14 +23,17 @@ from neo.protocol.packets import (
     AnswerRecovery,
     AskCheckReport,
     AskClusterState,
+    AskDownNodes,
     AskElection,
     AskLastIDs,
     AskLastTransaction,
     AskMonitorInformation,
     AskNodeList,
+    AskObstacle,
     AskPartitionList,
     AskPrimary,
     AskRecovery,
+    AskUpstream,
     Message,
     NodeRow,
 )
@@ -71,6 +75,9 @@ def healthy() -> dict[type[Message], Any]:
         AskClusterState: AnswerClusterState(ClusterState.RUNNING),
         AskPrimary: AnswerPrimary(M1),
         AskCheckReport: AnswerCheckReport(ZERO_TID, ZERO_TID, []),
+        AskDownNodes: AnswerDownNodes([]),
+        AskUpstream: ErrorAnswer(ErrorCode.DENIED, "this cluster is no backup"),
+        AskObstacle: ErrorAnswer(ErrorCode.DENIED, "the primary master does not know this command"),
         AskElection: ErrorAnswer(ErrorCode.DENIED, "this cluster has one master"),
         AskNodeList: lambda question: AnswerNodeList(
             [row for row in NODES if question.node_type in (None, row[0])]

@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 
 import pytest
 
-from neo.protocol.enums import CellState, ClusterState, NodeState, NodeType
+from neo.protocol.enums import CellState, ClusterState, ErrorCode, NodeState, NodeType
+from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import nid_namespace, tid_from_time
 from neo.protocol.packets import (
     AnswerClusterState,
+    AnswerDownNodes,
     AnswerLastTransaction,
     AnswerNodeList,
     AnswerPartitionList,
+    AnswerUpstream,
     AskClusterState,
+    AskDownNodes,
     AskElection,
     AskLastTransaction,
     AskNodeList,
     AskPartitionList,
+    AskUpstream,
     CellRow,
     NodeRow,
 )
 from neoctl import render, status
-from neoctl.status import EXIT_PROBLEM, Problem, duration, find_problems
+from neoctl.status import EXIT_PROBLEM, EXIT_UNHEARD, Problem, duration, find_problems
 from tests.unit.neoctl.conftest import ELECTION, NODES, ROWS, Console
 
 Make = Callable[..., Console]
@@ -190,6 +196,82 @@ def test_screen_of_a_broken_cluster_says_what_to_do_and_fails(console: Make) -> 
     assert "no transaction yet" in ctl.out
     assert "80 UP_TO_DATE" in ctl.out, "120 letters would not fit"
     assert "problem: S3 (127.0.0.1:2103) is down -> start neostorage there" in ctl.out
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        (
+            AnswerUpstream("up", 45.9, True, "connection refused"),
+            "problem: this backup gets nothing from its upstream cluster 'up' since 2027-01-15 "
+            "07:59:14 UTC, 45 seconds ago: connection refused -> start the upstream cluster",
+        ),
+        (
+            AnswerUpstream("up", 7200.0, False, "master 127.0.0.1:1: no answer"),
+            "problem: this backup never reached its upstream cluster 'up', and tries since 2027-01-15 "
+            "06:00:00 UTC, 2 hours ago: master 127.0.0.1:1: no answer -> start the upstream cluster",
+        ),
+        (
+            AnswerUpstream("", 7200.0, False, "'upstream_cluster' is not set"),
+            "problem: this cluster is a backup, but follows no other: 'upstream_cluster' is not set",
+        ),
+    ],
+)
+def test_a_backup_that_gets_nothing_says_since_when(
+    console: Make, monkeypatch: pytest.MonkeyPatch, answer: AnswerUpstream, text: str
+) -> None:
+    monkeypatch.setattr(status, "time", SimpleNamespace(time=lambda: NOW))
+    backup = AnswerClusterState(ClusterState.BACKINGUP)
+    ctl = console({AskClusterState: backup, AskUpstream: answer})
+    assert ctl("status") == EXIT_UNHEARD == 1
+    assert text in ctl.out and "No problem." not in ctl.out
+    assert ctl("--json", "status") == EXIT_UNHEARD
+    upstream = json.loads(ctl.out)["upstream"]
+    assert (upstream["heard"], upstream["reason"]) == (False, answer.reason)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [AnswerUpstream("up", None, True, ""), ErrorAnswer(ErrorCode.DENIED, "it does not know that")],
+    ids=["heard", "another implementation"],
+)
+def test_a_backup_that_follows_has_no_problem(console: Make, answer: object) -> None:
+    backup = AnswerClusterState(ClusterState.BACKINGUP)
+    ctl = console({AskClusterState: backup, AskUpstream: answer})
+    assert ctl("status") == 0
+    assert ctl.out.splitlines()[-1] == "No problem."
+
+
+def test_a_storage_node_that_is_down_says_itself_what_it_waits_for(console: Make) -> None:
+    down = [(*row[:3], NodeState.DOWN, 1.0) for row in NODES[:3]]
+    said = AnswerDownNodes([(1, "the database failed: its server is away"), (2, "")])
+    ctl = console({AskNodeList: AnswerNodeList([*down, *NODES[3:]]), AskDownNodes: said})
+    assert ctl("status") == EXIT_PROBLEM
+    assert (
+        "S1 (127.0.0.1:2101) is down, but its process runs, and says: the database failed: its server "
+        "is away -> mend that: the node comes back by itself"
+    ) in ctl.out
+    assert "S2 (127.0.0.1:2102) is down, but its process runs -> its log says why" in ctl.out
+    assert "S3 (127.0.0.1:2103) is down -> start neostorage there" in ctl.out
+
+
+def test_without_nodes_that_are_down_nobody_is_asked(console: Make) -> None:
+    ctl = console()
+    ctl("status")
+    assert not any(isinstance(message, AskDownNodes) for message in ctl.admin.asked)
+
+
+def test_advice_of_a_cluster_that_waits_is_what_its_master_would_obey() -> None:
+    nodes = [storage(1, NodeState.PENDING), storage(2, NodeState.DOWN)]
+    for forced, expected in (("", True), ("some partitions cannot be read without S2", False)):
+        obstacle = {"reason": "S2 must be connected first", "forced": forced}
+        table = render.table_data(1, 1, [[(1, UP), (2, UP)]])
+        (state, node) = find_problems(
+            ClusterState.RECOVERING, render.node_data(nodes), table, obstacle
+        )
+        assert "(S2 must be connected first)" in state.text
+        assert ("neoctl start" in state.advice) is expected
+        assert node.advice == "start neostorage there", "nothing can be dropped or balanced now"
 
 
 def test_screen_before_the_first_start(console: Make) -> None:

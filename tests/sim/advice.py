@@ -1,0 +1,204 @@
+"""An operator of simulated clusters who asks ``neoctl status`` and does what it says, to the letter."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, cast
+
+from neo.protocol.enums import CellState, ClusterState, ErrorCode, NodeType
+from neo.protocol.errors import ErrorAnswer
+from neo.protocol.packets import AnswerNodeList, AskPrimary, Error, Message
+from neo.sim.cluster import Cluster, Shape, Site
+from neo.sim.console import Command
+from neo.sim.memory_disk import MemoryDisk
+from neo.sim.process import Process
+from neo.sim.world import World
+from neoctl import commands  # noqa: F401  # registers the verbs
+from neoctl.client import AdminAway, AdminClient
+from neoctl.verbs import Arguments, Reply, find
+
+#: Virtual seconds: for anything to become as it is to be.
+SECONDS = 120.0
+#: What stands in an advice where the operator chooses a node.
+CHOICE = "NODE"
+
+Data = dict[str, Any]
+
+
+class SimAdmin:
+    """In place of AdminClient: each question is one visit of the admin node."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        #: Called once, before the next AskPrimary.
+        self.before_primary: Callable[[], None] = lambda: None
+        #: Whether the masters have no ids.
+        self.nameless = False
+
+    def ask(self, message: Message) -> Message:
+        if type(message) is AskPrimary:
+            before, self.before_primary = self.before_primary, lambda: None
+            before()
+        heard: list[Message | None] = []
+        Command(self._cluster, message, heard.append)
+        self._cluster.world.run_until(lambda: bool(heard), SECONDS, "the admin node answers")
+        answer = heard[0]
+        if answer is None:
+            raise AdminAway("the admin node closed the connection, or there was no answer")
+        if isinstance(answer, Error) and answer.code != ErrorCode.ACK.value:
+            raise ErrorAnswer.of(answer.code, answer.message)
+        if self.nameless and isinstance(answer, AnswerNodeList):
+            rows = [
+                (*row[:2], None, *row[3:]) if row[0] is NodeType.MASTER else row
+                for row in answer.node_list
+            ]
+            return AnswerNodeList(rows)
+        return answer
+
+
+class Stage:
+    """A cluster, and the cluster that it follows or is to follow, in one world."""
+
+    def __init__(self, *shape: int, backup: bool = False, follows: bool = True) -> None:
+        """``shape``: as Shape. ``backup``: it is one, at least while ``follows``."""
+        self.world = World(1)
+        self.up: Cluster | None = None
+        if backup:
+            self.up = self._cluster(Shape(1, shape[1]), Site("upstream", "u-", 100), None)
+        self.cluster = self._cluster(Shape(*shape), Site(), self.up)
+        self.cluster.upstream = self.up
+        self.admin = SimAdmin(self.cluster)
+        #: Storage nodes that are not part of it yet.
+        self.spare: list[Process] = []
+        if self.up is not None:
+            self.up.start()
+            self.cluster.start()
+            if follows:
+                self.neoctl("set cluster starting_backup")
+                self.wait(ClusterState.BACKINGUP)
+
+    def _cluster(self, shape: Shape, site: Site, beside: Cluster | None) -> Cluster:
+        return Cluster(
+            self.world, shape, lambda name: MemoryDisk(self.world, name), site=site, beside=beside
+        )
+
+    def close(self) -> None:
+        for cluster in (self.cluster, self.up):
+            for disk in cluster.disks.values() if cluster else ():
+                disk.close()
+
+    # -- processes -----------------------------------------------------------------------------------
+
+    def start(self, *away: Process) -> Stage:
+        """All but some."""
+        for process in self.cluster.servers:
+            if process not in away:
+                process.start()
+        return self
+
+    def begin(self, storages: int) -> Stage:
+        """A new database on some of the storage nodes; the others are spare."""
+        self.spare = self.cluster.storages[storages:]
+        self.start(*self.spare)
+        self.until(lambda: self.answered(storages), "storage nodes are there")
+        self.neoctl("start")
+        self.wait(ClusterState.RUNNING)
+        return self
+
+    def answered(self, storages: int) -> bool:
+        master = self.cluster.master_core
+        return (
+            master is not None
+            and len(master.identified_storages()) == storages
+            and not master.recovery.obstacle_to_force()
+            and bool(self.cluster.admin.core and self.cluster.admin.core.nodes.get(storages))
+        )
+
+    def lose(self, *processes: Process) -> Stage:
+        """The master and the admin node notice it."""
+        for process in processes:
+            process.kill()
+        self.world.run(1.0)
+        return self
+
+    def restart_master(self) -> Stage:
+        self.cluster.masters.restart()
+        self.until(lambda: self.state is not None, "the admin node is connected again")
+        self.world.run(1.0)
+        return self
+
+    def revive(self) -> None:
+        """Everything that does not run; what was never part of the cluster stays away."""
+        clusters = [self.cluster] if self.up is None else [self.cluster, self.up]
+        for process in [process for cluster in clusters for process in cluster.servers]:
+            if process not in self.spare:
+                process.revive()
+
+    def cut(self, source: Process, target: Process) -> None:
+        """One direction."""
+        self.cluster.network.cut(source.host, target.host)
+
+    # -- state ---------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> ClusterState | None:
+        """As the admin node knows it."""
+        return cast(Any, self.cluster.admin.core).state if self.cluster.admin.core else None
+
+    def until(self, condition: Callable[[], bool], what: str) -> None:
+        self.world.run_until(condition, SECONDS, what)
+
+    def wait(self, state: ClusterState) -> None:
+        self.until(lambda: self.state is state, state.name)
+
+    def whole(self) -> bool:
+        master = self.cluster.master_core
+        return master is not None and all(
+            cell is CellState.UP_TO_DATE for row in master.partitions.rows for cell in row.values()
+        )
+
+    # -- neoctl --------------------------------------------------------------------------------------
+
+    def neoctl(self, line: str) -> Reply:
+        """Raises what neoctl refuses a command with."""
+        found, words = find(line.split())
+        return found.run(cast(AdminClient, self.admin), Arguments(words, False))
+
+    def problems(self) -> list[Data]:
+        problems: list[Data] = self.neoctl("status").data["problems"]
+        return problems
+
+    def find(self, advice: str) -> Data:
+        """The problem that is printed with such an advice, ``…`` for what varies."""
+        pattern = template(advice)
+        problems = self.problems()
+        found = [problem for problem in problems if pattern.fullmatch(problem["advice"])]
+        assert found, f"nothing is advised as {advice!r}, but {problems}"
+        return found[0]
+
+    def gone(self, text: str) -> None:
+        """Wait until that is no problem any more."""
+        end = self.world.now + SECONDS
+        while any(problem["text"] == text for problem in self._asked_again(text)):
+            assert self.world.now < end, f"still: {text}"
+            self.world.run(0.5)
+
+    def _asked_again(self, text: str) -> list[Data]:
+        try:
+            return self.problems()
+        except (AdminAway, ErrorAnswer):
+            return [{"text": text}]  # a master is elected, or starts
+
+
+def template(advice: str) -> re.Pattern[str]:
+    return re.compile(".+".join(map(re.escape, advice.split("…"))))
+
+
+def steps(advice: str) -> tuple[list[str], list[str]]:
+    """What is to be done, and what instead in the case that is named with 'if'."""
+    tokens = re.split(r"[;,:] (?:then:? |and |or )?", advice)
+    for index, token in enumerate(tokens):
+        if token.startswith("if "):
+            return tokens[:index], tokens[index + 1 :]
+    return tokens, []
