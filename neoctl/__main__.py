@@ -14,7 +14,7 @@ from neo.protocol.errors import ErrorAnswer
 from neoctl import commands  # registers the verbs
 from neoctl.client import TIMEOUT_SECONDS, AdminAway, AdminClient
 from neoctl.settings import ADDRESS_VARIABLE, SettingError, target
-from neoctl.verbs import VERBS, Arguments, CommandError, Reply, find
+from neoctl.verbs import VERBS, Arguments, CommandError, Reply, find, meant
 
 __all__ = ["commands", "main"]
 
@@ -52,7 +52,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--json", action="store_true", help="print data instead of text")
     add("--timeout", type=_seconds, default=TIMEOUT_SECONDS, metavar="SECONDS", help="of each answer")
     add("-n", "--dry-run", action="store_true", help="of tweak: only show what would change")
-    add("command", nargs="*", help="see below")
+    add("command", nargs="*", help="see below, or: neoctl help VERB")
     return parser
 
 
@@ -78,6 +78,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.print_usage(sys.stderr)
         print("neoctl: what to do? 'neoctl --help' lists the commands", file=sys.stderr)
         return 2
+    if options.command[0] == "help":
+        return _help(parser, options)
     try:
         reply = _run(options)
     except ErrorAnswer as e:
@@ -88,13 +90,33 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _impossible(options, e)
     try:
         if options.json:
-            _print_json(reply.data)
-        elif reply.text is not None:
-            print(reply.text, flush=True)
+            _print_json({**reply.data, "hint": reply.hint} if reply.hint else reply.data)
+        else:
+            if reply.text is not None:
+                print(reply.text, flush=True)
+            if reply.hint:
+                print(f"neoctl: {reply.hint}", file=sys.stderr)
     except BrokenPipeError:
         # Whoever reads has seen enough (head, grep -q); there is nobody to tell.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return reply.exit_code
+
+
+def _help(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+    """``help``: as ``--help``; ``help VERB``: only what begins with these words. Nobody is asked."""
+    name = " ".join(options.command[1:])
+    found = [each for verb, each in VERBS.items() if f"{verb} ".startswith(f"{name} ")]
+    if not name and not options.json:
+        parser.print_help()
+        return 0
+    if not found:
+        return _refused(options, "COMMAND", f"invalid command: {name}", meant(options.command[1:]))
+    if options.json:
+        _print_json({"commands": [{"usage": each.usage, "help": each.help} for each in found]})
+        return 0
+    for each in found:
+        print(f"neoctl {each.usage}: {each.help}")
+    return 0
 
 
 def _run(options: argparse.Namespace) -> Reply:

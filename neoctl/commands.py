@@ -48,6 +48,9 @@ from neoctl.verbs import (
     verb,
 )
 
+#: A number below this that stands alone was meant to be a partition: as a TID it is of 1900.
+PARTITIONS_MAX = 2**32
+
 
 def _done(answer: Message) -> Reply:
     """What the master says of a command that it obeyed."""
@@ -186,7 +189,14 @@ def set_primary(admin: AdminClient, arguments: Arguments) -> Reply:
 
 @verb("set replicas N", "copies besides the first; then: tweak", 1, 1)
 def set_replicas(admin: AdminClient, arguments: Arguments) -> Reply:
-    return _done(admin.ask(SetNumReplicas(natural(arguments.words[0]))))
+    wanted = natural(arguments.words[0])
+    storages = len(admin.ask(AskNodeList(NodeType.STORAGE)).node_list)
+    reply = _done(admin.ask(SetNumReplicas(wanted)))
+    if wanted < storages:
+        return reply
+    copies = f"{storages} storage node{'s' if storages != 1 else ''} can keep {storages} of the"
+    hint = f"{copies} {wanted + 1} copies: add storage nodes, then: neoctl tweak"
+    return reply._replace(hint=hint)
 
 
 @verb("add NODE...|all", "take PENDING storage nodes into service, then: tweak; or a master", 1, None)
@@ -249,7 +259,13 @@ def check(admin: AdminClient, arguments: Arguments) -> Reply:
     if None in references:
         named = _believing(admin, references[None]) | named
     last = tids[1] if len(tids) > 1 else None
-    return _done(admin.ask(CheckReplicas(named, tids[0] if tids else ZERO_TID, last)))
+    reply = _done(admin.ask(CheckReplicas(named, tids[0] if tids else ZERO_TID, last)))
+    compared = "1 partition is" if len(named) == 1 else f"{len(named)} partitions are"
+    hint = f"{compared} compared; what is found: neoctl print check"
+    first = arguments.words[0] if tids and not words else ""
+    if first.isdecimal() and int(first) < PARTITIONS_MAX:
+        hint += f". {first} is taken as a TID; partition {first} would be written {first}:"
+    return reply._replace(hint=hint)
 
 
 def _believing(admin: AdminClient, reference: int | None) -> dict[int, int | None]:

@@ -217,10 +217,10 @@ def find_upstream_problems(upstream: Data | None, nodes: list[Data]) -> list[Pro
             )
         ]
     moment = tid_date(tid_from_time(time.time() - seconds)).partition(".")[0]
-    name, since = repr(upstream["cluster"]), f"since {moment} UTC, {duration(seconds)} ago"
-    text = f"this backup gets nothing from its upstream cluster {name} {since}: {reason}"
+    name, since = repr(upstream["cluster"]), f"{moment} UTC, {duration(seconds)} ago"
+    text = f"this backup gets nothing from its upstream cluster {name} since {since}: {reason}"
     if not upstream["ever"]:
-        text = f"this backup never reached its upstream cluster {name}, and tries {since}: {reason}"
+        text = f"this backup never reached its upstream cluster {name}, and tries since {since}: {reason}"
     if _down(nodes):  # they must be there when backup mode ends
         return [
             Problem(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from difflib import get_close_matches
 from enum import Enum
 from typing import Any, NamedTuple, TypeVar
 
@@ -10,6 +11,8 @@ from neo.protocol.enums import ClusterState, NodeType
 from neo.protocol.ids import parse_nid, parse_tid
 from neoctl.client import AdminClient
 
+#: How much of a verb must be right to guess which one was meant.
+MEANT_RATIO = 0.7
 #: Of a number that travels in a message: 64 bits.
 MOST_DIGITS = 18
 
@@ -26,11 +29,13 @@ class CommandError(Exception):
 
 
 class Reply(NamedTuple):
-    """``text`` for people and scripts, None for nothing; ``data`` for ``--json``."""
+    """``text`` for people and scripts, None for nothing; ``data`` for ``--json``. ``hint``: what else is
+    to be known, on standard error."""
 
     text: str | None
     data: dict[str, Any]
     exit_code: int = 0
+    hint: str = ""
 
 
 class Arguments(NamedTuple):
@@ -78,7 +83,17 @@ def find(words: list[str]) -> tuple[Verb, list[str]]:
             if len(rest) < found.least or (found.most is not None and len(rest) > found.most):
                 raise CommandError(f"wrong number of arguments, write: neoctl {found.usage}")
             return found, rest
-    raise CommandError(f"invalid command: {' '.join(words)}", "'neoctl --help' lists the commands")
+    raise CommandError(f"invalid command: {' '.join(words)}", meant(words))
+
+
+def meant(words: list[str]) -> str:
+    """What to type instead of words that are no verb."""
+    if len(words) == 1 and (group := [name for name in VERBS if name.startswith(f"{words[0]} ")]):
+        return f"write one of: {', '.join(group)}"
+    for typed in (" ".join(words[:2]), words[0]):
+        if close := get_close_matches(typed, VERBS, 1, MEANT_RATIO):
+            return f"did you mean 'neoctl {close[0]}'? 'neoctl --help' lists the commands"
+    return "'neoctl --help' lists the commands"
 
 
 # -- arguments -----------------------------------------------------------------------------------

@@ -338,7 +338,8 @@ class ServeAdmin(ServeMasters):
         for node in nodes:
             assert node.nid is not None
             self.master.connected[node.nid].send(NotifyRepair(m.dry_run))
-        return done()
+        what = "is looked for" if m.dry_run else "is deleted"
+        return done(f"what no object refers to {what} on {_names(nodes)}: see their logs")
 
     @on(Truncate)
     def truncate(self, peer: Peer, message_id: int, m: Truncate) -> None:
@@ -347,7 +348,8 @@ class ServeAdmin(ServeMasters):
         check_tid(master, m.tid)
         check_all_there(master)
         master.truncate_tid = m.tid
-        peer.answer(message_id, done())
+        text = f"everything after {m.tid.hex()} is deleted on all nodes; then it is RUNNING again"
+        peer.answer(message_id, done(text))
         master.back_to_recovery(f"everything after {m.tid.hex()} is deleted", asked=True)
 
     @on(FlushLog)

@@ -116,12 +116,10 @@ class Backup:
         if self.cluster:
             self._task = self.master.spawn(self._follow(self.cluster))
         else:
-            reason = "'upstream_cluster' is not set"
-            self.contact.failed(reason)
+            self.contact.failed("'upstream_cluster' is not set")
             logger.error(
-                "this database is a backup, but %s: set it, or leave"
-                " backup mode with: neoctl set cluster stopping_backup",
-                reason,
+                "this database is a backup, but 'upstream_cluster' is not set: set it, or leave"
+                " backup mode with: neoctl set cluster stopping_backup"
             )
         self._orders.look()
 

@@ -194,7 +194,8 @@ def test_no_node_is_dropped_while_nobody_knows_what_it_has(world: MasterWorld) -
 
 def test_repair_is_passed_to_the_named_storages(world: MasterWorld) -> None:
     first, second = world.running(2)
-    ack(world, Repair([2], True))
+    answer = ack(world, Repair([2], True))
+    assert answer.message == "what no object refers to is looked for on S2: see their logs"
     assert second.take(NotifyRepair).dry_run is True
     assert not first.has(NotifyRepair)
 

@@ -102,7 +102,8 @@ def test_refused_before_the_last_pack() -> None:
     world, _ = served()
     world.master.packs.tid = tid(60)
     assert "packed at 000000000000003c" in refusal(world, Truncate(tid(59)))
-    world.admin().ask(Truncate(tid(60))).result()
+    answer = world.admin().ask(Truncate(tid(60))).result()
+    assert answer.message.startswith("everything after 000000000000003c is deleted on all nodes")
     assert world.master.state is RECOVERING
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -37,6 +38,8 @@ from neo.protocol.packets import (
     Truncate,
     TweakPartitionTable,
 )
+from neoctl.__main__ import main
+from neoctl.verbs import VERBS
 from tests.unit.neoctl.conftest import ELECTION, M2, ROWS, SUMMARY, Console
 
 Make = Callable[..., Console]
@@ -134,6 +137,77 @@ def test_refusal_is_alone_on_stdout_and_what_to_do_on_stderr(
     assert ctl.out == f"{text}\n"
     assert ctl.err.startswith("neoctl: ")
     assert ctl.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        ("set replicas 2", ""),
+        (
+            "set replicas 7",
+            "3 storage nodes can keep 3 of the 8 copies: add storage nodes, then: neoctl tweak",
+        ),
+        ("check 2:", "1 partition is compared; what is found: neoctl print check"),
+        (
+            "check 50",
+            "6 partitions are compared; what is found: neoctl print check. 50 is taken as a TID; "
+            "partition 50 would be written 50:",
+        ),
+        ("check 0x50", "6 partitions are compared; what is found: neoctl print check"),
+        ("check 1: 50", "1 partition is compared; what is found: neoctl print check"),
+    ],
+)
+def test_what_may_be_a_mistake_is_explained_beside_the_answer(
+    console: Make, words: str, hint: str
+) -> None:
+    ctl = console({SetNumReplicas: "", CheckReplicas: ""})
+    assert ctl(*words.split()) == 0
+    assert (ctl.out, ctl.err) == ("\n", f"neoctl: {hint}\n" if hint else "")
+    assert ctl("--json", *words.split()) == 0
+    assert json.loads(ctl.out).get("hint", "") == hint and ctl.err == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        ("stauts", "did you mean 'neoctl status'? 'neoctl --help' lists the commands"),
+        ("trunacte 0x10", "did you mean 'neoctl truncate'? 'neoctl --help' lists the commands"),
+        ("print idz", "did you mean 'neoctl print ids'? 'neoctl --help' lists the commands"),
+        ("set replica 1", "did you mean 'neoctl set replicas'? 'neoctl --help' lists the commands"),
+        ("set", "write one of: set cluster, set primary, set replicas"),
+        ("frobnicate", "'neoctl --help' lists the commands"),
+    ],
+)
+def test_what_was_probably_meant_is_told(console: Make, words: str, hint: str) -> None:
+    ctl = console()
+    assert ctl(*words.split()) == 1
+    assert (ctl.out, ctl.err) == (f"invalid command: {words}\n", f"neoctl: {hint}\n")
+
+
+def test_print_alone_lists_its_questions(console: Make) -> None:
+    ctl = console()
+    assert ctl("print") == 1
+    assert ctl.out == "invalid command: print\n"
+    questions = [name for name in VERBS if name.startswith("print ")]
+    assert len(questions) > 6 and all(name in ctl.err for name in questions)
+
+
+def test_help_is_a_command_that_asks_nobody(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["help"]) == 0
+    out = capsys.readouterr().out
+    assert all(verb.usage in out for verb in VERBS.values())
+    assert main(["help", "set"]) == 0
+    assert [line.split(":")[0] for line in capsys.readouterr().out.splitlines()] == [
+        "neoctl set cluster STATE",
+        "neoctl set primary NODE",
+        "neoctl set replicas N",
+    ]
+    assert main(["--json", "help", "kill"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)["commands"]
+    assert found["usage"] == "kill NODE"
+    assert main(["help", "kil"]) == 1
+    out, err = capsys.readouterr()
+    assert out == "invalid command: kil\n" and "did you mean 'neoctl kill'" in err
 
 
 def test_unknown_verb_is_called_by_its_name(console: Make) -> None:
