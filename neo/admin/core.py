@@ -125,8 +125,12 @@ class AdminCore(Core):
             logger.info("connected to the primary master %r", peer)
             peer.ask(AskClusterState()).then(self._learn_state)
             reason = await ended
+            stopping = self.state is ClusterState.STOPPING
             self.primary, self.primary_nid, self.state = None, None, None
-            logger.warning("lost the primary master %r: %s", peer, reason)
+            if stopping:
+                logger.info("the cluster stops: %r ended", peer)
+            else:
+                logger.warning("lost the primary master %r: %s", peer, reason)
 
     def _learn_state(self, answer: Future[Message]) -> None:
         try:

@@ -58,7 +58,7 @@ class MasterLink:
         self.redirected: NotPrimaryMaster | None = None
         #: Set when the cluster stops serving: storage nodes without which it cannot.
         self.missing: list[int] | None = None
-        #: The cluster is STOPPING.
+        #: The cluster is STOPPING: the end of the connection is no loss.
         self.stops = False
         #: From the answer to AskLastTransaction on.
         self.joined = False
@@ -69,7 +69,11 @@ class MasterLink:
         return None if node is None else node.id_timestamp
 
     def lost(self, channel: Channel, reason: str) -> None:
-        if self.joined and not self._session.closed:
+        if not self.joined or self._session.closed:
+            return
+        if self.stops:
+            logger.info("the cluster stops: connection to primary master %s ended", channel.name)
+        else:
             logger.warning("connection to primary master %s lost: %s", channel.name, reason)
 
     def notified(self, channel: Channel, message: Message) -> None:
@@ -143,7 +147,7 @@ class StorageLink:
         self.features: frozenset[str] = frozenset()
 
     def lost(self, channel: Channel, reason: str) -> None:
-        logger.info("connection to storage node %s lost: %s", channel.name, reason)
+        logger.info("connection to storage node %s ended: %s", channel.name, reason)
 
     def notified(self, channel: Channel, message: Message) -> None:
         if isinstance(message, NotifyFeatures):

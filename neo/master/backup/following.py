@@ -148,7 +148,11 @@ class Backup:
                     self._connected(upstream, last)
                     self.contact.begin(peer)
                     reported = await upstream.ended
-                    logger.warning("the upstream cluster is lost: %s", reported)
+                    if upstream.stopping:
+                        reported = "it was stopped"
+                        logger.info("the upstream cluster was stopped")
+                    else:
+                        logger.warning("the upstream cluster is lost: %s", reported)
                     self.contact.failed(reported)
                 except (Unfit, ConnectionLost, ErrorAnswer) as e:
                     self.contact.failed(str(e))

@@ -16,7 +16,7 @@ from neo.node.bootstrap import find_primary
 from neo.node.handler import Handler, on
 from neo.node.peer import Peer
 from neo.node.task import Future
-from neo.protocol.enums import ErrorCode, NodeState, NodeType
+from neo.protocol.enums import ClusterState, ErrorCode, NodeState, NodeType
 from neo.protocol.errors import ConnectionLost, ErrorAnswer, PeerError
 from neo.protocol.packets import (
     FEATURE_PACK,
@@ -63,6 +63,8 @@ class Upstream(Handler):
         self.nodes = NodeTable()
         self.partitions = PartitionTable()
         self.nid: int | None = None
+        #: Its operator stops it: the end of the connection is no loss.
+        self.stopping = False
         self.ended: Future[str] = Future()
 
     def lost(self, peer: Peer, reason: str) -> None:
@@ -109,9 +111,14 @@ class Upstream(Handler):
     def packed(self, peer: Peer, message_id: int, m: NotifyPack) -> None:
         self._backup.packed(m.tid)
 
-    @on(NotifyClusterInformation, NotifyFeatures, FlushLog)
+    @on(NotifyClusterInformation)
+    def state_changed(self, peer: Peer, message_id: int, m: NotifyClusterInformation) -> None:
+        """A state without service ends the connection."""
+        self.stopping = m.state is ClusterState.STOPPING
+
+    @on(NotifyFeatures, FlushLog)
     def ignored(self, peer: Peer, message_id: int, m: object) -> None:
-        """Nothing depends on it: a state without service ends the connection."""
+        """Nothing depends on it."""
 
     @on(StopOperation)
     def stopped(self, peer: Peer, message_id: int, m: StopOperation) -> None:

@@ -244,6 +244,19 @@ def test_answer_for_an_asker_that_left_is_dropped(world: World) -> None:
     assert world.ctl().ask(AskPrimary()).result() == AnswerPrimary(M1)
 
 
+@pytest.mark.parametrize("stopping", [False, True])
+def test_a_master_that_ends_because_its_cluster_stops_is_not_lost(
+    world: World, caplog: pytest.LogCaptureFixture, stopping: bool
+) -> None:
+    caplog.set_level("INFO")
+    master = world.accept()
+    if stopping:
+        master.send(NotifyClusterInformation(ClusterState.STOPPING))
+    master.lose("closed by the peer")
+    assert ("lost the primary master" in caplog.text) is not stopping
+    assert ("the cluster stops: M1" in caplog.text) is stopping
+
+
 def test_reconnects_with_its_id_and_a_fresh_mirror(world: World) -> None:
     world.accept().lose()
     master = world.master

@@ -26,7 +26,7 @@ from neo.client.errors import (
 )
 from neo.master.ids import OidGenerator
 from neo.net.connection import Received
-from neo.protocol.enums import ErrorCode, NodeType
+from neo.protocol.enums import ClusterState, ErrorCode, NodeType
 from neo.protocol.ids import add64, p64
 from neo.protocol.packets import (
     AcceptIdentification,
@@ -39,6 +39,7 @@ from neo.protocol.packets import (
     InvalidateObjects,
     Message,
     NodeRow,
+    NotifyClusterInformation,
     NotifyNodeInformation,
     NotPrimaryMaster,
     RequestIdentification,
@@ -102,6 +103,21 @@ def test_a_list_of_masters_that_cannot_be_written_is_no_failure(
         storage.sync()
         assert "the list of masters cannot be kept: " in caplog.text
         assert len(cluster.master.asked(RequestIdentification)) == 1
+
+
+@pytest.mark.parametrize("stopping", [False, True])
+def test_the_end_of_a_cluster_that_stops_is_no_loss(
+    caplog: pytest.LogCaptureFixture, stopping: bool
+) -> None:
+    caplog.set_level("INFO", "neo.client")
+    with scripted([1]) as (cluster, storage):
+        if stopping:
+            cluster.tell(NotifyClusterInformation(ClusterState.STOPPING))
+            storage.sync()
+        cluster.master.peer.close()
+        storage.sync()
+        assert ("lost: closed by the peer" in caplog.text) is not stopping
+        assert ("the cluster stops: connection to primary master" in caplog.text) is stopping
 
 
 def test_a_master_that_is_not_ready_is_tried_again() -> None:

@@ -12,6 +12,7 @@ from neo.node.pulse import LOOK_SECONDS
 from neo.protocol.enums import ClusterState, ErrorCode
 from neo.protocol.packets import (
     AskUpstream,
+    NotifyClusterInformation,
     Ping,
     Pong,
     RequestIdentification,
@@ -67,6 +68,17 @@ def test_an_upstream_that_is_lost(world: BackupWorld) -> None:
     assert told(world).reason == "master 127.0.0.1:7000: " + (
         "connection with unidentified peer (127.0.0.1:7000) ended: connection refused"
     )
+
+
+def test_an_upstream_that_was_stopped_is_not_lost(
+    world: BackupWorld, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    upstream, _ = world.backingup()
+    upstream.send(NotifyClusterInformation(ClusterState.STOPPING))
+    upstream.lose("closed by the peer")
+    assert told(world).reason == "it was stopped"
+    assert "the upstream cluster was stopped" in caplog.text and "lost" not in caplog.text
 
 
 def test_an_upstream_that_is_silent_though_tcp_is_open(world: BackupWorld) -> None:
