@@ -50,6 +50,9 @@ MASTER_PATIENCE_SECONDS = 1.5
 IDENTIFY_SECONDS = 10.0
 #: A master answers at once; one that is stopped must not keep us from the others.
 MASTER_IDENTIFY_SECONDS = 2.0
+#: After this time without a word of a master, the log says to whom the client talks. The first dial ends
+#: then, and is tried again with the usual time.
+LATE_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -140,6 +143,7 @@ class Session:
         """With the lock: find the primary master and identify."""
         reported: set[str] = set()
         hinted = False
+        dial: float | None = LATE_SECONDS
         if self._primary is not None:
             self._candidates.silent(self._primary)
             self._primary = None
@@ -149,7 +153,7 @@ class Session:
             address = self._candidates.take()
             link = MasterLink(self)
             try:
-                self._join_at(address, link)
+                self._join_at(address, link, dial, reported)
                 self._primary = address
                 return
             except ErrorAnswer as e:
@@ -177,6 +181,7 @@ class Session:
                     hinted = True
                     if not was_hint:
                         continue
+            dial = MASTER_IDENTIFY_SECONDS if len(self._candidates.addresses) > 1 else None
             if reason not in reported:
                 reported.add(reason)
                 logger.warning("master %s: %s", format_address(address), reason)
@@ -184,10 +189,11 @@ class Session:
             most = 1 / len(self._candidates.addresses)
             pause.take(f"master {format_address(address)}: {reason}", most)
 
-    def _join_at(self, address: Address, link: MasterLink) -> None:
+    def _join_at(
+        self, address: Address, link: MasterLink, dial: float | None, reported: set[str]
+    ) -> None:
         several = len(self._candidates.addresses) > 1
         patience = MASTER_PATIENCE_SECONDS if several else PATIENCE_SECONDS
-        dial = MASTER_IDENTIFY_SECONDS if several else None
         channel = self._open(address, link, format_address(address), patience, dial)
         try:
             request = RequestIdentification(
@@ -195,7 +201,7 @@ class Session:
                 {FEATURES: [FEATURE_OIDS]},
             )  # fmt: skip
             limit = MASTER_IDENTIFY_SECONDS if several else IDENTIFY_SECONDS
-            accepted = self._identify(channel, request, NodeType.MASTER, limit)
+            accepted = self._identify(channel, request, NodeType.MASTER, limit, reported)
             self._nid = accepted.your_nid
             with channel.hold(channel.ask(AskLastTransaction(), exclusive=True)) as answer:
                 assert isinstance(answer, AnswerLastTransaction)
@@ -229,8 +235,23 @@ class Session:
         request: RequestIdentification,
         node_type: NodeType,
         limit: float = IDENTIFY_SECONDS,
+        reported: set[str] | None = None,
     ) -> AcceptIdentification:
-        accepted = channel.wait(channel.ask(request), self.host.now() + limit)
+        """``reported``: what the log has of masters; None: of a storage node, which may wait for news."""
+        ticket, begin = channel.ask(request), self.host.now()
+        if reported is None or channel.name in reported:
+            accepted = channel.wait(ticket, begin + limit)
+        else:
+            try:
+                accepted = channel.wait(ticket, begin + LATE_SECONDS)
+            except TimeoutError:
+                reported.add(channel.name)
+                logger.warning(
+                    "master %s: connected, but it does not answer yet: is that the right address, and"
+                    " do both sides use TLS, or none?",
+                    channel.name,
+                )
+                accepted = channel.wait(ticket, begin + limit)
         assert isinstance(accepted, AcceptIdentification)
         if accepted.node_type is not node_type:
             raise ConnectionLost(f"{channel.name} is not a {node_type.name.lower()}")

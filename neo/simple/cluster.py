@@ -6,6 +6,7 @@ of a process, or at a deadline with an error that shows the log.
 
 from __future__ import annotations
 
+import shlex
 import socket
 import ssl
 import subprocess
@@ -134,6 +135,13 @@ class Cluster:
         return format_address(self.conf.of_role("admin")[0].address)
 
     @property
+    def neoctl(self) -> str:
+        """What operators type before a verb. With TLS, neo.conf names the files that are needed."""
+        if self._tls is None:
+            return f"neoctl -a {self.admin_address}"
+        return f"neoctl -f {shlex.quote(str(self.conf.path))}"
+
+    @property
     def uri(self) -> str:
         """What applications open with zodburi."""
         masters = self.masters.replace(" ", ",")
@@ -252,6 +260,14 @@ class Cluster:
     def dead(self) -> list[str]:
         """Names of the processes that ended by themselves."""
         return [name for name, process in self.processes.items() if process.poll() is not None]
+
+    def stopped(self) -> bool:
+        """Whether the operator stopped the cluster: masters and storage nodes ended cleanly. Admin nodes
+        stay, and look for a master."""
+        codes = [
+            process.poll() for name, process in self.processes.items() if not name.startswith("admin")
+        ]
+        return bool(codes) and not any(code is None or code for code in codes)
 
     def obituary(self, name: str) -> str:
         """What is to be said of a process that ended by itself."""

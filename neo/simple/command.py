@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import signal
 import sys
 import threading
@@ -70,21 +71,28 @@ def _introduce(cluster: Cluster) -> None:
     print(f"Cluster {cluster.name!r} is running, its files are in {cluster.folder}.")
     print(f"\nApplications open:\n\n  {cluster.uri}\n\nor in ZConfig:\n")
     print("".join(f"  {line}\n" for line in cluster.zconfig.splitlines()))
-    print(f"Operators type:\n\n  neoctl -a {cluster.admin_address} status\n")
+    print(f"Operators type:\n\n  {cluster.neoctl} status\n")
     print("Ctrl-C stops it.", flush=True)
 
 
 def _watch(cluster: Cluster, stop: threading.Event) -> int:
-    """Report who dies; the others go on, as they would on machines of their own."""
+    """Report who dies; the others go on, as they would on machines of their own. End with the cluster
+    if the operator stops it."""
     reported: set[str] = set()
+    seen: set[str] = set()
     while not stop.wait(WATCH_SECONDS):
-        for name in cluster.dead():
+        if cluster.stopped():
+            print("neosimple: the cluster was stopped", flush=True)
+            return 0
+        # Of a cluster that stops, processes do not all end at once.
+        before, seen = seen, set(cluster.dead())
+        for name in sorted(seen & before):
             if name not in reported:
                 reported.add(name)
                 role = name.rstrip("0123456789")
                 print(
                     f"neosimple: {cluster.obituary(name)}\nStart it again with: "
-                    f"neo{role} -f {cluster.conf.path} -s {name}",
+                    f"neo{role} -f {shlex.quote(str(cluster.conf.path))} -s {name}",
                     file=sys.stderr,
                     flush=True,
                 )

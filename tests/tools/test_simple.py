@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -18,6 +19,7 @@ from neo.protocol.packets import AskClusterState, AskNodeList
 from neo.simple import Cluster, ClusterError
 from neo.simple.children import Guardian, tail
 from neo.simple.conf import ConfError, Shape, create
+from tests.support.certificates import Authority
 
 #: Far more than anything here takes; a wait that reaches it is a failure.
 SECONDS = 30.0
@@ -286,6 +288,28 @@ def test_command_tells_how_to_use_the_cluster_and_stops_all(tmp_path: Path, numb
     assert "neo://ham@127.0.0.1:" in out
     assert "<NEOStorage>" in out
     assert "neoctl -a 127.0.0.1:" in out
+
+
+def test_command_with_tls_tells_what_works_and_ends_when_the_operator_stops_the_cluster(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "my cluster"
+    files = Authority(tmp_path).node()
+    words = ["--storages", "2", "--ca", files.ca, "--cert", files.cert, "--key", files.key]
+    with start_command(folder, *words) as process:
+        out = read_until(process, "Ctrl-C")
+        (line,) = (line for line in out.splitlines() if "neoctl" in line)
+        *neoctl, verb = shlex.split(line.replace("neoctl", f"{sys.executable} -m neoctl", 1))
+        assert verb == "status"
+        for verb, answer in (("status", "No problem."), ("set cluster stopping", "state changed")):
+            done = subprocess.run(
+                [*neoctl, *verb.split()], capture_output=True, text=True, timeout=SECONDS
+            )
+            assert (done.returncode, done.stderr) == (0, "") and answer in done.stdout
+        out, err = process.communicate(timeout=SECONDS)
+        assert (process.returncode, err) == (0, "")
+        assert out == "neosimple: the cluster was stopped\n"
+    assert pids_of(folder) == []
 
 
 def test_command_killed_leaves_no_process(tmp_path: Path) -> None:

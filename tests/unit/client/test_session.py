@@ -16,6 +16,7 @@ import pytest
 from transaction.interfaces import TransientError
 
 import neo.client.storage
+import neo.client.system
 from neo.client import NEOStorage
 from neo.client.errors import (
     ClosedError,
@@ -24,6 +25,8 @@ from neo.client.errors import (
     RefusedError,
     UnavailableError,
 )
+from neo.client.session import LATE_SECONDS
+from neo.client.system import DIAL_SECONDS
 from neo.master.ids import OidGenerator
 from neo.net.connection import Received
 from neo.protocol.enums import ClusterState, ErrorCode, NodeType
@@ -44,7 +47,7 @@ from neo.protocol.packets import (
     NotPrimaryMaster,
     RequestIdentification,
 )
-from tests.unit.client.peers import Peer, Server
+from tests.unit.client.peers import Peer, Server, wait_until
 from tests.unit.client.reading import DB, OID, answer
 from tests.unit.client.scripted import NAME, Scripted, scripted
 
@@ -118,6 +121,42 @@ def test_the_end_of_a_cluster_that_stops_is_no_loss(
         storage.sync()
         assert ("lost: closed by the peer" in caplog.text) is not stopping
         assert ("the cluster stops: connection to primary master" in caplog.text) is stopping
+
+
+def test_an_address_where_nobody_answers_is_told_while_it_is_waited_for(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    cluster = Scripted([[1]])
+    accept = cluster._master_identifies
+    text = f"master {cluster.masters}: connected, but it does not answer yet: is that the right address"
+
+    def identify(peer: Peer, received: Received) -> None:
+        wait_until(lambda: text in caplog.text)
+        accept(peer, received)
+
+    cluster.master._identify = identify
+    try:
+        NEOStorage(cluster.masters, NAME).close()
+    finally:
+        cluster.close()
+    assert caplog.text.count("does not answer yet") == 1
+
+
+def test_a_first_dial_that_nobody_takes_is_told_after_a_second(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect, waited = socket.create_connection, []
+
+    def create_connection(address: Any, timeout: float) -> socket.socket:
+        waited.append(timeout)
+        if len(waited) <= 2:
+            raise TimeoutError("timed out")
+        return connect(address, timeout)
+
+    monkeypatch.setattr(neo.client.system.socket, "create_connection", create_connection)
+    with scripted([1]) as (cluster, _):
+        assert waited[:2] == [LATE_SECONDS, DIAL_SECONDS]
+        assert caplog.text.count(f"master {cluster.masters}: timed out") == 1
 
 
 def test_a_master_that_is_not_ready_is_tried_again() -> None:
