@@ -84,7 +84,7 @@ class Identification(Handler):
         if request.node_type is NodeType.MASTER:
             raise ErrorAnswer(
                 ErrorCode.NOT_READY,
-                "this cluster has one master: election among several is not available",
+                "this master runs alone: 'masters' must name the same addresses on all masters",
             )
         if not master.admitted(request.node_type):
             raise ErrorAnswer(ErrorCode.NOT_READY, "Retry Later")

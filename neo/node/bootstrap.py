@@ -108,13 +108,18 @@ async def find_primary(
             raise
         finally:
             timer.cancel()
-        report = f"master {format_address(address)}: {reason}"
-        failed(report)
-        if (more := core.noise.admit(report)) is not None:
-            logger.warning("%s%s", report, more)
+        failed(_report(core, address, reason))
         if pause:
             await core.sleep(min(wait, RETRY_SECONDS / len(masters.addresses)))
             wait *= 2
+
+
+def _report(core: Core, address: Address, reason: str) -> str:
+    """Log why a master was not joined, and return it."""
+    report = f"master {format_address(address)}: {reason}"
+    if (more := core.noise.admit(report)) is not None:
+        logger.warning("%s%s", report, more)
+    return report
 
 
 def _give_up(masters: MasterCandidates, address: Address, peer: Peer) -> None:

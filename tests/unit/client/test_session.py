@@ -153,7 +153,7 @@ def test_a_first_dial_that_nobody_takes_is_told_after_a_second(
             raise TimeoutError("timed out")
         return connect(address, timeout)
 
-    monkeypatch.setattr(neo.client.system.socket, "create_connection", create_connection)
+    monkeypatch.setattr(socket, "create_connection", create_connection)
     with scripted([1]) as (cluster, _):
         assert waited[:2] == [LATE_SECONDS, DIAL_SECONDS]
         assert caplog.text.count(f"master {cluster.masters}: timed out") == 1
