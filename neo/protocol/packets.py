@@ -1089,6 +1089,47 @@ class ForgetTable(NamedTuple):
     ptid: Typed
 
 
+#: Everything from here on is understood.
+FEATURE_TAILS = "tails"
+#: Rows of a tail, each of transactions and of revisions. Replication looks back as far, so that a cell
+#: that was found to lack one of them gets it.
+TAIL_LENGTH = 100
+
+#: See AnswerTails.
+TailRow = tuple[Count, bool, list[Tid], list[tuple[Tid, Oid]]]
+
+
+class AnswerTails(NamedTuple):
+    """(partition, proven, last transactions, (tid, oid) of the last revisions), both ascending; proven:
+    the node has had all of the partition, as far as it knows. ``pack_tid``: revisions up to it may be
+    gone."""
+
+    pack_tid: Tid
+    tail_list: list[TailRow]
+
+
+@request(EXTENSION | 0x70, AnswerTails)
+class AskTails(NamedTuple):
+    """What a storage node has last of these partitions, up to ``max_tid`` if it is given: at most
+    ``length`` transactions, and as many revisions. M ⇄ S"""
+
+    partition_list: list[Count]
+    max_tid: Tid | None
+    length: Count
+
+
+@notification(EXTENSION | 0x71)
+class NotifyCellsBehind(NamedTuple):
+    """During a check, before NotifyPartitionCorrupted: these cells have a prefix of what ``nid`` has. By
+    node: the tid from which on it lacks rows, and at least how many; ``revisions``: not transactions.
+    S → M"""
+
+    partition: Count
+    nid: Nid
+    revisions: bool
+    behind_dict: dict[Nid, tuple[Tid, Count]]
+
+
 #: What ``neoctl status`` asks about is understood.
 FEATURE_STATUS = "status"
 

@@ -16,7 +16,7 @@ from neo.protocol.ids import ZERO_TID
 from neo.sim.memory_tables import Tables
 from neo.sim.world import Violation
 from neo.storage.backend import revisions
-from neo.storage.backend.api import Record, Stored, Transaction
+from neo.storage.backend.api import Record, Stored, Tail, Transaction
 from neo.storage.backend.revisions import Revision
 from neo.storage.backend.sql import MAX_TID, bound, optional_bytes, to_bytes, to_int
 
@@ -217,6 +217,21 @@ class MemoryReads(ABC):
         return (
             optional_bytes(max(oids, default=None)),
             optional_bytes(max(tids, default=None)),
+        )
+
+    def tail(self, partition: int, max_tid: bytes, length: int) -> Tail:
+        self.drain()
+        last = bound(max_tid)
+        tids = self.tables.tids.get(partition, [])
+        keys = sorted(
+            (tid, oid)
+            for oid in self.tables.oids.get(partition, [])
+            for tid in self.tables.serials[oid]
+            if tid <= last
+        )
+        return Tail(
+            [to_bytes(tid) for tid in tids[: bisect_right(tids, last)][-length:]],
+            [(to_bytes(tid), to_bytes(oid)) for tid, oid in keys[-length:]],
         )
 
     def final_tid(self, ttid: bytes) -> bytes | None:

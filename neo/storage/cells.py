@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from neo.protocol.enums import CellState
 from neo.protocol.ids import p64
 from neo.protocol.packets import CellChange
-from neo.storage import repair
+from neo.storage import proof, repair
 from neo.storage.transactions import CellMode
 from neo.topology.partitions import PartitionTable
 
@@ -49,6 +49,7 @@ def replace(core: StorageCore, table: PartitionTable) -> None:
     }
     core.backend.change_cells(table.ptid, table.replicas, table.changes(), core.nid, replace=True)
     repair.mark(core, {p for p in _corrupted(core) if table.state(p, core.nid) is not CORRUPTED})
+    proof.table_replaced(core, core.partitions, table)
     dropped = set(core.partitions.assigned(core.nid)) - set(table.assigned(core.nid))
     core.partitions = table
     core.backup.told_late([p64(outdated[p]) for p in core.readable_partitions() if p in outdated])
@@ -63,6 +64,7 @@ def change(core: StorageCore, ptid: int, replicas: int, changes: list[CellChange
     core.backend.change_cells(ptid, replicas, changes, core.nid, replace=False)
     repair.mark(core, {p for p in _corrupted(core) if own.get(p, CORRUPTED) is not CORRUPTED})
     core.partitions.change(ptid, replicas, changes)
+    proof.cells_changed(core, core.readable_partitions())
     core.backup.cells_changed(changes)
     core.store_table()
     _changed(core, CellState.DISCARDED in own.values())

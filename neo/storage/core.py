@@ -24,6 +24,7 @@ from neo.protocol.packets import (
     BLANK,
     FEATURE_MAINTENANCE,
     FEATURE_OIDS,
+    FEATURE_TAILS,
     FEATURES,
     GREATEST_NID,
     AcceptIdentification,
@@ -141,7 +142,7 @@ class StorageCore(Durability):
             "pack_tid": self.packer.wanted(),
             BLANK: self.nid is None or not self.partitions.assigned(self.nid),
             GREATEST_NID: greatest_nid(self.backend),
-            FEATURES: [FEATURE_OIDS, FEATURE_MAINTENANCE],
+            FEATURES: [FEATURE_OIDS, FEATURE_MAINTENANCE, FEATURE_TAILS],
         }
         return RequestIdentification(
             NodeType.STORAGE, self.nid, self.address, self.cluster, None, extra

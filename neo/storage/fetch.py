@@ -48,7 +48,8 @@ class FetchFailed(Exception):
 
 
 class Fetch:
-    """``first`` and ``last``: tids, both included. ``pack_tid``: up to which the own cell is packed,
+    """``first`` and ``last``: tids, both included; ``first_transaction``: where transactions begin, if it
+    is another one. ``pack_tid``: up to which the own cell is packed,
     then the source's; None if packs do not matter. ``lacking``: (tid, oid) of objects that are here
     without their data, for data(). ``look_further`` is called, once, before anything is deleted that the
     source has not, unless everything is compared already."""
@@ -63,11 +64,13 @@ class Fetch:
         pack_tid: int | None = None,
         lacking: frozenset[tuple[bytes, bytes]] = frozenset(),
         look_further: Callable[[], None] = lambda: None,
+        first_transaction: bytes | None = None,
     ) -> None:
         self.source = source
         self._core = core
         self._partition = partition
         self._first = first
+        self._first_transaction = first if first_transaction is None else first_transaction
         self._last = last
         self.unpacked = pack_tid is None
         self.pack_tid = pack_tid or 0
@@ -106,15 +109,19 @@ class Fetch:
         pack_tid = await self._pack_tid()
         if pack_tid != self.pack_tid:
             # Revisions may be gone there that were fetched long ago.
-            self.pack_tid, self._first = pack_tid, ZERO_TID
+            self.pack_tid = pack_tid
+            self._begin_again()
         await self._transactions()
         await self._objects()
         if self.diverged:
-            self._first = ZERO_TID
+            self._begin_again()
             await self._transactions()
             await self._objects()
         if await self._pack_tid() != pack_tid:
             raise FetchFailed(f"{self.source} was packed meanwhile")
+
+    def _begin_again(self) -> None:
+        self._first = self._first_transaction = ZERO_TID
 
     def _found_more(self) -> None:
         """The source has not all that is here, of which nothing is deleted yet."""
@@ -132,7 +139,7 @@ class Fetch:
     @property
     def everything(self) -> bool:
         """All up to the last tid is compared."""
-        return self._first == ZERO_TID
+        return self._first == self._first_transaction == ZERO_TID
 
     async def _pack_tid(self) -> int:
         """At which the source's cell is packed, or will be before it lets anything until then be
@@ -182,7 +189,7 @@ class Fetch:
 
     async def _transactions(self) -> None:
         backend = self._core.backend
-        first = self._first
+        first = self._first_transaction
         while first <= self._last:
             here = backend.tids_ascending(first, self._last, LENGTH, self._partition)
             last = here[-1] if len(here) == LENGTH else self._last
@@ -245,11 +252,11 @@ class Fetch:
 
     # -- what the source sends -----------------------------------------------------------------------
 
-    def _wanted(self, tid: bytes, id_: bytes) -> bool:
+    def _wanted(self, first: bytes, tid: bytes, id_: bytes) -> bool:
         """What comes for another cell, or after a failure, is dropped."""
         return (
             self._failure is None
-            and self._first <= tid <= self._last
+            and first <= tid <= self._last
             and self._core.partitions.partition(id_) == self._partition
         )
 
@@ -259,7 +266,7 @@ class Fetch:
         self._came.resolve(None)
 
     def _add_transaction(self, m: AddTransaction) -> None:
-        if not self._wanted(m.tid, m.tid):
+        if not self._wanted(self._first_transaction, m.tid, m.tid):
             return
         # ``packed`` is a consequence of the last pack, not a property of the row.
         row = Transaction(m.tid, m.user, m.description, m.extension, False, m.oid_list, m.ttid)
@@ -271,7 +278,7 @@ class Fetch:
             self._failure = str(e)
 
     def _add_object(self, m: AddObject) -> None:
-        if not self._wanted(m.tid, m.oid):
+        if not self._wanted(self._first, m.tid, m.oid):
             return
         deleted = m.checksum == ZERO_HASH and not m.data
         if not deleted and sha1(m.data).digest() != m.checksum:

@@ -14,8 +14,8 @@ commit, is fetched from a node where the cell can be read. So its life is::
   be imposed, thus less than ``last``.
 * A cell may have transactions that nobody else has, if the cluster was started without this node
   (``neoctl start``) and gave them up. What is later than ``last`` is deleted at once. The first round
-  begins with what is last here, at the latest: if the source has not something of it, everything is
-  compared, however often that is interrupted.
+  begins with the last TAIL_LENGTH rows here, at the latest: if the source has not something of it,
+  everything is compared, however often that is interrupted.
 * When no transaction is left to wait for, the round after that is the last one. The cell is then
   complete: stores in it are checked for conflicts and locked, together with those that were accepted
   blindly before (:meth:`Locks.replicated`).
@@ -28,6 +28,7 @@ there is one. Everything ends with the operation.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
@@ -36,13 +37,14 @@ from neo.node.peer import Peer
 from neo.node.task import Future
 from neo.protocol.enums import CellState, NodeState
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
-from neo.protocol.ids import ZERO_TID, add64, p64, u64
+from neo.protocol.ids import MAX_TID, ZERO_TID, add64, p64, u64
 from neo.protocol.packets import (
+    TAIL_LENGTH,
     AnswerUnfinishedTransactions,
     AskUnfinishedTransactions,
     NotifyReplicationDone,
 )
-from neo.storage import repair
+from neo.storage import proof, repair
 from neo.storage.fetch import Fetch, FetchFailed
 from neo.storage.removal import remove
 
@@ -63,6 +65,8 @@ USER = "replication"
 class OutdatedCell:
     partition: int
     first: bytes
+    #: Where the tail begins: its transactions, its revisions. None once it was compared.
+    tail: tuple[bytes, bytes] | None = None
     #: None until the master answered.
     last: bytes | None = None
     waiting: set[bytes] = field(default_factory=set)
@@ -131,6 +135,7 @@ class Replicator:
         if not new:
             return
         self._cells.update((cell.partition, cell) for cell in new)
+        proof.begin(core, (cell.partition for cell in new))
         core.run_job(self._ask(new))
         if not self._working:
             self._working = True
@@ -165,7 +170,11 @@ class Replicator:
         if tid is None or core.backup.active:
             return
         if tid <= last:
-            cell.first = min(cell.first, tid)
+            tail = backend.tail(cell.partition, MAX_TID, TAIL_LENGTH)
+            cell.tail = (
+                _begin(tail.transactions),
+                _begin([tid for tid, _ in tail.revisions]),
+            )
             return
         logger.warning(
             "partition %s: transactions after %s, up to %s, are deleted: the cluster was started"
@@ -229,7 +238,7 @@ class Replicator:
         last, pending = cell.last, tuple(cell.waiting)
         if cell.lacking:
             await self._fetch_lacking(cell)
-        if cell.first <= last:
+        if cell.first <= last or cell.tail is not None:
             source = await core.links.connect(self._source(cell.partition), USER)
             await self._unlocked()
             await core.stored()  # what was written is executed, be it the end of an earlier cell
@@ -240,6 +249,7 @@ class Replicator:
             await core.stored()
             if not self._current(cell):
                 return
+            cell.tail = None
             cell.pack_tid = fetch.pack_tid
             if fetch.everything:
                 # What is later than ``last`` comes from clients: it is packed with the readable cell.
@@ -267,7 +277,10 @@ class Replicator:
     ) -> Fetch:
         further = partial(self._look_further, cell)
         partition, pack_tid = cell.partition, cell.pack_tid
-        return Fetch(self._core, source, partition, first, last, pack_tid, lacking, further)
+        tail = (first, first) if lacking or cell.tail is None else cell.tail
+        transaction, revision = (min(first, tid) for tid in tail)
+        where = self._core, source, partition
+        return Fetch(*where, revision, last, pack_tid, lacking, further, transaction)
 
     async def _fetch_lacking(self, cell: OutdatedCell) -> None:
         """The source has the data with the undos themselves, or has packed these as well: they were
@@ -324,9 +337,15 @@ class Replicator:
         core.locks.replicated(here)
         assert cell.last is not None
         core.backup.replicated(partition, cell.last)
+        proof.announce(core, partition)
         await core.stored()
         while self._current(cell) and any(map(here, core.locks.shared())):
             await core.sleep(LOOK_SECONDS)
         if self._current(cell) and core.master is not None:
             logger.info("partition %s is replicated up to %s", partition, cell.last.hex())
             core.master.send(NotifyReplicationDone(partition, cell.last))
+
+
+def _begin(tids: Sequence[bytes]) -> bytes:
+    """The tid from which on these are all that there is."""
+    return tids[0] if len(tids) >= TAIL_LENGTH else ZERO_TID

@@ -9,6 +9,7 @@ from neo.node.handler import on
 from neo.node.peer import Peer
 from neo.protocol.enums import ErrorCode, NodeState, NodeType
 from neo.protocol.errors import ErrorAnswer, PeerError
+from neo.protocol.ids import MAX_TID, p64
 from neo.protocol.packets import (
     AbortTransaction,
     AnswerFinalTID,
@@ -17,6 +18,7 @@ from neo.protocol.packets import (
     AnswerLockedTransactions,
     AnswerPartitionTable,
     AnswerRecovery,
+    AnswerTails,
     AskFinalTID,
     AskLastIDs,
     AskLockedTransactions,
@@ -24,6 +26,7 @@ from neo.protocol.packets import (
     AskPack,
     AskPartitionTable,
     AskRecovery,
+    AskTails,
     CheckPartition,
     FlushLog,
     MendCell,
@@ -43,7 +46,7 @@ from neo.protocol.packets import (
     Truncate,
     ValidateTransaction,
 )
-from neo.storage import cells, dropped, maintenance
+from neo.storage import cells, dropped, maintenance, proof
 from neo.storage.backend.api import BackendFailure
 from neo.storage.handler import StorageHandler
 from neo.storage.identity import remember_nids
@@ -51,6 +54,9 @@ from neo.topology.nodes import Node
 from neo.topology.partitions import PartitionTable
 
 logger = logging.getLogger("neo.storage")
+
+#: Rows of a tail: ten times as many as our master asks for.
+TAIL_MAX = 1000
 
 
 class ServeMaster(StorageHandler):
@@ -182,6 +188,18 @@ class ServeMaster(StorageHandler):
             ltid = next(iter(core.backend.tids_descending(0, 1, readable)), None)
         core.answer_stored(peer, message_id, AnswerLastIDs(loid, ltid))
 
+    @on(AskTails)
+    def tails(self, peer: Peer, message_id: int, m: AskTails) -> Message:
+        """What is committed here; transactions in progress are not part of it."""
+        backend = self.core.backend
+        unproven, length = proof.unproven(self.core), max(1, min(m.length, TAIL_MAX))
+        rows = []
+        for partition in m.partition_list:
+            tail = backend.tail(partition, m.max_tid or MAX_TID, length)
+            rows.append((partition, partition not in unproven, *tail))
+        packed = p64(int(backend.get_config("_pack_tid") or 0))
+        return AnswerTails(packed, rows)
+
     # -- RUNNING -------------------------------------------------------------------------------------
 
     @on(StartOperation)
@@ -191,6 +209,7 @@ class ServeMaster(StorageHandler):
             raise PeerError("StartOperation before any partition table")
         if not was_operational:
             self._forget_truncation()
+            proof.accept(self.core)
         self.core.start_operation(m.backup)
         if not was_operational:
             peer.send(NotifyReady())

@@ -132,6 +132,13 @@ class Stored(NamedTuple):
     value_serial: bytes | None  # undo: the serial whose data is current again
 
 
+class Tail(NamedTuple):
+    """What a partition has last: tids, and (tid, oid) of revisions, ascending."""
+
+    transactions: list[bytes]
+    revisions: list[tuple[bytes, bytes]]
+
+
 class Cell(NamedTuple):
     """A row of ``pt``; ``tid``: see the specification, -state or the tid it is complete up to."""
 
@@ -255,6 +262,9 @@ class Backend(Protocol):
 
     def last_ids(self, partitions: Sequence[int]) -> tuple[bytes | None, bytes | None]:
         """(greatest oid, greatest tid) over obj and trans of these partitions."""
+
+    def tail(self, partition: int, max_tid: bytes, length: int) -> Tail:
+        """The last ``length`` transactions and revisions up to ``max_tid``, from indexes alone."""
 
     def final_tid(self, ttid: bytes) -> bytes | None:
         """tid of a committed (``trans``) or locked (``ttrans``) transaction."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from neo.protocol.ids import ZERO_TID
 from neo.storage.backend import revisions
-from neo.storage.backend.api import Record, RecordDamaged, Schedule, Stored, Transaction
+from neo.storage.backend.api import Record, RecordDamaged, Schedule, Stored, Tail, Transaction
 from neo.storage.backend.revisions import Revision
 from neo.storage.backend.sql import MAX_TID, Tables, bound, optional_bytes, to_bytes, to_int
 
@@ -20,6 +20,13 @@ _OIDS = (
     "SELECT oid FROM obj o WHERE `partition`=? AND oid>=? AND data_id IS NOT NULL AND tid="
     "(SELECT MAX(tid) FROM obj n WHERE n.`partition`=o.`partition` AND n.oid=o.oid)"
     " ORDER BY oid LIMIT ?"
+)
+
+_LAST_TRANSACTIONS = (
+    "SELECT tid FROM trans WHERE `partition`=? AND tid<=? ORDER BY tid DESC LIMIT ?"
+)
+_LAST_REVISIONS = (
+    "SELECT tid, oid FROM obj WHERE `partition`=? AND tid<=? ORDER BY tid DESC, oid DESC LIMIT ?"
 )
 
 _NO_CHECKSUM = bytes(20)
@@ -288,6 +295,16 @@ class Reads(Tables):
             return optional_bytes(max((n for n in found if n is not None), default=None))
 
         return greatest("oid", "obj"), greatest("tid", "trans", "obj")
+
+    def tail(self, partition: int, max_tid: bytes, length: int) -> Tail:
+        self.drain()
+        key = partition, bound(max_tid), length
+        tids = self._read(_LAST_TRANSACTIONS, *key)
+        keys = self._read(_LAST_REVISIONS, *key)
+        return Tail(
+            [to_bytes(tid) for (tid,) in reversed(tids)],
+            [(to_bytes(tid), to_bytes(oid)) for tid, oid in reversed(keys)],
+        )
 
     def final_tid(self, ttid: bytes) -> bytes | None:
         self.drain()

@@ -41,6 +41,27 @@ def test_objects_are_listed_by_tid_then_oid_from_both(node: Harness) -> None:
     assert rows(backend, 20, 8, 20, 9) == [(20, 9)]
 
 
+def test_the_tail_of_a_partition_is_its_last_rows(node: Harness) -> None:
+    """Transactions of partition 0 are 12 and 21, objects 3, 6 and 9."""
+    backend = node.ready()
+    for tid, oids in ((10, (3, 1)), (12, (6, 3)), (21, (9, 6, 2)), (22, (3,))):
+        node.commit(backend, tid, dict.fromkeys(oids, b"x"))
+    node.vote(backend, 24, {3: b"not committed"})
+
+    def tail(max_tid: bytes, length: int) -> tuple[list[int], list[tuple[int, int]]]:
+        found = backend.tail(0, max_tid, length)
+        keys = [(int.from_bytes(tid), int.from_bytes(oid)) for tid, oid in found.revisions]
+        return [int.from_bytes(tid) for tid in found.transactions], keys
+
+    everything = [(10, 3), (12, 3), (12, 6), (21, 6), (21, 9), (22, 3)]
+    assert tail(b"\xff" * 8, 9) == ([12, 21], everything)
+    assert tail(p64(21), 9) == ([12, 21], everything[:5])
+    assert tail(p64(21), 2) == ([12, 21], everything[3:5])
+    assert tail(p64(20), 1) == ([12], [(12, 6)])
+    assert tail(p64(9), 1) == ([], [])
+    assert backend.tail(2, p64(99), 9).revisions == [(p64(21), p64(2))]
+
+
 def test_many_records_are_read_as_one_by_one(node: Harness) -> None:
     """Small and big, of an undo, deleted, and not there."""
     backend = node.ready()

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from neo.storage import replicator
 from tests.support.mariadb import mariadb_server  # noqa: F401
 from tests.unit.storage.lock_node import LockNode
 from tests.unit.storage.world import C2, End, World
@@ -22,6 +23,12 @@ def make_world(tmp_path: Path) -> Iterator[Callable[[], World]]:
     yield make
     for world in worlds:
         world.close()
+
+
+@pytest.fixture(autouse=True)
+def short_tails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replication begins with the last row of a cell: few rows are enough to see where it begins."""
+    monkeypatch.setattr(replicator, "TAIL_LENGTH", 1)
 
 
 @pytest.fixture

@@ -115,8 +115,19 @@ class Destination:
         source: End, first: int, last: int, revisions: dict[tuple[int, int], bytes | None]
     ) -> None:
         """Play the source in a round: {(tid, oid): data}, a transaction for each tid."""
+        Destination.serve_from(source, first, first, last, revisions)
+
+    @staticmethod
+    def serve_from(
+        source: End,
+        first_transaction: int,
+        first: int,
+        last: int,
+        revisions: dict[tuple[int, int], bytes | None],
+    ) -> None:
+        """A round whose transactions do not begin where its revisions do."""
         message_id, m = take_question(source, AskFetchTransactions)
-        assert (m.partition, m.min_tid, m.max_tid) == (0, p64(first), p64(last))
+        assert (m.partition, m.min_tid, m.max_tid) == (0, p64(first_transaction), p64(last))
         for tid in sorted({tid for tid, _ in revisions}):
             row = AddTransaction(p64(tid), b"u", b"d", b"", False, p64(tid), [])
             source.connection.send(row, message_id)
