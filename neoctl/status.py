@@ -238,14 +238,20 @@ def find_upstream_problems(upstream: Data | None, nodes: list[Data]) -> list[Pro
 
 
 def _check_problems(admin: AdminClient) -> list[Problem]:
-    """What the last check left to the operator."""
+    """What the last check, or the comparison when the cluster started, left to the operator."""
     report = _asked(admin, AskCheckReport())
     rows = [] if report is None else report.row_list
-    return [
+    problems = [
         Problem("problem", f"the copies of partition {partition} differ", text)
         for partition, _, finding, text in rows
         if finding == "undecided"
     ]
+    behind = [text for _, _, finding, text in rows if finding == "behind"]
+    if behind:
+        text = f"{len(behind)} partitions had copies that lacked transactions when the cluster started"
+        advice = f"look at the disk: {behind[0]}; neoctl print check lists all; then neoctl check"
+        problems.append(Problem("warning", text, advice))
+    return problems
 
 
 def _election(admin: AdminClient) -> Data | None:

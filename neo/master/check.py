@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -31,6 +31,7 @@ from neo.protocol.packets import (
     CellChange,
     CheckPartition,
     MendCell,
+    NotifyCellsBehind,
 )
 from neo.topology.nodes import Node
 
@@ -45,6 +46,7 @@ class Finding(Enum):
     UNKNOWN = "unknown"  # by a node that only tells differences
     ALONE = "alone"  # there is nothing to compare
     EQUAL = "equal"
+    BEHIND = "behind"  # cells lacked transactions when the cluster started, and are replicated
     CORRUPTED = "corrupted"  # wrong cells were taken out of service
     UNDECIDED = "undecided"  # cells differ, nobody knows which is right, or no right one is here
     FAILED = "failed"  # not compared to the end
@@ -61,6 +63,10 @@ class Row:
     upstream: bool = False
     #: While it is made equal to the upstream cluster.
     mended: bool = False
+    #: Found before service, by a comparison of what the cells have last.
+    at_start: bool = False
+    #: What a check found, by node: in which way its cell is behind.
+    behind: dict[int, str] = field(default_factory=dict)
 
     @property
     def open(self) -> bool:
@@ -198,6 +204,19 @@ class Checks:
             [(partition, row.by, row.finding.value, row.text) for partition, row in rows],
         )
 
+    # -- the comparison before service ---------------------------------------------------------------
+
+    def compared(self, texts: Mapping[int, str], decided: bool) -> None:
+        """Cells of these partitions lack what others have; ``decided``: and are replicated."""
+        self._max_tid = self._master.last_tid
+        finding = Finding.BEHIND if decided else Finding.UNDECIDED
+        for partition, text in texts.items():
+            self._rows[partition] = Row(None, finding, text, at_start=True)
+
+    def forget_comparison(self) -> None:
+        """Everything is compared again."""
+        self._rows = {p: row for p, row in self._rows.items() if not row.at_start}
+
     # -- what storage nodes tell -------------------------------------------------------------------
 
     def corrupted(self, nid: int, partition: int, nids: Iterable[int]) -> None:
@@ -225,6 +244,7 @@ class Checks:
                 )
                 return
             row.text = f"{names} differ: name the one to believe: neoctl check {partition}:NODE"
+            row.text = "; ".join([row.text, *row.behind.values()])
             logger.error(
                 "partition %s: %s differ, and it is not known which is right: name the one to"
                 " believe: neoctl check %s:NODE",
@@ -234,7 +254,21 @@ class Checks:
         logger.error("partition %s is corrupted on %s: neoctl repair", partition, names)
         row.finding = Finding.CORRUPTED
         row.text = f"wrong on {names}: neoctl repair {partition}:"
+        row.text = "; ".join([row.text, *row.behind.values()])
         master.change_partitions([(partition, bad, CellState.CORRUPTED) for bad in wrong])
+
+    def behind(self, nid: int, m: NotifyCellsBehind) -> None:
+        """NotifyCellsBehind: what is wrong with cells that will be reported."""
+        row = self._rows.get(m.partition)
+        if row is None or row.by != nid:
+            return
+        what = "revisions" if m.revisions else "transactions"
+        for other, (since, count) in sorted(m.behind_dict.items()):
+            row.behind[other] = (
+                f"{format_nid(other)} is behind {format_nid(m.nid)}: it lacks at least {count} {what}"
+                f" from {since.hex()} on"
+            )
+            logger.error("partition %s: %s", m.partition, row.behind[other])
 
     def checked(self, nid: int, partition: int, problem: str) -> None:
         """NotifyPartitionChecked: it is over."""

@@ -15,6 +15,7 @@ from collections.abc import Callable, Container, Iterable
 from neo.master.backup.following import Backup
 from neo.master.check import Checks
 from neo.master.commits import Commits
+from neo.master.comparison import Disagreement
 from neo.master.election.tenure import Tenure
 from neo.master.ids import OidGenerator, TidGenerator
 from neo.master.pack import Packs
@@ -104,6 +105,8 @@ class MasterCore(Core):
         #: In STARTING_BACKUP and BACKINGUP.
         self.backup: Backup | None = None
         self.recovery = Recovery(self)
+        #: What the operator must decide before the cluster may serve.
+        self.disagreement: Disagreement | None = None
         self._timestamp = 0.0
         self._phase: Task[None] | None = None
 

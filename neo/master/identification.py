@@ -20,6 +20,7 @@ from neo.protocol.packets import (
     FEATURE_MAINTENANCE,
     FEATURE_PACK,
     FEATURE_STATUS,
+    FEATURE_TAILS,
     FEATURES,
     GREATEST_NID,
     AcceptIdentification,
@@ -35,6 +36,10 @@ if TYPE_CHECKING:
     from neo.master.core import MasterCore
 
 logger = logging.getLogger("neo.master")
+
+
+#: What a master announces to a storage node that announced FEATURE_MAINTENANCE.
+ANNOUNCED = [FEATURE_MAINTENANCE, FEATURE_LOG, FEATURE_STATUS, FEATURE_TAILS]
 
 
 class Identification(Handler):
@@ -210,7 +215,7 @@ class Identification(Handler):
         else:
             master.recovery.joined(peer)
         if FEATURE_MAINTENANCE in node.features:
-            peer.send(NotifyFeatures([FEATURE_MAINTENANCE, FEATURE_LOG, FEATURE_STATUS]))
+            peer.send(NotifyFeatures(ANNOUNCED))
 
 
 def _backups(value: object) -> frozenset[str]:

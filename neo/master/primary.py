@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from neo.master.administration import ServeAdmin
 from neo.master.clock import watch_clock
+from neo.master.comparison import compare
 from neo.master.core import MasterCore
 from neo.master.identification import Identification
 from neo.master.reading import ServeReader
@@ -31,16 +32,18 @@ class PrimaryMaster(MasterCore):
             peer.send(self.table())
         self.ask_confirmations()
         await verify(self)
+        backup = self.recovery.backup
+        await compare(self, None if backup is None else backup.least, self.recovery.forced)
         # What storages answered last made the table durable, too.
         assert self.partitions.ptid is not None
         self.served(self.partitions.ptid)
         self.was_operational = True
-        if self.recovery.backup is None:
+        if backup is None:
             self.change_state(Event.VERIFIED)
             begin_service(self)
         else:
             self.change_state(Event.VERIFIED_BACKUP)
-            begin_backup(self, self.recovery.backup)
+            begin_backup(self, backup)
         await watch_clock(self)
 
     # -- one of several masters --------------------------------------------------------------------

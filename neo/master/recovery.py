@@ -69,6 +69,8 @@ class Recovery:
         self._continues = master.served_ptid is not None
         #: A new primary knows from the log which table to wait for; storages are on their way to it.
         self._patient = self._continues and not master.was_operational
+        #: The operator did not wait until the cluster starts by itself.
+        self.forced = False
 
     async def run(self) -> None:
         """Returns when the tables are ready for VERIFYING."""
@@ -183,6 +185,9 @@ class Recovery:
         for nid in list(self._answers):
             if nid not in present:
                 self._forget(nid)
+        disagreement = self.master.disagreement
+        if disagreement is not None and not disagreement.nids <= present:
+            disagreement.changed = True
         self.check()
 
     def check(self) -> None:
@@ -215,6 +220,7 @@ class Recovery:
     def force(self) -> None:
         """The operator asked to start."""
         assert self.obstacle_to_force() is None
+        self.forced = True
         self._done.resolve(None)
 
     def _obstacle(self, strict: bool, forced: bool = False) -> str | None:
@@ -253,13 +259,17 @@ class Recovery:
                 f"the newest partition table here is {table.ptid}, but {served} was in use: "
                 f"commits would be lost; start {_names(absent)}"
             )
+        identified = self.master.identified_storages()
+        if (disagreement := self.master.disagreement) is not None:
+            obstacle = disagreement.obstacle(identified, forced)
+            if obstacle is not None:
+                return obstacle
         alone = None if forced else self.master.told.missing(self._answers.keys())
         if alone is not None:
             return (
                 f"partition table {alone.ptid} may be the last that {_names(set(alone.readable))} has:"
                 " it would serve alone later, without what is committed now; start it"
             )
-        identified = self.master.identified_storages()
         readable = table.nodes(readable_only=True)
         truncate_tid = self._truncate_tid()
         required = readable if truncate_tid is None else table.nodes()

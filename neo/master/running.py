@@ -30,6 +30,7 @@ from neo.protocol.packets import (
     AskUnfinishedTransactions,
     FailedVote,
     Message,
+    NotifyCellsBehind,
     NotifyDeadlock,
     NotifyPartitionChecked,
     NotifyPartitionCorrupted,
@@ -239,6 +240,11 @@ class ServeStorage(Handler):
         assert peer.node is not None and peer.node.nid is not None
         if self.master.state in SERVING:
             self.master.checks.corrupted(peer.node.nid, m.partition, m.nid_list)
+
+    @on(NotifyCellsBehind)
+    def behind(self, peer: Peer, message_id: int, m: NotifyCellsBehind) -> None:
+        assert peer.node is not None and peer.node.nid is not None
+        self.master.checks.behind(peer.node.nid, m)
 
     @on(NotifyPartitionChecked)
     def checked(self, peer: Peer, message_id: int, m: NotifyPartitionChecked) -> None:

@@ -55,9 +55,18 @@ def _running(master: MasterCore) -> list[Peer]:
 
 async def _ask_all(master: MasterCore, peers: list[Peer], message: Message) -> dict[int, Message]:
     """Answers by node id; nodes that are lost or fail are left out."""
-    asked: list[tuple[Peer, Future[Message]]] = [(peer, peer.ask(message)) for peer in peers]
-    answers = {}
-    for peer, future in asked:
+    return dict(await ask_each(master, [(peer, message) for peer in peers]))
+
+
+async def ask_each(
+    master: MasterCore, questions: list[tuple[Peer, Message]]
+) -> list[tuple[int, Message]]:
+    """Ask all at once; returns (node id, answer) of each but those of nodes that are lost or fail."""
+    asked: list[tuple[Peer, Message, Future[Message]]] = [
+        (peer, message, peer.ask(message)) for peer, message in questions
+    ]
+    answers = []
+    for peer, message, future in asked:
         try:
             answer = await future
         except ConnectionLost:
@@ -68,7 +77,7 @@ async def _ask_all(master: MasterCore, peers: list[Peer], message: Message) -> d
             await Checkpoint()
             continue
         assert peer.node is not None and peer.node.nid is not None
-        answers[peer.node.nid] = answer
+        answers.append((peer.node.nid, answer))
     return answers
 
 

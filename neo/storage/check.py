@@ -37,6 +37,7 @@ from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.ids import ZERO_OID, add64, format_nid, format_nids
 from neo.protocol.packets import (
     FEATURE_MAINTENANCE,
+    FEATURE_TAILS,
     Address,
     AnswerPackState,
     AskCheckSerialRange,
@@ -45,6 +46,7 @@ from neo.protocol.packets import (
     CheckPartition,
     MendCell,
     Message,
+    NotifyCellsBehind,
     NotifyPartitionChecked,
     NotifyPartitionCorrupted,
 )
@@ -219,6 +221,7 @@ class Comparison:
                 continue
             if self._packed is not None and await self._pack_state() != self._packed:
                 raise CheckFailed("the cells were packed meanwhile: check again")
+            await self._tell_behind(request, answers)
             right = self._report(answers, last)
             return right if len(self._nodes) > 1 else None
         return None
@@ -246,6 +249,48 @@ class Comparison:
         self._wrong.update(wrong)
         self._nodes = [nid for nid in self._nodes if nid not in wrong]
         return right
+
+    async def _tell_behind(
+        self, request: AskCheckTIDRange | AskCheckSerialRange, answers: _Answers
+    ) -> None:
+        """Tell the master which cells have only the first rows of what another one has: that one is asked
+        for as many. Nothing is told of cells that differ otherwise."""
+        core = self._core
+        if core.master is None or FEATURE_TAILS not in core.master_features:
+            return
+        most = self._reference
+        if most is None:
+            most = max(answers, key=lambda nid: (answers[nid].count, nid))
+        behind = {}
+        for nid, found in answers.items():
+            if found.count < answers[most].count:
+                try:
+                    since = await self._since(most, request, found)
+                except (ConnectionLost, ErrorAnswer, RecordDamaged) as e:
+                    logger.info("how far %s is behind is not known: %s", self._name(nid), e)
+                    return
+                if since is not None:
+                    behind[nid] = since, answers[most].count - found.count
+        if behind and UPSTREAM not in (most, *behind):
+            revisions = isinstance(request, AskCheckSerialRange)
+            core.master.send(NotifyCellsBehind(self._m.partition, most, revisions, behind))
+
+    async def _since(
+        self, nid: int, request: AskCheckTIDRange | AskCheckSerialRange, found: Any
+    ) -> bytes | None:
+        """Return the tid of the first row that a node has after those of another one, whose digest is
+        ``found``; None if these are not the first that it has."""
+        following: AskCheckTIDRange | AskCheckSerialRange = request._replace(length=1)
+        if found.count:
+            if await self._ask(nid, request._replace(length=found.count)) != found:
+                return None
+            if isinstance(request, AskCheckTIDRange):
+                following = request._replace(length=1, min_tid=add64(found.max_tid, 1))
+            else:
+                oid = add64(found.max_oid, 1)
+                following = request._replace(length=1, min_tid=found.max_tid, min_oid=oid)
+        since: bytes = (await self._ask(nid, following)).max_tid
+        return since
 
     def _right(self, answers: _Answers, last: _Answers) -> Message | None:
         """The digest to believe, None if there is none."""

@@ -16,6 +16,11 @@ class Memory(NamedTuple):
     #: (partition, nid) of cells of which their nodes do not know it.
     unaware: frozenset[tuple[int, int]]
 
+    @property
+    def least(self) -> bytes | None:
+        """The tid up to which all are complete, of those that remember one."""
+        return min((tid for tid in self.tids.values() if tid is not None), default=None)
+
 
 def unaware_cells(
     newest: PartitionTable, older: Mapping[int, PartitionTable]

@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
+from neo.master.identification import ANNOUNCED
 from neo.protocol.enums import CellState, ClusterState, ErrorCode, NodeType
 from neo.protocol.ids import ZERO_TID
 from neo.protocol.packets import (
-    FEATURE_LOG,
     FEATURE_MAINTENANCE,
-    FEATURE_STATUS,
     FEATURES,
     AnswerRecovery,
     AskCheckReport,
@@ -19,6 +18,7 @@ from neo.protocol.packets import (
     AskRecovery,
     CheckPartition,
     CheckReplicas,
+    NotifyCellsBehind,
     NotifyFeatures,
     NotifyPartitionChanges,
     NotifyPartitionChecked,
@@ -55,7 +55,7 @@ class Served(MasterWorld):
             )
         )
         remote.answer(remote.take(AskRecovery), AnswerRecovery(None, None, None))
-        assert remote.take(NotifyFeatures).features == [FEATURE_MAINTENANCE, FEATURE_LOG, FEATURE_STATUS]
+        assert remote.take(NotifyFeatures).features == ANNOUNCED
         return remote
 
     def do(self, message: Any) -> str:
@@ -152,6 +152,25 @@ def test_the_last_readable_cells_stay_in_service_when_nobody_knows_which_is_righ
     assert world.master.partitions.rows[0] == {1: UP, 2: UP}
     assert world.findings() == {0: "undecided"}
     assert world.master.state is ClusterState.RUNNING
+
+
+def test_the_report_says_which_copy_is_behind() -> None:
+    world = Served()
+    world.do(CheckReplicas({0: None, 1: None}, ZERO_TID, None))
+    by = dict(sorted((m.partition, nid) for nid, m in world.asked()))
+    since = b"\0" * 7 + b"\x10"
+    world.storages[by[0] - 1].send(NotifyCellsBehind(0, 1, False, {2: (since, 3)}))
+    world.storages[by[0] - 1].send(NotifyPartitionCorrupted(0, [1, 2]))
+    stranger = world.storages[by[1] % 2]
+    stranger.send(NotifyCellsBehind(1, 1, True, {2: (since, 3)}))
+    world.storages[by[1] - 1].send(NotifyPartitionCorrupted(1, [1, 2]))
+    answer = world.admin().ask(AskCheckReport()).result()
+    texts = {row[0]: row[3] for row in answer.row_list}
+    assert texts[0] == (
+        "S1, S2 differ: name the one to believe: neoctl check 0:NODE; S2 is behind S1: it lacks at least"
+        " 3 transactions from 0000000000000010 on"
+    )
+    assert texts[1] == "S1, S2 differ: name the one to believe: neoctl check 1:NODE"
 
 
 def test_what_was_not_asked_is_not_believed() -> None:

@@ -7,6 +7,8 @@ import pytest
 from neo.protocol.enums import CellState, ErrorCode, NodeState, NodeType
 from neo.protocol.ids import ZERO_HASH, ZERO_OID, ZERO_TID, p64
 from neo.protocol.packets import (
+    FEATURE_MAINTENANCE,
+    FEATURE_TAILS,
     AnswerCheckSerialRange,
     AnswerCheckTIDRange,
     AskCheckSerialRange,
@@ -15,6 +17,8 @@ from neo.protocol.packets import (
     CloseClient,
     Error,
     Message,
+    NotifyCellsBehind,
+    NotifyFeatures,
     NotifyPartitionChanges,
     NotifyPartitionChecked,
     NotifyPartitionCorrupted,
@@ -122,6 +126,48 @@ def test_of_two_that_differ_both_are_reported(world: World, serials: bool) -> No
     if serials:
         checked.replies(2, TIDS)
     checked.insist({2: OTHER_OID if serials else LESS})
+    assert checked.result() == [NotifyPartitionCorrupted(0, [1, 2]), FINE]
+
+
+@pytest.mark.parametrize("serials", [False, True])
+def test_a_copy_that_is_behind_is_told_with_where(world: World, serials: bool) -> None:
+    """It has the first rows of this node, which says so to a master that understands it."""
+    checked = Compared(world, 2)
+    checked.master.send(NotifyFeatures([FEATURE_MAINTENANCE, FEATURE_TAILS]))
+    checked.check()
+    checked.connect(2)
+    if serials:
+        checked.replies(2, TIDS)
+    first = AnswerCheckSerialRange(1, digest(12), p64(12), digest(0), p64(0))
+    checked.insist({2: first if serials else AnswerCheckTIDRange(1, digest(12), p64(12))})
+    assert checked.result() == [
+        NotifyCellsBehind(0, 1, serials, {2: (p64(16), 2)}),
+        NotifyPartitionCorrupted(0, [1, 2]),
+        FINE,
+    ]
+
+
+def test_a_node_that_is_behind_itself_asks_the_other_one(world: World) -> None:
+    checked = Compared(world, 2)
+    checked.master.send(NotifyFeatures([FEATURE_MAINTENANCE, FEATURE_TAILS]))
+    checked.check()
+    checked.connect(2)
+    checked.insist({2: AnswerCheckTIDRange(4, digest(12, 16, 20, 22), p64(22))})
+    message_id, m = take_question(checked.others[2], AskCheckTIDRange)
+    assert m.length == 3
+    answer(checked.others[2], message_id, TIDS)
+    message_id, m = take_question(checked.others[2], AskCheckTIDRange)
+    assert (m.length, m.min_tid) == (1, p64(21))
+    answer(checked.others[2], message_id, AnswerCheckTIDRange(1, digest(22), p64(22)))
+    assert checked.result()[0] == NotifyCellsBehind(0, 2, False, {1: (p64(22), 1)})
+
+
+def test_a_copy_that_lacks_something_else_is_not_called_behind(world: World) -> None:
+    checked = Compared(world, 2)
+    checked.master.send(NotifyFeatures([FEATURE_MAINTENANCE, FEATURE_TAILS]))
+    checked.check()
+    checked.connect(2)
+    checked.insist({2: LESS})
     assert checked.result() == [NotifyPartitionCorrupted(0, [1, 2]), FINE]
 
 
