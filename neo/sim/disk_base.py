@@ -126,6 +126,14 @@ class SimDisk(ABC):
         """Another disk with what this one has, which nobody uses at this moment."""
 
     @abstractmethod
+    def snapshot(self) -> Callable[[], None]:
+        """Return what makes the disk go back to what is durable now. To be called when nobody uses it."""
+
+    @abstractmethod
+    def lose(self, first: int, last: int) -> None:
+        """Lose the transactions from one tid to another. Nobody uses the disk at this moment."""
+
+    @abstractmethod
     def crash(self) -> None:
         """The process is gone and the power fails: lose what was not synced."""
 

@@ -65,7 +65,7 @@ class Faults:
         self._run = run
         self._world = run.world
         self._random = run.world.random
-        old = [name for name in KINDS if name not in (OPERATE, *LATER)]
+        old = [name for name in KINDS if name not in (OPERATE, *LATER, *OLD_DISKS)]
         chosen = [name for name in old if self._world.chance(0.6)]
         if names is None and self._run.options.canary is None:
             chosen += [name for name in (OPERATE,) if self._run.operator.busy]
@@ -217,11 +217,23 @@ class Faults:
     def _forsake(self) -> None:
         self._run.forsaking.act()
 
+    def _old_disk(self) -> None:
+        self._run.old_disks.old_disk()
+
+    def _lost_tail(self) -> None:
+        self._run.old_disks.lost_tail()
+
+    def _gap(self) -> None:
+        self._run.old_disks.gap()
+
     def _unmount(self) -> None:
         if not self._run.forsaking.begun:  # an operator forces a start, with whatever is there
             self._run.unmounted.act()
 
 
+#: Not in the full mix, which loses only what was not synced: another fault at the same time may leave no
+#: sound copy.
+OLD_DISKS = ("old-disk", "lost-tail", "gap")
 #: Not a fault, but as unexpected for those who are at work.
 OPERATE = "operate"
 #: Kinds that came when many seeds were known, with how many seeds have each.
@@ -251,4 +263,7 @@ KINDS: dict[str, Callable[[Faults], None]] = {
     "forsake": Faults._forsake,
     "unmount": Faults._unmount,
     "damage": Faults._damage,
+    "old-disk": Faults._old_disk,
+    "lost-tail": Faults._lost_tail,
+    "gap": Faults._gap,
 }

@@ -95,6 +95,8 @@ LATER_KNOBS = (
     Knob("ORDER_SECONDS", "neo.master", (3.0,)),
     Knob("STOP_SECONDS", "neo.master", (0.0, 0.5)),
     Knob("UNFIT_SECONDS", "neo.master", (0.5,)),
+    # What is compared before service, and where replication begins.
+    Knob("TAIL_LENGTH", "neo", (1, 5)),
 )
 
 

@@ -89,8 +89,28 @@ class MemoryDisk(SimDisk):
     def copy(self, name: str) -> MemoryDisk:
         assert self._owner is None, self.name
         copied = MemoryDisk(self.world, name, self._lag, self.dedup)
-        copied.image = {table: dict(rows) for table, rows in self.image.items()}
+        copied.image = self._image()
         return copied
+
+    def _image(self) -> Image:
+        return {table: dict(rows) for table, rows in self.image.items()}
+
+    def snapshot(self) -> Callable[[], None]:
+        image = self._image()
+
+        def restore() -> None:
+            assert self._owner is None, self.name
+            self.image = image
+
+        return restore
+
+    def lose(self, first: int, last: int) -> None:
+        assert self._owner is None, self.name
+        for table, column in (("trans", 1), ("obj", 2)):
+            rows = self.image[table]
+            self.image[table] = {
+                key: row for key, row in rows.items() if not first <= row[column] <= last
+            }
 
     def tables(self) -> Rows:
         image: Image = self.image if self._owner is None else self._owner.tables.image()

@@ -29,6 +29,7 @@ from neo.sim.history import History
 from neo.sim.knobs import turned
 from neo.sim.log_watch import watched_logs
 from neo.sim.master_faults import MasterFaults
+from neo.sim.old_disks import OldDisks, watched_comparisons
 from neo.sim.operator import MOST_REPLICAS, Operator
 from neo.sim.oracles import judge
 from neo.sim.process import Process
@@ -152,6 +153,7 @@ class Run:
         )
         self.damage = Damage(self.clusters, Random(f"damage {seed}"))
         self.unmounted = Unmounted(self.clusters, Random(f"unmounted {seed}"))
+        self.old_disks = OldDisks(self.cluster, self.operator, Random(f"old disks {seed}"))
         self.faults = Faults(self, options.faults)
         self.master_faults = MasterFaults(self, options.faults)
 
@@ -176,6 +178,7 @@ class Run:
                 watched_tables(self.world, self._storage_cores),
                 watched_logs(self.world),
                 watched_administration(self.history),
+                watched_comparisons(self.world, lambda: self.old_disks.begun),
                 simulated_zodb(self.cluster.threads),
             ):
                 self._execute()

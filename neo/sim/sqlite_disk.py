@@ -14,10 +14,12 @@ A log that starts over begins by a new header, which SQLite syncs before it writ
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import sqlite3
 import tempfile
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -111,6 +113,23 @@ class SQLiteDisk(SimDisk):
         copied.write(self.read())
         copied.all_synced()
         return copied
+
+    def snapshot(self) -> Callable[[], None]:
+        files = self._durable
+
+        def restore() -> None:
+            assert self.backend is None, self.name
+            self.write(files)
+            self._durable = files
+
+        return restore
+
+    def lose(self, first: int, last: int) -> None:
+        assert self.backend is None, self.name
+        with contextlib.closing(sqlite3.connect(self.path)) as db, db:
+            for table in ("trans", "obj"):
+                db.execute(f"DELETE FROM {table} WHERE tid BETWEEN ? AND ?", (first, last))
+        self.all_synced()
 
     # -- the end of processes --------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from neo.sim.canaries import (
     election,
     maintenance,
     master,
+    old_disks,
     operation,
     replication,
     storage,
@@ -23,7 +24,10 @@ from neo.sim.canaries.base import Canary, plant
 
 CANARIES: dict[str, Canary] = {
     canary.name: canary
-    for module in (master, storage, client, replication, operation, backup, maintenance, election)
+    for module in (
+        *(master, storage, client, replication, operation, backup, maintenance, election),
+        old_disks,
+    )
     for canary in module.CANARIES
 }
 
