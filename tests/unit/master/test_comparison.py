@@ -63,8 +63,10 @@ class Compared(MasterWorld):
         here = [node for node in self.nodes.values() if not node.closed]
         for node in here:
             node.answer(node.take(AskLockedTransactions), AnswerLockedTransactions({}))
-        for node in here:
-            node.answer(node.take(AskLastIDs), AnswerLastIDs(None, tid(6)))
+        for nid, node in self.nodes.items():
+            if node in here:
+                last = AnswerLastIDs(tid(9), tid(6)) if nid == 2 else AnswerLastIDs(tid(4), tid(3))
+                node.answer(node.take(AskLastIDs), last)
 
     def tails(self, nid: int, *rows: TailRow, pack_tid: int = 0) -> AskTails:
         node = self.nodes[nid]
@@ -120,6 +122,7 @@ def test_who_is_behind_is_out_of_date_before_anybody_serves(
     world.tails(2, row([1, 2, 3]))
     assert world.master.state is RUNNING
     assert world.states() == {1: OUT, 2: UP}
+    assert (world.master.last_tid, world.master.oids.last) == (tid(6), tid(9))
     node = world.nodes[1]
     changes = node.take(NotifyPartitionChanges)
     assert changes.cell_list == [(0, 1, OUT)]

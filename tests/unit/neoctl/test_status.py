@@ -10,14 +10,16 @@ import pytest
 
 from neo.protocol.enums import CellState, ClusterState, ErrorCode, NodeState, NodeType
 from neo.protocol.errors import ErrorAnswer
-from neo.protocol.ids import nid_namespace, tid_from_time
+from neo.protocol.ids import ZERO_TID, nid_namespace, tid_from_time
 from neo.protocol.packets import (
+    AnswerCheckReport,
     AnswerClusterState,
     AnswerDownNodes,
     AnswerLastTransaction,
     AnswerNodeList,
     AnswerPartitionList,
     AnswerUpstream,
+    AskCheckReport,
     AskClusterState,
     AskDownNodes,
     AskElection,
@@ -294,3 +296,15 @@ def test_clock_behind_the_last_transaction_is_noticed(
     ctl = console({AskLastTransaction: AnswerLastTransaction(tid_from_time(NOW + 60))})
     ctl("status")
     assert "in the future: check the clocks" in ctl.out
+
+
+def test_copies_that_lacked_transactions_are_a_warning(console: Make) -> None:
+    """They are copied again; the disk may lose more."""
+    text = "S2 lacks at least 3 transactions from 0000000000000010 on: replicated from S1"
+    rows = [(0, None, "behind", text), (1, None, "behind", text), (2, 1, "equal", "")]
+    ctl = console({AskCheckReport: AnswerCheckReport(ZERO_TID, ZERO_TID, rows)})
+    assert ctl("status") == 0
+    assert (
+        "warning: 2 partitions had copies that lacked transactions when the cluster started -> look at"
+        f" the disk: {text}; neoctl print check lists all; then neoctl check\n"
+    ) in ctl.out
