@@ -50,12 +50,12 @@ class Disagreement:
 
     It stands until the operator starts the cluster without one of ``nids``; or until all of them are
     there and one was away meanwhile, perhaps to get another disk: then everything is compared again.
-    ``incomplete``: there is nothing to choose, since the only copies may be incomplete.
+    ``no_choice``: only one copy of each is here, which the operator can accept.
     """
 
     nids: frozenset[int]
     text: str
-    incomplete: bool
+    no_choice: bool
     changed: bool = False
 
     def obstacle(self, present: set[int], forced: bool) -> str | None:
@@ -63,7 +63,7 @@ class Disagreement:
         absent = self.nids - present
         if absent:
             return None if forced else f"{self.text}. {format_nids(absent)} may also come back"
-        if self.changed or (forced and self.incomplete):
+        if self.changed or (forced and self.no_choice):
             return None
         return self.text
 
@@ -77,14 +77,17 @@ async def compare(master: MasterCore, max_tid: bytes | None, forced: bool) -> No
     """
     master.disagreement = None
     master.checks.forget_comparison()
-    verdicts = await _verdicts(master, max_tid)
+    found = await _verdicts(master, max_tid)
+    here = _comparable(master)
+    verdicts = {p: _present(master, p, verdict, here[p]) for p, verdict in found.items()}
     undecided = {
         partition: verdict
         for partition, verdict in verdicts.items()
         if verdict.undecided and not (forced and _incomplete(verdict))
     }
     if undecided:
-        master.disagreement = _disagreement(undecided)
+        lost = {nid for p in undecided for nid in found[p].nodes.difference(here[p])}
+        master.disagreement = _disagreement(undecided, lost)
         master.checks.compared({p: _choice(v) for p, v in undecided.items()}, decided=False)
         master.back_to_recovery(master.disagreement.text)
         await Checkpoint()
@@ -99,7 +102,7 @@ async def compare(master: MasterCore, max_tid: bytes | None, forced: bool) -> No
 
 
 async def _verdicts(master: MasterCore, max_tid: bytes | None) -> dict[int, Verdict]:
-    """Of the partitions whose cells are not equal, as far as their nodes are still here."""
+    """Of the partitions whose cells are not equal. Nodes may be lost meanwhile."""
     tails = await _ask(master, _comparable(master), max_tid)
     verdicts = {p: verdict for p, of in tails.items() if not (verdict := judge(of)).equal}
     for partition, verdict in list(verdicts.items()):
@@ -107,8 +110,7 @@ async def _verdicts(master: MasterCore, max_tid: bytes | None) -> dict[int, Verd
             if verdict.references:
                 last = tails[partition][nid].last
                 verdicts[partition] = verdict = await _earlier(master, partition, verdict, nid, last)
-    here = _comparable(master)
-    return {p: _present(master, p, v, here[p]) for p, v in verdicts.items()}
+    return verdicts
 
 
 async def _earlier(
@@ -190,23 +192,31 @@ def _incomplete(verdict: Verdict) -> bool:
     return not any(lack.transactions for lack in verdict.lacks.values())
 
 
-def _disagreement(undecided: Mapping[int, Verdict]) -> Disagreement:
+def _disagreement(undecided: Mapping[int, Verdict], lost: Collection[int]) -> Disagreement:
+    """``lost``: nodes that were compared, too, and are gone since."""
     nids = frozenset(nid for verdict in undecided.values() for nid in verdict.lacks)
-    incomplete = all(map(_incomplete, undecided.values()))
-    partitions = ", ".join(map(str, sorted(undecided)))
-    if incomplete:
+    names, partitions = format_nids(nids), ", ".join(map(str, sorted(undecided)))
+    if all(map(_incomplete, undecided.values())):
         text = (
-            f"{format_nids(nids)} never had all of partitions {partitions}, and no other copy is here:"
-            " start the nodes that have one; or accept that data is missing: neoctl start"
+            f"{names} never had all of partitions {partitions}, and no other copy is here: start the"
+            " nodes that have one; or accept that data is missing: neoctl start"
         )
-    else:
-        lacks = (lack for verdict in undecided.values() for lack in verdict.lacks.values())
-        since = min(lack.since for lack in lacks if lack.transactions)
+        return Disagreement(nids, text, no_choice=True)
+    lacks = (lack for verdict in undecided.values() for lack in verdict.lacks.values())
+    since = min(lack.since for lack in lacks if lack.transactions).hex()
+    if lost:
+        others = format_nids(lost)
         text = (
-            f"the copies of partitions {partitions} on {format_nids(nids)} differ from {since.hex()} on,"
-            f" and none has all that the others have (neoctl print check): {DECIDE}"
+            f"{others} was lost while copies were compared, and has transactions from {since} on that"
+            f" {names} lacks in partitions {partitions}. To keep them: stop {names} and the master, start"
+            f" the master and {others}, then neoctl start. To give them up: neoctl start"
         )
-    return Disagreement(nids, text, incomplete)
+        return Disagreement(nids, text, no_choice=True)
+    text = (
+        f"the copies of partitions {partitions} on {names} differ from {since} on, and none has all that"
+        f" the others have (neoctl print check): {DECIDE}"
+    )
+    return Disagreement(nids, text, no_choice=False)
 
 
 #: What the operator can do about copies none of which can be believed.

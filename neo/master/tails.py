@@ -74,6 +74,11 @@ class Verdict(NamedTuple):
     lacks: dict[int, Lack]
 
     @property
+    def nodes(self) -> frozenset[int]:
+        """All that were compared."""
+        return self.references.union(self.lacks)
+
+    @property
     def equal(self) -> bool:
         return not self.lacks
 

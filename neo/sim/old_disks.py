@@ -121,10 +121,10 @@ def watched_comparisons(world: World, allowed: Callable[[], bool]) -> Iterator[N
     def watch(name: str) -> tuple[Any, str, Any]:
         original = getattr(comparison, name)
 
-        def watched(verdicts: Any) -> Any:
+        def watched(verdicts: Any, *others: Any) -> Any:
             if not allowed():
                 world.fail(Violation(f"sound copies are found to differ: {verdicts}"))
-            return original(verdicts)
+            return original(verdicts, *others)
 
         return comparison, name, watched
 

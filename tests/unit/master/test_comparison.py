@@ -286,6 +286,29 @@ def test_a_node_that_is_lost_meanwhile_decides_nothing(world: Compared) -> None:
     assert world.master.state is RUNNING and world.states() == {1: OUT, 2: UP}
 
 
+def test_a_node_that_had_more_and_is_lost_meanwhile_is_not_forgotten(world: Compared) -> None:
+    """The operator hears of it before an old copy is read."""
+    world.start(1, 2)
+    world.tails(1, row([1, 2, 3]))
+    world.tails(2, row(ALL))
+    world.leave(2)
+    world.tails(1, row([1, 2, 3]))
+    assert world.master.state is RECOVERING
+    world.rows, world.ptid = [[(1, UP), (2, OUT)]], 1006
+    world.nodes[1].take(AskRecovery)  # whether it knows that the other one is lost
+    world.recover()
+    refused = world.master.recovery._obstacle(strict=False)
+    assert refused == (
+        "S2 was lost while copies were compared, and has transactions from 0000000000000004 on that S1"
+        " lacks in partitions 0. To keep them: stop S1 and the master, start the master and S2, then"
+        " neoctl start. To give them up: neoctl start"
+    )
+    world.admin().ask(SetClusterState(VERIFYING)).result()
+    world.verified()
+    world.tails(1, row([1, 2, 3]))
+    assert world.master.state is RUNNING and world.states() == {1: UP, 2: OUT}
+
+
 def test_partitions_are_asked_in_portions() -> None:
     world = Compared([[(1, UP), (2, UP)]] * 100)
     world.start(1, 2)
