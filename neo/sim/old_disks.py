@@ -32,10 +32,8 @@ TAIL_SECONDS = 0.2
 #: How long a machine needs to start, on average.
 BOOT_SECONDS = 0.1
 ALONE_CHANCE = 0.3
-#: A gap is within so many of the last transactions, which have so many rows in a partition at most, and
-#: leaves the last one.
-GAP_MAX = 20
-ROWS_MAX = 100
+#: Where the tid is in rows.
+TIDS = {"trans": 1, "obj": 2}
 
 
 class OldDisks:
@@ -57,8 +55,7 @@ class OldDisks:
 
     def gap(self) -> None:
         mount = self._choose()
-        # With a shorter tail it may be too far back to be found.
-        if mount is not None and packets.TAIL_LENGTH >= ROWS_MAX:
+        if mount is not None:
             self._strike(mount, lambda: self._cut(mount), alone=False)
 
     def _choose(self) -> Mount | None:
@@ -92,7 +89,11 @@ class OldDisks:
         self._cluster.world.call_later(delay, back, f"{mount.disk.name} goes back")
 
     def _cut(self, mount: Mount) -> None:
-        tids = sorted({row[1] for row in mount.disk.tables()["trans"]})[-GAP_MAX:]
+        """Within the tails of all cells: what is before is not compared."""
+        rows = mount.disk.tables()
+        keys = {table: [(row[0], row[tid]) for row in rows[table]] for table, tid in TIDS.items()}
+        begins = [_tail_begin(of) for of in keys.values()]
+        tids = sorted({tid for _, tid in keys["trans"] if tid > max(begins)})
         if len(tids) > 2:
             first, last = sorted(self._random.sample(tids[:-1], 2))
             mount.disk.lose(first, last)
@@ -111,6 +112,15 @@ class OldDisks:
     def _boot(self, process: Process) -> None:
         delay = self._random.expovariate(1 / BOOT_SECONDS)
         self._cluster.world.call_later(delay, process.revive, f"{process.name} boots")
+
+
+def _tail_begin(rows: list[tuple[int, int]]) -> int:
+    """The tid after which all rows (partition, tid) of a table are in the tails."""
+    tids: dict[int, list[int]] = {}
+    for partition, tid in rows:
+        tids.setdefault(partition, []).append(tid)
+    length = packets.TAIL_LENGTH
+    return max((sorted(of)[-length] for of in tids.values() if len(of) >= length), default=0)
 
 
 @contextmanager
