@@ -230,7 +230,9 @@ class MasterCore(Core):
             self.backup.storage_lost(node.nid)
         assigned = self.partitions.assigned(node.nid)
         node.spare = was_running and not assigned
-        if was_running or assigned:
+        # While no table is known, those that the cluster served with are missed.
+        missed = self.partitions.ptid is None and node.nid in self.served_nodes
+        if was_running or missed or assigned:
             self.set_node_states([node], NodeState.DOWN)
         else:
             self.remove_node(node)

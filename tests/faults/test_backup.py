@@ -5,6 +5,9 @@ Everything is encrypted, between the clusters as well.
 
 from __future__ import annotations
 
+import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -158,6 +161,14 @@ def test_follows_an_upstream_that_was_truncated_when_it_is_truncated_too(
     check_alike(up, bak)
 
 
+def says_that_it_gets_nothing(bak: Site) -> bool:
+    command = [sys.executable, "-m", *shlex.split(bak.cluster.simple.neoctl), "status"]
+    status = subprocess.run(command, capture_output=True, text=True)
+    text = "problem: this backup gets nothing from its upstream cluster 'up' since 20"
+    assert status.returncode in (0, 1) and (status.returncode == 1) == (text in status.stdout), status
+    return status.returncode == 1
+
+
 def test_a_backup_that_loses_its_upstream_takes_over_with_whole_transactions(
     sites: tuple[Site, Site],
 ) -> None:
@@ -167,6 +178,7 @@ def test_a_backup_that_loses_its_upstream_takes_over_with_whole_transactions(
     write(db, 30)
     up.cluster.simple.stop()
     db.close()
+    bak.wait(lambda: says_that_it_gets_nothing(bak), "neoctl status does not say it")
     bak.set_state(ClusterState.STOPPING_BACKUP, ClusterState.RUNNING)
     db = bak.db()
     with db.transaction() as connection:

@@ -18,6 +18,7 @@ from ZODB.DB import DB
 from ZODB.POSException import POSError
 
 from neo.client.errors import UnavailableError
+from neoctl.status import status_reply
 from tests.faults.load import Load, check
 from tests.faults.operator import DEADLINE_SECONDS
 from tests.faults.writer import prepare
@@ -119,6 +120,16 @@ def test_a_cluster_that_is_started_before_its_server(tmp_path: Path) -> None:
             db.close()
 
 
+def assert_waits_for_database(cluster: Cluster) -> None:
+    """What ``neoctl status`` says of nodes whose processes run without their databases."""
+    with cluster.simple.admin() as admin:
+        reply = status_reply(admin)
+    words = [node["says"] for node in reply.data["nodes"] if node["type"] == "STORAGE"]
+    assert len(words) == 2 and all("the server is away" in text for text in words), words
+    assert "is down, but its process runs, and says: " in str(reply.text)
+    assert "start neostorage" not in str(reply.text) and "neoctl drop" not in str(reply.text)
+
+
 def test_killed_under_a_writing_load(cluster: Cluster, tmp_path: Path) -> None:
     """Neither the nodes nor the clients are started again; only MariaDB is."""
     assert cluster.server is not None
@@ -139,6 +150,7 @@ def test_killed_under_a_writing_load(cluster: Cluster, tmp_path: Path) -> None:
                     ),
                     f"{name} does not say that the server is away",
                 )
+            assert_waits_for_database(cluster)
             cluster.server.start()
             load.wait_commits(1)
             check(cluster, load)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from neo.protocol.enums import CellState, ClusterState, ErrorCode
+from neo.protocol.enums import CellState, ClusterState, ErrorCode, NodeState
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.packets import AnswerRecovery, AskObstacle, AskRecovery, SetClusterState, Truncate
 from tests.support.remote import error_of
@@ -63,6 +63,16 @@ def test_a_copy_is_away(world: MasterWorld) -> None:
 def test_a_cluster_that_serves_waits_for_nothing(world: MasterWorld) -> None:
     world.running(1)
     assert error_of(world.admin().ask(AskObstacle())).code is ErrorCode.DENIED
+
+
+def test_nodes_that_go_one_after_the_other_are_all_missed(world: MasterWorld) -> None:
+    """The table is forgotten when the first one is lost."""
+    first, second = world.running(2)
+    third = world.join_storage(3)
+    for storage in (first, second, third):
+        storage.lose()
+    rows = {row[2]: row[3] for row in (node.row() for node in world.master.nodes)}
+    assert rows[1] is rows[2] is NodeState.DOWN and 3 not in rows
 
 
 def test_to_ask_makes_nobody_truncate(world: MasterWorld) -> None:
