@@ -25,7 +25,7 @@ from neo.node.core import Core, Shell
 from neo.node.handler import Handler, on
 from neo.node.peer import Peer
 from neo.node.task import Future, first
-from neo.protocol.enums import CellState, ClusterState, NodeState, NodeType
+from neo.protocol.enums import CellState, ClusterState, ErrorCode, NodeState, NodeType
 from neo.protocol.errors import ConnectionLost, ErrorAnswer, PeerError
 from neo.protocol.packets import (
     FEATURE_MAINTENANCE,
@@ -171,7 +171,7 @@ class AdminCore(Core):
         try:
             last_tid = (await ask_tid).tid
             backup_tid = None if ask_backup is None else (await ask_backup).backup_tid
-            unheard = None if ask_upstream is None else (await ask_upstream).seconds
+            unheard = None if ask_upstream is None else await _unheard(ask_upstream)
         except (ConnectionLost, ErrorAnswer) as e:
             logger.info("the primary master does not tell how far it is: %s", e)
             done(None)
@@ -198,6 +198,17 @@ class AdminCore(Core):
                 + [f"\n{n}\n    {h.summary}" for n, h in healths.items() if n is not None]
             ),
         )
+
+
+async def _unheard(asked: Future[Message]) -> float | None:
+    """Seconds since the upstream cluster was heard. None also if backup mode ended meanwhile."""
+    try:
+        seconds: float | None = (await asked).seconds
+    except ErrorAnswer as e:
+        if e.code is ErrorCode.DENIED:
+            return None
+        raise
+    return seconds
 
 
 class MirrorHandler(Handler):

@@ -399,6 +399,12 @@ def test_health_of_a_backup_that_does_not_hear_its_upstream(
         return
     master.answer(master.take(AskUpstream), AnswerUpstream("up", 45.2, True, "reset"))
     assert future.result().problem_list == [None]
+    again = world.ctl().ask(AskMonitorInformation())
+    master.answer(master.take(AskLastTransaction), AnswerLastTransaction(ZERO_TID))
+    master.answer(master.take(AskRecovery), AnswerRecovery(1, None, None))
+    left = Error(ErrorCode.DENIED.value, "this cluster is no backup")
+    master.answer(master.take(AskUpstream), left)
+    assert again.result().problem_list == [], "backup mode ended meanwhile"
     assert future.result().summary.endswith("; lag=?; upstream not heard for 45 s")
 
 
