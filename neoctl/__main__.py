@@ -1,5 +1,5 @@
-"""``neoctl``: the command line of operators. Exit codes: 0 done, 1 refused or not possible, 2 wrong
-options, 3 ``status`` found a problem."""
+"""``neoctl``: the command line of operators. Exit codes: 0 done, 1 refused or not possible, or ``status``
+of a backup that gets nothing from its upstream cluster, 2 wrong options, 3 ``status`` found a problem."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ def _parser() -> argparse.ArgumentParser:
         description="Administer a NEO cluster.",
         epilog=f"commands:\n{table}\nNodes are written S1, M1, C1, A1; a TID as an integer, 0x..., "
         "or a timestamp\n(seconds since 1970) with a dot.\n\n"
-        "Exit codes: 0 done, 1 refused or not possible, 2 wrong options, 3 status found a problem.",
+        "Exit codes: 0 done, 1 refused or not possible, or status of a backup that gets nothing,\n"
+        "2 wrong options, 3 status found a problem.",
     )
     add = parser.add_argument
     add("-a", "--address", metavar="HOST:PORT", help=f"admin node (or {ADDRESS_VARIABLE})")
