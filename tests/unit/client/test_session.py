@@ -16,7 +16,6 @@ import pytest
 from transaction.interfaces import TransientError
 
 import neo.client.storage
-import neo.client.system
 from neo.client import NEOStorage
 from neo.client.errors import (
     ClosedError,
