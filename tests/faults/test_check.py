@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from ZODB.DB import DB
 
+from neo.protocol.packets import TAIL_LENGTH
 from tests.faults.damage import LOSSES
 from tests.faults.load import WRITERS, Load, check
 from tests.faults.operator import DEADLINE_SECONDS, findings, neoctl
@@ -43,11 +44,15 @@ def cluster(request: pytest.FixtureRequest, backend: str) -> Iterator[Cluster]:
 
 
 def write(cluster: Cluster) -> None:
-    """A transaction for each object."""
+    """A transaction for each object; then so many objects that the first ones are before the tails, which
+    are compared when a node comes back."""
     with closing(DB(cluster.storage())) as db:
         for number in range(OBJECTS):
             with db.transaction() as connection:
                 connection.root()[number] = type(connection.root())()
+        with db.transaction() as connection:
+            root = connection.root()
+            root["many"] = [type(root)() for _ in range(2 * PARTITIONS * TAIL_LENGTH)]
 
 
 def settings(cluster: Cluster) -> configparser.ConfigParser:
