@@ -120,8 +120,9 @@ class Reading(ConflictResolvingStorage):
         )
         try:
             for answer in answers:
-                data = data_of(answer) if isinstance(answer, AnswerObject) else None
-                loaded = None if data is None else Loaded(data, answer.serial, answer.next_serial)
+                loaded = None
+                if isinstance(answer, AnswerObject) and (data := data_of(answer)) is not None:
+                    loaded = Loaded(data, answer.serial, answer.next_serial)
                 cache.load_ends(*loads.popleft(), loaded)
         finally:
             answers.close()

@@ -78,7 +78,9 @@ def test_random_messagepack(value: object, cuts: list[int], trusted: bool) -> No
 
 
 @given(IDS, st.sampled_from(sorted(CODES.values())), st.lists(PACKABLE, max_size=7), CUTS)
-def test_random_arguments(message_id: int, code: int, arguments: list[object], cuts: list[int]) -> None:
+def test_random_arguments(
+    message_id: int, code: int, arguments: list[object], cuts: list[int]
+) -> None:
     survive(msgpack.packb([message_id, code, arguments], use_bin_type=True), cuts, True)
 
 
