@@ -32,7 +32,7 @@ from tests.unit.storage.world import C1
 from tests.unit.storage.world import World as StorageWorld
 
 #: Of each role; the whole takes four times as long.
-SECONDS = float(os.environ.get("NEO_FUZZ_SECONDS", 2.5))
+SECONDS = float(os.environ.get("NEO_FUZZ_SECONDS", 2))
 SEED = int(os.environ.get("NEO_FUZZ_SEED", 0)) or Random().randrange(1, 2**32)
 #: Messages to one node before there is a new one.
 ROUNDS = 40
