@@ -53,12 +53,12 @@ References = Callable[[bytes], Iterable[bytes]]
 
 #: Objects deleted by one transaction: its locks are held for a short time only.
 DELETED_TOGETHER = 1000
-#: Later transactions that are read at once: of more, the storage nodes give whole pages.
+#: Later transactions that are read one by one. Of more, the storage nodes give pages.
 LATER_TOGETHER = 50
-#: Those of which pages are asked at once: what they mention is in memory.
+#: Later transactions whose pages are read in one pass over the partitions; their tids are in memory.
 LATER_PAGED = 5000
-#: How often later transactions are read before locks are taken for a deletion: by then what is left
-#: to read is what was committed during the last time.
+#: Passes over later transactions before a deletion takes locks. Each pass is over what was committed
+#: during the one before, and shorter if reading is faster than writing; else more passes do not help.
 CATCH_UP_MAX = 5
 #: The same, where they refer to each other in a circle: lists of their oids must fit in one message.
 CIRCLE_MAX = 1_000_000
