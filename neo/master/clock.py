@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from neo.node.task import Future
 from neo.protocol.ids import time_from_tid
-
-if TYPE_CHECKING:
-    from neo.master.core import MasterCore
 
 logger = logging.getLogger("neo.master")
 
@@ -18,7 +16,23 @@ BEHIND_SECONDS = 60.0
 CHECK_SECONDS = 60.0
 
 
-async def watch_clock(master: MasterCore) -> None:
+class Shell(Protocol):
+    def time(self) -> float: ...
+
+
+class Master(Protocol):
+    """What is watched. ``last_tid``: of the last transaction."""
+
+    @property
+    def last_tid(self) -> bytes: ...
+
+    @property
+    def shell(self) -> Shell: ...
+
+    def sleep(self, seconds: float) -> Future[None]: ...
+
+
+async def watch_clock(master: Master) -> None:
     """Warn when the clock is behind the last transaction: at the start, or because it jumped back. Once
     until it is right again: it may take days. Never returns."""
     told = False
