@@ -9,7 +9,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
 from neo.protocol import enums, ids, packets
-from neo.protocol.codec import LIMIT_PEER, LIMIT_STRANGER
+from neo.protocol.codec import LIMIT_GUEST, LIMIT_PEER, LIMIT_STRANGER
 
 #: A link is written at the end of the first paragraph of a docstring: ``C ⇄ M``, ``M → A, C, S``.
 _NODE = r"(?:SM|M|S|C|A|ctl|\*)"
@@ -189,6 +189,7 @@ def node_ids() -> str:
 def limits() -> str:
     return (
         f"{LIMIT_STRANGER // 1024} KiB before the peer has identified itself, "
+        f"{LIMIT_GUEST // 2**20} MiB while the master does not vouch for it, "
         f"{LIMIT_PEER // 2**20} MiB afterwards"
     )
 
