@@ -24,6 +24,9 @@ from neo.demo import scenes, stdlib
 from neo.demo.editing import review_by_processes
 from neo.demo.opening import UnknownAddress, open_database, open_storage
 from neo.demo.show import Show
+from neo.migrate import MigrateError
+from neo.migrate.command import report_source
+from neo.migrate.opening import open_source
 from neo.simple import Cluster, ClusterError
 
 NAME = "demo"
@@ -44,6 +47,7 @@ FAILURES = (
     scenes.PromiseBroken,
     BrokenProcessPool,
     ClusterError,
+    MigrateError,
 )
 
 
@@ -83,6 +87,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = arguments(argv)
     show = Show()
     try:
+        if options.data:
+            check_data(options.data)
         with database(show, options) as place:
             run(show, options, place, partial(review_by_processes, place.uri))
     except FAILURES as error:
@@ -92,6 +98,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("neo.demo: interrupted; everything that it started has ended", file=sys.stderr)
         return 130
     return 0
+
+
+def check_data(path: Path) -> None:
+    """Read the visitor's file before anything starts. Raises MigrateError if it is damaged."""
+    with closing(open_source(str(path), None)) as source:
+        report_source(source, "neo.demo")
 
 
 def run(show: Show, options: argparse.Namespace, place: Place, pool: scenes.ReviewerPool) -> None:

@@ -1,5 +1,5 @@
-"""The command line of ``neoexport``. Exit codes: 0 done, 1 not possible, 2 wrong options, 130
-interrupted."""
+"""The command line of ``neoexport``. Exit codes: 0 done, 1 not possible or not complete, 2 wrong
+options, 130 interrupted."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ from ZODB.POSException import POSError
 
 from neo.client import NEOStorage
 from neo.export.errors import ExportError
-from neo.migrate.copying import MigrateError
+from neo.migrate.command import report_source, report_warned
+from neo.migrate.errors import MigrateError
 from neo.migrate.opening import open_source
+from neo.migrate.watching import watched
 from neo.protocol.ids import p64, parse_tid, time_from_tid
 
 if TYPE_CHECKING:
@@ -82,9 +84,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ImportError:
         print("neoexport: pyarrow is missing: pip install 'zodb-neo[parquet]'", file=sys.stderr)
         return 1
+    with watched() as warned:
+        code = _run(
+            options, console, (ExportError, MigrateError, POSError, OSError, ArrowException)
+        )
+    return max(code, report_warned(warned, "neoexport"))
+
+
+def _run(
+    options: argparse.Namespace, console: Console, failures: tuple[type[Exception], ...]
+) -> int:
     try:
         return _export(options, console)
-    except (ExportError, MigrateError, POSError, OSError, ArrowException) as e:
+    except failures as e:
         print(f"neoexport: {e}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
@@ -97,15 +109,16 @@ def _export(options: argparse.Namespace, console: Console) -> int:
 
     folder = Folder(options.parquet)
     with closing(open_source(options.source, options.config)) as source, folder.locked():
+        code = report_source(source, "neoexport")
         folder.recover()
         plan = _plan(options, folder, source)
         if plan is None:
             print("The export has every transaction of the source already.")
-            return 0
+            return code
         rows = _write(options, folder, plan, source, console)
         folder.publish(plan)
     print(f"Exported {rows:,} revisions up to transaction {plan.last:#018x}.")
-    return 0
+    return code
 
 
 def _plan(options: argparse.Namespace, folder: Folder, source: Any) -> Plan | None:

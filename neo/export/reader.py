@@ -15,7 +15,7 @@ from neo.export.folder import RUNS, sync, write
 from neo.export.plan import LIMIT, Boundary, Plan, check_boundary, is_packed, packed
 from neo.export.segment import write_transactions
 from neo.export.spill import ROW_BYTES, RUNS_MAX, Buffer, Run, merge_runs, pages, read_runs
-from neo.migrate.listing import transactions
+from neo.migrate.listing import whole
 from neo.protocol.ids import p64, u64
 from neo.protocol.packets import AnswerTransactionInformation
 
@@ -68,7 +68,8 @@ class Reader:
     def run(self, report: Callable[[int, int, int], None]) -> None:
         """``report``: called after each transaction with its tid, its records and their bytes.
 
-        Raises ExportError, and PackedError if the source was packed meanwhile.
+        Raises ExportError, PackedError if the source was packed meanwhile, and MigrateError if it ends
+        before the plan does.
         """
         before, plan = self._progress, self._plan
         if before.complete:
@@ -79,7 +80,7 @@ class Reader:
             check_boundary(self._source, boundary)
             start = boundary.tid + 1
             refuse_packed = refuse_packed or not boundary.packed
-        with closing(transactions(self._source, p64(start), p64(plan.last))) as found:
+        with closing(whole(self._source, p64(start), p64(plan.last))) as found:
             for transaction in found:
                 if refuse_packed and is_packed(transaction):
                     raise packed()

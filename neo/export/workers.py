@@ -27,7 +27,7 @@ from neo.export.folder import LINKS, Folder
 from neo.export.merging import Files, write_history, write_references
 from neo.export.plan import DERIVED, Plan
 from neo.export.segment import Report, write_changes, write_transactions
-from neo.migrate.copying import MigrateError
+from neo.migrate.errors import MigrateError
 from neo.migrate.opening import open_source
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 

@@ -7,6 +7,7 @@ stopped, after a comparison of the last transaction that both have; ``--verify``
 
 from neo.migrate.command import main
 from neo.migrate.comparing import Difference, compare
-from neo.migrate.copying import MigrateError, copy_from, starting_point
+from neo.migrate.copying import copy_from, starting_point
+from neo.migrate.errors import MigrateError
 
 __all__ = ["Difference", "MigrateError", "compare", "copy_from", "main", "starting_point"]

@@ -1,12 +1,12 @@
 """The command line of ``neomigrate``. Exit codes: 0 done (and equal), 1 not possible, or different,
-2 wrong options, 130 interrupted."""
+or not complete, 2 wrong options, 130 interrupted."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +22,12 @@ from rich.progress import (
 from ZODB.POSException import POSError
 
 from neo.migrate.comparing import Difference, compare
-from neo.migrate.copying import MigrateError, copy_from, starting_point
-from neo.migrate.listing import last_tid, transactions
+from neo.migrate.copying import copied_records, copy_from, starting_point
+from neo.migrate.datafs import DataFile, listed
+from neo.migrate.errors import MigrateError
+from neo.migrate.listing import last_tid, transactions, whole
 from neo.migrate.opening import open_destination, open_source
+from neo.migrate.watching import Warned, watched
 from neo.protocol.ids import ZERO_TID, time_from_tid
 
 #: So many differences are shown; then the comparison ends, as the first ones tell the story.
@@ -52,6 +55,12 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         action="store_true",
         help="write nothing: say what would be copied (with --verify: only compare)",
     )
+    parser.add_argument(
+        "--salvage",
+        action="store_true",
+        help="of a damaged FileStorage, copy what can be read on both sides of the damage, list what is "
+        "lost, and exit with 1",
+    )
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
     return parser.parse_args(argv)
 
@@ -60,8 +69,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
     options = _arguments(argv)
     console = Console(stderr=True, highlight=False, quiet=options.quiet)
+    with watched() as warned:
+        code = _run(options, console, warned)
+    return max(code, report_warned(warned, "neomigrate"))
+
+
+def _run(options: argparse.Namespace, console: Console, warned: Warned) -> int:
     try:
-        return _migrate(options, console)
+        return _migrate(options, console, warned)
     except (MigrateError, POSError, OSError) as e:
         print(f"neomigrate: {e}", file=sys.stderr)
         return 1
@@ -70,19 +85,56 @@ def main(argv: Sequence[str] | None = None) -> int:
         return INTERRUPTED
 
 
-def _migrate(options: argparse.Namespace, console: Console) -> int:
-    with closing(open_source(options.source, options.config)) as source:
-        destination = open_destination(options.destination, options.config, options.dry_run)
-        if destination is None:
-            return _foresee(source, ZERO_TID, console)
-        with closing(destination):
-            if options.dry_run and options.verify:
-                return _verify(source, destination, console)
-            start = starting_point(source, destination)
-            if options.dry_run:
-                return _foresee(source, start, console)
-            _copy(source, destination, start, console)
-            return _verify(source, destination, console) if options.verify else 0
+def report_warned(warned: Warned, program: str) -> int:
+    """Print what storages warned of; 1 if something may be missing for it."""
+    for line in warned.lines:
+        print(f"{program}: warning: {line}", file=sys.stderr)
+    if warned.total > len(warned.lines):
+        print(f"{program}: and {warned.total - len(warned.lines)} warnings more", file=sys.stderr)
+    return 1 if warned.count else 0
+
+
+def report_source(source: Any, program: str) -> int:
+    """Print what is wrong with a source that is read nevertheless; 1 if something may be missing."""
+    if not isinstance(source, DataFile):
+        return 0
+    if source.unfinished is not None:
+        print(f"{program}: {source.getName()!r}: {source.unfinished}", file=sys.stderr)
+    for problem in source.problems:
+        print(f"{program}: {problem}", file=sys.stderr)
+    if source.gaps:
+        print(
+            f"{program}: {source.getName()!r} is damaged, the copy is not complete; lost are\n"
+            f"{listed(source.gaps)}",
+            file=sys.stderr,
+        )
+    return 1 if source.gaps or source.problems else 0
+
+
+def _migrate(options: argparse.Namespace, console: Console, warned: Warned) -> int:
+    with _checking(console) as report:
+        source = open_source(options.source, options.config, options.salvage, report)
+    with closing(source):
+        # A FileStorage cuts off what an interrupted copy wrote last: that is copied again.
+        with warned.uncounted():
+            destination = open_destination(options.destination, options.config, options.dry_run)
+        code = _copy_and_compare(options, source, destination, console)
+        return max(code, report_source(source, "neomigrate"))
+
+
+def _copy_and_compare(
+    options: argparse.Namespace, source: Any, destination: Any | None, console: Console
+) -> int:
+    if destination is None:
+        return _foresee(source, starting_point(source, None), console)
+    with closing(destination):
+        if options.dry_run and options.verify:
+            return _verify(source, destination, console)
+        start = starting_point(source, destination)
+        if options.dry_run:
+            return _foresee(source, start, console)
+        _copy(source, destination, start, console)
+        return _verify(source, destination, console) if options.verify else 0
 
 
 # -- the three things it does --------------------------------------------------------------------
@@ -109,9 +161,9 @@ def _foresee(source: Any, start: bytes | None, console: Console) -> int:
     count = records = size = 0
     if start is not None:
         with _bar(console, "reading", source, start) as bar:
-            for transaction in transactions(source, start):
+            for transaction in whole(source, start):
                 count += 1
-                for record in transaction:
+                for record in copied_records(transaction):
                     records += 1
                     size += len(record.data or b"")
                 bar(transaction.tid, count, size)
@@ -162,6 +214,28 @@ class _Bar:
             size=f"{size / MEGABYTE:,.1f} MB",
             rate=f"{size / MEGABYTE / seconds:,.1f} MB/s, {count / seconds:,.0f}/s",
         )
+
+
+@contextmanager
+def _checking(console: Console) -> Iterator[Callable[[int, int], None]]:
+    """A bar while the file of a big FileStorage is read before it is copied."""
+    progress = Progress(
+        TextColumn("checking"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+    )
+    with ExitStack() as stack:
+
+        def report(position: int, size: int) -> None:
+            if not progress.tasks:
+                stack.enter_context(progress)
+                progress.add_task("")
+            progress.update(progress.task_ids[0], completed=position, total=size)
+
+        yield report
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from ZODB.Connection import TransactionMetaData
 
-from neo.migrate.listing import metadata, transactions
+from neo.migrate.listing import metadata, whole
 
 #: Length and SHA-1 of data, so that two big transactions are never in memory as a whole.
 _Digest = tuple[int, bytes] | None
@@ -46,9 +46,9 @@ class Difference(NamedTuple):
 def compare(source: Any, destination: Any) -> Generator[tuple[bytes, list[Difference]], None, None]:
     """Every transaction of either storage in the order of tids, with what differs in it.
 
-    Close it when it is left early.
+    Close it when it is left early. Raises MigrateError if one ends before its last transaction.
     """
-    with closing(transactions(source)) as ours, closing(transactions(destination)) as theirs:
+    with closing(whole(source)) as ours, closing(whole(destination)) as theirs:
         left, right = next(ours, None), next(theirs, None)
         while True:
             if left is not None and (right is None or left.tid < right.tid):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from contextlib import closing
 from typing import Any, NamedTuple
 
@@ -10,12 +10,9 @@ from ZODB.blob import is_blob_record
 from ZODB.interfaces import IStorageIteration, IStorageRestoreable
 
 from neo.migrate.comparing import differences
-from neo.migrate.listing import last_tid, metadata, transactions
+from neo.migrate.errors import MigrateError
+from neo.migrate.listing import last_tid, metadata, storage_name, tids, transactions, whole
 from neo.protocol.ids import ZERO_TID, add64
-
-
-class MigrateError(Exception):
-    """The copy cannot be made; the message says why and what to do."""
 
 
 class Copied(NamedTuple):
@@ -29,23 +26,29 @@ class Copied(NamedTuple):
 def starting_point(source: Any, destination: Any | None) -> bytes | None:
     """The first tid to copy, None when the destination has everything. Raises MigrateError.
 
-    What the destination has already must come from this source: its last transaction is compared.
+    What the destination has already must come from this source: its last transaction is compared. It must
+    have all transactions of the source before that one, too: a later copy cannot insert them.
     """
     if not IStorageIteration.providedBy(source):
-        raise MigrateError(f"{_name(source)} cannot be read: it does not list its transactions")
+        raise MigrateError(
+            f"{storage_name(source)} cannot be read: it does not list its transactions"
+        )
     if destination is None:
         return ZERO_TID
     if not IStorageRestoreable.providedBy(destination):
-        raise MigrateError(f"{_name(destination)} cannot be written with the ids of the source")
+        raise MigrateError(
+            f"{storage_name(destination)} cannot be written with the ids of the source"
+        )
     last = last_tid(destination)
     if last == ZERO_TID:
         return ZERO_TID
     if not IStorageIteration.providedBy(destination):
         raise MigrateError(
-            f"{_name(destination)} has transactions already and does not list them: "
+            f"{storage_name(destination)} has transactions already and does not list them: "
             "choose an empty destination"
         )
     _check_boundary(source, destination, last)
+    _check_gaps(source, destination, last)
     return None if last_tid(source) == last else add64(last, 1)
 
 
@@ -66,8 +69,29 @@ def _check_boundary(source: Any, destination: Any, last: bytes) -> None:
             )
 
 
-def _name(storage: Any) -> str:
-    return f"storage {storage.getName()!r}"
+def _check_gaps(source: Any, destination: Any, last: bytes) -> None:
+    """Raise MigrateError if the destination lacks a transaction before ``last``.
+
+    A transaction of the destination alone is no gap: the source was packed, or lost it. What a pack of
+    the destination removed is no gap either. A pack marks the transactions that it passes, which in the
+    source are not marked.
+    """
+    count, first, end = 0, ZERO_TID, ZERO_TID
+    with closing(tids(source, last)) as ours, closing(tids(destination, last)) as theirs:
+        there, packed = next(theirs, (None, False))
+        for tid, packed_here in ours:
+            while there is not None and there < tid:
+                there, packed = next(theirs, (None, False))
+            if there != tid:
+                count, first, end = count + 1, first if count else tid, tid
+            elif packed and not packed_here:
+                count = 0
+    if count:
+        raise MigrateError(
+            f"the destination lacks {count} transactions of the source, from 0x{first.hex()} to "
+            f"0x{end.hex()}: an earlier copy could not read them, and they cannot be added before what "
+            "is there already; choose an empty destination"
+        )
 
 
 def copy_from(start: bytes, source: Any, destination: Any) -> Generator[Copied, None, None]:
@@ -75,7 +99,7 @@ def copy_from(start: bytes, source: Any, destination: Any) -> Generator[Copied, 
 
     The destination is left between two transactions, whatever happens. Close it when it is left early.
     """
-    for number, transaction in enumerate(transactions(source, start)):
+    for number, transaction in enumerate(whole(source, start)):
         written = metadata(transaction)
         try:
             destination.tpc_begin(written, transaction.tid, transaction.status)
@@ -96,15 +120,21 @@ def copy_from(start: bytes, source: Any, destination: Any) -> Generator[Copied, 
         yield Copied(transaction.tid, records, size)
 
 
-def _restore(transaction: Any, destination: Any, written: Any) -> tuple[int, int]:
-    records = size = 0
+def copied_records(transaction: Any) -> Iterator[Any]:
+    """The records of a transaction. Raises MigrateError for one that is not copied."""
     for record in transaction:
-        data = record.data
-        if is_blob_record(data):
+        if is_blob_record(record.data):
             raise MigrateError(
                 f"object 0x{record.oid.hex()} of transaction 0x{transaction.tid.hex()} is a blob, "
                 "and blobs are not copied: a copy without them would look complete"
             )
+        yield record
+
+
+def _restore(transaction: Any, destination: Any, written: Any) -> tuple[int, int]:
+    records = size = 0
+    for record in copied_records(transaction):
+        data = record.data
         # A backpointer spares the destination the data, when it still has what it points to.
         destination.restore(record.oid, record.tid, data, "", record.data_txn, written)
         records += 1

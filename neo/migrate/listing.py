@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from contextlib import closing
 from typing import Any
 
 from ZODB.Connection import TransactionMetaData
+from ZODB.FileStorage.format import CorruptedError
 
+from neo.client import NEOStorage
+from neo.client.history import tids_ascending
+from neo.migrate.errors import MigrateError
 from neo.protocol.ids import ZERO_TID
 
 
@@ -25,6 +30,60 @@ def transactions(
         close = getattr(iterator, "close", None)
         if close is not None:
             close()
+
+
+def whole(
+    storage: Any, start: bytes | None = None, stop: bytes | None = None
+) -> Generator[Any, None, None]:
+    """As transactions(), and raise MigrateError if the storage ends before its last transaction.
+
+    ``stop``: a transaction that the storage has; None for the last one that it names when this begins.
+    """
+    end = last_tid(storage) if stop is None else stop
+    read = ZERO_TID
+    with closing(transactions(storage, start, stop)) as found:
+        try:
+            for transaction in found:
+                if transaction.tid <= read:
+                    raise _incomplete(
+                        storage, read, f"then comes 0x{transaction.tid.hex()}, which is not later"
+                    )
+                read = transaction.tid
+                yield transaction
+        except CorruptedError as e:
+            raise _incomplete(storage, read, str(e)) from None
+    if read < end and (start or ZERO_TID) <= end:
+        raise _incomplete(
+            storage, read, f"then nothing comes, although its last transaction is 0x{end.hex()}"
+        )
+
+
+def tids(storage: Any, stop: bytes) -> Generator[tuple[bytes, bool], None, None]:
+    """(tid, whether a pack passed it) of all transactions up to ``stop``, which the storage has.
+
+    Reads no data where a storage can be asked for tids alone. Raises MigrateError as whole().
+    """
+    if isinstance(storage, NEOStorage):
+        # A pack of NEO removes revisions of objects and no transaction.
+        for tid in tids_ascending(storage.session, ZERO_TID, stop):
+            yield tid, False
+        return
+    with closing(whole(storage, None, stop)) as found:
+        for transaction in found:
+            yield transaction.tid, transaction.status == "p"
+
+
+def _incomplete(storage: Any, read: bytes, why: str) -> MigrateError:
+    where = f"transaction 0x{read.hex()}" if read != ZERO_TID else "the beginning"
+    return MigrateError(
+        f"{storage_name(storage)} cannot be read behind {where}: {why}; it is damaged, or was packed or "
+        "truncated meanwhile"
+    )
+
+
+def storage_name(storage: Any) -> str:
+    """As messages name it."""
+    return f"storage {storage.getName()!r}"
 
 
 def metadata(transaction: Any) -> TransactionMetaData:

@@ -4,14 +4,28 @@ from __future__ import annotations
 
 import io
 import re
+from collections.abc import Callable, Iterator
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
 import ZConfig
+from zc.lockfile import LockError
 from ZODB.FileStorage import FileStorage
+from ZODB.FileStorage.FileStorage import FileStorageFormatError
 
-from neo.migrate.copying import MigrateError
+from neo.migrate.datafs import DataFile, listed
+from neo.migrate.errors import MigrateError
+
+#: Options of a URI that mean the database above a storage, as zodburi names them: copies have none.
+DATABASE_OPTIONS = frozenset(
+    (
+        *("database_name", "connection_pool_size", "connection_pool_timeout"),
+        *("connection_cache_size", "connection_cache_size_bytes", "connection_large_record_size"),
+        *("connection_historical_pool_size", "connection_historical_timeout"),
+        *("connection_historical_cache_size", "connection_historical_cache_size_bytes"),
+    )
+)
 
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*:")
 # Storages by themselves, or inside the database section of an application.
@@ -24,14 +38,60 @@ _SCHEMA = """
 """
 
 
-def open_source(text: str, config: Path | None) -> Any:
-    """The storage to read. Raises MigrateError."""
+def open_source(
+    text: str,
+    config: Path | None,
+    salvage: bool = False,
+    report: Callable[[int, int], None] | None = None,
+) -> Any:
+    """The storage to read. Raises MigrateError, also for a damaged FileStorage unless ``salvage``.
+
+    A FileStorage becomes a DataFile, which is read from beginning to end here. ``report`` is called with
+    the position and the size in bytes.
+    """
     opener = _from_config(text, config) or _from_uri(text)
-    if opener is not None:
-        return _open(text, opener)
-    if not Path(text).is_file():
-        raise MigrateError(_unknown(text, config, "there is no such file"))
-    return _open(text, lambda: FileStorage(text, read_only=True))
+    if opener is None:
+        if not Path(text).is_file():
+            why = "it is no file" if Path(text).exists() else "there is no such file"
+            raise MigrateError(_unknown(text, config, why))
+        return _read_file(text, text, salvage, report)
+    storage = _open(text, opener)
+    if isinstance(storage, FileStorage):
+        path = storage._file_name
+        storage.close()
+        return _read_file(text, path, salvage, report)
+    try:
+        for path in _files_below(storage):
+            # What stands above it may change records, so that salvage could not give what it gives.
+            _read_file(text, path, False, report).close()
+    except MigrateError:
+        storage.close()
+        raise
+    return storage
+
+
+def _read_file(
+    text: str, path: str, salvage: bool, report: Callable[[int, int], None] | None
+) -> DataFile:
+    """Raises MigrateError."""
+    found: DataFile = _open(text, lambda: DataFile(path, report))
+    if found.gaps and not salvage:
+        found.close()
+        raise MigrateError(
+            f"{path!r} is damaged; nothing is copied. Lost are\n{listed(found.gaps)}\n"
+            "Restore the file from a backup, or copy what can be read with neomigrate --salvage"
+        )
+    return found
+
+
+def _files_below(storage: Any) -> Iterator[str]:
+    """The files of the FileStorages below a storage such as ``<zlibstorage>`` or ``<demostorage>``."""
+    for name in ("base", "changes"):
+        inner = getattr(storage, name, None)
+        if isinstance(inner, FileStorage):
+            yield inner._file_name
+        elif inner is not None:
+            yield from _files_below(inner)
 
 
 def open_destination(text: str, config: Path | None, dry_run: bool) -> Any | None:
@@ -50,6 +110,10 @@ def open_destination(text: str, config: Path | None, dry_run: bool) -> Any | Non
             raise MigrateError(f"{text!r} cannot be made: its folder does not exist")
         if dry_run:
             return None
+    elif not dry_run:
+        # FileStorage cuts off a transaction that an interrupted copy began, and names that one as its
+        # last transaction until it is opened again.
+        _open(text, lambda: FileStorage(text)).close()
     return _open(text, lambda: FileStorage(text, read_only=dry_run))
 
 
@@ -64,8 +128,20 @@ def _unknown(text: str, config: Path | None, reason: str) -> str:
 def _open(text: str, opener: Any) -> Any:
     try:
         return opener()
+    except MigrateError:
+        raise
     except Exception as e:
-        raise MigrateError(f"storage {text!r} cannot be opened: {e}") from e
+        raise MigrateError(f"storage {text!r} cannot be opened: {_reason(e)}") from e
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, LockError):
+        return f"it is locked, another process has it open ({error})"
+    if isinstance(error, FileStorageFormatError):
+        return f"{error} is not a FileStorage"
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    return str(error) or type(error).__name__
 
 
 def _from_uri(text: str) -> Any | None:
@@ -81,9 +157,12 @@ def _from_uri(text: str) -> Any | None:
             "zodburi opens file: and zeo:, zodb-neo opens neo: and neos:"
         )
     try:
-        factory, _ = found[0].load()(text)
-    except (ValueError, KeyError, TypeError) as e:
-        raise MigrateError(f"address {text!r} is wrong: {e}") from e
+        factory, options = found[0].load()(text)
+    except Exception as e:  # each package raises errors of its own
+        raise MigrateError(f"address {text!r} is wrong: {_reason(e)}") from e
+    unknown = sorted(set(options) - DATABASE_OPTIONS)
+    if unknown:
+        raise MigrateError(f"address {text!r} has unknown options: {', '.join(unknown)}")
     return factory
 
 

@@ -7,6 +7,8 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from ZODB import DB
+from ZODB.FileStorage import FileStorage
 
 from neo.demo import __main__ as demo
 from neo.demo.opening import UnknownAddress, open_database
@@ -35,6 +37,20 @@ def test_a_missing_datafs_is_refused_before_anything_starts(
         demo.main(["--data", "no-such.fs"])
     assert stopped.value.code == 2
     assert "no-such.fs is not a file" in capsys.readouterr().err
+
+
+def test_a_damaged_datafs_is_refused_before_anything_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "Data.fs"
+    with closing(DB(FileStorage(str(path)))):
+        size = path.stat().st_size
+    with path.open("r+b") as file:
+        file.truncate(size - 5)
+    assert demo.main(["--data", str(path)]) == 1
+    out, err = capsys.readouterr()
+    assert f"is damaged; nothing is copied. Lost are\n  bytes 4 to {size - 5}, between" in err
+    assert "Starting a cluster" not in out
 
 
 def test_an_address_is_opened_by_the_package_that_registered_for_it(tmp_path: Path) -> None:

@@ -287,6 +287,8 @@ def test_blob_is_refused_instead_of_lost(tmp_path: Path, capsys: Capture) -> Non
         db.transaction() as connection,
     ):
         connection.root()["blob"] = Blob(b"content")
+    assert main([str(path), str(destination), "--dry-run"]) == 1
+    assert "is a blob" in capsys.readouterr().err
     assert main([str(path), str(destination)]) == 1
     assert "is a blob" in capsys.readouterr().err
     assert len(tids(destination)) == 1, (
@@ -317,7 +319,14 @@ def test_uri_of_an_installed_package(source: Path, tmp_path: Path) -> None:
         (["{source}", "{tmp}/copy"], "a new file must be called *.fs"),
         (["{source}", "{tmp}/away/copy.fs"], "its folder does not exist"),
         (["{source}", "nosuch://x"], "no installed package opens nosuch: addresses"),
-        (["{tmp}/garbage", "{tmp}/copy.fs"], "cannot be opened"),
+        (["{tmp}/garbage", "{tmp}/copy.fs"], "is not a FileStorage: it begins with b'<thi'"),
+        (["{tmp}/nothing", "{tmp}/copy.fs"], "is empty"),
+        (["{tmp}", "{tmp}/copy.fs"], "it is no file"),
+        (["{source}", "{tmp}/garbage"], "is not a FileStorage"),
+        (["{source}", "{tmp}/locked.fs"], "it is locked, another process has it open"),
+        (["{source}", "file://{tmp}/copy.fs?quotta=1"], "has unknown options: quotta"),
+        (["neo://a@127.0.0.1:1?wait=3&database_name=x", "{tmp}/copy.fs"], "unknown options: wait"),
+        (["neo://127.0.0.1:1", "{tmp}/copy.fs"], "is wrong: "),
         (["{source}", "{tmp}/copy.fs", "--config", "{tmp}/none.conf"], "configuration file"),
         (["{source}", "{tmp}/copy.fs", "--config", "{tmp}/garbage"], "configuration file"),
     ],
@@ -326,8 +335,10 @@ def test_wrong_argument_is_named_with_what_to_write(
     source: Path, tmp_path: Path, capsys: Capture, arguments: list[str], text: str
 ) -> None:
     (tmp_path / "garbage").write_text("<this is\nnothing")
+    (tmp_path / "nothing").touch()
     words = [word.format(tmp=tmp_path, source=source) for word in arguments]
-    assert main(words) == 1
+    with storage(tmp_path / "locked.fs"):
+        assert main(words) == 1
     err = capsys.readouterr().err
     assert text in err
     assert err.startswith("neomigrate: ")

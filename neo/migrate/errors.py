@@ -1,0 +1,7 @@
+"""Why a copy cannot be made."""
+
+from __future__ import annotations
+
+
+class MigrateError(Exception):
+    """The copy cannot be made; the message says why and what to do."""

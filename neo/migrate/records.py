@@ -1,0 +1,163 @@
+"""Check the transaction records of a FileStorage's file, one at a time.
+
+ZODB describes the format in ``ZODB/FileStorage/format.py``. There is no checksum. What is written twice
+must agree: the length of a transaction stands before and after it, each of its data records repeats its
+tid and its position, and pointers to earlier data records name the same object.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from struct import Struct
+from typing import NamedTuple
+
+from neo.protocol.ids import u64
+
+#: tid, length without the second one, status, lengths of user, description and extension.
+TRANSACTION = Struct(">8sQcHHH")
+#: oid, tid, position of the previous revision, position of the transaction, 0, length of the data.
+_RECORD = Struct(">8s8sQQHQ")
+_NUMBER = 8
+UNFINISHED = b"c"
+#: Where the status of a transaction is.
+STATUS_AT = 16
+#: Bytes in which a header is looked for at once.
+_CHUNK = 1 << 20
+# The length of a transaction below 1 TiB begins with three zeros; five bytes later comes the status.
+_HEADER = re.compile(rb"\x00\x00\x00.{5}[ p]", re.DOTALL)
+
+
+class Damage(Exception):
+    """A transaction record cannot be believed; the message says why."""
+
+
+class Found(NamedTuple):
+    """A transaction record that agrees with itself; the next one begins at ``end``."""
+
+    tid: bytes
+    end: int
+    records: int
+
+
+class Records:
+    """Transaction records of an open file. ``size``: where the file ends, or ended when it was opened."""
+
+    def __init__(self, fd: int, is_damaged: Callable[[int], bool]) -> None:
+        """``is_damaged``: whether a position lies in what was given up already."""
+        self._fd = fd
+        self._is_damaged = is_damaged
+        self.size = os.fstat(fd).st_size
+        #: Transactions (by position) with a record that a later one contradicts: either may be damaged.
+        self.suspects: set[int] = set()
+
+    def read(self, position: int, size: int) -> bytes:
+        """Return the bytes at a position: fewer at the end of the file, none behind it."""
+        if position >= self.size:  # a damaged pointer can be greater than any offset
+            return b""
+        return os.pread(self._fd, size, position)
+
+    def number(self, position: int) -> int:
+        found: int = u64(self.read(position, _NUMBER))
+        return found
+
+    def transaction(self, position: int, after: bytes) -> Found:
+        """The transaction at a position. Raises Damage, also if its tid is not greater than ``after``."""
+        found = self._transaction(position, after)
+        if not found.records and found.end < self.size and self._contradicts(found, after):
+            raise Damage("its tid is not smaller than the tid of the next one")
+        return found
+
+    def _contradicts(self, found: Found, after: bytes) -> bool:
+        """Without records the tid stands in one place only: the next transaction decides."""
+        if self.read(found.end, _NUMBER) > found.tid:
+            return False
+        try:
+            return self._transaction(found.end, after).records > 0
+        except Damage:
+            return False
+
+    def _transaction(self, position: int, after: bytes) -> Found:
+        header = self.read(position, TRANSACTION.size)
+        if len(header) < TRANSACTION.size:
+            raise Damage("the file ends in its header")
+        tid, length, status, *lengths = TRANSACTION.unpack(header)
+        begin, end = position + TRANSACTION.size + sum(lengths), position + length
+        if end + _NUMBER > self.size:
+            raise Damage("it reaches behind the end of the file")
+        if self.number(end) != length:
+            raise Damage("its length is not repeated at its end")
+        if begin > end:
+            raise Damage("its header is longer than the transaction")
+        if status not in b" p":
+            raise Damage(f"its status is {status!r}")
+        if tid <= after:
+            raise Damage(f"its tid 0x{tid.hex()} is not greater than the tid before")
+        count = 0
+        while begin < end:
+            begin = self._record(begin, end, position, tid)
+            count += 1
+        return Found(tid, end + _NUMBER, count)
+
+    def _record(self, position: int, end: int, transaction: int, tid: bytes) -> int:
+        """Where the next data record begins. Raises Damage."""
+        if position + _RECORD.size > end:
+            raise Damage(f"its data record at {position} is longer than the transaction")
+        oid, serial, previous, place, zero, size = _RECORD.unpack(self.read(position, _RECORD.size))
+        if serial != tid or place != transaction or zero:
+            raise Damage(f"its data record at {position} belongs to another transaction")
+        following: int = position + _RECORD.size + (size or _NUMBER)
+        if following > end:
+            raise Damage(f"its data record at {position} is longer than the transaction")
+        if previous and not (previous < position and self._is_damaged(previous)):
+            self._check_pointer(previous, position, oid)
+        back = 0 if size else self.number(position + _RECORD.size)
+        if back:
+            if self._is_damaged(back):
+                raise Damage(f"the data of object 0x{oid.hex()} is in the damage at {back}")
+            self._check_pointer(back, position, oid)
+        return following
+
+    def _check_pointer(self, target: int, position: int, oid: bytes) -> None:
+        """Raise Damage unless there is a record of the same object before."""
+        header = self.read(target, _RECORD.size)
+        if target < position and len(header) == _RECORD.size:
+            other, serial, earlier, place, _, _ = _RECORD.unpack(header)
+            believed = place < target and self.read(place, _NUMBER) == serial
+            if believed and other == oid:
+                return
+            # A revision before it has confirmed its oid already.
+            if believed and (not earlier or self._is_damaged(earlier)):
+                self.suspects.add(place)
+        raise Damage(
+            f"its data record at {position} points to {target}, where object 0x{oid.hex()} is not"
+        )
+
+    def resume(self, position: int, after: bytes) -> tuple[int, Found] | None:
+        """The first transaction behind a damaged one; None if there is none to the end of the file."""
+        for place in self._candidates(position):
+            try:
+                found = self.transaction(place, after)
+                if not found.records and found.end != self.size:
+                    # Few bytes make an empty transaction: what follows must confirm it.
+                    self.transaction(found.end, found.tid)
+            except Damage:
+                continue
+            return place, found
+        return None
+
+    def _candidates(self, position: int) -> Iterator[int]:
+        header = self.read(position, TRANSACTION.size)
+        if len(header) == TRANSACTION.size:
+            length = TRANSACTION.unpack(header)[1]
+            end = position + length
+            if length >= TRANSACTION.size and end + _NUMBER <= self.size:
+                if self.number(end) == length:
+                    yield end + _NUMBER
+        for start in range(position + 1, self.size, _CHUNK):
+            chunk = self.read(start + _NUMBER, _CHUNK + STATUS_AT)
+            match = _HEADER.search(chunk)
+            while match is not None and match.start() < _CHUNK:
+                yield start + match.start()
+                match = _HEADER.search(chunk, match.start() + 1)

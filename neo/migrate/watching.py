@@ -1,0 +1,78 @@
+"""Collect what storages only log or warn about: to a copy it means that something may be missing."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TextIO
+
+#: More lines than anybody reads; damage can be logged once for each record.
+KEPT = 20
+#: What ZODB's storages log to.
+LOGGER = "ZODB"
+#: Said about a database that is whole: its clock was ahead of the one here.
+_HARMLESS = ("%s Database records %d seconds in the future",)
+#: About code, not about data.
+_ABOUT_CODE = (
+    *(DeprecationWarning, PendingDeprecationWarning, FutureWarning, ImportWarning),
+    ResourceWarning,
+)
+
+
+class Warned(logging.Handler):
+    """The first warnings. ``count``: how many there were after which something may be missing."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.lines: list[str] = []
+        self.total = self.count = 0
+        self._counts = True
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.add(record.getMessage(), record.msg not in _HARMLESS)
+
+    def add(self, line: str, counts: bool = True) -> None:
+        self.total += 1
+        self.count += counts and self._counts
+        if len(self.lines) < KEPT:
+            self.lines.append(line)
+
+    @contextmanager
+    def uncounted(self) -> Iterator[None]:
+        """Do not count what is warned of during the block."""
+        self._counts = False
+        try:
+            yield
+        finally:
+            self._counts = True
+
+
+@contextmanager
+def watched() -> Iterator[Warned]:
+    """What is logged by ZODB's storages, or warned of, during the block."""
+    warned = Warned()
+    logger = logging.getLogger(LOGGER)
+    logger.addHandler(warned)
+    try:
+        with warnings.catch_warnings():
+            show = warnings.showwarning
+
+            def shown(
+                message: Warning | str,
+                category: type[Warning],
+                filename: str,
+                lineno: int,
+                file: TextIO | None = None,
+                line: str | None = None,
+            ) -> None:
+                if issubclass(category, _ABOUT_CODE):
+                    show(message, category, filename, lineno, file, line)
+                else:
+                    warned.add(f"{category.__name__}: {message}")
+
+            warnings.showwarning = shown
+            yield warned
+    finally:
+        logger.removeHandler(warned)
