@@ -10,6 +10,7 @@ import sys
 
 import uvloop
 
+from neo.transactor.client import TransactorError, ask_admin
 from neo.transactor.config import Config, ConfigError, load, parser
 from neo.transactor.daemon import Daemon
 from neo.transactor.disk import StoreError
@@ -73,11 +74,25 @@ def detach() -> None:
         os.dup2(null, fd)
 
 
+def say(config: Config, command: str) -> int:
+    """Print what the running transactor answers to a command of an operator; returns the exit code."""
+    where = config.admin if isinstance(config.admin, str) else "{}:{}".format(*config.admin)
+    try:
+        answer = ask_admin(config.admin, command, config.admin_secret)
+    except (OSError, TransactorError) as e:
+        print(f"transactor: admin port {where}: {e}", file=sys.stderr)
+        return 1
+    print(answer, end="")
+    return 1 if answer.startswith("error: ") else 0
+
+
 def main() -> int:
     """Entry point; returns the exit code."""
     options = parser().parse_args()
     try:
         config = load(options.config)
+        if options.say is not None:
+            return say(config, options.say)
         configure_logging(config, options.nodetach)
     except ConfigError as e:
         print(f"transactor: {e}", file=sys.stderr)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -32,7 +33,7 @@ HELP = {
     "getstatus": Usage(0, 0, "getstatus: peers, own index, majority, log, transactions"),
     "gettspec": Usage(1, 1, "gettspec TID: a transaction of the log"),
     "authenticate": Usage(
-        1, 1, 'authenticate "SECRET": first command of an application server, if configured'
+        1, 1, 'authenticate "SECRET": first command, if a secret is configured; see the documentation'
     ),
     "quit": Usage(0, 0, "quit: close this connection"),
     "exit": Usage(0, 0, "exit: close this connection"),
@@ -44,9 +45,9 @@ HELP = {
         1, 1, 'reset_node "NAME": forget which journal a peer had; it may come back with another'
     ),
     "info": Usage(0, 0, "info: the present state"),
-    "dump": Usage(0, 1, "dump [FILE]: all details, here or into a file"),
+    "dump": Usage(0, 1, "dump [FILE]: all details, here or into a file of the debug folder"),
     "debugdump": Usage(0, 0, "debugdump: all details, into the debug file"),
-    "debugfile": Usage(1, 1, "debugfile FILE: write debug messages there"),
+    "debugfile": Usage(1, 1, "debugfile FILE: write debug messages there, in the debug folder"),
     "debugmask": Usage(0, 1, "debugmask [all|none|+FLAG|-FLAG]: which debug messages are written"),
     "debug": Usage(0, 1, "debug [on|off]: debug messages at all"),
     "speedtest": Usage(1, 1, "speedtest SIZE|off: random transactions of SIZE bytes, without end"),
@@ -57,13 +58,24 @@ HELP = {
     "remove_peer": Usage(1, 1, 'remove_peer "NAME": it is not a member any more'),
     "move_peer": Usage(3, 3, 'move_peer "NAME" HOST PORT: it has another address'),
 }
+#: What application servers may say; all other commands belong to the admin port.
+SERVICE = frozenset(
+    (
+        *("subscribe", "post", "repost", "gettid", "getstatus", "gettspec", "authenticate"),
+        *("quit", "exit", "help"),
+    )
+)
+#: Names of files in the debug folder.
+_FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
-def check(command: Command) -> None:
-    """Raises SyntaxFault if there is no such command, or not with so many arguments."""
+def check(command: Command, admin: bool) -> None:
+    """Raise SyntaxFault if there is no such command on this port, or not with so many arguments."""
     usage = HELP.get(command.word)
     if usage is None:
         raise SyntaxFault(f"unknown command {command.word[:40]!r}; see help")
+    if not admin and command.word not in SERVICE:
+        raise SyntaxFault(f"{command.word} is a command of the admin port")
     if not usage.least <= len(command.arguments) <= usage.most:
         raise SyntaxFault(f"{len(command.arguments)} arguments; {usage.text}")
 
@@ -73,17 +85,17 @@ class Process(Protocol):
 
     def terminate(self) -> None: ...
 
-    def debug_file(self, path: str | None) -> None:
-        """Write debug messages there, or to where they went last. Raises OSError, also if there is no
-        such place."""
+    def debug_file(self, name: str | None) -> None:
+        """Write debug messages into a file of the debug folder, or to where they went last. Raises
+        OSError, also if there is no such place."""
 
     def debug_off(self) -> None: ...
 
     def dump(self) -> str:
         """All details, in lines."""
 
-    def write_dump(self, path: str) -> None:
-        """Raises OSError."""
+    def write_dump(self, name: str) -> None:
+        """Write all details into a file of the debug folder. Raises OSError."""
 
     def links(self) -> dict[int, str]:
         """How each peer is reached."""
@@ -182,8 +194,9 @@ class Admin:
 
     def _dump(self, session: Session, words: list[bytes]) -> None:
         if words:
-            self._process.write_dump(_text(words[0]))
-            session.say(f"dump {_text(words[0])}")
+            name = _file_name(words)
+            self._process.write_dump(name)
+            session.say(f"dump {name}")
         else:
             session.say(self._process.dump())
 
@@ -194,8 +207,9 @@ class Admin:
         session.say("debugdump")
 
     def _debugfile(self, session: Session, words: list[bytes]) -> None:
-        self._process.debug_file(_text(words[0]))
-        session.say(f"debugfile {_text(words[0])}")
+        name = _file_name(words)
+        self._process.debug_file(name)
+        session.say(f"debugfile {name}")
 
     def _debugmask(self, session: Session, words: list[bytes]) -> None:
         for word in words:
@@ -261,6 +275,16 @@ def _text(word: bytes) -> str:
         return word.decode()
     except UnicodeDecodeError:
         raise SyntaxFault("not UTF-8") from None
+
+
+def _file_name(words: list[bytes]) -> str:
+    """A name without a folder: the port writes nowhere else. Raises SyntaxFault."""
+    name = _text(words[0])
+    if _FILE_NAME.fullmatch(name) is None:
+        raise SyntaxFault(
+            "a file is written into the debug folder: give a name of letters, digits, '.', '_' and '-'"
+        )
+    return name
 
 
 def _name(words: list[bytes]) -> str:

@@ -25,7 +25,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from neo.transactor.members import Address
 from neo.transactor.messages import Sid
-from neo.transactor.text import LATER, quote, sid
+from neo.transactor.text import LATER, quote, response, sid
 
 Result = TypeVar("Result")
 
@@ -42,6 +42,38 @@ REFUSED = re.compile(rb"post_response (\d+) (\w+)")
 
 class TransactorError(Exception):
     """The transactor cannot be used; the message says why."""
+
+
+def ask_admin(address: Address | str, command: str, secret: str = "") -> str:
+    """Return what the admin port answers to one command, in lines.
+
+    ``address``: where it listens, or the path of its socket, which needs no secret. Raises OSError, and
+    TransactorError if it does not let us in.
+    """
+    with _connect(address) as sock, sock.makefile("rb") as answers:
+        if sock.family != socket.AF_UNIX:
+            word, _, challenge = answers.readline().decode("latin1").strip().partition(" ")
+            if word != "challenge":
+                raise TransactorError(f"no admin port is there: {word} {challenge}".rstrip())
+            sock.sendall(b"authenticate %s\n" % response(secret, challenge).encode())
+            said = answers.readline().decode("latin1").strip()
+            if said != "authenticated":
+                raise TransactorError(said or "the connection was closed")
+        sock.sendall(command.encode() + b"\nquit\n")
+        return answers.read().decode("utf-8", "replace")
+
+
+def _connect(address: Address | str) -> socket.socket:
+    if not isinstance(address, str):
+        return socket.create_connection(address, CONNECT_SECONDS)
+    sock = socket.socket(socket.AF_UNIX)
+    sock.settimeout(CONNECT_SECONDS)
+    try:
+        sock.connect(address)
+    except OSError:
+        sock.close()
+        raise
+    return sock
 
 
 class Transaction(NamedTuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import configparser
+from pathlib import Path
 from typing import NamedTuple
 
 from neo.transactor.debug import parse_mask
@@ -23,7 +24,8 @@ class Config(NamedTuple):
     #: Where peers are listened to; the node's own entry among the peers if empty.
     bind: Address
     service: Address
-    admin: Address
+    #: An address, or the path of a Unix socket.
+    admin: Address | str
     tlog: str
     mlog: str
     pidfile: str
@@ -31,6 +33,10 @@ class Config(NamedTuple):
     key: str
     #: Application servers must know it, if it is not empty.
     service_secret: str
+    #: Operators must know it, if ``admin`` is an address.
+    admin_secret: str
+    #: Where the commands of operators write files.
+    debug_folder: str
     #: Seconds of silence before an application server is pinged; 0 for never.
     keepalive: float
     #: Seconds of silence before a peer is suspected.
@@ -45,9 +51,12 @@ class Config(NamedTuple):
         return first_members(self.peers.items())
 
 
-REQUIRED = ("name", "service", "admin", "tlog", "mlog")
+REQUIRED = ("name", "service", "tlog", "mlog")
 DEFAULTS = {
     "bind": "",
+    "admin": "",
+    "admin_secret": "",
+    "debug_folder": "",
     "pidfile": "",
     "key": "",
     "service_secret": "",
@@ -99,8 +108,10 @@ def load(path: str) -> Config:
         peers=peers,
         bind=parse_address(settings["bind"], "bind") if settings["bind"] else peers[name],
         service=parse_address(settings["service"], "service"),
-        admin=parse_address(settings["admin"], "admin"),
+        admin=_admin(settings),
         **{key: settings[key] for key in ("tlog", "mlog", "pidfile", "key", "service_secret")},
+        admin_secret=settings["admin_secret"],
+        debug_folder=settings["debug_folder"] or _beside(settings["mlog"], "debug"),
         keepalive=_seconds(settings, "keepalive"),
         silence=_seconds(settings, "silence"),
         log=settings["log"],
@@ -108,6 +119,27 @@ def load(path: str) -> Config:
         udp=_flag(settings, "udp"),
         mtu=_mtu(settings["mtu"]),
     )
+
+
+def _beside(path: str, name: str) -> str:
+    """A name in the folder of a file, as an absolute path: the daemon may be asked from elsewhere."""
+    return str(Path(path).absolute().parent / name)
+
+
+def _admin(settings: dict[str, str]) -> Address | str:
+    """Where operators are listened to: a Unix socket, unless an address and a secret are given."""
+    text = settings["admin"]
+    if not text:
+        return _beside(settings["mlog"], "admin.sock")
+    if "/" in text:
+        return str(Path(text).absolute())
+    address = parse_address(text, "admin")
+    if not settings["admin_secret"]:
+        raise ConfigError(
+            f"setting 'admin_secret' is missing: whoever reaches {text} could command the transactor; "
+            "or let 'admin' be the path of a socket, or leave it out"
+        )
+    return address
 
 
 def _seconds(settings: dict[str, str], name: str) -> float:
@@ -145,6 +177,11 @@ def parser() -> argparse.ArgumentParser:
     add("-dm", "--debugmask", metavar="VALUE", type=_mask, help="debug flags: 0x… or 0…, 32 bits")
     add("--speedtest", action="store_true", help="allow the command speedtest")
     start = result.add_mutually_exclusive_group()
+    start.add_argument(
+        "--say",
+        metavar="COMMAND",
+        help="send a command to the admin port of the running transactor, and print the answer",
+    )
     start.add_argument(
         "--recover",
         action="store_true",

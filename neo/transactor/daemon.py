@@ -16,6 +16,7 @@ import socket
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import IO
 
 from neo.transactor.admin import Admin
@@ -40,7 +41,13 @@ from neo.transactor.messages import (
 )
 from neo.transactor.node import Node
 from neo.transactor.service import Service
-from neo.transactor.sockets import ClientConnection, PeerSockets, Stream, listener
+from neo.transactor.sockets import (
+    ClientConnection,
+    PeerSockets,
+    Stream,
+    listener,
+    local_listener,
+)
 from neo.transactor.store import Store, recover
 from neo.transactor.timing import Timing
 
@@ -80,7 +87,9 @@ class Daemon:
         self._sockets = (
             listener(config.bind, socket.SOCK_STREAM),
             listener(config.service, socket.SOCK_STREAM),
-            listener(config.admin, socket.SOCK_STREAM),
+            local_listener(config.admin)
+            if isinstance(config.admin, str)
+            else listener(config.admin, socket.SOCK_STREAM),
             listener(config.bind, socket.SOCK_DGRAM) if config.udp else None,
         )
         timing = Timing(silence=max(2, round(config.silence / TICK_SECONDS)))
@@ -89,7 +98,8 @@ class Daemon:
         self.admin = Admin(self.node, self, self.debug, options.speedtest)
         keepalive = round(config.keepalive / TICK_SECONDS)
         self.service = Service(
-            self.node, self.store, self.admin, self.debug, config.service_secret, keepalive
+            self.node, self.store, self.admin, self.debug, config.service_secret, keepalive,
+            config.admin_secret,
         )
         self._syncer = ThreadPoolExecutor(1, "sync")
         self._loop: asyncio.AbstractEventLoop
@@ -120,9 +130,7 @@ class Daemon:
             await self._loop.create_server(
                 lambda: ClientConnection(lambda: self.service, admin=False), sock=service
             ),
-            await self._loop.create_server(
-                lambda: ClientConnection(lambda: self.service, admin=True), sock=admin
-            ),
+            await self._serve_operators(admin),
         ]
         self._loop.set_exception_handler(self._unexpected)
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -140,9 +148,21 @@ class Daemon:
         network.close()
         self._syncer.shutdown()
         self.store.close()
-        if self.config.pidfile:
-            os.unlink(self.config.pidfile)
+        for path in (self.config.pidfile, self.config.admin):
+            if path and isinstance(path, str):
+                with suppress(FileNotFoundError):  # newer event loops remove their sockets
+                    os.unlink(path)
         return code
+
+    async def _serve_operators(self, sock: socket.socket) -> asyncio.Server:
+        """On a Unix socket its permissions say who may; elsewhere each client is challenged."""
+        if sock.family == socket.AF_UNIX:
+            return await self._loop.create_unix_server(
+                lambda: ClientConnection(lambda: self.service, admin=True), sock=sock
+            )
+        return await self._loop.create_server(
+            lambda: ClientConnection(lambda: self.service, True, os.urandom(16).hex()), sock=sock
+        )
 
     def _unexpected(self, loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
         error = context.get("exception")
@@ -286,16 +306,28 @@ class Daemon:
         ]
         return "\n".join([*self.admin.info(), *paths, *silent, *counts])
 
-    def write_dump(self, path: str) -> None:
+    def write_dump(self, name: str) -> None:
+        self._write_dump(self._in_debug_folder(name))
+
+    def _write_dump(self, path: str) -> None:
         with open(path, "w", encoding="utf-8") as f:
             f.write(self.dump() + "\n")
+
+    def _in_debug_folder(self, name: str) -> str:
+        """Raises OSError, also for a link: it may lead anywhere."""
+        folder = self.config.debug_folder
+        os.makedirs(folder, 0o700, exist_ok=True)
+        path = os.path.join(folder, name)
+        if os.path.islink(path):
+            raise OSError(errno.ELOOP, "is a link", path)
+        return path
 
     def _signal_dump(self) -> None:
         if not self.config.signal_dumpfile:
             logger.warning("setting 'signal_dumpfile' is missing: nothing is dumped")
             return
         try:
-            self.write_dump(self.config.signal_dumpfile)
+            self._write_dump(self.config.signal_dumpfile)
         except OSError as e:
             logger.error("cannot write to %s: %s", self.config.signal_dumpfile, e.strerror)
 
@@ -311,12 +343,14 @@ class Daemon:
             self.debug.mask = FOREGROUND
         if options.debug or options.nodetach:
             try:
-                self.debug_file(None)
+                self._debug_to(self._debug_path)
             except OSError as e:
                 raise StoreError(f"cannot write to {options.debug}: {e.strerror}") from None
 
-    def debug_file(self, path: str | None) -> None:
-        path = path or self._debug_path
+    def debug_file(self, name: str | None) -> None:
+        self._debug_to(self._in_debug_folder(name) if name else self._debug_path)
+
+    def _debug_to(self, path: str | None) -> None:
         if not path and not self._options.nodetach:
             raise FileNotFoundError(errno.ENOENT, "no debug file: see debugfile")
         stream: IO[str] = open(path, "a", encoding="utf-8", buffering=1) if path else sys.stderr

@@ -11,11 +11,11 @@ import hmac
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from neo.transactor.admin import Admin, check
+from neo.transactor.admin import HELP, Admin, check
 from neo.transactor.debug import Debug
 from neo.transactor.messages import Entry, Kind, Refusal, Sid, Spec
 from neo.transactor.node import Node
-from neo.transactor.text import LATER, Command, CommandReader, SyntaxFault, number, sid
+from neo.transactor.text import LATER, Command, CommandReader, SyntaxFault, number, response, sid
 
 #: Subscribers that do not read are fed no further than this.
 FEED_BYTES = 256 * 1024
@@ -23,6 +23,9 @@ FEED_BYTES = 256 * 1024
 FEED_COUNT = 100
 #: Application servers of one node; the page thinks of one.
 SESSIONS_MAX = 1000
+#: Strangers at the admin port, and ticks within which a client must tell the secret: ten seconds.
+STRANGERS_MAX = 20
+STRANGER_TICKS = 400
 #: For so many ticks the next transaction is kept for those who were turned away from the last.
 TURN_TICKS = 4
 
@@ -57,10 +60,14 @@ class Log(Protocol):
 
 
 class Session:
-    def __init__(self, service: Service, client: Client, admin: bool, peer: str) -> None:
+    def __init__(
+        self, service: Service, client: Client, admin: bool, peer: str, challenge: str | None
+    ) -> None:
         self.client = client
         self.admin = admin
         self.peer = peer
+        #: What the client has to answer with the secret of operators; None where it need not.
+        self.challenge = challenge
         #: The next transaction to send, if subscribed.
         self.subscribed: int | None = None
         self.flags: tuple[bool, bool] | None = None
@@ -68,12 +75,16 @@ class Session:
         #: Answers to posts that are still to come; no command after quit counts.
         self.owed = 0
         self.quits = False
-        self.trusted = admin or not service.secret
+        self.trusted = challenge is None and (admin or not service.secret)
         #: Ticks since the client said something; since it was asked to.
         self.idle = 0
         self.pinged = False
         self._service = service
-        self._reader = CommandReader()
+        self._reader = CommandReader(self.trusted)
+
+    def trust(self) -> None:
+        """The client has told the secret."""
+        self.trusted = self._reader.trusted = True
 
     def receive(self, data: bytes) -> None:
         self.idle, self.pinged = 0, False
@@ -95,9 +106,13 @@ class Session:
         return True
 
     def fail(self, text: str) -> None:
-        """Application servers might mistake what comes next for something else: they are disconnected."""
+        """Answer with an error, and close the connection unless an operator made a mistake in a command.
+
+        Application servers might mistake what comes next for something else. What begins with a line that
+        is not a command speaks another protocol, such as the HTTP of a web page.
+        """
         self.say(f"error: {text}")
-        if not self.admin:
+        if not self.admin or not self.trusted or self._reader.word not in HELP:
             self.close()
 
     def say(self, line: str) -> None:
@@ -130,11 +145,19 @@ class Service:
     """All sessions of a node. ``keepalive`` is in ticks, 0 for never."""
 
     def __init__(
-        self, node: Node, log: Log, admin: Admin, debug: Debug, secret: str = "", keepalive: int = 0
+        self,
+        node: Node,
+        log: Log,
+        admin: Admin,
+        debug: Debug,
+        secret: str = "",
+        keepalive: int = 0,
+        admin_secret: str = "",
     ) -> None:
         self.node = node
         self.debug = debug
         self.secret = secret
+        self._admin_secret = admin_secret
         self.serving = True
         self.sessions: list[Session] = []
         self._log = log
@@ -160,17 +183,35 @@ class Service:
 
     # -- for the shell -----------------------------------------------------------------------------
 
-    def open(self, client: Client, admin: bool, peer: str) -> Session | None:
-        """A client has connected; None if it is not served now."""
-        if not admin and (not self.serving or len(self.sessions) >= SESSIONS_MAX):
-            reason = "too many connections" if self.serving else "stopped"
+    def open(
+        self, client: Client, admin: bool, peer: str, challenge: str | None = None
+    ) -> Session | None:
+        """Serve a client that has connected; None if it is not served now.
+
+        ``challenge``: random digits that a client of the admin port has to answer with the secret; None
+        if the system has checked already who it is.
+        """
+        reason = self._refusal(admin, challenge)
+        if reason:
             client.write(f"error: {reason}{LATER}\n".encode())
             client.close()
             return None
         self.debug("se_connections", f"{peer} connected")
-        session = Session(self, client, admin, peer)
+        session = Session(self, client, admin, peer, challenge)
         self.sessions.append(session)
+        if challenge is not None:
+            session.say(f"challenge {challenge}")
         return session
+
+    def _refusal(self, admin: bool, challenge: str | None) -> str:
+        """Why a client is not served now; empty if it is."""
+        if not admin:
+            full = len(self.sessions) >= SESSIONS_MAX
+            return "stopped" if not self.serving else "too many connections" if full else ""
+        if challenge is None:
+            return ""
+        strangers = sum(each.admin and not each.trusted for each in self.sessions)
+        return "too many connections" if strangers >= STRANGERS_MAX else ""
 
     def forget(self, session: Session) -> None:
         self.debug("se_connections", f"{session.peer} disconnected")
@@ -217,6 +258,9 @@ class Service:
 
     def _keep_alive(self, session: Session) -> None:
         session.idle += 1
+        if session.admin and not session.trusted and session.idle >= STRANGER_TICKS:
+            session.close()
+            self.forget(session)
         if session.admin or not self._keepalive or session.idle < self._keepalive:
             return
         if session.pinged:
@@ -234,7 +278,7 @@ class Service:
             return  # not a command: that it came was noted
         if not session.trusted and command.word not in ("authenticate", "quit", "exit"):
             raise SyntaxFault('authenticate "secret" must be the first command')
-        check(command)
+        check(command, session.admin)
         handler = self._commands.get(command.word)
         if handler is not None:
             handler(session, command)
@@ -243,19 +287,22 @@ class Service:
 
     def _authenticate(self, session: Session, command: Command) -> None:
         (secret,) = command.arguments
-        if not hmac.compare_digest(secret, self.secret.encode()):
+        expected = self.secret
+        if session.challenge is not None:
+            expected = response(self._admin_secret, session.challenge)
+        if not hmac.compare_digest(secret, expected.encode()):
             raise SyntaxFault("the secret is wrong")
-        session.trusted = True
+        session.trust()
         session.say("authenticated")
 
     def _serve(self, session: Session, serving: bool) -> None:
         self.serving = serving
+        session.say("started" if serving else "stopped")
         if not serving:
             for other in list(self.sessions):
                 if not other.admin:
                     other.close()
                     self.forget(other)
-        session.say("started" if serving else "stopped")
 
     def _subscribe(self, session: Session, command: Command) -> None:
         (word,) = command.arguments

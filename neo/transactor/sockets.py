@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import socket
+import stat
 from collections.abc import Callable, Coroutine
 from typing import cast
 
@@ -47,6 +49,27 @@ def listener(address: Address, kind: socket.SocketKind) -> socket.socket:
     except OSError as e:
         sock.close()
         raise StoreError(f"cannot listen on {address[0]}:{address[1]}: {e.strerror}") from None
+    sock.setblocking(False)
+    return sock
+
+
+def local_listener(path: str) -> socket.socket:
+    """A bound Unix socket, for the user of this process only. Raises StoreError.
+
+    What a transactor left that was killed is removed; its logs are locked by this process already.
+    """
+    sock = socket.socket(socket.AF_UNIX)
+    mask = os.umask(0o177)  # no moment in which others could connect
+    try:
+        if os.path.lexists(path) and stat.S_ISSOCK(os.lstat(path).st_mode):
+            os.unlink(path)
+        sock.bind(path)
+        sock.listen(128)
+    except OSError as e:
+        sock.close()
+        raise StoreError(f"cannot listen on {path}: {e.strerror or e}") from None
+    finally:
+        os.umask(mask)
     sock.setblocking(False)
     return sock
 
@@ -178,20 +201,27 @@ class Stream(asyncio.Protocol):
 class ClientConnection(asyncio.Protocol):
     """An application server or an operator. Implements :class:`neo.transactor.service.Client`."""
 
-    def __init__(self, service: Callable[[], Service], admin: bool) -> None:
+    def __init__(
+        self, service: Callable[[], Service], admin: bool, challenge: str | None = None
+    ) -> None:
+        """``challenge``: as of Service.open()."""
         self._service = service
         self._admin = admin
+        self._challenge = challenge
         self._transport: asyncio.Transport
         self._session: Session | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        no_delay(transport)
         self._transport = cast(asyncio.Transport, transport)
-        peer = transport.get_extra_info("peername")
-        if peer is None:
-            self._transport.abort()  # reset before we looked, as health checks do
-            return
-        self._session = self._service().open(self, self._admin, f"{peer[0]}:{peer[1]}")
+        name = "this machine"
+        if transport.get_extra_info("socket").family != socket.AF_UNIX:
+            no_delay(transport)
+            peer = transport.get_extra_info("peername")
+            if peer is None:
+                self._transport.abort()  # reset before we looked, as health checks do
+                return
+            name = f"{peer[0]}:{peer[1]}"
+        self._session = self._service().open(self, self._admin, name, self._challenge)
 
     def data_received(self, data: bytes) -> None:
         if self._session is not None and not self._session.closed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import re
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -12,6 +13,8 @@ from neo.transactor.messages import Sid
 LINE_MAX = 1024 * 1024
 #: Of a specification: the page thinks of 4 MB as the practical limit.
 DATA_MAX = 64 * 1024 * 1024
+#: Of a client that has not told the secret yet.
+STRANGER_LINE_MAX = 1024
 #: How an error ends that is none of the client's: it may connect again.
 LATER = ", try again later"
 
@@ -89,10 +92,21 @@ def sid(word: bytes) -> Sid:
     return Sid(number(node, 16), number(rest))
 
 
-class CommandReader:
-    """Cuts the bytes of a client into commands."""
+def response(secret: str, challenge: str) -> str:
+    """Return what proves to a port that says ``challenge`` that its client knows the secret."""
+    return hmac.new(secret.encode(), challenge.encode(), "sha256").hexdigest()
 
-    def __init__(self) -> None:
+
+class CommandReader:
+    """Cuts the bytes of a client into commands.
+
+    ``trusted``: whether long lines and data are read; only a line of a stranger is kept in memory.
+    """
+
+    def __init__(self, trusted: bool = True) -> None:
+        self.trusted = trusted
+        #: The first word of the last line, also of a faulty one.
+        self.word = ""
         self._buffer = bytearray()
         #: A post whose data is on its way: its line is read.
         self._pending: tuple[list[bytes], int] | None = None
@@ -110,19 +124,22 @@ class CommandReader:
             if self._pending is not None:
                 return self._with_data(*self._pending)
             end = self._buffer.find(b"\n")
+            line_max = LINE_MAX if self.trusted else STRANGER_LINE_MAX
+            if end > line_max or (end < 0 and len(self._buffer) > line_max):
+                self.word = ""
+                self._buffer.clear()
+                raise SyntaxFault(f"a line of more than {line_max} bytes")
             if end < 0:
-                if len(self._buffer) > LINE_MAX:
-                    self._buffer.clear()
-                    raise SyntaxFault(f"a line of more than {LINE_MAX} bytes")
                 return None
             line = bytes(self._buffer[:end])
             del self._buffer[: end + 1]
+            self.word = b"".join(line.split(None, 1)[:1]).decode("latin1")
             quoted = line.rstrip().endswith(b'"')
             found = words(line)
             if not found:
                 continue
             word = found[0].decode("latin1")
-            if word == "post" and len(found) == 4 and not quoted:
+            if word == "post" and len(found) == 4 and not quoted and self.trusted:
                 size = number(found[3])
                 if size > DATA_MAX:
                     raise SyntaxFault(f"data of {size} bytes: at most {DATA_MAX} are possible")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from neo.transactor.client import TransactorError, ask_admin
 from neo.transactor.debug import FLAGS, WITHOUT_OUTPUT
 from neo.transactor.example import Table
 from tests.support.resets import reset_unseen
@@ -49,6 +50,7 @@ def test_the_daemon_detaches_writes_its_pid_dumps_on_signals_and_ends(tmp_path: 
     assert daemon.say("terminate") == ""
     wait_for(lambda: not pid_file.exists(), daemon.told)
     wait_for(lambda: not Path(f"/proc/{pid}").exists(), daemon.told)
+    assert not Path(str(daemon.admin)).exists()
     assert "ta_trns: transaction 1 is 0:" in debug.read_text()
 
 
@@ -78,8 +80,9 @@ def test_debugging_in_the_background_needs_a_file(tmp_path: Path) -> None:
     wait_for(lambda: bool(daemon.say("gettid")), daemon.told)
     assert daemon.say("debug on") == "error: no debug file: see debugfile\n"
     assert daemon.say("debug") == "debug off\n"
-    debug = tmp_path / "debug"
-    assert daemon.say(f"debugfile {debug}").startswith("debugfile ")
+    debug = daemon.folder / "debug" / "messages"
+    assert daemon.say(f"debugfile {debug}").startswith("error: a file is written into the debug")
+    assert daemon.say("debugfile messages") == "debugfile messages\n"
     assert daemon.say("debug off") == "debug off\n" and daemon.say("debug on") == "debug on\n"
     assert daemon.say("debugdump") == "debugdump\n" and "node: a" in debug.read_text()
     daemon.say("terminate")
@@ -143,12 +146,30 @@ def test_a_wrong_setting_is_named(tmp_path: Path, change: tuple[str, str], messa
 def test_who_is_gone_before_he_was_seen_does_no_harm(tmp_path: Path, kind: str) -> None:
     cluster = Transactors(tmp_path, 1)
     daemon = cluster["a"]
+    address = f"127.0.0.1:{daemon.ports['admin']}"
+    # Without the secret nobody commands a port that others reach.
+    if kind == "admin":
+        daemon.settings |= {"admin": address}
+        refused = subprocess.run(daemon.command("-nd"), capture_output=True, text=True, timeout=30)
+        assert refused.returncode == 2 and "setting 'admin_secret' is missing" in refused.stderr
+        daemon.settings |= {"admin_secret": "for operators"}
     with cluster.running():
         daemon.start()
         assert daemon.process is not None
         reset_unseen(daemon.process.pid, ("127.0.0.1", daemon.ports[kind]))
         assert daemon.say("gettid")
         assert daemon.process.poll() is None and "a bug" not in daemon.told()
+        if kind == "admin":
+            with pytest.raises(TransactorError, match="error: the secret is wrong"):
+                ask_admin(daemon.admin, "terminate", "for nobody")
+        # The command of operators, by socket or with the secret.
+        for words, said, code in (("gettid", "tlog_tid 0\n", 0), ("gettspec", "error: 0 arg", 1)):
+            run = subprocess.run(
+                daemon.command("--say", words), capture_output=True, text=True, timeout=30
+            )
+            assert run.stdout.startswith(said) and run.returncode == code
+    run = subprocess.run(daemon.command("--say", "x"), capture_output=True, text=True, timeout=30)
+    assert run.returncode == 1 and "transactor: admin port " in run.stderr
 
 
 def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:

@@ -5,12 +5,12 @@ Run as a script, inside namespaces of its own, it is the network and the two dae
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
 from contextlib import ExitStack
 from pathlib import Path
 
+from neo.transactor.client import ask_admin
 from tests.faults.network import Network, isolated
 from tests.faults.script import passes
 from tests.support.transactors import wait_for
@@ -33,7 +33,7 @@ def configure(folder: Path, name: str, addresses: dict[str, str]) -> list[str]:
     (folder / "mlog").touch()
     here = addresses[name]
     lines = [
-        "[transactor]", f"name = {name}", f"service = {here}:7001", f"admin = {here}:7002",
+        "[transactor]", f"name = {name}", f"service = {here}:7001",
         f"tlog = {folder / 'tlog'}", f"mlog = {folder / 'mlog'}", f"log = {folder / 'log'}",
         "key = secret", "[peers]", *(f"{peer} = {host}:7000" for peer, host in addresses.items()),
     ]  # fmt: skip
@@ -41,12 +41,10 @@ def configure(folder: Path, name: str, addresses: dict[str, str]) -> list[str]:
     return [sys.executable, "-m", "neo.transactor", "-c", str(folder / "conf"), "--nodetach"]
 
 
-def path_of(address: str) -> str:
+def path_of(folder: Path) -> str:
     """How the only peer is reached, as the admin port says; nothing if there is no answer."""
     try:
-        with socket.create_connection((address, 7002), 5) as sock:
-            sock.sendall(b"peers\nquit\n")
-            lines = sock.makefile(encoding="ascii").read().splitlines()
+        lines = ask_admin(str(folder / "admin.sock"), "peers").splitlines()
     except OSError:
         return ""
     return next((line.split(" ", 5)[5] for line in lines if not line.endswith("this node")), "")
@@ -63,8 +61,9 @@ def main(folder: Path) -> None:
             daemon = subprocess.Popen(command, stderr=subprocess.DEVNULL)
             stack.callback(daemon.wait)
             stack.callback(daemon.kill)
-        for address in addresses.values():
-            wait_for(lambda a=address: path_of(a) == "udp 1232 tcp", lambda a=address: path_of(a))
+        for name in NAMES:
+            node = folder / name
+            wait_for(lambda n=node: path_of(n) == "udp 1232 tcp", lambda n=node: path_of(n))
         print("both are right")
 
 

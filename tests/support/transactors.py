@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -12,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from neo.transactor.client import ask_admin
 from tests.support.ports import free_range
 
 SECRET = "test secret"
@@ -55,11 +55,17 @@ class Daemon:
     def service(self) -> tuple[str, int]:
         return ("127.0.0.1", self.ports["service"])
 
+    @property
+    def admin(self) -> tuple[str, int] | str:
+        """Its port if one is configured, else its socket."""
+        if "admin" in self.settings:
+            return ("127.0.0.1", self.ports["admin"])
+        return str(self.folder / "admin.sock")
+
     def configure(self) -> Path:
         settings = {
             "name": self.name,
             "service": f"127.0.0.1:{self.ports['service']}",
-            "admin": f"127.0.0.1:{self.ports['admin']}",
             "tlog": str(self.folder / "tlog"),
             "mlog": str(self.folder / "mlog"),
             "pidfile": str(self.folder / "pid"),
@@ -98,12 +104,7 @@ class Daemon:
     def say(self, command: str) -> str:
         """An answer of the admin port; nothing if there is none."""
         try:
-            with socket.create_connection(("127.0.0.1", self.ports["admin"]), 5) as sock:
-                sock.sendall(command.encode() + b"\nquit\n")
-                answer = b""
-                while data := sock.recv(1 << 16):
-                    answer += data
-                return answer.decode()
+            return ask_admin(self.admin, command, self.settings.get("admin_secret", ""))
         except OSError:
             return ""
 

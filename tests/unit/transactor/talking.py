@@ -23,6 +23,7 @@ class Host:
         keepalive: int = 0,
         speedtest: bool = True,
         name: str = "n0",
+        admin_secret: str = "",
         begun: Begun = Begun.FRESH,
     ) -> None:
         self.specs: list[Spec] = []
@@ -37,7 +38,7 @@ class Host:
         self.engine = Engine(name, durable, self, Timing())
         self.node = Node(self.engine, self)
         self.admin = Admin(self.node, self, self.debug, speedtest)
-        self.service = Service(self.node, self, self.admin, self.debug, secret, keepalive)
+        self.service = Service(self.node, self, self.admin, self.debug, secret, keepalive, admin_secret)
 
     # World, LogReader, Process
 
@@ -64,9 +65,9 @@ class Host:
     def terminate(self) -> None:
         self.ended = True
 
-    def debug_file(self, path: str | None) -> None:
-        if path == "/no/such":
-            raise FileNotFoundError(2, "No such file or directory", path)
+    def debug_file(self, name: str | None) -> None:
+        if name == "full":
+            raise OSError(28, "No space left on device", name)
         self.debug.write = self.lines.append
 
     def debug_off(self) -> None:
@@ -75,8 +76,8 @@ class Host:
     def dump(self) -> str:
         return "\n".join(self.admin.info())
 
-    def write_dump(self, path: str) -> None:
-        self.lines.append(path)
+    def write_dump(self, name: str) -> None:
+        self.lines.append(name)
 
     def links(self) -> dict[int, str]:
         return {1: "udp"}
@@ -91,17 +92,17 @@ class Host:
             self.admin.post()
             self.run()
 
-    def client(self, admin: bool = False) -> Client:
-        return Client(self, admin)
+    def client(self, admin: bool = False, challenge: str | None = None) -> Client:
+        return Client(self, admin, challenge)
 
 
 class Client:
-    def __init__(self, host: Host, admin: bool) -> None:
+    def __init__(self, host: Host, admin: bool, challenge: str | None = None) -> None:
         self.host = host
         self.output = b""
         self.closed = False
         self.stuck = 0
-        session = host.service.open(self, admin, "client")
+        session = host.service.open(self, admin, "client", challenge)
         assert session is not None
         self.session: Session = session
 

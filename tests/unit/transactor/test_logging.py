@@ -16,7 +16,6 @@ CONFIG = """
 [transactor]
 name = a
 service = 127.0.0.1:1
-admin = 127.0.0.1:2
 tlog = tlog
 mlog = mlog
 log = {}
