@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from neo.client.scan import PAGE_BYTES, VALUE_BYTES
 from neo.protocol.ids import MAX_TID, tid_from_time, u64
@@ -15,6 +17,8 @@ from neo.spark.tables import Column, columns_of
 
 #: Tasks of one scan. More cost more than they bring: each joins the cluster.
 TASKS_MAX = 200
+#: Offsets as Spark writes them beside the names of zones: +01:00, GMT+1, UTC-03:30.
+_OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d{2}))?")
 
 
 class OptionError(ValueError):
@@ -50,14 +54,28 @@ def parse_tid(text: str) -> int:
     return tid
 
 
-def parse_timestamp(text: str) -> int:
-    """The last tid of a moment in ISO 8601; UTC if it says no zone.
+def parse_zone(text: str) -> tzinfo:
+    """A zone as ``spark.sql.session.timeZone`` names it. Raises ValueError."""
+    if text == "Z":
+        return UTC
+    offset = _OFFSET.fullmatch(text)
+    if offset is not None:
+        size = timedelta(hours=int(offset[2]), minutes=int(offset[3] or 0))
+        return timezone(size if offset[1] == "+" else -size)
+    try:
+        return ZoneInfo(text)
+    except (ZoneInfoNotFoundError, OSError):
+        raise ValueError(text) from None
+
+
+def parse_timestamp(text: str, zone: tzinfo) -> int:
+    """The last tid of a moment in ISO 8601; ``zone`` is meant if it says none.
 
     A microsecond has about 71 tids, and the column ``timestamp`` says the same of all of them: as of what
     it says of a transaction, this transaction is there.
     """
     moment = datetime.fromisoformat(text)
-    moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    moment = (moment if moment.tzinfo is not None else moment.replace(tzinfo=zone)).astimezone(UTC)
     minute = moment.replace(second=0, microsecond=0)
     microsecond = moment.second * 1_000_000 + moment.microsecond
     start: int = u64(tid_from_time(minute.timestamp()))
@@ -92,7 +110,8 @@ OPTIONS: dict[str, tuple[Callable[[str], Any], str]] = {
     "table": (str, "objects, history, changes, transactions or references"),
     "columns": (_names, "names of columns, separated by commas"),
     "tid": (parse_tid, "a tid: an integer, 0x… or 16 hexadecimal digits"),
-    "timestamp": (parse_timestamp, "a moment in ISO 8601"),
+    "timestamp": (datetime.fromisoformat, "a moment in ISO 8601"),
+    "timeZone": (parse_zone, "a zone such as Europe/Berlin, UTC or +01:00"),
     "startingTid": (parse_tid, "a tid: an integer, 0x… or 16 hexadecimal digits"),
     "endingTid": (parse_tid, "a tid: an integer, 0x… or 16 hexadecimal digits"),
     "maxRowsPerBatch": (_positive, "a positive integer"),
@@ -106,8 +125,12 @@ OPTIONS: dict[str, tuple[Callable[[str], Any], str]] = {
 _BY_LOWER_CASE = {name.lower(): name for name in OPTIONS}
 
 
-def parse(given: Mapping[str, str]) -> Options:
-    """Raises OptionError. The names may be in any case: Spark hands them over in lower case."""
+def parse(given: Mapping[str, str], session_zone: str | None = None) -> Options:
+    """Check options. Raises OptionError.
+
+    The names may be in any case: Spark hands them over in lower case. ``session_zone``: of the session,
+    None if it is not known.
+    """
     values: dict[str, Any] = {}
     for key, text in given.items():
         name = _BY_LOWER_CASE.get(key.lower())
@@ -123,6 +146,9 @@ def parse(given: Mapping[str, str]) -> Options:
             raise OptionError(f"option {name!r} is missing: {OPTIONS[name][1]}")
     if "tid" in values and "timestamp" in values:
         raise OptionError("options 'tid' and 'timestamp' exclude each other")
+    if "timestamp" in values:
+        text = next(text for key, text in given.items() if key.lower() == "timestamp")
+        values["timestamp"] = _last_tid(text, values.get("timeZone"), session_zone)
     table = values.get("table", "objects")
     if "startingTid" in values and table in ("objects", "references"):
         raise OptionError(
@@ -143,6 +169,22 @@ def parse(given: Mapping[str, str]) -> Options:
     )
     renamed = {field: values[name] for name, field in _FIELDS.items() if name in values}
     return Options(connection, table, columns, by_time="timestamp" in values, **renamed)
+
+
+def _last_tid(text: str, zone: tzinfo | None, session_zone: str | None) -> int:
+    """The tid of option 'timestamp'. Raises OptionError."""
+    if zone is None and datetime.fromisoformat(text).tzinfo is None:
+        if session_zone is None:
+            raise OptionError(
+                f"option 'timestamp': {text!r} says no zone, and that of the session is not known "
+                "without neo.spark.register(spark): write the zone, as in 2026-11-21T10:00:00+01:00, or "
+                "set option 'timeZone'"
+            )
+        zone = parse_zone(session_zone)
+    try:
+        return parse_timestamp(text, zone or UTC)
+    except (ValueError, OverflowError):
+        raise OptionError(f"option 'timestamp': {text!r} is not a moment of a tid") from None
 
 
 #: Options that are fields of Options as they are.

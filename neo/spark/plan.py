@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from neo.client.scan import Scanner
-from neo.protocol.ids import u64
+from neo.protocol.ids import p64, time_from_tid, u64
 from neo.spark.options import OptionError, Options
 
 
@@ -30,7 +31,7 @@ def pin(options: Options) -> Pinned:
         last = u64(scanner.last_tid())
         tid = last if options.tid is None else options.tid
         if options.by_time:
-            tid = min(tid, last)
+            tid = past(tid, last, datetime.now(UTC))
         if tid > last:
             raise OptionError(
                 f"option 'tid': {tid:#018x} is later than the last transaction, {last:#018x}"
@@ -40,6 +41,20 @@ def pin(options: Options) -> Pinned:
         return Pinned(scanner.partitions, tid, packed)
     finally:
         storage.close()
+
+
+def past(tid: int, last: int, now: datetime) -> int:
+    """The transaction as of which a moment is read. ``last``: the last one; ``now``: of this machine.
+
+    Raises OptionError for a moment of the future: what will be committed until then is not known.
+    """
+    if tid > last and time_from_tid(p64(tid)) > now.timestamp():
+        moment = datetime.fromtimestamp(time_from_tid(p64(tid)), UTC)
+        raise OptionError(
+            f"option 'timestamp': {moment:%Y-%m-%d %H:%M:%S} UTC is in the future, it is "
+            f"{now:%Y-%m-%d %H:%M:%S} UTC; without the option a load is as of now"
+        )
+    return min(tid, last)
 
 
 def check_packed(options: Options, pinned: Pinned) -> None:

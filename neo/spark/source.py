@@ -6,6 +6,7 @@ Each task joins the cluster as a client that only reads, and asks storage nodes 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,11 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from neo.spark.stream import ChangeReader
+
+logger = logging.getLogger("neo.spark")
+# The root logger of Spark's Python workers has the level WARNING. What a load does must reach the log of
+# the workers that a session can collect.
+logger.setLevel(logging.INFO)
 
 _DDL = {
     pa.int32(): "INT",
@@ -44,10 +50,16 @@ def ddl(columns: Iterable[Column]) -> str:
 class NEODataSource(DataSource):
     """Without pushdown, so that it works in a session that is not configured for it."""
 
+    #: Of the session; Spark does not tell it to a source.
+    session_zone: str | None = None
+
     def __init__(self, options: Any) -> None:
         super().__init__(options)
-        self.parsed: Options = parse(options)
+        self.parsed: Options = parse(options, self.session_zone)
+        connection = self.parsed.connection
+        logger.info("asking cluster %r at %s", connection.cluster, connection.masters)
         self.pinned: Pinned = pin(self.parsed)
+        logger.info("table %s as of transaction %#018x", self.parsed.table, self.pinned.tid)
 
     @classmethod
     def name(cls) -> str:
@@ -83,6 +95,15 @@ class PushingDataSource(NEODataSource):
 
     def reader(self, schema: StructType) -> PushingReader:
         return PushingReader(self.chosen(schema), self.pinned)
+
+
+def in_zone(zone: str) -> type[PushingDataSource]:
+    """The source for a session with a time zone. Spark hands the class itself over to its workers."""
+
+    class RegisteredDataSource(PushingDataSource):
+        session_zone = zone
+
+    return RegisteredDataSource
 
 
 class NEOReader(DataSourceReader):
@@ -127,6 +148,13 @@ class NEOReader(DataSourceReader):
 class PushingReader(NEOReader):
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         self._wanted, left = push(self._options.table, filters)
+        pushed = [each for each in filters if each not in left]
+        logger.info(
+            "table %s: pushed to the storage nodes: %s; left to Spark: %s",
+            self._options.table,
+            ", ".join(map(str, pushed)) or "nothing",
+            ", ".join(map(str, left)) or "nothing",
+        )
         return left
 
 

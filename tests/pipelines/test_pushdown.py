@@ -128,3 +128,15 @@ def test_a_range_of_changes_that_a_pack_has_reached_is_asked_as_a_whole(
     query = Query("changes", (), 90, packed=packed, tids=tids)
     what = _range(query, Builder(()), Order.CHANGES)
     assert (u64(what.first), u64(what.last)) == asked
+
+
+def test_what_is_pushed_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """Spark's explain() does not show what a Python source takes."""
+    options = Options(Connection("m", "c"), "objects")
+    reader = PushingReader(options, Pinned(4, 9))
+    left = StringContains(("class",), "x")
+    assert list(reader.pushFilters([EqualTo(OID, 3), left])) == [left]
+    (line,) = caplog.messages
+    assert line == (
+        f"table objects: pushed to the storage nodes: {EqualTo(OID, 3)}; left to Spark: {left}"
+    )

@@ -17,6 +17,7 @@ from ZODB.utils import u64
 
 import pyspark_neo
 from neo.client.scan import Scanner
+from neo.spark import register
 from neo.spark.options import OptionError, parse
 from neo.spark.source import NEODataSource
 from neo.spark.stream import ChangeReader
@@ -68,7 +69,26 @@ def test_as_of_a_tid_and_a_time(load: Reader, sample: Sample) -> None:
     for option in ({"tid": hex(tid)}, {"tid": str(tid)}, {"tid": f"{tid:016x}"}):
         found = load(columns="oid,tid", **option).collect()
         assert {row.oid: row.tid for row in found} == expected
-    assert load(timestamp="2999-01-01").count() == len(sample.snapshot(sample.tids[-1]))
+    with pytest.raises(PySparkException, match="'timestamp': 2999-01-01 00:00:00 UTC is in the future"):
+        load(timestamp="2999-01-01")
+
+
+def test_a_moment_is_of_the_zone_of_the_session_as_the_column_is(
+    load: Reader, sample: Sample
+) -> None:
+    tid = sample.tids[2]
+    spark = load.spark
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    try:
+        register(spark)
+        frame = load("transactions", columns="tid,timestamp").where(f"tid = {tid}")
+        (shown,) = frame.selectExpr("cast(timestamp as string) shown").collect()
+        found = load(columns="oid,tid", timestamp=shown.shown).collect()
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+        register(spark)
+    expected = {oid: serial for oid, (serial, _) in sample.snapshot(tid).items()}
+    assert {row.oid: row.tid for row in found} == expected
 
 
 def test_as_of_the_timestamp_of_each_transaction(load: Reader, sample: Sample) -> None:
@@ -241,6 +261,7 @@ def test_a_stream_of_a_table_that_does_not_change_is_refused(load: Reader) -> No
         ({"startingTid": "5"}, "'startingTid': objects are as of one transaction"),
         ({"startingTid": "5", "table": "references"}, "'startingTid': references are as of one"),
         ({"timestamp": "9999-12-31T23:59:59-05:00"}, "'timestamp': '9999.* is not a moment"),
+        ({"timestamp": "yesterday"}, "'timestamp': 'yesterday' is not a moment in ISO 8601"),
     ],
 )
 def test_options_without_meaning_are_told(options: dict[str, str], reason: str) -> None:
