@@ -225,6 +225,9 @@ class ServeStorage(Handler):
         assert peer.node is not None and peer.node.nid is not None
         if self.master.state not in SERVING:
             raise ErrorAnswer(ErrorCode.NOT_READY, "the operation stops")
+        count = len(self.master.partitions)
+        if wrong := [partition for partition in m.offset_list if partition >= count]:
+            raise PeerError(f"there are {count} partitions, not {wrong[0]}")
         return self.master.replication.unfinished(peer.node.nid, m.offset_list)
 
     @on(NotifyReplicationDone)

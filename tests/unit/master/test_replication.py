@@ -199,3 +199,13 @@ def test_who_lost_its_cells_meanwhile_drops_what_it_voted() -> None:
     assert left.take(AbortTransaction).ttid == ttid
     lock(kept)
     assert kept.has(NotifyUnlockInformation)
+
+
+def test_a_partition_that_the_table_has_not_is_the_storages_error(world: MasterWorld) -> None:
+    storages = world.running(2)
+    storages[0].send(AskUnfinishedTransactions([0, 2**31]))
+    assert storages[0].closed
+    assert storages[0].complaint == "the peer says: there are 4 partitions, not 2147483648"
+    assert not world.master.replication.asked(0, 1)
+    storages[1].send(NotifyReplicationDone(2**31, tid(1)))
+    assert not storages[1].closed, "what was not asked is ignored"
