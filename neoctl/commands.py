@@ -18,7 +18,9 @@ from neo.protocol.packets import (
     AskPartitionList,
     AskPrimary,
     AskRecovery,
+    AskTransactions,
     CheckReplicas,
+    EndTransaction,
     FlushLog,
     ForgetTable,
     Message,
@@ -32,6 +34,7 @@ from neo.protocol.packets import (
     TweakPartitionTable,
 )
 from neoctl import render
+from neoctl.blocking import transaction_data, transaction_text
 from neoctl.client import AdminClient
 from neoctl.status import status_reply
 from neoctl.verbs import (
@@ -167,6 +170,13 @@ def print_check(admin: AdminClient, arguments: Arguments) -> Reply:
         "partitions": rows,
     }
     return Reply(render.check_text(rows, answer.min_tid, answer.max_tid), data)
+
+
+@verb("print transactions", "open transactions: client, age, phase, and how many wait for each")
+def print_transactions(admin: AdminClient, arguments: Arguments) -> Reply:
+    """Data: ``transactions``."""
+    rows = transaction_data(admin.ask(AskTransactions()).row_list)
+    return Reply(transaction_text(rows), {"transactions": rows})
 
 
 # -- commands ------------------------------------------------------------------------------------
@@ -328,6 +338,11 @@ def prune_orphan(admin: AdminClient, arguments: Arguments) -> Reply:
 @verb("forget_table PTID", "start without a partition table that is lost, and its commits", 1, 1)
 def forget_table(admin: AdminClient, arguments: Arguments) -> Reply:
     return _done(admin.ask(ForgetTable(natural(arguments.words[0]))))
+
+
+@verb("end TTID", "abort an open transaction, such as one of a client that is stopped", 1, 1)
+def end(admin: AdminClient, arguments: Arguments) -> Reply:
+    return _done(admin.ask(EndTransaction(tid(arguments.words[0]))))
 
 
 @verb("truncate TID", "delete everything after TID, on all nodes, for ever", 1, 1)

@@ -34,6 +34,7 @@ from neo.protocol.packets import (
     Message,
 )
 from neoctl import render
+from neoctl.blocking import blocking, open_transactions
 from neoctl.client import AdminClient
 from neoctl.verbs import Reply
 
@@ -95,6 +96,7 @@ def status_reply(admin: AdminClient) -> Reply:
     problems = [
         *_check_problems(admin),
         *find_upstream_problems(upstream, nodes),
+        *(Problem("problem", *found) for found in blocking(open_transactions(admin))),
         *find_problems(state, nodes, table, _obstacle(admin, state), election),
         *find_master_problems(election),
     ]

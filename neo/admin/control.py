@@ -13,6 +13,7 @@ from neo.node.task import Future
 from neo.protocol.enums import ClusterState, ErrorCode, NodeType
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.packets import (
+    FEATURE_LOCKS,
     FEATURE_LOG,
     FEATURE_MAINTENANCE,
     FEATURE_STATUS,
@@ -35,8 +36,10 @@ from neo.protocol.packets import (
     AskPartitionList,
     AskPrimary,
     AskRecovery,
+    AskTransactions,
     AskUpstream,
     CheckReplicas,
+    EndTransaction,
     Error,
     FlushLog,
     ForgetTable,
@@ -68,6 +71,8 @@ OURS: dict[type[Message], str] = {
     AskUpstream: FEATURE_STATUS,
     ForgetTable: FEATURE_LOG,
     SetPrimary: FEATURE_LOG,
+    AskTransactions: FEATURE_LOCKS,
+    EndTransaction: FEATURE_LOCKS,
 }
 
 
@@ -178,7 +183,7 @@ class ControlHandler(Handler):
             return
         if OURS[type(message)] not in self._core.features:
             raise ErrorAnswer(ErrorCode.DENIED, "the primary master does not know this command")
-        if type(message) in (AskElection, AskObstacle, AskUpstream):
+        if type(message) in (AskElection, AskObstacle, AskTransactions, AskUpstream):
             self.question(peer, message_id, message)
         else:
             self.command(peer, message_id, message)

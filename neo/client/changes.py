@@ -24,6 +24,7 @@ from ZODB.POSException import ConflictError, ReadConflictError, UndoError
 
 from neo.client.change import Asked, Change, Kind, Options
 from neo.client.errors import NEOStorageError, TransactionLostError, UnavailableError, refusal
+from neo.client.lock_wait import LockWait
 from neo.client.pause import Pause
 from neo.client.records import FOREIGN_LARGEST_BYTES, pack_data, unpack_data
 from neo.client.session import Session
@@ -45,6 +46,7 @@ from neo.protocol.packets import (
     AskStoreObject,
     Conflict,
     Message,
+    Ping,
 )
 
 Resolve = Callable[[bytes, bytes, bytes, bytes], bytes]
@@ -85,6 +87,8 @@ class Changes:
         self._lockless = False
         self._ended = False
         self._stopped = False  # aborted, because the cluster stops
+        #: Set by the thread that leads on the master's channel.
+        self._ended_by_operator = False
         self._ttid: bytes | None = None
         self._begin = self._begin_soon()
 
@@ -151,6 +155,7 @@ class Changes:
             self._change(oid, Change(Kind.CHECK, serial, None, None))
 
     def _change(self, oid: bytes, change: Change) -> None:
+        self._check_ended()
         self._put(oid, change)
         self._settle(self._options.unanswered_max)
 
@@ -260,11 +265,13 @@ class Changes:
     # -- answers ---------------------------------------------------------------------------------
 
     def settle(self) -> None:
-        """Wait until everything was answered, and resolve conflicts. Raises ConflictError,
-        ReadConflictError, UndoError, UnavailableError, NEOStorageError."""
+        """Wait until everything was answered, and resolve conflicts. Raises ConflictError, also if a lock
+        is not given for ``wait-timeout``, ReadConflictError, UndoError, UnavailableError,
+        NEOStorageError."""
         self._settle(0)
 
     def _settle(self, unanswered_max: int) -> None:
+        wait: LockWait | None = None
         while True:
             while self._ready:
                 self._answered(self._ready.popleft())
@@ -277,11 +284,10 @@ class Changes:
                     ticket = next(iter(self._asked), None)
                 if ticket is None:
                     return
-                assert isinstance(ticket.context, Asked)
-                try:
-                    ticket.context.channel.wait(ticket)
-                except (ConnectionLost, ErrorAnswer):
-                    pass  # handled with the ticket, which is in the queue now
+                if wait is None:
+                    wait = LockWait(self._session, self.ttid)
+                wait.wait(ticket)
+                self._check_ended()
 
     def _answered(self, ticket: Ticket) -> None:
         with self._lock:
@@ -298,6 +304,8 @@ class Changes:
                 if e.code is ErrorCode.OID_NOT_FOUND:  # a pack was faster
                     raise UndoError("earlier data was packed away", asked.oid) from None
             what = "" if asked.oid is None else f", object {asked.oid.hex()}"
+            if e.code is ErrorCode.PROTOCOL_ERROR:  # perhaps it does not know the transaction any more
+                self._explain_refusal()
             raise refusal(f"storage node {format_nid(asked.nid)}{what}", e) from None
         if isinstance(answer, AnswerRebaseTransaction):
             for oid in answer.oid_list:
@@ -361,6 +369,22 @@ class Changes:
             raise ConflictError(oid=oid, serials=(serial, change.base))
         self._put(oid, again)
 
+    def _check_ended(self) -> None:
+        if self._ended_by_operator:
+            raise TransactionLostError(
+                f"transaction 0x{self.ttid.hex()} was ended by the operator (neoctl end), since it made"
+                " others wait: begin it again"
+            )
+
+    def _explain_refusal(self) -> None:
+        """A storage node refused a step: raise TransactionLostError if the master, which may say so on
+        another connection, ended the transaction or is lost."""
+        try:
+            self._master.call(Ping())
+        except (ConnectionLost, ErrorAnswer):
+            self._check_master()
+        self._check_ended()
+
     def _check_master(self) -> None:
         if self._stopped:
             raise TransactionLostError("the cluster stops: the transaction is aborted")
@@ -393,6 +417,12 @@ class Changes:
         """Return the ttid if the master has given one. It begins nothing while the cluster stops."""
         answer = None if self._begin is None else self._begin.answer
         return answer.ttid if isinstance(answer, AnswerBeginTransaction) else self._ttid
+
+    # -- the operator ----------------------------------------------------------------------------
+
+    def ended_by_operator(self) -> None:
+        """Refuse all later steps but abort. Called by the thread that leads on the master's channel."""
+        self._ended_by_operator = True
 
     # -- deadlocks -------------------------------------------------------------------------------
 

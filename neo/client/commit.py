@@ -37,6 +37,7 @@ class Commit(Changes):
 
     def vote(self) -> None:
         """Raises as settle(), and TransactionLostError."""
+        self._check_ended()
         self._settle(0)
         self._lose_storage(FaultSite.STORAGE_LOST_BEFORE_VOTE)
         metadata = self.transaction

@@ -19,6 +19,7 @@ from neo.protocol.packets import (
     NotifyFeatures,
     NotifyNodeInformation,
     NotifyPartitionChanges,
+    NotifyTransactionEnded,
     NotPrimaryMaster,
     SendPartitionTable,
     StopOperation,
@@ -97,6 +98,8 @@ class MasterLink:
             self._look()
         elif isinstance(message, NotifyDeadlock):
             self._session.deadlock(message.ttid, message.locking_tid)
+        elif isinstance(message, NotifyTransactionEnded):
+            self._session.ended_by_operator(message.ttid)
         elif isinstance(message, NotPrimaryMaster):
             self.redirected = message
             channel.close("it is not the primary master")

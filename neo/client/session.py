@@ -27,6 +27,7 @@ from neo.protocol.enums import ErrorCode, NodeType
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.ids import format_nid
 from neo.protocol.packets import (
+    FEATURE_LOCKS,
     FEATURE_OIDS,
     FEATURES,
     AcceptIdentification,
@@ -70,6 +71,8 @@ class Rebasable(Protocol):
     """A transaction that is being committed."""
 
     def rebase(self, locking_tid: bytes) -> None: ...
+
+    def ended_by_operator(self) -> None: ...
 
 
 class Session:
@@ -198,7 +201,7 @@ class Session:
         try:
             request = RequestIdentification(
                 NodeType.CLIENT, self._nid, None, self.settings.cluster, None,
-                {FEATURES: [FEATURE_OIDS]},
+                {FEATURES: [FEATURE_OIDS, FEATURE_LOCKS]},
             )  # fmt: skip
             limit = MASTER_IDENTIFY_SECONDS if several else IDENTIFY_SECONDS
             accepted = self._identify(channel, request, NodeType.MASTER, limit, reported)
@@ -269,6 +272,12 @@ class Session:
         commit = self.commits.get(ttid)
         if commit is not None:
             commit.rebase(locking_tid)
+
+    def ended_by_operator(self, ttid: bytes) -> None:
+        """NotifyTransactionEnded. Called by the thread that leads on the master's channel."""
+        commit = self.commits.get(ttid)
+        if commit is not None:
+            commit.ended_by_operator()
 
     def ended(self, ttid: bytes, commit: Rebasable) -> None:
         """Nobody tells it of deadlocks any more. Another transaction may have its ttid: a new master

@@ -7,8 +7,9 @@ from collections.abc import Iterable
 
 from neo.master.backup.switching import check_start, check_stop, start_backup, stop_backup
 from neo.master.denial import PRIMARY_STAYS, denied
-from neo.master.election.serve_masters import ServeMasters, done
+from neo.master.election.serve_masters import done
 from neo.master.running import start_storage
+from neo.master.serve_transactions import ServeTransactions
 from neo.master.states import SERVING, Event
 from neo.master.truncation import check_all_there, check_tid
 from neo.node.handler import on
@@ -64,7 +65,7 @@ STOP_SECONDS = 10.0
 MAX_REPLICAS = 99
 
 
-class ServeAdmin(ServeMasters):
+class ServeAdmin(ServeTransactions):
     def lost(self, peer: Peer, reason: str) -> None:
         self.master.forget(peer)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from neo.master.imposed import Imposed
+from neo.master.open_transactions import OpenTransactions
 from neo.master.transactions import Transaction, Transactions
 from neo.master.votes import FailedVotes
 from neo.net.fault_sites import LATE_SECONDS, FaultSite
@@ -46,6 +47,7 @@ class Commits:
         self._final_tid: dict[bytes, list[tuple[Peer, int]]] = {}
         self.failed_votes = FailedVotes(master)
         self.imposed = Imposed(master)
+        self.open = OpenTransactions(master)
 
     # -- begin -----------------------------------------------------------------------------------
 
@@ -91,6 +93,8 @@ class Commits:
             peer.refuse(message_id, ErrorCode.PROTOCOL_ERROR, text)
         else:
             transaction.ptid = self.master.partitions.ptid or 0
+            transaction.since = self.master.shell.monotonic()
+            self.open.began(ttid)
             peer.answer(message_id, AnswerBeginTransaction(ttid))
 
     def late(self, tid: bytes) -> bool:
@@ -213,6 +217,7 @@ class Commits:
             self.imposed.aborted(transaction.tid)
 
     def client_lost(self, client: Peer) -> None:
+        self.open.client_lost(client)
         for transaction in self.transactions.client_lost(client):
             logger.info("transaction %s is dropped with its client", transaction.ttid.hex())
             self._aborted(transaction)
@@ -229,6 +234,7 @@ class Commits:
         """Not operational: VERIFYING will decide about what was being finished."""
         self.master.replication.clear()
         self.transactions.clear()
+        self.open.clear()
         self._begins.clear()
         self.failed_votes.clear()
         self._final_tid.clear()

@@ -16,6 +16,7 @@ from neo.protocol.enums import ClusterState, ErrorCode, NodeState, NodeType
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import MAX_TID, ZERO_TID, format_nid, nid_namespace, p64, u64
 from neo.protocol.packets import (
+    FEATURE_LOCKS,
     FEATURE_LOG,
     FEATURE_MAINTENANCE,
     FEATURE_PACK,
@@ -39,7 +40,7 @@ logger = logging.getLogger("neo.master")
 
 
 #: What a master announces to a storage node that announced FEATURE_MAINTENANCE.
-ANNOUNCED = [FEATURE_MAINTENANCE, FEATURE_LOG, FEATURE_STATUS, FEATURE_TAILS]
+ANNOUNCED = [FEATURE_MAINTENANCE, FEATURE_LOG, FEATURE_STATUS, FEATURE_TAILS, FEATURE_LOCKS]
 
 
 class Identification(Handler):

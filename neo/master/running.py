@@ -108,6 +108,7 @@ class ServeClient(Handler):
     def _transaction(self, peer: Peer, ttid: bytes) -> Transaction[Peer]:
         transaction = self.master.commits.transactions.get(ttid)
         if transaction is None or transaction.client is not peer:
+            self.master.commits.open.check(ttid, peer)
             raise ErrorAnswer(ErrorCode.PROTOCOL_ERROR, f"unknown transaction {ttid.hex()}")
         if transaction.locking:
             raise PeerError(f"transaction {ttid.hex()} is already being finished")
@@ -122,6 +123,8 @@ class ServeClient(Handler):
     def abort(self, peer: Peer, message_id: int, m: AbortTransaction) -> None:
         transaction = self.master.commits.transactions.get(m.ttid)
         if transaction is None or transaction.client is not peer or transaction.locking:
+            if transaction is None and self.master.commits.open.aborted(m.ttid, peer, m.nid_list):
+                return
             raise PeerError(f"abort of unknown or finishing transaction {m.ttid.hex()}")
         self.master.commits.abort(transaction, m.nid_list)
 

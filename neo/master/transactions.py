@@ -37,6 +37,8 @@ class Transaction(Generic[C]):
     #: Final tid imposed by the client, then the one given.
     tid: bytes | None
     locking_tid: bytes
+    #: When it began, by the master's monotonic clock.
+    since: float = 0.0
     #: The partition table when it began.
     ptid: int = 0
     #: The table that those who lock it have durably; None if one of them was lost since then.
@@ -66,6 +68,10 @@ class Transactions(Generic[C]):
 
     def ttids(self) -> list[bytes]:
         return list(self._by_ttid)
+
+    def all(self) -> list[Transaction[C]]:
+        """Return the open transactions, in the order in which they began."""
+        return list(self._by_ttid.values())
 
     def of_client(self, client: C) -> list[Transaction[C]]:
         return [t for t in self._by_ttid.values() if t.client is client]

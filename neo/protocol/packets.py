@@ -1171,3 +1171,69 @@ class AnswerDownNodes(NamedTuple):
 @request(EXTENSION | 0xB2, AnswerDownNodes)
 class AskDownNodes(NamedTuple):
     """What storage nodes that are DOWN for the master say themselves, each at its address. ctl ⇄ A"""
+
+
+#: The messages below are understood: transactions that make others wait, and their end by the operator.
+FEATURE_LOCKS = "locks"
+
+#: (ttid, its client, address of the client's connection or nil if it is lost, seconds since the
+#: transaction began on the node, phase: storing, waiting, voted or locked)
+HolderRow = tuple[Tid, Nid, Address | None, float, str]
+
+
+class AnswerLockHolders(NamedTuple):
+    """``waited``: seconds since the request is delayed; nil if none is delayed now."""
+
+    waited: float | None
+    holder_list: list[HolderRow]
+
+
+@request(EXTENSION | 0x90, AnswerLockHolders)
+class AskLockHolders(NamedTuple):
+    """Which transactions hold what a store, check or rebase of ``ttid`` waits for. C ⇄ S"""
+
+    ttid: Tid
+    oid: Oid
+
+
+#: (ttid, its client, phase as in HolderRow, transactions that wait for it, seconds that the first of
+#: these has waited)
+LockRow = tuple[Tid, Nid, str, list[Tid], float]
+
+
+class AnswerLocks(NamedTuple):
+    row_list: list[LockRow]
+
+
+@request(EXTENSION | 0x91, AnswerLocks)
+class AskLocks(NamedTuple):
+    """The transactions in progress on a storage node, and the ones that wait for them. M ⇄ S"""
+
+
+#: (ttid, its client, address of the client's connection or nil if it is lost, seconds since it began,
+#: phase, how many transactions wait for it, seconds that the first of these has waited). Phases are those
+#: of HolderRow, ``finishing`` and ``ended``.
+TransactionRow = tuple[Tid, Nid, Address | None, float, str, Count, float]
+
+
+class AnswerTransactions(NamedTuple):
+    row_list: list[TransactionRow]
+
+
+@request(EXTENSION | 0x92, AnswerTransactions)
+class AskTransactions(NamedTuple):
+    """The open transactions of the cluster. ctl ⇄ A ⇄ M"""
+
+
+@request(EXTENSION | 0x93, Error)
+class EndTransaction(NamedTuple):
+    """Abort a transaction that is not being finished yet, whatever its client does. ctl ⇄ A ⇄ M"""
+
+    ttid: Tid
+
+
+@notification(EXTENSION | 0x94)
+class NotifyTransactionEnded(NamedTuple):
+    """The operator ended this transaction: it cannot be committed. M → C"""
+
+    ttid: Tid

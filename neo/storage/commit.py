@@ -15,17 +15,20 @@ from neo.protocol.ids import ZERO_HASH
 from neo.protocol.packets import (
     AbortTransaction,
     AnswerCheckCurrentSerial,
+    AnswerLockHolders,
     AnswerRebaseObject,
     AnswerRebaseTransaction,
     AnswerStoreObject,
     AnswerStoreTransaction,
     AnswerVoteTransaction,
     AskCheckCurrentSerial,
+    AskLockHolders,
     AskRebaseObject,
     AskRebaseTransaction,
     AskStoreObject,
     AskStoreTransaction,
     AskVoteTransaction,
+    HolderRow,
     Message,
 )
 from neo.storage.backend.api import BackendRefused, Stored, TransactionMeta
@@ -148,6 +151,18 @@ class ServeCommit(StorageHandler):
     def abort(self, peer: Peer, message_id: int, m: AbortTransaction) -> None:
         if self.core.locks.abort(m.ttid, self.client):
             self.core.backend.abort(m.ttid)
+
+    @on(AskLockHolders)
+    def lock_holders(self, peer: Peer, message_id: int, m: AskLockHolders) -> Message:
+        locks = self.core.locks
+        blocked = locks.blocked(m.ttid, m.oid)
+        if blocked is None:
+            return AnswerLockHolders(None, [])
+        holders: list[HolderRow] = [
+            (t.ttid, t.client.nid, self.core.client_address(t.client.nid), locks.age(t), t.phase)
+            for t in blocked.holders
+        ]
+        return AnswerLockHolders(blocked.waited, holders)
 
     # -- votes -------------------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ from neo.protocol.enums import CellState, ErrorCode, NodeState, NodeType
 from neo.protocol.ids import format_nid
 from neo.protocol.packets import (
     BLANK,
+    FEATURE_LOCKS,
     FEATURE_MAINTENANCE,
     FEATURE_OIDS,
     FEATURE_TAILS,
@@ -93,7 +94,9 @@ class StorageCore(Durability):
         self.master: Peer | None = None
         self.operational = False
         self.backup = BackupReplicator(self)
-        self.locks = Locks(self.cell_mode, backend.last_serial, self._deadlock, self._discard)
+        self.locks = Locks(
+            self.cell_mode, backend.last_serial, self._deadlock, self._discard, shell.monotonic
+        )
         self.clients: dict[Peer, None] = {}
         self.links = Links(self)
         self.pace = Pace(self)
@@ -142,7 +145,7 @@ class StorageCore(Durability):
             "pack_tid": self.packer.wanted(),
             BLANK: self.nid is None or not self.partitions.assigned(self.nid),
             GREATEST_NID: greatest_nid(self.backend),
-            FEATURES: [FEATURE_OIDS, FEATURE_MAINTENANCE, FEATURE_TAILS],
+            FEATURES: [FEATURE_OIDS, FEATURE_MAINTENANCE, FEATURE_TAILS, FEATURE_LOCKS],
         }
         return RequestIdentification(
             NodeType.STORAGE, self.nid, self.address, self.cluster, None, extra
@@ -221,6 +224,13 @@ class StorageCore(Durability):
         dropped.remember(self.backend, ttids)
         for ttid in ttids:
             self.backend.abort(ttid)
+
+    def client_address(self, nid: int) -> Address | None:
+        """Return where a client is connected from; None if it is not connected."""
+        for peer in self.clients:
+            if peer.node is not None and peer.node.nid == nid:
+                return peer.address
+        return None
 
     # -- partition table -------------------------------------------------------------------------
 

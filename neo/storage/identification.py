@@ -11,6 +11,7 @@ from neo.protocol.enums import ErrorCode, NodeState, NodeType
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.ids import format_nid
 from neo.protocol.packets import (
+    FEATURE_LOCKS,
     FEATURE_MAINTENANCE,
     FEATURE_OIDS,
     FEATURE_PAGES,
@@ -149,7 +150,7 @@ class Identification(StorageHandler):
         peer.handler = ServeReader(self.core, Client(node.nid, next(_connections)))
         self.core.clients[peer] = None
         if FEATURES in request.extra:
-            peer.send(NotifyFeatures([FEATURE_OIDS, FEATURE_PAGES]))
+            peer.send(NotifyFeatures([FEATURE_OIDS, FEATURE_PAGES, FEATURE_LOCKS]))
 
     def _link(self, peer: Peer, request: RequestIdentification, node: Node) -> None:
         node.features = _features(request)

@@ -1,8 +1,8 @@
 """Locks on objects while transactions commit (specification, *Commit* to *Deadlock avoidance*).
 
-PURE: no IO, clock or randomness. Every method runs on the thread of the node's loop and takes
-effect at once. It may call ``answer``, ``discard`` and ``deadlock`` before it returns; these only
-put messages into an outbox or writes into the database and never call this module.
+PURE: no IO or randomness, and nothing is decided by a clock. Every method runs on the thread of the
+node's loop and takes effect at once. It may call ``answer``, ``discard`` and ``deadlock`` before it
+returns; these only put messages into an outbox or writes into the database and never call this module.
 
 Theory of operation
 -------------------
@@ -43,6 +43,8 @@ from neo.protocol.ids import ZERO_TID
 from neo.storage.backend.api import Stored
 from neo.storage.read_locks import Readers
 from neo.storage.transactions import (
+    Blocked,
+    Blocking,
     CellMode,
     Change,
     Client,
@@ -68,13 +70,16 @@ class Locks:
         last_serial: Callable[[bytes], bytes | None],
         deadlock: Callable[[bytes, bytes], None],
         discard: Callable[[Stored], None],
+        clock: Callable[[], float],
     ) -> None:
         """``cell_mode(oid)`` and ``last_serial(oid)`` (committed) are read at each attempt.
 
         ``deadlock(ttid, locking_tid)`` tells the master. ``discard(stored)`` gets every change that
-        will not be voted: its data has lost a reference.
+        will not be voted: its data has lost a reference. ``clock()``: monotonic seconds, from which the
+        age of transactions and the time that they wait are told; nothing else depends on it.
         """
-        self._writes = WriteLocks(cell_mode, last_serial, deadlock, discard)
+        self._writes = WriteLocks(cell_mode, last_serial, deadlock, discard, clock)
+        self._clock = clock
         self._requests = 0
         self._start()
 
@@ -302,6 +307,34 @@ class Locks:
         else:
             read()
 
+    # -- who waits for whom -----------------------------------------------------------------------
+
+    def blocked(self, ttid: bytes, oid: bytes) -> Blocked | None:
+        """Return what a store, check or rebase of this transaction waits for; None if none is delayed."""
+        transaction = self._transactions.get(ttid)
+        if transaction is None:
+            return None
+        if not any(r.oid == oid and not r.keeps_place for r in transaction.delayed):
+            return None
+        waited = self._clock() - transaction.delayed_since
+        return Blocked(waited, [t for t in self._writes.holders.get(oid, ()) if t is not transaction])
+
+    def age(self, transaction: Transaction) -> float:
+        """Return the seconds since a transaction began on this node."""
+        return self._clock() - transaction.since
+
+    def waiting(self) -> list[Blocking]:
+        """Return all transactions in progress, each with the ones that wait for what it holds."""
+        now = self._clock()
+        found = {transaction: Blocking(transaction, {}) for transaction in self._transactions.values()}
+        for oid, queue in self._writes.queue.items():
+            for holder in self._writes.holders.get(oid, ()):
+                for request in queue:
+                    waiter = request.transaction
+                    if waiter is not holder:
+                        found[holder].waiters[waiter.ttid] = now - waiter.delayed_since
+        return list(found.values())
+
     # -- changes of the partition table -----------------------------------------------------------
 
     def replicated(self, complete: Callable[[bytes], bool]) -> None:
@@ -368,7 +401,7 @@ class Locks:
         """The transaction, new if unknown; it must still be in its first phase."""
         transaction = self._transactions.get(ttid)
         if transaction is None:
-            transaction = self._transactions[ttid] = Transaction(ttid, client, ttid)
+            transaction = self._transactions[ttid] = Transaction(ttid, client, ttid, self._clock())
         elif transaction.client != client:
             raise TransactionRefused(
                 f"transaction {ttid.hex()} belongs to another connection: start it again"

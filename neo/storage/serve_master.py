@@ -16,6 +16,7 @@ from neo.protocol.packets import (
     AnswerInformationLocked,
     AnswerLastIDs,
     AnswerLockedTransactions,
+    AnswerLocks,
     AnswerPartitionTable,
     AnswerRecovery,
     AnswerTails,
@@ -23,6 +24,7 @@ from neo.protocol.packets import (
     AskLastIDs,
     AskLockedTransactions,
     AskLockInformation,
+    AskLocks,
     AskPack,
     AskPartitionTable,
     AskRecovery,
@@ -258,6 +260,15 @@ class ServeMaster(StorageHandler):
     @on(AbortTransaction)
     def abort(self, peer: Peer, message_id: int, m: AbortTransaction) -> None:
         self.core.abort(m.ttid)
+
+    @on(AskLocks)
+    def locks(self, peer: Peer, message_id: int, m: AskLocks) -> Message:
+        return AnswerLocks(
+            [
+                (t.ttid, t.client.nid, t.phase, list(waiters), max(waiters.values(), default=0.0))
+                for t, waiters in self.core.locks.waiting()
+            ]
+        )
 
     @on(NotifyTransactionFinished)
     def finished(self, peer: Peer, message_id: int, m: NotifyTransactionFinished) -> None:

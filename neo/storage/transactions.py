@@ -68,12 +68,14 @@ class Transaction:
     ttid: bytes
     client: Client
     locking_tid: bytes
+    since: float  # when it began here, by the node's monotonic clock
     changes: dict[bytes, Change] = field(default_factory=dict)
     held: set[bytes] = field(default_factory=set)
     lockless: set[bytes] = field(default_factory=set)
     #: What was to be rebased when this node lost its cell: whether it conflicts is not known any more.
     unknown: set[bytes] = field(default_factory=set)
     delayed: dict[Request, None] = field(default_factory=dict)
+    delayed_since: float = 0.0  # since when ``delayed`` is not empty, by the same clock
     rebasing: bool = False  # from a deadlock here until the client's AskRebaseTransaction
     voted: bool = False
     stored_vote: bool = False  # the vote is durable
@@ -83,6 +85,15 @@ class Transaction:
 
     def __post_init__(self) -> None:
         self.alone = (self,)
+
+    @property
+    def phase(self) -> str:
+        """Its phase, in the words of ``HolderRow`` of :mod:`neo.protocol.packets`."""
+        if self.tid is not None:
+            return "locked"
+        if self.voted:
+            return "voted"
+        return "waiting" if self.delayed else "storing"
 
     def stored(self) -> Iterator[Stored]:
         return (change.stored for change in self.changes.values() if change.stored is not None)
@@ -138,3 +149,18 @@ class Request:
             self.answer_store(locked)
         if self.answer_rebase is not None:
             self.answer_rebase(None)
+
+
+class Blocked(NamedTuple):
+    """What a transaction waits for. ``waited``: seconds that it has waited on this node without a pause.
+    ``holders`` is empty if it only waits to be rebased."""
+
+    waited: float
+    holders: list[Transaction]
+
+
+class Blocking(NamedTuple):
+    """A transaction and the ones that wait for it. ``waiters``: seconds of each one's wait, by ttid."""
+
+    transaction: Transaction
+    waiters: dict[bytes, float]

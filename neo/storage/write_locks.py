@@ -30,8 +30,10 @@ class WriteLocks:
         last_serial: Callable[[bytes], bytes | None],
         deadlock: Callable[[bytes, bytes], None],
         discard: Callable[[Stored], None],
+        clock: Callable[[], float],
     ) -> None:
         self._cell_mode = cell_mode
+        self._clock = clock
         self._last_serial = last_serial
         self._deadlock = deadlock
         self._discard = discard
@@ -224,8 +226,11 @@ class WriteLocks:
             self.holders[oid] = others
 
     def _delay(self, request: Request) -> None:
-        if request not in request.transaction.delayed:
-            request.transaction.delayed[request] = None
+        delayed = request.transaction.delayed
+        if request not in delayed:
+            if not delayed:
+                request.transaction.delayed_since = self._clock()
+            delayed[request] = None
             self.queue.setdefault(request.oid, []).append(request)
 
     def undelay(self, request: Request) -> None:

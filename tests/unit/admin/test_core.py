@@ -10,8 +10,9 @@ from neo.admin.control import NOT_CONNECTED
 from neo.node.bootstrap import RETRY_SECONDS
 from neo.node.core import STRANGER_SECONDS
 from neo.protocol.enums import CellState, ClusterState, ErrorCode, NodeState, NodeType
-from neo.protocol.ids import ZERO_TID
+from neo.protocol.ids import ZERO_TID, p64
 from neo.protocol.packets import (
+    FEATURE_LOCKS,
     FEATURE_MAINTENANCE,
     FEATURE_STATUS,
     AcceptIdentification,
@@ -26,6 +27,7 @@ from neo.protocol.packets import (
     AnswerPartitionList,
     AnswerPrimary,
     AnswerRecovery,
+    AnswerTransactions,
     AnswerTweakPartitionTable,
     AnswerUpstream,
     AskCheckReport,
@@ -38,8 +40,10 @@ from neo.protocol.packets import (
     AskPartitionList,
     AskPrimary,
     AskRecovery,
+    AskTransactions,
     AskUpstream,
     CheckReplicas,
+    EndTransaction,
     Error,
     FlushLog,
     Message,
@@ -406,6 +410,22 @@ def test_health_of_a_backup_that_does_not_hear_its_upstream(
     master.answer(master.take(AskUpstream), left)
     assert again.result().problem_list == [], "backup mode ended meanwhile"
     assert future.result().summary.endswith("; lag=?; upstream not heard for 45 s")
+
+
+def test_open_transactions_are_asked_of_a_master_that_knows_them(world: World) -> None:
+    master = world.accept()
+    master.send(NotifyFeatures([FEATURE_MAINTENANCE]))
+    for question in (AskTransactions(), EndTransaction(p64(7))):
+        error = error_of(world.ctl().ask(question))
+        assert error.message == "the primary master does not know this command"
+    master.send(NotifyFeatures([FEATURE_LOCKS]))
+    answer = world.ctl().ask(AskTransactions())
+    rows = AnswerTransactions([(p64(7), 1, None, 1.0, "voted", 0, 0.0)])
+    master.answer(master.take(AskTransactions), rows)
+    assert answer.result() == rows
+    answer = world.ctl().ask(EndTransaction(p64(7)))
+    master.answer(master.take(EndTransaction), Error(0, "ended"))
+    assert answer.result().message == "ended"
 
 
 def test_what_a_check_found_is_asked_of_the_master(world: World) -> None:

@@ -306,6 +306,7 @@ WRONG_FORMS: dict[str, list[str]] = {
     "print summary": ["now"],
     "print check": ["0"],
     "print masters": ["M1"],
+    "print transactions": ["C1"],
     "start": ["now", "-n"],
     "set cluster": ["", "asleep", "running now"],
     "set primary": ["", "first", "M1 M2", S_BIG],
@@ -347,6 +348,7 @@ WRONG_FORMS: dict[str, list[str]] = {
         f"0:{S_BIG}",
     ],
     "prune_orphan": ["", "0", "1", "2 all", "yes S1", "0 1", "0 S1 all", f"{BIG} S1", f"0 {S_BIG}"],
+    "end": ["", "all", "1 2", "C1", "-- -1", BIG],
     "truncate": ["", "yesterday", "1 2", "-- -1", BIG],
     "flush_log": ["S1"],
 }

@@ -27,12 +27,14 @@ class LockNode:
         self.deadlocks: list[tuple[bytes, bytes]] = []
         self.discarded: list[int | None] = []
         self.answers: list[tuple[str, Answer]] = []
+        self.now = 0.0
         self._data_id = 0
         self.locks = Locks(
             lambda o: self.modes.get(o, CellMode.NORMAL),
             self.serials.get,
             lambda ttid, locking_tid: self.deadlocks.append((ttid, locking_tid)),
             lambda stored: self.discarded.append(stored.data_id),
+            lambda: self.now,
         )
 
     def client(self, number: int) -> Client:

@@ -1,0 +1,92 @@
+"""Waiting for locks: as long as ``wait-timeout``, then a ConflictError that names the holder.
+
+A store is answered when its transaction holds the object. If another transaction holds it, that may
+last: its client is stopped, in a debugger, or between tpc_vote and tpc_finish while another data
+manager blocks. A storage node whose disk is slow, or that answers late for any other reason, makes
+nobody wait for a lock, and is no conflict: so the node itself is asked whether and how long the request
+is delayed. It answers in the order of the requests; who does not answer is given up by the channel.
+"""
+
+from __future__ import annotations
+
+from ZODB.POSException import ConflictError, ReadConflictError
+
+from neo.client.change import Asked, Kind
+from neo.client.pause import LOST
+from neo.client.session import Session
+from neo.net.channel import Ticket
+from neo.net.sockets import format_address
+from neo.protocol.errors import ConnectionLost, ErrorAnswer
+from neo.protocol.ids import format_nid
+from neo.protocol.packets import (
+    FEATURE_LOCKS,
+    AnswerLockHolders,
+    AskLockHolders,
+    HolderRow,
+)
+
+
+class LockWait:
+    """The wait of a thread that commits for the answers to its requests, one after the other."""
+
+    def __init__(self, session: Session, ttid: bytes) -> None:
+        self._session = session
+        self._ttid = ttid
+        self._timeout = session.settings.wait_timeout
+        self._deadline = session.host.now() + self._timeout
+        #: The request for which a node that cannot tell how long it is delayed was waited for until then.
+        self._ticket: Ticket | None = None
+
+    def wait(self, ticket: Ticket) -> None:
+        """Return when the request is answered, refused or lost, or to be waited for again. Raises
+        ConflictError, ReadConflictError; UnavailableError if the cluster is lost."""
+        asked = ticket.context
+        assert isinstance(asked, Asked)
+        # A vote waits for no lock.
+        deadline = None if asked.oid is None else self._deadline
+        if self._ticket is None:
+            self._ticket = ticket
+        try:
+            asked.channel.wait(ticket, deadline)
+        except (ConnectionLost, ErrorAnswer):
+            pass  # handled with the ticket
+        except TimeoutError:
+            assert asked.oid is not None
+            self._examine(ticket, asked, asked.oid)
+
+    def _examine(self, ticket: Ticket, asked: Asked, oid: bytes) -> None:
+        """The time is over: raise, or set another deadline."""
+        session = self._session
+        try:
+            known = FEATURE_LOCKS in session.features(asked.nid)
+            blocked = asked.channel.call(AskLockHolders(self._ttid, oid)) if known else None
+        except (*LOST, ErrorAnswer):
+            known, blocked = True, None  # the ticket is lost, too, or soon will be
+        waited: float | None = None
+        holders: list[HolderRow] = []
+        if isinstance(blocked, AnswerLockHolders):
+            waited, holders = blocked.waited, blocked.holder_list
+        elif not known and self._ticket is ticket:
+            waited = self._timeout
+        self._ticket = ticket
+        if not ticket.done and waited is not None and waited >= self._timeout:
+            raise self._conflict(asked, oid, waited, holders)
+        self._deadline = session.host.now() + self._timeout - (waited or 0.0)
+
+    def _conflict(
+        self, asked: Asked, oid: bytes, waited: float, holders: list[HolderRow]
+    ) -> ConflictError:
+        checks = asked.change is not None and asked.change.kind is Kind.CHECK
+        error: type[ConflictError] = ReadConflictError if checks else ConflictError
+        by = "; ".join(map(_describe, holders)) or "which transaction holds it is not known"
+        return error(f"the object is locked by another transaction for {waited:.0f} s: {by}", oid=oid)
+
+
+def _describe(holder: HolderRow) -> str:
+    """Name a transaction for the log of an application."""
+    ttid, nid, address, age, phase = holder
+    where = "not connected" if address is None else format_address(address)
+    return (
+        f"{format_nid(nid)} ({where}) holds it with transaction 0x{ttid.hex()}, which began"
+        f" {age:.0f} s ago and is {phase}; 'neoctl end 0x{ttid.hex()}' ends it"
+    )

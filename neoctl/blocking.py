@@ -1,0 +1,93 @@
+"""Open transactions: as data and text, and those that make others wait as problems of ``status``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from neo.net.sockets import format_address
+from neo.protocol.enums import ErrorCode
+from neo.protocol.errors import ErrorAnswer
+from neo.protocol.ids import format_nid
+from neo.protocol.packets import AskTransactions, TransactionRow
+from neoctl import render
+from neoctl.client import AdminClient
+
+#: A transaction that others wait for longer is a problem. Commits take a fraction of a second; what is
+#: left are stopped clients, and bulk imports, of which an operator wants to know as well.
+BLOCKING_SECONDS = 5.0
+#: More of them are counted only: they would fill the screen.
+NAMED_MOST = 5
+
+Data = dict[str, Any]
+
+
+def transaction_data(rows: list[TransactionRow]) -> list[Data]:
+    """``ttid client address age phase waiting seconds`` of each: ``address`` is null if its client is not
+    connected, ``age`` and ``seconds`` are seconds, ``waiting`` is how many wait for it, the first of them
+    for ``seconds``. Phases: ``begun storing waiting voted finishing``, ``ended`` by the operator."""
+    return [
+        {
+            "ttid": render.hex_id(ttid),
+            "client": format_nid(client),
+            "address": None if address is None else format_address(address),
+            "age": round(age, 1),
+            "phase": phase,
+            "waiting": waiting,
+            "seconds": round(seconds, 1),
+        }
+        for ttid, client, address, age, phase, waiting, seconds in rows
+    ]
+
+
+def transaction_text(rows: list[Data]) -> str:
+    """A title, then a line for each: ``0x…12 | C1 | 10.0.0.7:41234 | 95.1 | voted | 3 | 42.0``."""
+    lines = [
+        " | ".join(
+            (
+                *(row["ttid"], row["client"], row["address"] or "-", f"{row['age']:.1f}"),
+                *(row["phase"], str(row["waiting"]), f"{row['seconds']:.1f}"),
+            )
+        )
+        for row in rows
+    ]
+    return "\n".join(["# ttid | client | address | age | phase | waiting | seconds", *lines])
+
+
+def open_transactions(admin: AdminClient) -> list[Data]:
+    """Ask for them. Empty if the master does not tell, as one of another version."""
+    try:
+        return transaction_data(admin.ask(AskTransactions()).row_list)
+    except ErrorAnswer as e:
+        if e.code is ErrorCode.DENIED:
+            return []
+        raise
+
+
+def blocking(rows: list[Data]) -> list[tuple[str, str]]:
+    """(what is wrong, what to do) for each transaction that makes others wait for too long.
+
+    One that waits itself is not named: the one that it waits for is.
+    """
+    found = [row for row in rows if row["waiting"] and row["seconds"] >= BLOCKING_SECONDS]
+    first = [row for row in found if row["phase"] != "waiting"] or found
+    first.sort(key=lambda row: -row["seconds"])
+    problems = [(_sentence(row), _advice(row)) for row in first[:NAMED_MOST]]
+    if len(first) > NAMED_MOST:
+        text = f"{len(first) - NAMED_MOST} more transactions make others wait"
+        problems.append((text, "neoctl print transactions"))
+    return problems
+
+
+def _sentence(row: Data) -> str:
+    where = row["address"] or "not connected"
+    others = "1 other waits" if row["waiting"] == 1 else f"{row['waiting']} others wait"
+    return (
+        f"{others} for transaction {row['ttid']} of {row['client']} ({where}) since"
+        f" {row['seconds']:.0f} s; it began {row['age']:.0f} s ago and is {row['phase']}"
+    )
+
+
+def _advice(row: Data) -> str:
+    if row["phase"] == "finishing":
+        return "it will be committed: look for a storage node that is stopped or slow"
+    return f"look whether that client is stopped; neoctl end {row['ttid']} aborts the transaction"

@@ -1,0 +1,355 @@
+"""Stores wait for a lock as long as ``wait-timeout``, and say who holds it; transactions are ended."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from transaction.interfaces import TransientError
+from ZODB.POSException import ConflictError, ReadConflictError
+
+from neo.client import system
+from neo.client.errors import NEOStorageError, TransactionLostError
+from neo.protocol.enums import ErrorCode
+from neo.protocol.errors import ErrorAnswer
+from neo.protocol.ids import ZERO_TID, p64, parse_nid
+from neo.protocol.packets import (
+    FEATURE_LOCKS,
+    FEATURES,
+    AbortTransaction,
+    AnswerLockHolders,
+    AnswerRebaseTransaction,
+    AnswerStoreObject,
+    AnswerStoreTransaction,
+    AskCheckCurrentSerial,
+    AskFinishTransaction,
+    AskLockHolders,
+    AskRebaseObject,
+    AskRebaseTransaction,
+    AskStoreObject,
+    AskStoreTransaction,
+    HolderRow,
+    Message,
+    NotifyDeadlock,
+    NotifyFeatures,
+    NotifyTransactionEnded,
+    Ping,
+    RequestIdentification,
+)
+from tests.unit.client.committing import OID, OTHER, TTID, begin, stored
+from tests.unit.client.peers import wait_until
+from tests.unit.client.scripted import Node, Scripted, scripted
+
+SHORT = 0.05
+HOLDER: HolderRow = (p64(77), parse_nid("C7"), ("10.0.0.7", 4711), 95.2, "voted")
+NAMED = (
+    r"locked by another transaction for 31 s: C7 \(10\.0\.0\.7:4711\) holds it with transaction"
+    r" 0x000000000000004d, which began 95 s ago and is voted; 'neoctl end 0x000000000000004d' ends it"
+)
+Holders = Callable[[AskLockHolders], Message]
+
+
+@pytest.fixture(autouse=True)
+def short_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread that waits for bytes looks at the clock more often than once a second."""
+    monkeypatch.setattr(system, "TICK_SECONDS", SHORT / 2)
+
+
+def knows(node: Node, holders: Holders = lambda m: AnswerLockHolders(31.0, [HOLDER])) -> None:
+    """The node announces the feature, and says this of its locks."""
+    node.peer.send(NotifyFeatures([FEATURE_LOCKS]))
+    node.answers[AskLockHolders] = holders
+
+
+def test_a_store_that_waits_for_too_long_is_a_conflict_that_names_the_holder() -> None:
+    with scripted([1], wait_timeout=SHORT) as (cluster, storage):
+        node = cluster.storages[1]
+        node.answers[AskStoreObject] = lambda m: None
+        storage._session.storage(1)
+        knows(node)
+        t = begin(storage)
+        storage.store(OID, None, b"one", "", t)
+        with pytest.raises(ConflictError, match=NAMED) as raised:
+            storage.tpc_vote(t)
+        assert raised.value.oid == OID and isinstance(raised.value, TransientError)
+        assert node.asked(AskLockHolders) == [AskLockHolders(TTID, OID)]
+        storage.tpc_abort(t)
+        assert node.wait_for(AbortTransaction) == AbortTransaction(TTID, [])
+        assert cluster.master.wait_for(AbortTransaction) == AbortTransaction(TTID, [1])
+        # What is answered at last disturbs nobody, and the connection goes on.
+        node.answer_last(AskStoreObject, AnswerStoreObject(ZERO_TID))
+        node.answers[AskStoreObject] = lambda m: AnswerStoreObject(None)
+        again = begin(storage)
+        storage.store(OID, None, b"one", "", again)
+        storage.tpc_vote(again)
+        storage.tpc_finish(again)
+        assert len(node.server.peers) == 1
+
+
+def test_a_check_that_waits_is_a_conflict_of_reading() -> None:
+    with scripted([1], wait_timeout=SHORT) as (cluster, storage):
+        cluster.storages[1].answers[AskCheckCurrentSerial] = lambda m: None
+        storage._session.storage(1)
+        knows(cluster.storages[1])
+        t = begin(storage)
+        storage.checkCurrentSerialInTransaction(OID, p64(7), t)
+        with pytest.raises(ReadConflictError, match="C7"):
+            storage.tpc_vote(t)
+        storage.tpc_abort(t)
+
+
+def test_a_rebase_that_waits_is_a_conflict() -> None:
+    with scripted([1], wait_timeout=SHORT) as (cluster, storage):
+        node = cluster.storages[1]
+        node.answers[AskRebaseTransaction] = lambda m: AnswerRebaseTransaction([OID])
+        node.answers[AskRebaseObject] = lambda m: None
+        storage._session.storage(1)
+        knows(node)
+        t = begin(storage)
+        storage.store(OID, None, b"one", "", t)
+        storage._commit(t).settle()
+        cluster.tell(NotifyDeadlock(TTID, p64(1500)))
+        node.wait_for(AskRebaseTransaction)
+        with pytest.raises(ConflictError, match="C7"):
+            storage.tpc_vote(t)
+        storage.tpc_abort(t)
+
+
+def test_a_node_without_the_feature_cannot_name_the_holder() -> None:
+    with scripted([1], wait_timeout=SHORT) as (cluster, storage):
+        node = cluster.storages[1]
+        node.answers[AskStoreObject] = lambda m: None
+        t = begin(storage)
+        storage.store(OID, None, b"one", "", t)
+        with pytest.raises(ConflictError, match="which transaction holds it is not known"):
+            storage.tpc_vote(t)
+        assert not node.asked(AskLockHolders)
+        storage.tpc_abort(t)
+
+
+@pytest.mark.parametrize("feature", [False, True])
+def test_an_answer_that_came_while_the_client_stood_still_is_taken(feature: bool) -> None:
+    """A process that was stopped finds its time over and its answers in the socket."""
+    with scripted([1], wait_timeout=SHORT) as (cluster, storage):
+        node = cluster.storages[1]
+        storage._session.storage(1)
+        if feature:
+            knows(node)
+
+        def stopped(m: Ping) -> Message:
+            node.answer_last(AskStoreObject, AnswerStoreObject(None))
+            return pong(m)
+
+        node.answers[AskStoreObject] = lambda m: None
+        pong: Any = node.answers[Ping]
+        node.answers[Ping] = stopped
+        t = begin(storage)
+        storage.store(OID, None, b"one", "", t)
+        storage.tpc_vote(t)
+        storage.tpc_finish(t)
+
+
+def test_a_node_whose_disk_is_slow_is_no_conflict() -> None:
+    with scripted([1], wait_timeout=SHORT) as (cluster, storage):
+        node = cluster.storages[1]
+        node.answers[AskStoreObject] = lambda m: None
+
+        def nobody(m: AskLockHolders) -> Message:
+            if len(node.asked(AskLockHolders)) == 2:
+                node.answer_last(AskStoreObject, AnswerStoreObject(None))
+            return AnswerLockHolders(None, [])
+
+        storage._session.storage(1)
+        knows(node, nobody)
+        t = begin(storage)
+        storage.store(OID, None, b"one", "", t)
+        storage.tpc_vote(t)
+        assert len(node.asked(AskLockHolders)) == 2
+        storage.tpc_finish(t)
+
+
+def test_a_vote_waits_as_long_as_it_takes() -> None:
+    with scripted([1], wait_timeout=SHORT) as (cluster, storage):
+        node = cluster.storages[1]
+        storage._session.storage(1)
+        knows(node)
+        node.answers[AskStoreTransaction] = lambda m: None
+        t = begin(storage)
+        storage.store(OID, None, b"one", "", t)
+
+        def answer() -> None:
+            node.wait_for(AskStoreTransaction)
+            time.sleep(5 * SHORT)  # longer than a store waits
+            node.answer_last(AskStoreTransaction, AnswerStoreTransaction())
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        storage.tpc_vote(t)
+        thread.join()
+        assert not node.asked(AskLockHolders)
+        storage.tpc_finish(t)
+
+
+def test_a_request_that_waits_only_since_a_moment_gets_its_time() -> None:
+    """The node counts: of two requests the second may be delayed only when the first is answered."""
+    with scripted([1], wait_timeout=SHORT) as (cluster, storage):
+        node = cluster.storages[1]
+        node.answers[AskStoreObject] = lambda m: None
+        waited = iter((SHORT / 2, SHORT / 2, SHORT))
+
+        storage._session.storage(1)
+        knows(node, lambda m: AnswerLockHolders(next(waited), [HOLDER]))
+        t = begin(storage)
+        storage.store(OID, None, b"one", "", t)
+        with pytest.raises(ConflictError):
+            storage.tpc_vote(t)
+        assert len(node.asked(AskLockHolders)) == 3
+        storage.tpc_abort(t)
+
+
+def test_a_node_without_the_feature_gives_each_request_its_time() -> None:
+    with scripted([1], wait_timeout=0.2) as (cluster, storage):
+        node = cluster.storages[1]
+        node.answers[AskStoreObject] = lambda m: None
+        t = begin(storage)
+        storage.store(OID, None, b"one", "", t)
+        storage.store(OTHER, None, b"two", "", t)
+        began: list[float] = []
+
+        def first() -> None:
+            node.wait_for(AskStoreObject, count=2)
+            time.sleep(0.1)
+            questions = [m for m in node.peer.received if isinstance(m, AskStoreObject)]
+            began.append(time.monotonic())
+            node.peer.answer(node.peer.received.index(questions[0]), AnswerStoreObject(None))
+
+        thread = threading.Thread(target=first)
+        thread.start()
+        with pytest.raises(ConflictError) as raised:
+            storage.tpc_vote(t)
+        thread.join()
+        assert raised.value.oid == OTHER and time.monotonic() - began[0] > 0.2
+        storage.tpc_abort(t)
+
+
+def test_a_connection_that_is_lost_while_the_node_is_asked_is_no_conflict() -> None:
+    with scripted([1], wait_timeout=SHORT) as (cluster, storage):
+        node = cluster.storages[1]
+        node.answers[AskStoreObject] = lambda m: None
+        storage._session.storage(1)
+        knows(node, lambda m: node.peer.close())
+        t = begin(storage)
+        storage.store(OID, None, b"one", "", t)
+        with pytest.raises(TransactionLostError):
+            storage.tpc_vote(t)
+        storage.tpc_abort(t)
+
+
+# -- ended by the operator -------------------------------------------------------------------------
+
+
+def end(cluster: Scripted, storage: Any, t: Any) -> None:
+    cluster.tell(NotifyTransactionEnded(TTID))
+    wait_until(lambda: storage._commits[id(t)]._ended_by_operator)
+
+
+def test_the_master_is_told_that_the_client_wants_to_know() -> None:
+    with scripted([1]) as (cluster, _):
+        (request,) = cluster.master.asked(RequestIdentification)
+        assert FEATURE_LOCKS in request.extra[FEATURES]
+
+
+def test_each_later_step_says_that_the_operator_ended_the_transaction() -> None:
+    with scripted([1]) as (cluster, storage):
+        t = begin(storage)
+        storage.store(OID, None, b"one", "", t)
+        storage._commit(t).settle()
+        end(cluster, storage, t)
+        steps: list[Callable[[], object]] = [
+            lambda: storage.store(OTHER, None, b"two", "", t),
+            lambda: storage.checkCurrentSerialInTransaction(OTHER, p64(7), t),
+            lambda: storage.tpc_vote(t),
+        ]
+        for step in steps:
+            with pytest.raises(TransactionLostError, match=r"ended by the operator \(neoctl end\)"):
+                step()
+        assert stored(cluster, 1) == [(OID, ZERO_TID, b"one")]
+        storage.tpc_abort(t)
+        assert cluster.master.wait_for(AbortTransaction) == AbortTransaction(TTID, [1])
+
+
+def test_who_waits_for_a_lock_when_it_is_ended_hears_it() -> None:
+    with scripted([1]) as (cluster, storage):
+        node = cluster.storages[1]
+        node.answers[AskStoreObject] = lambda m: None
+        t = begin(storage)
+        storage.store(OID, None, b"one", "", t)
+
+        def ended() -> None:
+            end(cluster, storage, t)
+            node.answer_last(AskStoreObject, AnswerStoreObject(ZERO_TID))
+
+        thread = threading.Thread(target=ended)
+        thread.start()
+        with pytest.raises(TransactionLostError, match="ended by the operator"):
+            storage.tpc_vote(t)
+        thread.join()
+        storage.tpc_abort(t)
+
+
+def test_a_vote_that_is_refused_first_says_why_the_node_does_not_know_it() -> None:
+    """The news come by the master's connection, which nobody reads while the vote is under way."""
+    with scripted([1]) as (cluster, storage):
+        node = cluster.storages[1]
+
+        def refuse(m: AskStoreTransaction) -> Message:
+            cluster.tell(NotifyTransactionEnded(TTID))
+            raise ErrorAnswer(ErrorCode.PROTOCOL_ERROR, "it is unknown here")
+
+        node.answers[AskStoreTransaction] = refuse
+        t = begin(storage)
+        storage.store(OID, None, b"one", "", t)
+        with pytest.raises(TransactionLostError, match="ended by the operator"):
+            storage.tpc_vote(t)
+        storage.tpc_abort(t)
+
+
+def test_a_refusal_for_another_reason_stays_what_it_is() -> None:
+    with scripted([1]) as (cluster, storage):
+
+        def refuse(m: AskStoreTransaction) -> Message:
+            raise ErrorAnswer(ErrorCode.PROTOCOL_ERROR, "it is unknown here")
+
+        cluster.storages[1].answers[AskStoreTransaction] = refuse
+        t = begin(storage)
+        storage.store(OID, None, b"one", "", t)
+        with pytest.raises(NEOStorageError, match="storage node S1: .*it is unknown here"):
+            storage.tpc_vote(t)
+        storage.tpc_abort(t)
+
+
+def test_the_master_refuses_to_finish_what_was_ended() -> None:
+    with scripted([1]) as (cluster, storage):
+
+        def refuse(m: AskFinishTransaction) -> Message:
+            raise ErrorAnswer(ErrorCode.INCOMPLETE_TRANSACTION, "ended by the operator")
+
+        cluster.master.answers[AskFinishTransaction] = refuse
+        t = begin(storage)
+        storage.store(OID, None, b"one", "", t)
+        storage.tpc_vote(t)
+        with pytest.raises(TransactionLostError, match="ended by the operator"):
+            storage.tpc_finish(t)
+        storage.tpc_abort(t)
+
+
+def test_the_end_of_a_transaction_that_is_not_here_disturbs_nobody() -> None:
+    with scripted([1]) as (cluster, storage):
+        t = begin(storage)
+        storage.store(OID, None, b"one", "", t)
+        cluster.tell(NotifyTransactionEnded(p64(5)))
+        storage.tpc_vote(t)
+        storage.tpc_finish(t)
