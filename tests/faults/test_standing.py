@@ -1,0 +1,109 @@
+"""A client stopped between vote and finish: others are told, the operator ends its transaction."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO
+
+import pytest
+from ZODB.Connection import TransactionMetaData
+from ZODB.POSException import ConflictError
+
+from neoctl import blocking
+from neoctl.__main__ import main
+from tests.support.cluster import Cluster
+
+#: For what takes a moment.
+DEADLINE = 20.0
+
+
+@contextmanager
+def standing(cluster: Cluster) -> Iterator[tuple[subprocess.Popen[str], IO[str], IO[str]]]:
+    command = [sys.executable, "-m", "tests.faults.standing"]
+    with subprocess.Popen(
+        [*command, cluster.simple.masters, cluster.simple.name],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdin is not None and process.stdout is not None
+        try:
+            yield process, process.stdin, process.stdout
+        finally:
+            process.kill()
+
+
+def commit(cluster: Cluster, oid: bytes, serial: bytes, wait_timeout: float) -> bytes:
+    """By a client of its own."""
+    storage = cluster.storage(wait_timeout=wait_timeout)
+    transaction = TransactionMetaData()
+    try:
+        storage.tpc_begin(transaction)
+        storage.store(oid, serial, b"more", "", transaction)
+        storage.tpc_vote(transaction)
+        tid: bytes = storage.tpc_finish(transaction)
+        return tid
+    finally:
+        storage.tpc_abort(transaction)
+        storage.close()
+
+
+def test_a_client_that_stands_still_blocks_nobody_for_ever(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blocking, "BLOCKING_SECONDS", 1.0)  # else the test takes as long
+    with Cluster(storages=2, partitions=4) as cluster, standing(cluster) as (process, tell, said):
+
+        def neoctl(*words: str) -> str:
+            main(["-a", cluster.simple.admin_address, *words])
+            return capsys.readouterr().out
+
+        word, *ids = said.readline().split()
+        assert word == "voted"
+        oid, serial, ttid = map(bytes.fromhex, ids)
+        process.send_signal(signal.SIGSTOP)
+
+        # It is named to who waits.
+        began = time.monotonic()
+        with pytest.raises(ConflictError) as raised:
+            commit(cluster, oid, serial, 2.0)
+        assert 2.0 <= time.monotonic() - began < 2.0 + 3.0
+        named = f"C\\d+ \\(127.0.0.1:\\d+\\) holds it with transaction 0x{ttid.hex()}, .* is voted"
+        assert re.search(named, str(raised.value)) and raised.value.oid == oid
+        assert "No problem" in neoctl("status")
+
+        # It is named to the operator, who ends it.
+        tids: list[bytes] = []
+        waiter = threading.Thread(
+            target=lambda: tids.append(commit(cluster, oid, serial, DEADLINE)), daemon=True
+        )
+        waiter.start()
+        deadline = time.monotonic() + DEADLINE
+        while "No problem" in (shown := neoctl("status")):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert re.search(f"1 other waits for transaction 0x{ttid.hex()} of C.*neoctl end 0x", shown)
+        assert re.search(f"0x{ttid.hex()} .* voted \\| 1 \\|", neoctl("print", "transactions"))
+        assert "its locks are released" in neoctl("end", f"0x{ttid.hex()}")
+        waiter.join(DEADLINE)
+        (tid,) = tids
+        assert tid > serial and "No problem" in neoctl("status")
+
+        # When it goes on it hears that, commits nothing, and works.
+        process.send_signal(signal.SIGCONT)
+        tell.write("go on\n")
+        tell.flush()
+        assert re.match(
+            f"ended TransactionLostError .*{ttid.hex()} was ended by the operator", said.readline()
+        )
+        assert said.readline().startswith("again ")
+        storage = cluster.storage()
+        assert storage.load(oid) == (b"more", tid)
+        storage.close()
