@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
-from neo.client.errors import ClosedError, CorruptedError, RefusedError
+from neo.client.errors import ClosedError, CorruptedError, NEOStorageError, RefusedError
 from neo.client.invalidations import Invalidations
 from neo.client.many import ask, collect, read_many
 from neo.client.master import MasterLink, StorageLink, View
@@ -325,6 +325,25 @@ class Session:
         if self._master is not master or self._closed:
             channel.close("the client joined the cluster again")
         return channel
+
+    def connected_storages(self) -> dict[int, Channel]:
+        """Return the living channels to storage nodes by node id; if there is none, one that is made now,
+        unless that fails. Does not wait for a cluster that is away."""
+        found = {nid: c for nid, c in list(self._storages.items()) if c.lost is None}
+        if not found and self._master is not None and self._master.lost is None:
+            nids = list(self.view().addresses)
+            try:
+                if nids:
+                    nid = self.host.choose(nids)
+                    found[nid] = self.storage(nid)
+            except (*LOST, ErrorAnswer, NEOStorageError) as e:
+                logger.info("no storage node can be asked now: %s", e)
+        return found
+
+    def announced(self, nid: int) -> frozenset[str]:
+        """Return the features that a storage node announced until now."""
+        link = self._storage_links.get(nid)
+        return frozenset() if link is None else link.features
 
     def last_words(self, nid: int) -> str:
         """Why a storage node is gone, as far as we heard."""

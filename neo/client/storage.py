@@ -26,6 +26,7 @@ from neo.client.pause import Pause
 from neo.client.reading import Reading
 from neo.client.restore import Restorer
 from neo.client.session import PATIENCE_SECONDS, Session, Settings
+from neo.client.size import Size
 from neo.client.undo import undo
 from neo.net.host import Host
 from neo.net.sockets import parse_addresses
@@ -103,6 +104,7 @@ class NEOStorage(Reading):
             _level(compress), max(cache_size, UNANSWERED_MIN_BYTES), cache_size // 2
         )
         self._restorer = Restorer(self._session)
+        self._size = Size(self._session)
         self._forget()
         self._session.stopping = self._stopping
         if not read_only:
@@ -158,12 +160,14 @@ class NEOStorage(Reading):
         return self._read_only
 
     def getSize(self) -> int:
-        """Not known."""
-        return 0
+        """Bytes of the databases of the storage nodes, each partition counted once; some seconds old.
+        0 if it is not known."""
+        return self._size.totals().size
 
     def __len__(self) -> int:
-        """Not known."""
-        return 0
+        """About how many objects there are: an estimate of the storage nodes (:mod:`neo.storage.size`),
+        up to a minute old. 0 if it is not known."""
+        return self._size.totals().objects
 
     def __bool__(self) -> bool:
         return True

@@ -1237,3 +1237,22 @@ class NotifyTransactionEnded(NamedTuple):
     """The operator ended this transaction: it cannot be committed. M → C"""
 
     ttid: Tid
+
+
+#: AskSize is understood.
+FEATURE_SIZE = "size"
+
+
+class AnswerSize(NamedTuple):
+    """``size``: bytes of the node's database, which has ``cells`` cells. ``objects``: about how many
+    objects ``partitions`` of the node's readable cells have together."""
+
+    size: int
+    cells: int
+    objects: int
+    partitions: int
+
+
+@request(EXTENSION | 0x35, AnswerSize)
+class AskSize(NamedTuple):
+    """How large the node's database is. Measured once a minute at most. C ⇄ S"""

@@ -130,6 +130,20 @@ class MemoryReads(ABC):
         existing = (o for o in oids[bisect_left(oids, bound(min_oid)) :] if self._exists_now(o))
         return [to_bytes(o) for o in islice(existing, length)]
 
+    def distinct_oids(self, partition: int, min_oid: bytes, length: int) -> list[bytes]:
+        self._check()
+        oids = self.tables.oids.get(partition, [])
+        start = bisect_left(oids, bound(min_oid))
+        return [to_bytes(o) for o in oids[start : start + length]]
+
+    def greatest_oid(self, partition: int) -> bytes | None:
+        self._check()
+        return optional_bytes(max(self.tables.oids.get(partition, ()), default=None))
+
+    def size(self) -> int:
+        self._check()
+        return sum(len(row.value) for row in self.tables.data.values())
+
     def _exists_now(self, o: int) -> bool:
         return self.tables.obj[o, self.tables.serials[o][-1]].data_id is not None
 

@@ -50,6 +50,7 @@ from neo.storage.replicator import Replicator
 from neo.storage.serve_master import ServeMaster
 from neo.storage.serve_storage import ServeStorage
 from neo.storage.shell import StorageShell
+from neo.storage.size import Sizes
 from neo.storage.transactions import CellMode
 from neo.topology.masters import MasterCandidates
 from neo.topology.nodes import Node, NodeTable
@@ -104,6 +105,7 @@ class StorageCore(Durability):
         self.packer = Packer(self)
         self.eraser = maintenance.Eraser(self)
         self.checker = Checker(self)
+        self.sizes = Sizes(self)
         #: What the primary master understands besides the 70 messages.
         self.master_features: frozenset[str] = frozenset()
         #: One each by ``replicator`` and ``backup`` at most.

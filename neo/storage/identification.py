@@ -15,6 +15,7 @@ from neo.protocol.packets import (
     FEATURE_MAINTENANCE,
     FEATURE_OIDS,
     FEATURE_PAGES,
+    FEATURE_SIZE,
     FEATURES,
     AcceptIdentification,
     Message,
@@ -150,7 +151,7 @@ class Identification(StorageHandler):
         peer.handler = ServeReader(self.core, Client(node.nid, next(_connections)))
         self.core.clients[peer] = None
         if FEATURES in request.extra:
-            peer.send(NotifyFeatures([FEATURE_OIDS, FEATURE_PAGES, FEATURE_LOCKS]))
+            peer.send(NotifyFeatures([FEATURE_OIDS, FEATURE_PAGES, FEATURE_LOCKS, FEATURE_SIZE]))
 
     def _link(self, peer: Peer, request: RequestIdentification, node: Node) -> None:
         node.features = _features(request)

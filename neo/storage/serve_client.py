@@ -22,6 +22,7 @@ from neo.protocol.packets import (
     AskObjectHistory,
     AskObjectUndoSerial,
     AskOIDs,
+    AskSize,
     AskTIDs,
     AskTIDsFrom,
     AskTransactionInformation,
@@ -140,6 +141,10 @@ class ServeClient(ServeCommit):
             return AnswerOIDs(self.core.backend.oids(m.partition, m.min_oid, length))
 
         self._scan(peer, message_id, read)
+
+    @on(AskSize)
+    def size(self, peer: Peer, message_id: int, m: AskSize) -> Message:
+        return self.core.sizes.measure()
 
     # -- transactions ------------------------------------------------------------------------------
 

@@ -73,6 +73,19 @@ def test_what_is_declared_is_what_is_there(cluster: Fleet, storage: NEOStorage) 
         read_only.close()
 
 
+def test_a_control_panel_shows_size_and_objects(cluster: Fleet, storage: NEOStorage) -> None:
+    db = ZODB.DB(storage)
+    with db.transaction() as connection:
+        connection.root()["all"] = [PersistentMapping({"text": "x" * 1000}) for _ in range(40)]
+    panel = ZODB.DB(cluster.storage(read_only=True))
+    try:
+        # 41, if all nodes are asked: those that it is not connected to are taken for as large.
+        assert 36 <= panel.objectCount() <= 46
+        assert panel.getSize() > 0
+    finally:
+        panel.close()
+
+
 # -- iteration -----------------------------------------------------------------------------------
 
 

@@ -255,6 +255,17 @@ class Backend(Protocol):
     def oids(self, partition: int, min_oid: bytes, length: int) -> list[bytes]:
         """Ascending oids >= min_oid that have a current revision in the partition."""
 
+    def distinct_oids(self, partition: int, min_oid: bytes, length: int) -> list[bytes]:
+        """The next oids >= min_oid of any revision in the partition, ascending. Objects with many
+        revisions cost no more than others."""
+
+    def greatest_oid(self, partition: int) -> bytes | None:
+        """The greatest oid of any revision in the partition; None if it is empty."""
+
+    def size(self) -> int:
+        """Bytes that the tables and their indexes take, as the database counts them: exact to the page on
+        SQLite; from the server's statistics, which may be minutes old, on MariaDB."""
+
     def revisions(self, ask: PageRequest) -> tuple[list[RevisionRow], Key | None]:
         """(rows, after): a page of revisions for bulk readers, and the key to ask for the next one
         after; None if there is none. It looks at a bounded number of revisions, of which none needs

@@ -201,6 +201,13 @@ class MariaDB(Replication, Maintenance, Pages):
             self._failure = explain(error, self.name)
             raise self._failure from error
 
+    def size(self) -> int:
+        sql = (
+            "SELECT SUM(data_length + index_length) FROM information_schema.tables"
+            " WHERE table_schema = DATABASE()"
+        )
+        return int(self._read(sql)[0][0] or 0)
+
     def _refuse(self) -> NoReturn:
         if self._failure is not None:
             raise self._failure

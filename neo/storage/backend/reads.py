@@ -28,6 +28,13 @@ _LAST_TRANSACTIONS = (
 _LAST_REVISIONS = (
     "SELECT tid, oid FROM obj WHERE `partition`=? AND tid<=? ORDER BY tid DESC, oid DESC LIMIT ?"
 )
+_NEXT_OID = "(SELECT MIN(o.oid) FROM obj o WHERE o.`partition`=? AND o.oid%s)"
+#: One step in the index for each oid, whatever the number of its revisions.
+_DISTINCT_OIDS = (
+    f"WITH RECURSIVE found (oid, n) AS (SELECT {_NEXT_OID % '>=?'}, 1 UNION ALL"
+    f" SELECT {_NEXT_OID % '>found.oid'}, n+1 FROM found WHERE n<? AND found.oid IS NOT NULL)"
+    " SELECT oid FROM found WHERE oid IS NOT NULL ORDER BY oid"
+)
 
 _NO_CHECKSUM = bytes(20)
 
@@ -164,6 +171,13 @@ class Reads(Tables):
     def oids(self, partition: int, min_oid: bytes, length: int) -> list[bytes]:
         rows = self._read(_OIDS, partition, bound(min_oid), length)
         return [to_bytes(oid) for (oid,) in rows]
+
+    def distinct_oids(self, partition: int, min_oid: bytes, length: int) -> list[bytes]:
+        rows = self._read(_DISTINCT_OIDS, partition, bound(min_oid), partition, length)
+        return [to_bytes(oid) for (oid,) in rows]
+
+    def greatest_oid(self, partition: int) -> bytes | None:
+        return optional_bytes(self._greatest("oid", "obj", partition))
 
     def load_data(self, data_id: int) -> tuple[int, bytes, bytes]:
         self.drain()

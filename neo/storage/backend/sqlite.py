@@ -256,6 +256,10 @@ class SQLite(Replication, Maintenance, Pages):
         except sqlite3.Error as error:
             self._fail(error)
 
+    def size(self) -> int:
+        pages = self._read("PRAGMA page_count")[0][0] - self._read("PRAGMA freelist_count")[0][0]
+        return int(pages) * self._page_size
+
     _write = _execute  # type: ignore[assignment]
 
     def _write_many(self, sql: str, rows: Sequence[Row]) -> None:

@@ -235,6 +235,29 @@ def test_oids_are_those_that_exist_now(node: Harness) -> None:
     assert backend.oids(1, p64(28), 9) == [p64(28)]
 
 
+def test_distinct_oids_are_those_of_any_revision(node: Harness) -> None:
+    """Deleted ones, too; how often each was written does not matter."""
+    backend = node.ready()
+    assert backend.greatest_oid(0) is None
+    assert backend.distinct_oids(0, p64(0), 10) == []
+    node.commit(backend, 10, dict.fromkeys((3, 4, 6, 9, 12), b"x"))
+    for tid in range(11, 18):
+        node.commit(backend, tid, {6: None, 9: b"%d" % tid})
+    assert backend.distinct_oids(0, p64(0), 10) == [p64(3), p64(6), p64(9), p64(12)]
+    assert backend.distinct_oids(0, p64(4), 2) == [p64(6), p64(9)]
+    assert backend.distinct_oids(0, p64(6), 1) == [p64(6)]
+    assert backend.distinct_oids(0, p64(13), 10) == []
+    assert [backend.greatest_oid(p) for p in range(3)] == [p64(12), p64(4), None]
+
+
+def test_the_size_is_that_of_tables_and_indexes(node: Harness) -> None:
+    """MariaDB tells it from statistics, which are not always new."""
+    backend = node.ready()
+    before = backend.size()
+    node.commit(backend, 10, {3: bytes(range(256)) * 4_000})
+    assert backend.size() >= before >= 0 and backend.size() > 0
+
+
 def test_last_ids_are_those_of_the_given_partitions(node: Harness) -> None:
     backend = node.ready()
     node.commit(backend, 10, {4: b"x"})

@@ -20,7 +20,7 @@ def test_features_are_told_to_who_announces_some(world: World, master: End) -> N
     world.notify(master, world.client_row(C1))
     end = world.stranger()
     assert isinstance(world.identify(end, extra={FEATURES: ["oids"]}), AcceptIdentification)
-    assert end.take(NotifyFeatures).features == ["oids", "pages", "locks"]
+    assert end.take(NotifyFeatures).features == ["oids", "pages", "locks", "size"]
 
 
 def test_nobody_is_served_before_the_operation_starts(world: World) -> None:

@@ -1,0 +1,134 @@
+"""``getSize()`` and ``len()``: what storage nodes say, each partition counted once, kept for a while."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from neo.client import NEOStorage, size
+from neo.client.size import Totals, total
+from neo.protocol.enums import ErrorCode
+from neo.protocol.errors import ErrorAnswer
+from neo.protocol.packets import (
+    FEATURE_OIDS,
+    FEATURE_SIZE,
+    AnswerSize,
+    AskSize,
+    NotifyFeatures,
+    Ping,
+)
+from tests.unit.client.scripted import Scripted, scripted
+
+MEGA = 1_000_000
+
+
+@contextmanager
+def sized(
+    *cells: Sequence[int], answers: dict[int, Any], features: Sequence[str] = (FEATURE_SIZE,)
+) -> Iterator[tuple[Scripted, NEOStorage]]:
+    """A client that is connected to these nodes, which answer so."""
+    with scripted(*cells) as (cluster, storage):
+        for nid, answer in answers.items():
+            storage._session.storage(nid)
+            cluster.storages[nid].peer.send(NotifyFeatures(list(features)))
+            cluster.storages[nid].answers[AskSize] = answer
+        yield cluster, storage
+
+
+def says(*numbers: int) -> Any:
+    return lambda m: AnswerSize(*numbers)
+
+
+@pytest.mark.parametrize(
+    ("readable", "answers", "found"),
+    [
+        ([[1], [2]], {1: (5 * MEGA, 1, 10, 1), 2: (7 * MEGA, 1, 20, 1)}, (12 * MEGA, 30)),
+        # With a replica each partition is on both nodes, and counts once.
+        ([[1, 2], [1, 2]], {1: (8 * MEGA, 2, 10, 2), 2: (8 * MEGA, 2, 10, 2)}, (8 * MEGA, 10)),
+        # A cell that is being filled takes its share of the database, and cannot be read.
+        ([[1], [1]], {1: (9 * MEGA, 3, 10, 2)}, (6 * MEGA, 10)),
+        # Nothing is known of the second node: its partition is taken for as large as the others.
+        ([[1], [2], [1]], {1: (8 * MEGA, 2, 20, 2)}, (12 * MEGA, 30)),
+        ([[1], []], {1: (4 * MEGA, 1, 10, 1)}, (8 * MEGA, 20)),
+        ([[1]], {1: (4 * MEGA, 0, 0, 0)}, (4 * MEGA, 0)),
+    ],
+    ids=["two nodes", "replicas", "filling", "one away", "unreadable", "new"],
+)
+def test_each_partition_is_counted_once(
+    readable: list[list[int]],
+    answers: dict[int, tuple[int, int, int, int]],
+    found: tuple[int, int],
+) -> None:
+    assert total(readable, {nid: AnswerSize(*answer) for nid, answer in answers.items()}) == found
+
+
+def test_without_an_answer_nothing_is_known() -> None:
+    assert total([[1], [2]], {}) is None
+    assert total([[1]], {3: AnswerSize(1, 1, 1, 1)}) is None
+
+
+def test_the_nodes_are_asked_and_the_answer_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = {1: says(5 * MEGA, 1, 10, 1), 2: says(7 * MEGA, 1, 20, 1)}
+    with sized([1], [2], answers=answers) as (cluster, storage):
+        assert (storage.getSize(), len(storage), bool(storage)) == (12 * MEGA, 30, True)
+        assert all(len(node.asked(AskSize)) == 1 for node in cluster.storages.values())
+        cluster.storages[1].answers[AskSize] = says(6 * MEGA, 1, 11, 1)
+        assert len(storage) == 30
+        monkeypatch.setattr(storage._size, "_good_until", 0.0)
+        assert (len(storage), storage.getSize()) == (31, 13 * MEGA)
+
+
+def test_nodes_without_the_feature_are_not_asked() -> None:
+    answers = {1: says(5 * MEGA, 1, 10, 1)}
+    with sized([1], answers=answers, features=[FEATURE_OIDS]) as (cluster, storage):
+        assert (storage.getSize(), len(storage)) == (0, 0)
+        assert not cluster.storages[1].asked(AskSize)
+
+
+def test_a_node_that_is_not_connected_yet_is_connected_to() -> None:
+    with scripted([1]) as (cluster, storage):
+        identify = cluster.storages[1]._identify
+
+        def announce(peer: Any, received: Any) -> None:
+            identify(peer, received)
+            peer.send(NotifyFeatures([FEATURE_SIZE]))
+
+        cluster.storages[1]._identify = announce
+        cluster.storages[1].answers[AskSize] = says(5 * MEGA, 1, 10, 1)
+        assert (storage.getSize(), len(storage)) == (5 * MEGA, 10)
+
+
+def test_what_is_known_stays_when_nodes_refuse_or_are_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(m: AskSize) -> AnswerSize:
+        raise ErrorAnswer(ErrorCode.NOT_READY, "not now")
+
+    with sized([1], answers={1: says(5 * MEGA, 1, 10, 1)}) as (cluster, storage):
+        assert len(storage) == 10
+        cluster.storages[1].answers[AskSize] = refuse
+        monkeypatch.setattr(storage._size, "_good_until", 0.0)
+        assert storage._size.totals() == Totals(5 * MEGA, 10)
+        cluster.close()
+        monkeypatch.setattr(storage._size, "_good_until", 0.0)
+        assert storage._size.totals() == Totals(5 * MEGA, 10)
+        storage.close()
+        monkeypatch.setattr(storage._size, "_good_until", 0.0)
+        assert storage._size.totals() == Totals(5 * MEGA, 10)
+
+
+@pytest.mark.parametrize("silent", [Ping, AskSize])
+def test_a_node_that_does_not_answer_is_waited_for_a_moment(
+    silent: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(size, "MOMENT_SECONDS", 0.2)
+    answers = {1: says(5 * MEGA, 1, 10, 1), 2: says(5 * MEGA, 1, 10, 1)}
+    with sized([1], [2], answers=answers) as (cluster, storage):
+        cluster.storages[1].answers[silent] = lambda m: None
+        began = time.monotonic()
+        assert storage.getSize() == 10 * MEGA  # as if both were equal
+        assert time.monotonic() - began < 1.0
+        # The connection goes on.
+        assert storage._session.storage(1).lost is None
