@@ -1253,6 +1253,6 @@ class AnswerSize(NamedTuple):
     partitions: int
 
 
-@request(EXTENSION | 0x35, AnswerSize)
+@request(EXTENSION | 0x95, AnswerSize)
 class AskSize(NamedTuple):
     """How large the node's database is. Measured once a minute at most. C ⇄ S"""

@@ -95,4 +95,5 @@ def _state(master: MasterCore) -> tuple[Any, ...]:
         sorted(master.connected),
         sorted(master.starting),
         sorted(master.ready),
+        master.commits.transactions.ttids(),
     )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from neo.net.fault_sites import FaultSite
 from neo.sim.clients import ClientProcess
 from neo.sim.process import Process
+from neo.sim.standing import STAND_STILL
 from neo.sim.world import World
 
 if TYPE_CHECKING:
@@ -74,6 +75,8 @@ class Faults:
             chosen += [name for name, chance in LATER.items() if later.random() < chance]
         # Not "none", and not those of several masters.
         self._kinds = [name for name in (chosen if names is None else names) if name in KINDS]
+        #: Nothing fails: what takes longer than usual does so because others do.
+        self.calm = set(self._kinds) == {STAND_STILL}
         self._between = self._random.uniform(*BETWEEN_SECONDS)
         self._active = False
         self.injected: dict[str, int] = {}
@@ -226,6 +229,9 @@ class Faults:
     def _gap(self) -> None:
         self._run.old_disks.gap()
 
+    def _stand_still(self) -> None:
+        self._run.standing.act()
+
     def _unmount(self) -> None:
         if not self._run.forsaking.begun:  # an operator forces a start, with whatever is there
             self._run.unmounted.act()
@@ -244,6 +250,7 @@ LATER = {
     "damage": 0.2,
     "forsake": 0.2,
     "unmount": 0.2,
+    STAND_STILL: 0.3,
 }
 
 KINDS: dict[str, Callable[[Faults], None]] = {
@@ -266,4 +273,5 @@ KINDS: dict[str, Callable[[Faults], None]] = {
     "old-disk": Faults._old_disk,
     "lost-tail": Faults._lost_tail,
     "gap": Faults._gap,
+    STAND_STILL: Faults._stand_still,
 }

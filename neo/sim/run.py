@@ -34,6 +34,7 @@ from neo.sim.operator import MOST_REPLICAS, Operator
 from neo.sim.oracles import judge
 from neo.sim.process import Process
 from neo.sim.replicas import check_packed, check_replicas
+from neo.sim.standing import Standing
 from neo.sim.table_watch import check_tables, watched_tables
 from neo.sim.unmounted import Unmounted
 from neo.sim.workloads import LATER, WORKLOADS
@@ -154,6 +155,7 @@ class Run:
         self.damage = Damage(self.clusters, Random(f"damage {seed}"))
         self.unmounted = Unmounted(self.clusters, Random(f"unmounted {seed}"))
         self.old_disks = OldDisks(self.cluster, self.operator, Random(f"old disks {seed}"))
+        self.standing = Standing(self, Random(f"standing {seed}"))
         self.faults = Faults(self, options.faults)
         self.master_faults = MasterFaults(self, options.faults)
 
@@ -207,11 +209,14 @@ class Run:
         if self.backup is not None:
             with self._thinking(PROGRESS_THINK_SECONDS):
                 self.backup.start()
+        if self.faults.calm:
+            self.standing.watch()
         self.faults.start()
         self.master_faults.start()
         self.sites.start()
         world.run(self.options.seconds, EVENTS * len(self.clusters) * len(self.masters))
         self.faults.stop()
+        self.standing.stop()
         self.cloning.stop()
         self.master_faults.stop()
         self.sites.stop()
@@ -310,6 +315,9 @@ class Run:
         self._wait_finished()
         self.applications[0].check()
         self._wait_finished()
+        self.world.run_until(
+            lambda: self.standing.released, HEAL_SECONDS, "no lock is left on any storage node"
+        )
         for application in self.applications:
             application.process.kill()
         self.world.run_until(lambda: self.operator.settled, HEAL_SECONDS, "all cells are complete")

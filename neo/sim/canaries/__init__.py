@@ -13,6 +13,7 @@ from neo.sim.canaries import (
     backup,
     client,
     election,
+    locks,
     maintenance,
     master,
     old_disks,
@@ -26,7 +27,7 @@ CANARIES: dict[str, Canary] = {
     canary.name: canary
     for module in (
         *(master, storage, client, replication, operation, backup, maintenance, election),
-        old_disks,
+        *(old_disks, locks),
     )
     for canary in module.CANARIES
 }

@@ -58,9 +58,6 @@ _Row = tuple[
 
 
 class Pages(Reads):
-    #: Hint for statements by oid: MariaDB takes the index of tids for some of them.
-    primary_key = ""
-
     def revisions(self, ask: PageRequest) -> tuple[list[RevisionRow], Key | None]:
         page: list[RevisionRow] = []
         size, looked, count = 0, 0, ROWS_FIRST

@@ -28,18 +28,15 @@ _LAST_TRANSACTIONS = (
 _LAST_REVISIONS = (
     "SELECT tid, oid FROM obj WHERE `partition`=? AND tid<=? ORDER BY tid DESC, oid DESC LIMIT ?"
 )
-_NEXT_OID = "(SELECT MIN(o.oid) FROM obj o WHERE o.`partition`=? AND o.oid%s)"
-#: One step in the index for each oid, whatever the number of its revisions.
-_DISTINCT_OIDS = (
-    f"WITH RECURSIVE found (oid, n) AS (SELECT {_NEXT_OID % '>=?'}, 1 UNION ALL"
-    f" SELECT {_NEXT_OID % '>found.oid'}, n+1 FROM found WHERE n<? AND found.oid IS NOT NULL)"
-    " SELECT oid FROM found WHERE oid IS NOT NULL ORDER BY oid"
-)
+#: Rows of the index that are read at once for each oid that is wanted.
+_ROWS_PER_OID = 4
 
 _NO_CHECKSUM = bytes(20)
 
 
 class Reads(Tables):
+    #: Hint for statements by oid: MariaDB takes the index of tids for some of them.
+    primary_key = ""
     #: SQL for the bytes of a value as stored, and for the value, of the table named ``d``.
     value_length = "LENGTH(d.value)"
     value_column = "d.value"
@@ -173,8 +170,18 @@ class Reads(Tables):
         return [to_bytes(oid) for (oid,) in rows]
 
     def distinct_oids(self, partition: int, min_oid: bytes, length: int) -> list[bytes]:
-        rows = self._read(_DISTINCT_OIDS, partition, bound(min_oid), partition, length)
-        return [to_bytes(oid) for (oid,) in rows]
+        sql = (
+            f"SELECT oid FROM obj{self.primary_key} WHERE `partition`=? AND oid>=? ORDER BY oid LIMIT ?"
+        )
+        found: dict[int, None] = {}
+        start, limit = bound(min_oid), _ROWS_PER_OID * length
+        while len(found) < length:
+            rows = self._read(sql, partition, start, limit)
+            found |= dict.fromkeys(oid for (oid,) in rows)
+            if len(rows) < limit or rows[-1][0] == MAX_TID:
+                break
+            start = rows[-1][0] + 1  # what is left of it are further revisions
+        return [to_bytes(oid) for oid in islice(found, length)]
 
     def greatest_oid(self, partition: int) -> bytes | None:
         return optional_bytes(self._greatest("oid", "obj", partition))

@@ -1,0 +1,97 @@
+"""Clients that stand still between vote and finish for longer than others wait, and an operator who ends
+transactions.
+
+Oracles: where nothing else fails, no store waits for a lock for longer than ``wait-timeout`` and a
+moment; at the end of each run no lock is left, though the clients are still connected; what was ended
+is not visible (the history, as for every transaction whose application was told that it is lost).
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+from neo.protocol.packets import EndTransaction
+from neo.sim.console import Command
+from neo.sim.world import Violation
+from neo.storage.core import StorageCore
+
+if TYPE_CHECKING:
+    from neo.sim.run import Run
+
+#: The fault.
+STAND_STILL = "stand-still"
+#: How long a client stands still, in its ``wait-timeout``.
+STILL = (1.2, 2.5)
+#: Part of the occasions on which the operator ends a transaction.
+END_CHANCE = 0.5
+#: It is looked so often how long stores have waited.
+LOOK_SECONDS = 1.0
+#: A thread that waits for bytes looks at its clock once a second, and that may be slower than the one
+#: of the node; then it asks the node, and aborts.
+CLOCKS = 1.1
+MARGIN_SECONDS = 5.0
+
+
+class Standing:
+    def __init__(self, run: Run, random: Random) -> None:
+        self._run = run
+        self._random = random
+        self._active = True
+
+    def act(self) -> None:
+        """The thread that votes next stands still; or the operator ends a transaction."""
+        if self._random.random() < END_CHANCE:
+            self._end()
+        else:
+            self._random.choice(self._run.applications).at_vote = self._stand
+
+    def stop(self) -> None:
+        self._active = False
+
+    def _stand(self) -> None:
+        """In the thread of an application, between its vote and its finish."""
+        current = self._run.cluster.threads.current
+        if self._active and current is not None:
+            timeout: float = self._run.settings["wait_timeout"]
+            self._run.world.log(current.name, "stands still")
+            current.sleep(timeout * self._random.uniform(*STILL))
+
+    def _end(self) -> None:
+        """Any transaction, in whatever phase it is: one that is being finished is refused."""
+        master = self._run.cluster.master_core
+        ttids = [] if master is None else master.commits.transactions.ttids()
+        if ttids:
+            ttid = self._random.choice(ttids)
+            Command(self._run.cluster, EndTransaction(ttid), lambda answer: None)
+
+    # -- oracles ---------------------------------------------------------------------------------
+
+    def watch(self) -> None:
+        """From now on look how long stores wait. For runs in which nothing else fails."""
+        self._look()
+        if not self._run.ending:
+            self._run.world.call_later(LOOK_SECONDS, self.watch, "look at locks")
+
+    def _look(self) -> None:
+        world = self._run.world
+        limit = CLOCKS * self._run.settings["wait_timeout"] + MARGIN_SECONDS * world.slowness
+        for name, core in self._cores():
+            for transaction, waiters in core.locks.waiting():
+                for ttid, seconds in waiters.items():
+                    if seconds > limit:
+                        world.fail(
+                            Violation(
+                                f"{name}: {ttid.hex()} has waited {seconds:.0f} s for"
+                                f" {transaction.ttid.hex()}, which is {transaction.phase}"
+                            )
+                        )
+
+    @property
+    def released(self) -> bool:
+        """Whether no transaction is left on any storage node."""
+        return not any(len(core.locks) for _, core in self._cores())
+
+    def _cores(self) -> list[tuple[str, StorageCore]]:
+        processes = self._run.cluster.storages
+        return [(p.name, p.core) for p in processes if isinstance(p.core, StorageCore)]

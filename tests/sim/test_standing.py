@@ -1,0 +1,48 @@
+"""Clients that stand still between vote and finish, and an operator who ends transactions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from neo.sim.alarm import alarmed
+from neo.sim.run import Options, Run
+
+CALM = Options(
+    seconds=15.0,
+    faults=("stand-still",),
+    sites=("none",),
+    knobs=("none",),
+    workloads=("bank",),
+    disk="memory",
+    storages=2,
+    replicas=1,
+    backup=False,
+    masters=1,
+)
+
+
+#: What the story of a run tells when there was something to judge.
+SEEN = (
+    "stands still",
+    "the object is locked by another transaction for",
+    "ended by the operator",
+)
+
+
+def test_others_get_a_conflict_in_time_and_the_operator_ends_transactions() -> None:
+    """The oracles judge; here it is seen that there was something to judge."""
+    missing = set(SEEN)
+    for seed in range(8, 38):
+        run = Run(seed, CALM)
+        with alarmed(run.world):
+            run.execute()
+        missing -= {text for text in SEEN if any(text in line for line in run.world.story)}
+        if not missing:
+            assert run.faults.calm and run.faults.injected["stand-still"]
+            return
+    raise AssertionError(f"never seen: {missing}")
+
+
+def test_with_other_faults_nobody_is_held_to_the_second() -> None:
+    made = Run(1, replace(CALM, faults=("stand-still", "pause")))
+    assert not made.faults.calm
