@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 STAND_STILL = "stand-still"
 #: How long a client stands still, in its ``wait-timeout``.
 STILL = (1.2, 2.5)
+#: Clients that wait for longer do not stand still: with fast links the others would do a million things.
+TIMEOUT_SECONDS_MAX = 5.0
 #: Part of the occasions on which the operator ends a transaction.
 END_CHANCE = 0.5
 #: It is looked so often how long stores have waited.
@@ -43,7 +45,7 @@ class Standing:
         """The thread that votes next stands still; or the operator ends a transaction."""
         if self._random.random() < END_CHANCE:
             self._end()
-        else:
+        elif self._run.settings["wait_timeout"] <= TIMEOUT_SECONDS_MAX:
             self._random.choice(self._run.applications).at_vote = self._stand
 
     def stop(self) -> None:
