@@ -2,9 +2,9 @@
 
 A store is answered when its transaction holds the object. If another transaction holds it, that may
 last: its client is stopped, in a debugger, or between tpc_vote and tpc_finish while another data
-manager blocks. A storage node whose disk is slow, or that answers late for any other reason, makes
-nobody wait for a lock, and is no conflict: so the node itself is asked whether and how long the request
-is delayed. It answers in the order of the requests; who does not answer is given up by the channel.
+manager blocks. A storage node that answers late for another reason, such as a slow disk, is no conflict.
+So the client asks the node whether and for how long the request is delayed. The node answers in the
+order of the requests; the channel gives up a node that does not answer.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from neo.protocol.packets import (
 
 
 class LockWait:
-    """The wait of a thread that commits for the answers to its requests, one after the other."""
+    """One wait of the committing thread for the answers to its requests, which it takes one by one."""
 
     def __init__(self, session: Session, ttid: bytes) -> None:
         self._session = session
         self._ttid = ttid
         self._timeout = session.settings.wait_timeout
         self._deadline = session.host.now() + self._timeout
-        #: The request for which a node that cannot tell how long it is delayed was waited for until then.
+        #: The request to which the deadline belongs. Only nodes without the feature need it.
         self._ticket: Ticket | None = None
 
     def wait(self, ticket: Ticket) -> None:
@@ -55,7 +55,7 @@ class LockWait:
             self._examine(ticket, asked, asked.oid)
 
     def _examine(self, ticket: Ticket, asked: Asked, oid: bytes) -> None:
-        """The time is over: raise, or set another deadline."""
+        """Raise ConflictError if a lock delays the request for too long, else set a new deadline."""
         session = self._session
         try:
             known = FEATURE_LOCKS in session.features(asked.nid)

@@ -89,7 +89,7 @@ class OpenTransactions:
             )
 
     def aborted(self, ttid: bytes, client: Peer, nids: Iterable[int]) -> bool:
-        """The client aborts a transaction that is not open. False if it was not ended, either."""
+        """Release a transaction that its client aborts after it was ended. Return False if it was not."""
         if self._ended.get(ttid) is not client:
             return False
         del self._ended[ttid]
@@ -112,13 +112,13 @@ class OpenTransactions:
             del self._ended[ttid]
 
     def clear(self) -> None:
-        """The cluster is not operational any more: its clients are sent away."""
+        """Forget all: the cluster is not operational any more, and its clients are disconnected."""
         self._ended.clear()
 
     # -- all of them -----------------------------------------------------------------------------
 
     def describe(self, answer: Callable[[list[TransactionRow]], None]) -> None:
-        """Call back with the open transactions, after storage nodes have told who waits for them."""
+        """Call back with the open transactions, when the storage nodes have told which others wait."""
         self._master.spawn(self._describe(answer))
 
     async def _describe(self, answer: Callable[[list[TransactionRow]], None]) -> None:
@@ -137,7 +137,7 @@ class OpenTransactions:
         answer([*self._open(locks), *self._others(locks)])
 
     def _open(self, locks: dict[bytes, list[LockRow]]) -> Iterator[TransactionRow]:
-        """Take the open transactions out of what the storage nodes told."""
+        """Yield the open transactions, and take them out of ``locks``."""
         now = self._master.shell.monotonic()
         for transaction in self._master.commits.transactions.all():
             client, rows = transaction.client, locks.pop(transaction.ttid, [])
@@ -148,7 +148,7 @@ class OpenTransactions:
             yield transaction.ttid, client.node.nid, address, age, phase, count, seconds
 
     def _others(self, locks: dict[bytes, list[LockRow]]) -> Iterator[TransactionRow]:
-        """What storage nodes still hold for transactions that this master does not have (any more)."""
+        """Yield what storage nodes hold for transactions that this master does not have (any more)."""
         now = self._master.shell.time()
         for ttid, rows in locks.items():
             ended = self._ended.get(ttid)
@@ -174,7 +174,7 @@ def _told(asked: list[Future[Message]]) -> Iterator[LockRow]:
 
 
 def _phase(transaction: Transaction[Peer], rows: list[LockRow]) -> str:
-    """The phase of an open transaction; ``begun``: no storage node told of it."""
+    """Return the phase of an open transaction; ``begun`` if no storage node told of it."""
     phases = {row[2] for row in rows}
     if transaction.locking:
         return "finishing"
@@ -186,6 +186,6 @@ def _phase(transaction: Transaction[Peer], rows: list[LockRow]) -> str:
 
 
 def _waiting(rows: list[LockRow]) -> tuple[int, float]:
-    """How many transactions wait for one, on any node, and how many seconds the first has waited."""
+    """Return how many transactions wait for one, on any node, and the seconds of the longest wait."""
     waiters = {ttid for row in rows for ttid in row[3]}
     return len(waiters), max((row[4] for row in rows), default=0.0)

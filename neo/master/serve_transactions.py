@@ -11,7 +11,7 @@ from neo.protocol.packets import AnswerTransactions, AskTransactions, EndTransac
 class ServeTransactions(ServeMasters):
     @on(AskTransactions)
     def transactions(self, peer: Peer, message_id: int, m: AskTransactions) -> None:
-        """Answered when the storage nodes have told who waits for whom."""
+        """Answer when the storage nodes have told their locks."""
         self.master.commits.open.describe(
             lambda rows: peer.answer(message_id, AnswerTransactions(rows))
         )

@@ -1,5 +1,5 @@
-"""Clients that stand still between vote and finish for longer than others wait, and an operator who ends
-transactions.
+"""Clients that stand still between vote and finish for longer than others wait, and the end of
+transactions by the operator.
 
 Oracles: where nothing else fails, no store waits for a lock for longer than ``wait-timeout`` and a
 moment; at the end of each run no lock is left, though the clients are still connected; what was ended

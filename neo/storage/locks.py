@@ -307,7 +307,7 @@ class Locks:
         else:
             read()
 
-    # -- who waits for whom -----------------------------------------------------------------------
+    # -- waits ------------------------------------------------------------------------------------
 
     def blocked(self, ttid: bytes, oid: bytes) -> Blocked | None:
         """Return what a store, check or rebase of this transaction waits for; None if none is delayed."""

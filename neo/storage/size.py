@@ -33,7 +33,7 @@ GOOD_SECONDS = 60.0
 
 
 def estimate(oids_from: Callable[[int, int], list[int]], last: int) -> tuple[int, int]:
-    """(about how many oids there are up to ``last``, reads that it took).
+    """Return (about how many oids there are up to ``last``, reads that it took).
 
     ``oids_from(oid, length)``: the next ones from an oid on, ascending.
     """
@@ -60,7 +60,7 @@ def estimate(oids_from: Callable[[int, int], list[int]], last: int) -> tuple[int
 
 
 class Sizes:
-    """Answers AskSize."""
+    """The answers to AskSize."""
 
     def __init__(self, core: StorageCore) -> None:
         self._core = core
@@ -79,8 +79,8 @@ class Sizes:
         return self._answer
 
     def _count(self) -> tuple[int, int]:
-        """(objects, partitions that were looked at): as many as the budget allows, since all have about
-        the same number."""
+        """Return (objects, partitions that were looked at). Partitions have about the same number of
+        objects, so that some stand for all when the budget is spent."""
         backend = self._core.backend
         objects = partitions = spent = 0
         for partition in self._core.readable_partitions():

@@ -1,4 +1,4 @@
-"""Clients that stand still between vote and finish, and an operator who ends transactions."""
+"""Clients that stand still between vote and finish, and transactions that the operator ends."""
 
 from __future__ import annotations
 
@@ -43,6 +43,6 @@ def test_others_get_a_conflict_in_time_and_the_operator_ends_transactions() -> N
     raise AssertionError(f"never seen: {missing}")
 
 
-def test_with_other_faults_nobody_is_held_to_the_second() -> None:
+def test_with_other_faults_waits_are_not_judged_to_the_second() -> None:
     made = Run(1, replace(CALM, faults=("stand-still", "pause")))
     assert not made.faults.calm

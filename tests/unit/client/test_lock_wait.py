@@ -1,4 +1,4 @@
-"""Stores wait for a lock as long as ``wait-timeout``, and say who holds it; transactions are ended."""
+"""Stores wait for a lock up to ``wait-timeout`` and name its holder; the operator ends transactions."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_store_that_waits_for_too_long_is_a_conflict_that_names_the_holder() -
         storage.tpc_abort(t)
         assert node.wait_for(AbortTransaction) == AbortTransaction(TTID, [])
         assert cluster.master.wait_for(AbortTransaction) == AbortTransaction(TTID, [1])
-        # What is answered at last disturbs nobody, and the connection goes on.
+        # The late answer has no effect, and the connection goes on.
         node.answer_last(AskStoreObject, AnswerStoreObject(ZERO_TID))
         node.answers[AskStoreObject] = lambda m: AnswerStoreObject(None)
         again = begin(storage)
@@ -301,7 +301,7 @@ def test_who_waits_for_a_lock_when_it_is_ended_hears_it() -> None:
 
 
 def test_a_vote_that_is_refused_first_says_why_the_node_does_not_know_it() -> None:
-    """The news come by the master's connection, which nobody reads while the vote is under way."""
+    """The reason comes by the master's connection, and may be read later than the refusal."""
     with scripted([1]) as (cluster, storage):
         node = cluster.storages[1]
 

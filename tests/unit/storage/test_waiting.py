@@ -1,4 +1,4 @@
-"""Who waits for whose locks, since when: what clients and operators are told, and that aborts end it."""
+"""Waits for locks: what clients and operators are told of them, and that an abort ends them."""
 
 from __future__ import annotations
 
