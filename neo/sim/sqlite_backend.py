@@ -16,6 +16,7 @@ from neo.storage.backend.files import Files
 from neo.storage.backend.schema import TABLES
 from neo.storage.backend.sql import Row
 from neo.storage.backend.sqlite import SQLite
+from neo.storage.backend.sqlite_mark import SQLiteMark
 from neo.storage.backend.walsync import Report, Syncer
 
 if TYPE_CHECKING:
@@ -109,12 +110,14 @@ class SimSyncer(Syncer):
         disk: SQLiteDisk,
         path: str,
         files: Files,
+        mark: SQLiteMark,
         schedule: Schedule,
         synced: Callable[[Syncer, list[Done], Report | None], None],
         failed: Callable[[Syncer, Exception], None],
     ) -> None:
         self._disk = disk
         self._path = path
+        self._mark = mark
         self._schedule = schedule
         self._synced = synced
         self._failed = failed
@@ -146,6 +149,7 @@ class SimSyncer(Syncer):
 
     def _log_synced(self, log: bytes, covered: list[Done], checkpoint: bool) -> None:
         self._disk.log_synced(log)
+        self._mark.synced()
         if not checkpoint:
             self._schedule(self._finished, covered, None)
             return

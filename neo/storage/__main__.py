@@ -9,11 +9,13 @@ import os
 import socket
 import sys
 from collections.abc import Callable
+from functools import partial
 
 from neo.node.config import ConfigError, Option, load, names, one_of, role_options, seconds
 from neo.node.process import ProcessShell, StartFailure
 from neo.node.process import main as run
 from neo.node.remembered import RememberedMasters
+from neo.storage.backend.acknowledged import Acknowledged
 from neo.storage.backend.api import Backend, BackendFailure, DatabaseAway
 from neo.storage.backend.factory import ADAPTERS, make_backend
 from neo.storage.core import StorageCore
@@ -71,8 +73,11 @@ def load_settings(argv: list[str]) -> argparse.Namespace:
     return settings
 
 
-def make_core(shell: ProcessShell) -> StorageCore:
-    """Raises StartFailure when the database cannot be used, ConfigError when a setting is wrong."""
+def make_core(shell: ProcessShell, acknowledged: Acknowledged | None = None) -> StorageCore:
+    """Return a core with its database open. ``acknowledged``: by earlier cores of this process.
+
+    Raises StartFailure when the database cannot be used, ConfigError when a setting is wrong.
+    """
     settings = shell.settings
     remembered = RememberedMasters(settings.dynamic_master_list)
     cores: list[StorageCore] = []  # empty while the backend is being opened
@@ -84,7 +89,7 @@ def make_core(shell: ProcessShell) -> StorageCore:
     assert shell.bind is not None
     backend = None
     try:
-        backend = _open(shell, settings, failed)
+        backend = _open(shell, settings, failed, acknowledged)
         core = StorageCore(
             shell,
             settings.cluster,
@@ -106,7 +111,10 @@ def make_core(shell: ProcessShell) -> StorageCore:
 
 
 def _open(
-    shell: ProcessShell, settings: argparse.Namespace, failed: Callable[[BackendFailure], None]
+    shell: ProcessShell,
+    settings: argparse.Namespace,
+    failed: Callable[[BackendFailure], None],
+    acknowledged: Acknowledged | None,
 ) -> Backend:
     try:
         backend = make_backend(
@@ -116,6 +124,7 @@ def _open(
             shell.from_thread,
             failed,
             settings.dedup,
+            acknowledged,
         )
     except BackendFailure as e:
         raise ConfigError(str(e)) from None
@@ -142,7 +151,7 @@ def _devpath(settings: argparse.Namespace) -> list[str]:
 
 def main() -> int:
     """Entry point; returns the exit code."""
-    return run("storage", load_settings, make_core)
+    return run("storage", load_settings, partial(make_core, acknowledged=Acknowledged()))
 
 
 if __name__ == "__main__":

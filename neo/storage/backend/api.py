@@ -55,6 +55,10 @@ class DatabaseGone(BackendFailure):
     """It is not there any more, and opening it again would make an empty one: the process must end."""
 
 
+class WentBack(BackendFailure):
+    """The database lacks what was acknowledged: it is an older copy, or it is damaged."""
+
+
 class BackendRefused(Exception):
     """A single value cannot be kept (too big for the backend); nothing was written."""
 

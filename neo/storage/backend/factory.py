@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from neo.storage.backend.acknowledged import Acknowledged
 from neo.storage.backend.api import Backend, BackendFailure, Schedule
 
 #: Names of adapters as users type them, without regard to case.
@@ -17,11 +18,12 @@ def make_backend(
     schedule: Schedule,
     on_failure: Callable[[BackendFailure], None],
     dedup: bool = False,
+    acknowledged: Acknowledged | None = None,
 ) -> Backend:
     """The backend, not open yet. Raises BackendFailure when a setting is wrong.
 
     ``database``: a file for SQLite, ``[user[:password]@]database[unix_socket]`` for MariaDB.
-    ``engine``: of MariaDB's tables, None for InnoDB.
+    ``engine``: of MariaDB's tables, None for InnoDB. ``acknowledged``: of this process.
     """
     name = adapter.lower()
     if name == "sqlite":
@@ -31,7 +33,7 @@ def make_backend(
             )
         from neo.storage.backend.sqlite import SQLite
 
-        return SQLite(database, schedule, on_failure, dedup)
+        return SQLite(database, schedule, on_failure, dedup, acknowledged=acknowledged)
     if name in ("mysql", "mariadb"):
         try:
             from neo.storage.backend.mariadb import MariaDB
@@ -40,5 +42,5 @@ def make_backend(
                 f"adapter {adapter} needs the package mysqlclient, which cannot be imported:"
                 f" {error}. Install it (pip install 'zodb-neo[mariadb]') or use SQLite."
             ) from error
-        return MariaDB(database, engine, schedule, on_failure, dedup)
+        return MariaDB(database, engine, schedule, on_failure, dedup, acknowledged)
     raise BackendFailure(f"unknown adapter {adapter!r}: it is one of {', '.join(ADAPTERS)}")

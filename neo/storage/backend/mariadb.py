@@ -15,6 +15,7 @@ from struct import Struct
 from typing import Any, NoReturn
 
 from neo.storage.backend import schema
+from neo.storage.backend.acknowledged import ROW, Acknowledged, ServerMark
 from neo.storage.backend.api import BackendFailure, Done, Record, Schedule
 from neo.storage.backend.maintenance import Maintenance
 from neo.storage.backend.mariadb_link import Address, Error, Link, parse
@@ -74,7 +75,8 @@ class MariaDB(Replication, Maintenance, Pages):
 
     ``database``: ``[user[:password]@]database[unix_socket]``. ``engine``: InnoDB or None.
     ``on_failure`` is called on the loop's thread when the writer's thread fails. ``open`` raises
-    DatabaseAway when the server is.
+    DatabaseAway when the server is. ``acknowledged``: what this process acknowledged with earlier
+    backends of the same database; ``open`` raises WentBack when it is not there any more.
     """
 
     partitions_max = 1 << 16
@@ -92,10 +94,12 @@ class MariaDB(Replication, Maintenance, Pages):
         schedule: Schedule,
         on_failure: OnFailure,
         dedup: bool = False,
+        acknowledged: Acknowledged | None = None,
     ) -> None:
         super().__init__(schedule, dedup)
         self._address = parse(database)
         self.name = f"MariaDB database {_without_password(self._address)}"
+        self._mark = ServerMark(self.name, acknowledged or Acknowledged())
         if engine is not None and engine.lower() != ENGINE.lower():
             raise BackendFailure(f"{self.name}: engine {engine!r} is not supported, use {ENGINE}")
         self._on_failure = on_failure
@@ -126,7 +130,7 @@ class MariaDB(Replication, Maintenance, Pages):
             self._reader.execute("SET autocommit=1")
             self._load_state()
             self._next_piece = 1 + (self._read("SELECT MAX(id) FROM bigdata")[0][0] or 0)
-            self._writer = Writer(link, self._schedule, self._write_failed)
+            self._writer = Writer(link, self._mark, self._schedule, self._write_failed)
         except Error as error:
             self._disconnect()
             raise explain(error, self.name) from error
@@ -152,16 +156,18 @@ class MariaDB(Replication, Maintenance, Pages):
                 link.execute(f"DROP TABLE IF EXISTS {table}")
         existing = {row[0].decode() for row in link.execute("SHOW TABLES")} - set(schema.VIEWS)
         rows: Sequence[Row] = ()
+        config: dict[str, str] = {}
         if "config" in existing:
             rows = link.execute("SELECT name, value FROM config")
-            if rows or existing != {"config"}:
-                config = {n.decode(): v.decode() for n, v in rows if v is not None}
-                upgrade(self.name, config, _upgraded(link))
+            config = {n.decode(): v.decode() for n, v in rows if v is not None}
         elif existing:
             raise BackendFailure(
                 f"{self.name}: this database belongs to another program: it has the tables"
                 f" {', '.join(sorted(existing)[:5])}. Give another database."
             )
+        acknowledged = self._mark.examine(config.get(ROW), reset)
+        if rows or len(existing) > 1:
+            upgrade(self.name, config, _upgraded(link))
         files = ["mariadb", "mariadb-views"] + ["mariadb-dedup"] * self._dedup
         create_config, *others = (s for file in files for s in schema.statements(file))
         link.execute(create_config)
@@ -169,6 +175,8 @@ class MariaDB(Replication, Maintenance, Pages):
             link.execute("INSERT INTO config (name, value) VALUES (?, ?)", VERSION_ROW)
         for statement in others:
             link.execute(statement)
+        if acknowledged is not None:
+            link.execute("INSERT INTO config (name, value) VALUES (?, ?)", (ROW, acknowledged))
         check_engines(link, self.name, TABLES)
 
     def close(self) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from threading import Condition, Thread
 from typing import Any, NamedTuple
 
+from neo.storage.backend.acknowledged import ROW, ServerMark
 from neo.storage.backend.api import Done, Schedule
 from neo.storage.backend.mariadb_link import Link
 
@@ -26,6 +27,9 @@ STATEMENTS_MAX = 100_000
 #: each statement would cost more than the statement.
 WAKE_BYTES = 256 << 10
 WAKE_STATEMENTS = 100
+
+#: One row more in each group commit; it travels with the others.
+_MARK = "UPDATE config SET value=? WHERE name=?"
 
 
 class _Job(NamedTuple):
@@ -43,9 +47,14 @@ class Writer:
     thread, at most once; nothing is executed after it."""
 
     def __init__(
-        self, link: Link, schedule: Schedule, failed: Callable[[Writer, Exception], None]
+        self,
+        link: Link,
+        mark: ServerMark,
+        schedule: Schedule,
+        failed: Callable[[Writer, Exception], None],
     ) -> None:
         self._link = link
+        self._mark = mark
         self._schedule = schedule
         self._failed = failed
         self._jobs: deque[_Job] = deque()
@@ -152,7 +161,10 @@ class Writer:
                     self._size -= size
                     self._change.notify_all()
         if stored:
+            self._link.write(_MARK, (self._mark.next_row(), ROW))
             self._link.write("COMMIT")
         self._link.flush()
+        if stored:
+            self._mark.synced()
         for done in stored:
             self._schedule(done)

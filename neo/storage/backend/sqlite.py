@@ -16,6 +16,9 @@ sync of a new log's header by SQLite, the only syncs that reads ever wait for, e
 
 After a failed sync nothing is known about the pages that were to be written, so the file is not
 trusted: the process stops using it, and opening begins by copying the log into the database.
+
+A file beside the database says how far was acknowledged (:mod:`~.acknowledged`); a database that is
+behind is not opened.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from neo.storage.backend import schema
+from neo.storage.backend.acknowledged import ROW, Acknowledged
 from neo.storage.backend.api import BackendFailure, DatabaseGone, Done, Schedule
 from neo.storage.backend.files import Files
 from neo.storage.backend.maintenance import Maintenance
@@ -34,6 +38,7 @@ from neo.storage.backend.pages import Pages
 from neo.storage.backend.replication import Replication
 from neo.storage.backend.sql import Row
 from neo.storage.backend.sqlite_errors import explain
+from neo.storage.backend.sqlite_mark import SQLiteMark
 from neo.storage.backend.streaming import STREAMED_BYTES
 from neo.storage.backend.upgrade import Database, upgrade
 from neo.storage.backend.walsync import Report, Syncer
@@ -66,6 +71,7 @@ class SQLite(Replication, Maintenance, Pages):
     ``on_failure`` is called on the loop's thread when the syncer's thread fails.
     ``dedup``: keep equal values once; each store then looks for an equal one.
     ``syncer``: makes the syncer; a simulated world has its own.
+    ``acknowledged``: what this process acknowledged with earlier backends of the same database.
     """
 
     partitions_max = 1 << 15  # data ids of the others would exceed the signed integers of SQLite
@@ -79,10 +85,12 @@ class SQLite(Replication, Maintenance, Pages):
         on_failure: OnFailure,
         dedup: bool = False,
         syncer: SyncerFactory = Syncer,
+        acknowledged: Acknowledged | None = None,
     ) -> None:
         super().__init__(schedule, dedup)
         self._make_syncer = syncer
         self.name = self._path = os.path.abspath(os.path.expanduser(path))
+        self._mark = self._make_mark(acknowledged or Acknowledged())
         self._on_failure = on_failure
         self._db: sqlite3.Connection | None = None
         self._lock_fd: int | None = None
@@ -96,6 +104,9 @@ class SQLite(Replication, Maintenance, Pages):
         self._value_bytes = 0  # of values since the last checkpoint
         self._log_bytes = 0  # length of the log at the last checkpoint
 
+    def _make_mark(self, acknowledged: Acknowledged) -> SQLiteMark:
+        return SQLiteMark(self._path, self.name, acknowledged)
+
     # -- life -----------------------------------------------------------------------------------
 
     def open(self, reset: bool = False) -> None:
@@ -104,18 +115,21 @@ class SQLite(Replication, Maintenance, Pages):
         self._waiting = []
         try:
             self._take_lock()
+            self._examine(reset)
             self._connect()
             self._create(reset)
             self._execute("PRAGMA wal_checkpoint(TRUNCATE)")
             self._begin()
             self._load_state()
             self._files = Files(self._path)
+            self._open_mark()
             self._sync_directory()
             # Everything up to here is in the database, synced.
             self._changes = self._checkpointed_changes = self._connection().total_changes
             self._value_bytes = self._log_bytes = 0
             self._syncer = self._make_syncer(
-                self._path, self._files, self._schedule, self._synced, self._sync_failed
+                *(self._path, self._files, self._mark),
+                *(self._schedule, self._synced, self._sync_failed),
             )
         except BaseException:
             self._disconnect()
@@ -138,6 +152,35 @@ class SQLite(Replication, Maintenance, Pages):
                 f"{self.name}: cannot create or write {lock_path}: {error.strerror}. The directory"
                 " must exist and be writable by the user of this process."
             ) from error
+
+    def _examine(self, reset: bool) -> None:
+        """Raises WentBack, with nothing changed, if the database lacks what was acknowledged."""
+        try:
+            self._mark.examine(reset)
+        except sqlite3.Error as error:
+            self._fail(error)
+        except OSError as error:
+            raise self._unmarked(error) from error
+
+    def _open_mark(self) -> None:
+        try:
+            self._mark.opened()
+        except OSError as error:
+            raise self._unmarked(error) from error
+
+    def _close_mark(self) -> None:
+        if self._files is None:
+            return
+        try:
+            self._mark.closed()
+        except OSError as error:
+            raise self._unmarked(error) from error
+
+    def _unmarked(self, error: OSError) -> BackendFailure:
+        return BackendFailure(
+            f"{self.name}: cannot use {error.filename}, beside the database: {error.strerror}. It must"
+            " be a file that the user of this process may read and write, on a disk with free space"
+        )
 
     def _connect(self) -> None:
         try:
@@ -183,6 +226,7 @@ class SQLite(Replication, Maintenance, Pages):
         # Every time: SQLite opens a file that it may only read, and says so at the first write.
         version = str(schema.VERSION)
         self._execute("REPLACE INTO config (name, value) VALUES (?, ?)", "version", version)
+        self._write_acknowledged(self._mark.first_row())
         self._execute("COMMIT")
         if reset:
             self._execute("VACUUM")
@@ -211,9 +255,10 @@ class SQLite(Replication, Maintenance, Pages):
             if self._failure is None:
                 if self._files is not None:
                     self._files.check()
-                self._execute("COMMIT")
+                self._end_transaction(last=True)
                 # Copies the log into the database and syncs it: everything is durable.
                 self._execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                self._close_mark()
                 for done in self._waiting:
                     self._schedule(done)
         finally:
@@ -228,6 +273,7 @@ class SQLite(Replication, Maintenance, Pages):
         if self._db is not None:
             self._db.close()
             self._db = None
+        self._mark.close()
         self._files = None
         if self._lock_fd is not None:
             os.close(self._lock_fd)
@@ -335,20 +381,28 @@ class SQLite(Replication, Maintenance, Pages):
         # IMMEDIATE: other programs may look, but not write while a node has the database.
         self._execute("BEGIN IMMEDIATE")
 
+    def _write_acknowledged(self, row: str) -> None:
+        self._execute("REPLACE INTO config (name, value) VALUES (?, ?)", ROW, row)
+
+    def _end_transaction(self, last: bool = False) -> None:
+        if (row := self._mark.next_row(last)) is not None:
+            self._write_acknowledged(row)
+        self._execute("COMMIT")
+
     def _commit(self) -> None:
         """Commit all writes, and have them synced for everybody who waits."""
         assert self._syncer is not None
         covered, self._waiting = self._waiting, []
-        changes = self._connection().total_changes
-        if changes == self._changes:
+        if self._connection().total_changes == self._changes:
             # The last commit is synced already: nothing runs.
             for done in covered:
                 self._schedule(done)
             return
-        self._changes = changes
-        self._execute("COMMIT")
+        self._end_transaction()
+        changes = self._changes = self._connection().total_changes
         if self._log_bytes > LOG_BYTES_MAX:
             self._execute("PRAGMA wal_checkpoint(PASSIVE)")
+            self._mark.copied()
             self._log_bytes = 0
         self._begin()
         checkpoint = (
@@ -375,6 +429,7 @@ class SQLite(Replication, Maintenance, Pages):
     def _go_on(self, report: Report | None) -> None:
         """After a sync: start the log over if possible, and commit for those who waited."""
         if report is not None:
+            self._mark.copied()
             self._log_bytes = report.log_pages * self._page_size
             if report.complete and self._connection().total_changes == self._changes:
                 # A new transaction needs nothing of the log: its first write starts the log over.

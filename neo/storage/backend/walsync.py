@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from neo.storage.backend.api import Done, Schedule
 from neo.storage.backend.files import Files
+from neo.storage.backend.sqlite_mark import SQLiteMark
 
 
 class Report(NamedTuple):
@@ -32,12 +33,14 @@ class Syncer:
         self,
         path: str,
         files: Files,
+        mark: SQLiteMark,
         schedule: Schedule,
         synced: Callable[[Syncer, list[Done], Report | None], None],
         failed: Callable[[Syncer, Exception], None],
     ) -> None:
         self._path = path
         self._files = files
+        self._mark = mark
         self._schedule = schedule
         self._synced = synced
         self._failed = failed
@@ -75,6 +78,7 @@ class Syncer:
                 os.fdatasync(log)
                 # Before the promise, and before a connection that would make a new file.
                 self._files.check()
+                self._mark.synced()
                 report = None
                 if checkpoint:
                     if db is None:
@@ -93,6 +97,7 @@ class Syncer:
     def _checkpoint(self, db: sqlite3.Connection) -> Report:
         """Copy the log into the database: syncs the log, writes the pages, syncs the database."""
         _, log_pages, copied = db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        self._mark.synced(durable=True)
         return Report(log_pages, log_pages == copied)
 
     def _finished(self, covered: list[Done], report: Report | None) -> None:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import math
 import sqlite3
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from neo.node.config import ConfigError
 from neo.node.process import StartFailure
+from neo.storage import __main__ as command
 from neo.storage import core as core_module
 from neo.storage.__main__ import load_settings, make_core
-from neo.storage.backend.api import Backend, DatabaseAway
+from neo.storage.backend.acknowledged import Acknowledged
+from neo.storage.backend.api import Backend, BackendFailure, DatabaseAway
 from neo.storage.core import StorageCore
 from tests.unit.storage.world import FakeShell
 
@@ -23,11 +26,11 @@ def arguments(tmp_path: Path, *more: str) -> list[str]:
     return ["-c", "test", "-m", "127.0.0.1:1", "-b", "127.0.0.1:2", "-d", database, *more]
 
 
-def start(*argv: str) -> StorageCore:
+def start(*argv: str, acknowledged: Acknowledged | None = None) -> StorageCore:
     shell = FakeShell()
     settings = load_settings(list(argv))
     shell.settings, shell.bind = settings, settings.bind  # type: ignore[attr-defined]
-    return make_core(shell)  # type: ignore[arg-type]
+    return make_core(shell, acknowledged)  # type: ignore[arg-type]
 
 
 def test_starts_on_sqlite_by_default(tmp_path: Path) -> None:
@@ -65,7 +68,18 @@ def test_where_the_node_is_can_be_told_by_file_and_command_line(tmp_path: Path) 
             "'wait'",
         ),
         (
-            ["-c", "test", "-m", "127.0.0.1:1", "-b", "127.0.0.1:2", "-d", "x", "--new-nid", "--reset"],
+            [
+                "-c",
+                "test",
+                "-m",
+                "127.0.0.1:1",
+                "-b",
+                "127.0.0.1:2",
+                "-d",
+                "x",
+                "--new-nid",
+                "--reset",
+            ],
             "'new_nid'",
         ),
     ],
@@ -94,7 +108,10 @@ def test_masters_heard_of_are_kept_in_the_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "complaint"),
     [
-        (["-e", "InnoDB"], "engine 'InnoDB' is a setting of the adapter MySQL; remove it for SQLite"),
+        (
+            ["-e", "InnoDB"],
+            "engine 'InnoDB' is a setting of the adapter MySQL; remove it for SQLite",
+        ),
         (["-a", "MySQL", "-d", "neo1", "-e", "Aria"], "engine 'Aria' is not supported, use InnoDB"),
         (["-a", "MySQL", "-d", "/socket"], "database '/socket' is not of the form"),
     ],
@@ -133,6 +150,53 @@ def test_reset_erases_once_not_after_every_failure(tmp_path: Path) -> None:
     core = make_core(shell)  # type: ignore[arg-type]
     assert core.nid == 5
     core.stop(0)
+
+
+def test_a_database_that_went_back_is_refused_by_the_next_core_and_the_next_process(
+    tmp_path: Path,
+) -> None:
+    database, mark = tmp_path / "s1.sqlite", tmp_path / "s1.sqlite.acknowledged"
+    start(*arguments(tmp_path)).stop(0)
+    old = database.read_bytes(), mark.read_bytes()
+    process = Acknowledged()
+    start(*arguments(tmp_path), acknowledged=process).stop(0)
+    database.write_bytes(old[0])
+    with pytest.raises(
+        StartFailure, match=r"lacks transactions .* remove .*s1\.sqlite\.acknowledged"
+    ):
+        start(*arguments(tmp_path))
+    mark.write_bytes(old[1])
+    with pytest.raises(StartFailure, match="lacks transactions"):
+        start(*arguments(tmp_path), acknowledged=process)
+    mark.unlink()
+    start(*arguments(tmp_path)).stop(0)
+
+
+def test_the_process_hands_what_it_acknowledged_to_each_core(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    makers: list[Callable[..., object]] = []
+    given: list[object] = []
+
+    def run(role: str, load: object, make_core: Callable[..., object]) -> int:
+        makers.append(make_core)
+        return 0
+
+    def broken(*args: object) -> Backend:
+        given.append(args[-1])
+        raise BackendFailure("broken")
+
+    monkeypatch.setattr(command, "run", run)
+    monkeypatch.setattr(command, "_open", broken)
+    command.main()
+    shell = FakeShell()
+    shell.settings = load_settings(arguments(Path("/nowhere")))  # type: ignore[attr-defined]
+    shell.bind = ("127.0.0.1", 2)  # type: ignore[attr-defined]
+    for _ in range(2):
+        with pytest.raises(StartFailure, match="broken"):
+            makers[0](shell)
+    assert given[0] is given[1]
+    assert isinstance(given[0], Acknowledged)
 
 
 def test_a_file_that_is_not_a_database_is_refused(tmp_path: Path) -> None:

@@ -1,0 +1,198 @@
+"""How far a storage node has acknowledged, kept outside of its database.
+
+Theory of operation
+-------------------
+A database that went back in time (an old copy, a lost or damaged end of its log) looks like any other.
+So the node keeps a :class:`Position` beside it, and refuses to open a database that has not reached it.
+
+The row ``_acknowledged`` of ``config`` has the *lineage*, a random id of the database, and the
+*generation*, which grows and never goes back: not when transactions are deleted either. SQLite's is
+incremented by the first commit after each checkpoint, that of MariaDB by each group commit.
+
+A position is written after the sync that it speaks of. So if it is found, that sync was done; and if it
+is older than the last sync, it proves less. It never refuses a database that is complete
+(docs/decisions/031-acknowledged-position.md).
+"""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+from zlib import crc32
+
+from neo.storage.backend.api import WentBack
+from neo.storage.backend.wal_index import LogEnd
+
+#: The row of ``config``.
+ROW = "_acknowledged"
+
+_LINEAGE_BYTES = 8
+_PREFIX = "neo-acknowledged 1"
+_FIELDS = 6
+
+
+class Position(NamedTuple):
+    """A moment in the life of a database. ``log``: the end of SQLite's log at that moment."""
+
+    lineage: str
+    generation: int
+    log: LogEnd = LogEnd()
+
+    def row(self) -> str:
+        return f"{self.lineage}:{self.generation}"
+
+    def line(self) -> bytes:
+        """Return the content of a mark: one line of constant length."""
+        text = (
+            f"{_PREFIX} {self.lineage} {self.generation:016x} {self.log.salts.hex()}"
+            f" {self.log.frames:08x}"
+        )
+        return f"{text} {crc32(text.encode()):08x}\n".encode()
+
+
+def from_row(row: str | None) -> Position:
+    """Return the position of a row; without one, that of a database of an earlier version."""
+    if row is None:
+        return Position("", 0)
+    lineage, generation = row.split(":")
+    return Position(lineage, int(generation))
+
+
+def from_line(line: bytes) -> Position | None:
+    """Return the position of a mark; None if it is damaged."""
+    text, _, checksum = line.decode("ascii", "replace").rstrip("\n").rpartition(" ")
+    fields = text.split(" ")
+    if checksum != f"{crc32(text.encode()):08x}" or len(fields) != _FIELDS:
+        return None
+    if " ".join(fields[:2]) != _PREFIX:
+        return None
+    lineage, generation, salts, frames = fields[2:]
+    return Position(lineage, int(generation, 16), LogEnd(bytes.fromhex(salts), int(frames, 16)))
+
+
+def new_lineage() -> str:
+    return os.urandom(_LINEAGE_BYTES).hex()
+
+
+def next_position(*known: Position | None) -> Position:
+    """Return the position of a database that is opened: later than all that are known of it."""
+    positions = [each for each in known if each is not None and each.lineage]
+    lineage = positions[0].lineage if positions else new_lineage()
+    return Position(lineage, 1 + max((each.generation for each in positions), default=0))
+
+
+def check(found: Position, promised: Position, name: str, advice: str) -> None:
+    """Raise WentBack if a database that is at ``found`` lacks what ``promised`` speaks of.
+
+    ``name``: of the database. ``advice``: what to do.
+    """
+    if found.lineage and found.lineage != promised.lineage:
+        what = "it is not the database that this node used last"
+    elif not found.lineage or found.generation < promised.generation:
+        what = (
+            "it is an older copy, or its write-ahead log is lost or damaged: it is at generation"
+            f" {found.generation}, and {promised.generation} was acknowledged"
+        )
+    elif (
+        found.generation == promised.generation
+        and found.log.salts == promised.log.salts
+        and found.log.frames < promised.log.frames
+    ):
+        what = (
+            f"its write-ahead log is damaged or cut: {found.log.frames} of its frames can be read, and"
+            f" {promised.log.frames} were acknowledged"
+        )
+    else:
+        return
+    raise WentBack(
+        f"{name} lacks transactions that this node acknowledged: {what}. It is not served. {advice}"
+    )
+
+
+class Acknowledged:
+    """What a process acknowledged so far. It outlives the backend, which is made again after a failure
+    of the database. ``position``: None before the first backend is open."""
+
+    def __init__(self) -> None:
+        self.position: Position | None = None
+
+
+class ServerMark:
+    """The mark of a database in a server, which this process alone remembers: a server that comes back
+    without what it had acknowledged is found when the backend is opened again."""
+
+    def __init__(self, name: str, acknowledged: Acknowledged) -> None:
+        self._name = name
+        self._acknowledged = acknowledged
+        self._position = Position("", 0)
+
+    def examine(self, row: str | None, reset: bool) -> str | None:
+        """Return the row to write into a database that has ``row``, if it needs one. ``reset``: it was
+        erased.
+
+        Raises WentBack. On the loop's thread, before the writer's thread has begun.
+        """
+        found, promised = from_row(row), self._acknowledged.position
+        if promised is not None and not reset:
+            check(
+                found,
+                promised,
+                self._name,
+                "Look at the log of the server: it lost what it had said to be on disk, or another"
+                " database was restored. If replicas have the cells of this node: start it with an empty"
+                " database, as 'A database is lost' in docs/operating.md says. To serve what is here, and"
+                " lose the rest: stop this process and start it again",
+            )
+        if row is not None:
+            self._position = found
+            return None
+        self._position = next_position(promised)
+        return self._position.row()
+
+    def next_row(self) -> str:
+        """Return the row to write into the transaction that is committed now. Writer's thread."""
+        self._position = self._position._replace(generation=self._position.generation + 1)
+        return self._position.row()
+
+    def synced(self) -> None:
+        """The last commit is durable. Writer's thread."""
+        self._acknowledged.position = self._position
+
+
+class Mark:
+    """The file with the position."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._fd: int | None = None
+
+    def read(self) -> Position | None:
+        """Return the position; None if there is no file. Raises ValueError if it is damaged, OSError."""
+        try:
+            with open(self.path, "rb") as file:
+                line = file.read()
+        except FileNotFoundError:
+            return None
+        if (position := from_line(line)) is None:
+            raise ValueError(f"{self.path} is damaged")
+        return position
+
+    def open(self) -> None:
+        """Raises OSError. The caller syncs the folder."""
+        self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+
+    def write(self, position: Position, durable: bool = False) -> None:
+        """Replace the position: within one sector, which a disk writes whole or not at all. Not durable,
+        it survives the process, and reaches the disk when the system writes it. Raises OSError."""
+        assert self._fd is not None
+        try:
+            os.pwrite(self._fd, position.line(), 0)
+            if durable:
+                os.fsync(self._fd)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, self.path) from error
+
+    def close(self) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None

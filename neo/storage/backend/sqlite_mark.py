@@ -1,0 +1,158 @@
+"""The mark beside a SQLite database: checked before the database is opened, moved on after each sync.
+
+Invariant: what a checkpoint copied into the database has a smaller generation than all that is committed
+later. So a database without its log, or with an older one, is behind the mark as soon as the log had
+something that was acknowledged. Within a generation, the frames of the log are counted; the last commit
+before the database is closed begins another one.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sqlite3
+from pathlib import Path
+
+from neo.storage.backend.acknowledged import (
+    ROW,
+    Acknowledged,
+    Mark,
+    Position,
+    check,
+    from_row,
+    next_position,
+)
+from neo.storage.backend.wal_index import WalIndex, commits_behind
+
+logger = logging.getLogger("neo.storage")
+
+#: Suffix of the name of the database.
+SUFFIX = ".acknowledged"
+
+
+class SQLiteMark:
+    """``acknowledged``: of this process. On the loop's thread, unless a method says more."""
+
+    def __init__(self, path: str, name: str, acknowledged: Acknowledged) -> None:
+        self._path = path
+        self._name = name
+        self._acknowledged = acknowledged
+        self._mark = Mark(path + SUFFIX)
+        self._index: WalIndex | None = None
+        self._position = Position("", 0)
+        #: Whether a checkpoint has copied something of this generation.
+        self._copied = False
+
+    # -- opening ----------------------------------------------------------------------------------
+
+    def examine(self, reset: bool) -> None:
+        """Compare the database with the mark, and change neither. ``reset``: it is erased next.
+
+        Raises WentBack, sqlite3.Error, OSError.
+        """
+        promised = self._read()
+        found = self._find() if os.path.exists(self._path) else None
+        if not reset:
+            self._compare(found, promised)
+        self._position = next_position(self._acknowledged.position, promised, found)
+
+    def _read(self) -> Position | None:
+        try:
+            return self._mark.read()
+        except ValueError as error:
+            logger.warning(
+                "%s: it cannot be told whether %s has all that was acknowledged; a new one is made",
+                *(error, self._name),
+            )
+            return None
+
+    def _find(self) -> Position | None:
+        """Where the database is; None if it is empty."""
+        # A connection that may write would copy what is left of a damaged log over newer pages, and
+        # delete the log, when it is closed. Only rollback journals, of other programs, need one.
+        mode = "rw" if os.path.exists(f"{self._path}-journal") else "ro"
+        uri = f"{Path(self._path).as_uri()}?mode={mode}"
+        db = sqlite3.connect(uri, uri=True, timeout=5, isolation_level=None)
+        index = None
+        try:
+            rows = db.execute("SELECT 1 FROM sqlite_master WHERE name='config'").fetchall()
+            if not rows:
+                return None
+            rows = db.execute("SELECT value FROM config WHERE name=?", (ROW,)).fetchall()
+            found = from_row(rows[0][0] if rows else None)
+            if os.path.exists(f"{self._path}-shm"):
+                index = WalIndex(self._path)
+                found = found._replace(log=index.end())
+            return found
+        finally:
+            db.close()
+            if index is not None:
+                index.close()
+
+    def _compare(self, found: Position | None, promised: Position | None) -> None:
+        if found is None:
+            # A new node with an id of its own, which takes nobody's place; but not within a process.
+            promised, found = None, Position("", 0)
+        advice = (
+            "If replicas have its cells: start the node with an empty database, as 'A database is lost'"
+            " in docs/operating.md says. If not: put back the right files, or restore all nodes from"
+            " one backup. To serve what is here, and lose the rest: stop this process, remove"
+            f" {self._mark.path}, and start it again"
+        )
+        for position in (promised, self._acknowledged.position):
+            if position is not None:
+                check(found, position, self._name, advice)
+        if found.log.frames and (behind := commits_behind(self._path, found.log)):
+            logger.warning(
+                "%s: %s commits at the end of the write-ahead log are dropped, because what comes before"
+                " them cannot be read. A power cut leaves a log so, if they were not acknowledged."
+                " If there was none, the disk damaged the log: run 'neoctl check'",
+                *(self._name, behind),
+            )
+
+    def first_row(self) -> str:
+        """Return the row for the transaction that creates tables."""
+        return self._position.row()
+
+    def opened(self) -> None:
+        """Everything is in the database, synced. Raises OSError."""
+        self._index = WalIndex(self._path)
+        self._mark.open()
+        self._copied = True
+        self._write(self._position, durable=True)
+
+    # -- service ----------------------------------------------------------------------------------
+
+    def next_row(self, last: bool) -> str | None:
+        """Return the row to write into the transaction that is committed now, if any. ``last``: it is
+        the last one before the database is closed, which leaves no log whose frames could be counted."""
+        if not self._copied and not last:
+            return None
+        self._copied = False
+        self._position = self._position._replace(generation=self._position.generation + 1)
+        return self._position.row()
+
+    def copied(self) -> None:
+        """A checkpoint was made."""
+        self._copied = True
+
+    def synced(self, durable: bool = False) -> None:
+        """The last commit is durable, and no other one is made meanwhile. Any thread. Raises OSError."""
+        assert self._index is not None
+        lineage, generation, _ = self._position
+        self._write(Position(lineage, generation, self._index.end()), durable)
+
+    def closed(self) -> None:
+        """Everything is in the database, synced, and the log is empty. Raises OSError."""
+        self._write(self._position, durable=True)
+
+    def _write(self, position: Position, durable: bool) -> None:
+        self._mark.write(position, durable)
+        self._acknowledged.position = position
+
+    def close(self) -> None:
+        """After the connections of this process are closed."""
+        self._mark.close()
+        if self._index is not None:
+            self._index.close()
+            self._index = None
