@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from random import Random
 from typing import Protocol
 
 from neo.sim.disk_check import Rows, check_tables, orphans
@@ -106,6 +107,9 @@ class SimDisk(ABC):
             raise self.failure("no space is left")
         if self.failing or self.read_fails():
             raise self.failure("the disk fails")
+
+    def break_promise(self, random: Random) -> None:  # noqa: B027 - not all disks have what can break
+        """Lose, at the next crash, what was durable; see :mod:`neo.sim.broken_promises`."""
 
     def open_backend(self, shell: DiskShell, failed: OnFailure | None = None) -> Backend:
         """A backend of this disk, open. ``failed`` runs on the loop's thread when a sync fails; by

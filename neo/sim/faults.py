@@ -236,6 +236,9 @@ class Faults:
         if not self._run.forsaking.begun:  # an operator forces a start, with whatever is there
             self._run.unmounted.act()
 
+    def _break_promise(self) -> None:
+        self._run.broken_promises.act()
+
 
 #: Not in the full mix, which loses only what was not synced: another fault at the same time may leave no
 #: sound copy.
@@ -251,6 +254,7 @@ LATER = {
     "forsake": 0.2,
     "unmount": 0.2,
     STAND_STILL: 0.3,
+    "broken-promise": 0.2,
 }
 
 KINDS: dict[str, Callable[[Faults], None]] = {
@@ -274,4 +278,5 @@ KINDS: dict[str, Callable[[Faults], None]] = {
     "lost-tail": Faults._lost_tail,
     "gap": Faults._gap,
     STAND_STILL: Faults._stand_still,
+    "broken-promise": Faults._break_promise,
 }

@@ -17,6 +17,7 @@ from typing import Any
 from neo.sim.admin_watch import watched_administration
 from neo.sim.applications import Application
 from neo.sim.backup_site import BackupSite
+from neo.sim.broken_promises import BrokenPromises
 from neo.sim.clock import Clocks
 from neo.sim.cloning import Cloning
 from neo.sim.cluster import HEAL_SECONDS, Cluster, Shape
@@ -156,6 +157,7 @@ class Run:
         self.unmounted = Unmounted(self.clusters, Random(f"unmounted {seed}"))
         self.old_disks = OldDisks(self.cluster, self.operator, Random(f"old disks {seed}"))
         self.standing = Standing(self, Random(f"standing {seed}"))
+        self.broken_promises = BrokenPromises(self.clusters, Random(f"promises {seed}"))
         self.faults = Faults(self, options.faults)
         self.master_faults = MasterFaults(self, options.faults)
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from neo.sim.disk_base import OnFailure, Sync
 from neo.sim.disk_check import Rows
-from neo.storage.backend.api import BackendFailure, Done, Schedule
+from neo.storage.backend.acknowledged import Acknowledged, Position
+from neo.storage.backend.api import BackendFailure, Done, Schedule, WentBack
 from neo.storage.backend.files import Files
 from neo.storage.backend.schema import TABLES
 from neo.storage.backend.sql import Row
@@ -32,9 +33,18 @@ class SimSQLite(SQLite):
     def __init__(
         self, disk: SQLiteDisk, schedule: Schedule, on_failure: OnFailure, dedup: bool
     ) -> None:
-        super().__init__(str(disk.path), schedule, on_failure, dedup, partial(SimSyncer, disk))
         self._disk = disk
+        super().__init__(str(disk.path), schedule, on_failure, dedup, partial(SimSyncer, disk))
         self.name = disk.name
+
+    def _make_mark(self, acknowledged: Acknowledged) -> SQLiteMark:
+        return SimMark(self._disk, acknowledged)
+
+    def _examine(self, reset: bool) -> None:
+        try:
+            super()._examine(reset)
+        except WentBack as failure:
+            raise WentBack(str(self._disk.anonymous(failure))) from None
 
     def _connect(self) -> None:
         self._disk.backend = self
@@ -100,6 +110,19 @@ class SimSQLite(SQLite):
         for ids in self._voted.values():
             held.subtract(ids)
         return +held
+
+
+class SimMark(SQLiteMark):
+    """Tells its disk when it is durable."""
+
+    def __init__(self, disk: SQLiteDisk, acknowledged: Acknowledged) -> None:
+        super().__init__(str(disk.path), disk.name, acknowledged)
+        self._disk = disk
+
+    def _write(self, position: Position, durable: bool) -> None:
+        super()._write(position, durable)
+        if durable:
+            self._disk.mark_synced()
 
 
 class SimSyncer(Syncer):

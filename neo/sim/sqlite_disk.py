@@ -9,7 +9,8 @@ log is durable, since SQLite syncs it first, and, a while later, so is the datab
 
 At a crash each part of the log that was written since is kept or not: a piece at its beginning, or
 any of its sectors. Of the database file, any of the sectors that a checkpoint wrote and did not sync.
-A log that starts over begins by a new header, which SQLite syncs before it writes anything else.
+A log that starts over begins by a new header, which SQLite syncs before it writes anything else. The
+mark (:mod:`neo.storage.backend.acknowledged`) is the last one that was written, or the last one synced.
 """
 
 from __future__ import annotations
@@ -21,13 +22,15 @@ import tempfile
 import weakref
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import NamedTuple
 
+from neo.sim.broken_promises import Promises
 from neo.sim.disk_base import DiskShell, OnFailure, SimDisk
 from neo.sim.disk_check import Rows
 from neo.sim.sqlite_backend import SimSQLite, read_rows
 from neo.sim.world import World
-from neo.storage.backend.api import BackendFailure
+from neo.storage.backend.api import Backend, BackendFailure, WentBack
 
 #: What a disk writes as a whole, or not, when the power fails.
 SECTOR_BYTES = 512
@@ -54,11 +57,16 @@ class SQLiteDisk(SimDisk):
         self._folder = _temporary_folder(self) if folder is None else Path(folder)
         self.path = self._folder / "db"
         self._log_path = self._folder / "db-wal"
+        self._mark_path = self._folder / "db.acknowledged"
         self.checkpoint_chance = world.random.choice((0.0, 0.05, 0.5))
         self.cache_pages = world.random.choice((10, 2000))
         self.backend: SimSQLite | None = None
         #: A sync failed: pages of the process may be lost.
         self.distrusted = False
+        self.promises = Promises(self)
+        self._durable_mark = b""
+        # Random numbers of its own: what seeds found before there were marks is found again.
+        self._mark_random = Random(f"mark {world.seed} {name}")
         self._create(world.random.choice((512, 1024, 4096)))
         self._durable = self.read()
 
@@ -75,6 +83,18 @@ class SQLiteDisk(SimDisk):
         return SimSQLite(
             self, shell.from_thread, lambda failure: failed(self.anonymous(failure)), dedup
         )
+
+    def open_backend(self, shell: DiskShell, failed: OnFailure | None = None) -> Backend:
+        try:
+            backend = super().open_backend(shell, failed)
+        except WentBack:
+            self.promises.refused()
+            raise
+        self.promises.opened(self.tables())
+        return backend
+
+    def break_promise(self, random: Random) -> None:
+        self.promises.watch(random)
 
     def anonymous(self, failure: BackendFailure) -> BackendFailure:
         """The same without the path: nothing of the real world may be told in a simulated one."""
@@ -100,15 +120,21 @@ class SQLiteDisk(SimDisk):
 
     def log_synced(self, log: bytes) -> None:
         self._durable = Files(self._durable.database, log)
+        self.promises.synced(lambda: Files(_content(self.path), log))
+
+    def mark_synced(self) -> None:
+        self._durable_mark = _content(self._mark_path)
 
     def database_synced(self) -> None:
         self._durable = Files(_content(self.path), self._durable.log)
 
     def all_synced(self) -> None:
         self._durable = self.read()
+        self.promises.synced(self.read)
 
     def copy(self, name: str) -> SQLiteDisk:
         assert self.backend is None, self.name
+        self.promises.restore()
         copied = SQLiteDisk(self.world, name, dedup=self.dedup)
         copied.write(self.read())
         copied.all_synced()
@@ -140,6 +166,8 @@ class SQLiteDisk(SimDisk):
         self._durable = self._after_crash(files)
         self.distrusted = False
         self.write(self._durable)
+        if not self.promises.breaks(self._durable) and self._mark_random.random() < 0.5:
+            self._mark_path.write_bytes(self._durable_mark)
 
     def closed(self, files: Files) -> None:
         """The process closed the files, which were these before: SQLite copied the log back."""
@@ -183,12 +211,16 @@ class SQLiteDisk(SimDisk):
     def tables(self) -> Rows:
         if self.backend is not None:
             return self.backend.rows()
+        return self.rows_of(self.read())
+
+    def rows_of(self, files: Files) -> Rows:
+        """What a process would see."""
         # Even a look at the files changes them.
         with tempfile.TemporaryDirectory(dir=self._folder) as folder:
-            for path in (self.path, self._log_path):
-                if path.exists():
-                    shutil.copyfile(path, Path(folder) / path.name)
-            db = sqlite3.connect(Path(folder) / self.path.name)
+            path = Path(folder) / self.path.name
+            path.write_bytes(files.database)
+            path.with_name(self._log_path.name).write_bytes(files.log)
+            db = sqlite3.connect(path)
             try:
                 return read_rows(db)
             finally:

@@ -15,6 +15,7 @@ from neo.sim.canaries import (
     election,
     locks,
     maintenance,
+    mark,
     master,
     old_disks,
     operation,
@@ -27,7 +28,7 @@ CANARIES: dict[str, Canary] = {
     canary.name: canary
     for module in (
         *(master, storage, client, replication, operation, backup, maintenance, election),
-        *(old_disks, locks),
+        *(old_disks, locks, mark),
     )
     for canary in module.CANARIES
 }
