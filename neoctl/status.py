@@ -30,6 +30,7 @@ from neo.protocol.packets import (
     AskObstacle,
     AskPartitionList,
     AskPrimary,
+    AskScrub,
     AskUpstream,
     Message,
 )
@@ -72,8 +73,9 @@ def status_reply(admin: AdminClient) -> Reply:
     ``upstream`` (of a backup: ``cluster heard ever seconds reason``, else null) ``last_oid last_tid
     last_tid_date nodes`` (see ``render.node_data``; storages with ``cells``: state -> count, and if they
     are down with ``says``) ``ptid replicas partitions can_lose`` (storage nodes that may be lost now
-    without losing service, null when it does not serve) and ``problems`` (each with ``severity text
-    advice``)."""
+    without losing service, null when it does not serve) ``scrub`` (``period_seconds begun round_end
+    compared``, as AnswerScrub; null if copies are not compared in the background) and ``problems`` (each
+    with ``severity text advice``)."""
     state = admin.ask(AskClusterState()).state
     primary = format_nid(admin.ask(AskPrimary()).primary_nid)
     last_oid = admin.ask(AskLastIDs()).loid
@@ -111,6 +113,7 @@ def status_reply(admin: AdminClient) -> Reply:
         "nodes": nodes,
         **table,
         "can_lose": can_lose(nodes, table) if state in SERVING else None,
+        "scrub": _scrub(admin),
         "problems": [problem._asdict() for problem in problems],
     }
     worst = any(problem.severity == "problem" for problem in problems)
@@ -274,6 +277,21 @@ def _may_grow(election: Data | None) -> bool:
         return True
     voting, masters = _voting(election)
     return 2 * voting > masters + 1
+
+
+def _scrub(admin: AdminClient) -> Data | None:
+    answer = _asked(admin, AskScrub())
+    if answer is None:
+        return None  # a master without a scrub
+    period, begun, round_end, compared = answer
+    if not period:
+        return None
+    return {
+        "period_seconds": period,
+        "begun": begun,
+        "round_end": round_end,
+        "compared": compared,
+    }
 
 
 def find_master_problems(election: Data | None) -> list[Problem]:
@@ -513,6 +531,7 @@ def _screen(data: Data, age: float | None) -> list[Any]:
         title,
         last,
         Text(_table_sentence(data)),
+        *_scrub_sentence(data, time.time()),
         Text(),
         Padding(_node_table(data), (0, 0, 1, 0)),
         *_problem_lines(data["problems"]),
@@ -533,6 +552,26 @@ def _table_sentence(data: Data) -> str:
     elif lose == 0:
         text += "; no storage node may fail"
     return text
+
+
+def _scrub_sentence(data: Data, now: float) -> list[Text]:
+    """Nothing if there is nothing to compare."""
+    scrub = data["scrub"]
+    if scrub is None or not data["replicas"]:
+        return []
+    text = f"copies are compared in the background, all in {duration(scrub['period_seconds'])}: "
+    if scrub["round_end"] is not None:
+        text += f"the last round ended {_ago(now - scrub['round_end'])}"
+    else:
+        text += (
+            f"{scrub['compared']} of {len(data['partitions'])} partitions since the master began"
+            f" {_ago(now - scrub['begun'])}"
+        )
+    return [Text(text)]
+
+
+def _ago(seconds: float) -> str:
+    return f"{duration(max(seconds, 0.0))} ago"
 
 
 def _node_table(data: Data) -> Table:

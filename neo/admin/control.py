@@ -16,6 +16,7 @@ from neo.protocol.packets import (
     FEATURE_LOCKS,
     FEATURE_LOG,
     FEATURE_MAINTENANCE,
+    FEATURE_SCRUB,
     FEATURE_STATUS,
     AddPendingNodes,
     AnswerClusterState,
@@ -36,6 +37,7 @@ from neo.protocol.packets import (
     AskPartitionList,
     AskPrimary,
     AskRecovery,
+    AskScrub,
     AskTransactions,
     AskUpstream,
     CheckReplicas,
@@ -73,6 +75,7 @@ OURS: dict[type[Message], str] = {
     SetPrimary: FEATURE_LOG,
     AskTransactions: FEATURE_LOCKS,
     EndTransaction: FEATURE_LOCKS,
+    AskScrub: FEATURE_SCRUB,
 }
 
 
@@ -183,7 +186,7 @@ class ControlHandler(Handler):
             return
         if OURS[type(message)] not in self._core.features:
             raise ErrorAnswer(ErrorCode.DENIED, "the primary master does not know this command")
-        if type(message) in (AskElection, AskObstacle, AskTransactions, AskUpstream):
+        if type(message) in (AskElection, AskObstacle, AskScrub, AskTransactions, AskUpstream):
             self.question(peer, message_id, message)
         else:
             self.command(peer, message_id, message)

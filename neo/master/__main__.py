@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import math
 import re
 import sys
 from contextlib import suppress
@@ -35,6 +36,15 @@ def master_nid(text: str) -> int:
     raise ValueError(f"{text!r} is not the id of a master: write M1, M2, M3...")
 
 
+def days(text: str) -> float:
+    """Raises ValueError unless it is a number that is not negative."""
+    with suppress(ValueError):
+        number = float(text)
+        if 0 <= number < math.inf:
+            return number
+    raise ValueError(f"{text!r} is not a number of days")
+
+
 OPTIONS = role_options(
     Option("partitions", "number of partitions of a new database", positive, 100, short="p"),
     Option("replicas", "number of replicas of a new database", natural, 0, short="r"),
@@ -49,6 +59,12 @@ OPTIONS = role_options(
         "election_log",
         "folder of the log that several masters keep together; by default CLUSTER-PORT.election in the "
         "working directory",
+    ),
+    Option(
+        "scrub_days",
+        "days in which all copies are compared once, in the background; 0 for never",
+        days,
+        7.0,
     ),
     Option("upstream_cluster", "cluster to be a backup of", short="C"),
     Option("upstream_masters", "its masters", parse_addresses, short="M"),

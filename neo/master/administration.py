@@ -30,6 +30,7 @@ from neo.protocol.packets import (
     AskLastTransaction,
     AskObstacle,
     AskRecovery,
+    AskScrub,
     AskUpstream,
     CheckReplicas,
     FlushLog,
@@ -313,6 +314,10 @@ class ServeAdmin(ServeTransactions):
     @on(AskCheckReport)
     def check_report(self, peer: Peer, message_id: int, m: AskCheckReport) -> Message:
         return self.master.checks.report()
+
+    @on(AskScrub)
+    def scrub_report(self, peer: Peer, message_id: int, m: AskScrub) -> Message:
+        return self.master.scrub.report()
 
     @on(RepairCells)
     def repair_cells(self, peer: Peer, message_id: int, m: RepairCells) -> Message:

@@ -10,6 +10,9 @@ operator names another; so that a single copy can be checked, too. Cells are com
 readers see, which is what every cell is complete up to.
 
 A CORRUPTED cell is repaired as OUT_OF_DATE: its node erases it and copies it anew.
+
+The scrub (:mod:`neo.master.scrub`) compares one partition at a time, beside what the operator asked. The
+report has only what it found wrong, and what it found right that had been wrong.
 """
 
 from __future__ import annotations
@@ -67,19 +70,29 @@ class Row:
     at_start: bool = False
     #: What a check found, by node: in which way its cell is behind.
     behind: dict[int, str] = field(default_factory=dict)
+    #: Up to which tid cells are compared.
+    max_tid: bytes = ZERO_TID
+    #: Asked by the scrub.
+    scrub: bool = False
 
     @property
     def open(self) -> bool:
         return self.finding in (Finding.RUNNING, Finding.UNKNOWN)
 
+    @property
+    def wrong(self) -> bool:
+        return self.finding in (Finding.CORRUPTED, Finding.UNDECIDED)
+
 
 class Checks:
-    """The last check. Bound: one row per partition."""
+    """The last check, and what the scrub found wrong. Bound: one row per partition, and one more."""
 
     def __init__(self, master: MasterCore) -> None:
         self._master = master
         self._rows: dict[int, Row] = {}
         self._min_tid = self._max_tid = ZERO_TID
+        #: The partition that the scrub compares, and who wants to know how it ends.
+        self._scrubbed: tuple[int, Row, Callable[[Finding], None]] | None = None
 
     # -- commands ----------------------------------------------------------------------------------
 
@@ -99,11 +112,58 @@ class Checks:
         if master.packs.running:
             raise denied("a pack is running: replicas differ until it ends")
         checked = [self._valid(partition, nid) for partition, nid in references.items()]
-        self._rows = {}
+        if self._scrubbed is not None and self._scrubbed[0] in references:
+            self._end_scrub(Finding.FAILED)
+        self._rows = {p: r for p, r in self._rows.items() if r.scrub and p not in references}
         self._min_tid, self._max_tid = min_tid, last
         load: Counter[int] = Counter()
         for (partition, reference), cells in zip(references.items(), checked, strict=True):
-            self._ask(partition, reference, cells, load)
+            self._rows[partition] = self._ask(partition, reference, cells, load, min_tid, last)
+
+    @property
+    def running(self) -> bool:
+        """Whether the operator waits for a comparison."""
+        return any(row.finding is Finding.RUNNING for row in self._rows.values())
+
+    def scrub(self, partition: int, ended: Callable[[Finding], None]) -> None:
+        """Compare the cells of a partition, which exists, completely; ``ended`` is told how it ends."""
+        last = self._scrubbed
+        if last is not None:
+            # By a node that only tells differences.
+            self._end_scrub(last[1].finding)
+        cells = self._valid(partition, None)
+        row = self._ask(partition, None, cells, Counter(), ZERO_TID, self._master.last_tid)
+        row.scrub = True
+        self._scrubbed = partition, row, ended
+        if row.by is None:
+            self._end_scrub(row.finding)
+
+    @property
+    def scrubbing(self) -> bool:
+        return self._scrubbed is not None and self._scrubbed[1].finding is Finding.RUNNING
+
+    def _end_scrub(self, finding: Finding) -> None:
+        assert self._scrubbed is not None
+        partition, row, ended = self._scrubbed
+        self._scrubbed = None
+        self._keep(partition, row)
+        ended(finding)
+
+    def _keep(self, partition: int, row: Row) -> None:
+        """What a scrub found is in the report, if it is wrong or was."""
+        old = self._rows.get(partition)
+        if row.wrong and (old is None or not old.open):
+            self._rows[partition] = row
+        elif old is not None and old.wrong and row.finding is Finding.EQUAL:
+            self._rows[partition] = row
+
+    def _row(self, nid: int, partition: int) -> Row | None:
+        """What this node was asked about a partition; the scrub asked first."""
+        if self._scrubbed is not None:
+            scrubbed, row, _ = self._scrubbed
+            if (scrubbed, row.by) == (partition, nid):
+                return row
+        return self._rows.get(partition)
 
     def _valid(self, partition: int, reference: int | None) -> list[int]:
         """The nodes that can be compared. Raises ErrorAnswer."""
@@ -121,24 +181,29 @@ class Checks:
         return cells
 
     def _ask(
-        self, partition: int, reference: int | None, cells: list[int], load: Counter[int]
-    ) -> None:
+        self,
+        partition: int,
+        reference: int | None,
+        cells: list[int],
+        load: Counter[int],
+        min_tid: bytes,
+        max_tid: bytes,
+    ) -> Row:
         master = self._master
         upstream: tuple[str, Address] | None = None
         if reference is None and master.backup is not None and cells:
             upstream = master.backup.source(partition)
         if len(cells) < 2 and upstream is None:
-            self._rows[partition] = Row(None, Finding.ALONE, "one readable copy")
-            return
+            return Row(None, Finding.ALONE, "one readable copy")
         address = None if reference is None else self._node(reference).address
         nid = min((nid for nid in cells if nid != reference), key=lambda nid: (load[nid], nid))
         load[nid] += 1
         tells = FEATURE_MAINTENANCE in self._node(nid).features
         finding = Finding.RUNNING if tells else Finding.UNKNOWN
-        self._rows[partition] = Row(nid, finding, upstream=upstream is not None)
         master.connected[nid].send(
-            CheckPartition(partition, upstream or ("", address), self._min_tid, self._max_tid)
+            CheckPartition(partition, upstream or ("", address), min_tid, max_tid)
         )
+        return Row(nid, finding, upstream=upstream is not None, max_tid=max_tid)
 
     def _node(self, nid: int) -> Node:
         node = self._master.nodes.get(nid)
@@ -156,8 +221,9 @@ class Checks:
                 self._repairable(partition, nid)
                 changes[partition, nid] = partition, nid, CellState.OUT_OF_DATE
         for partition, (nid, source) in mended.items():
+            max_tid = self._rows[partition].max_tid
             self._rows[partition] = Row(nid, Finding.RUNNING, upstream=True, mended=True)
-            self._master.connected[nid].send(MendCell(partition, source, self._max_tid))
+            self._master.connected[nid].send(MendCell(partition, source, max_tid))
         if changes:
             self._master.change_partitions(list(changes.values()))
         return len(changes) + len(mended)
@@ -221,16 +287,21 @@ class Checks:
 
     def corrupted(self, nid: int, partition: int, nids: Iterable[int]) -> None:
         """NotifyPartitionCorrupted."""
-        master, row = self._master, self._rows.get(partition)
+        master, row = self._master, self._row(nid, partition)
         if row is None or row.by != nid or row.finding is Finding.FAILED:
             logger.warning("%s reports what it was not asked", format_nid(nid))
             return
         readable = set(master.partitions.readable(partition))
         wrong = sorted(readable.intersection(nids))
+        if wrong:
+            self._differ(row, partition, wrong, bool((readable - set(wrong)) & master.ready))
+            if row.scrub:
+                self._keep(partition, row)
+
+    def _differ(self, row: Row, partition: int, wrong: list[int], others: bool) -> None:
+        """``others``: whether cells can be read that are not wrong."""
         names = format_nids(wrong)
-        if not wrong:
-            return
-        if not (readable - set(wrong)) & master.ready:
+        if not others:
             row.finding = Finding.UNDECIDED
             if row.upstream:
                 row.text = (
@@ -255,7 +326,7 @@ class Checks:
         row.finding = Finding.CORRUPTED
         row.text = f"wrong on {names}: neoctl repair {partition}:"
         row.text = "; ".join([row.text, *row.behind.values()])
-        master.change_partitions([(partition, bad, CellState.CORRUPTED) for bad in wrong])
+        self._master.change_partitions([(partition, bad, CellState.CORRUPTED) for bad in wrong])
 
     def behind(self, nid: int, m: NotifyCellsBehind) -> None:
         """NotifyCellsBehind: what is wrong with cells that will be reported."""
@@ -272,9 +343,15 @@ class Checks:
 
     def checked(self, nid: int, partition: int, problem: str) -> None:
         """NotifyPartitionChecked: it is over."""
-        row = self._rows.get(partition)
-        if row is None or row.by != nid or row.finding is not Finding.RUNNING:
+        row = self._row(nid, partition)
+        if row is None or row.by != nid:
             return
+        if row.finding is Finding.RUNNING:
+            self._compared(row, nid, partition, problem)
+        if self._scrubbed is not None and self._scrubbed[1] is row:
+            self._end_scrub(row.finding)
+
+    def _compared(self, row: Row, nid: int, partition: int, problem: str) -> None:
         if problem:
             logger.error("partition %s could not be checked: %s", partition, problem)
         row.finding, row.text = (Finding.FAILED, problem) if problem else (Finding.EQUAL, "")
@@ -297,3 +374,5 @@ class Checks:
         for row in self._rows.values():
             if row.open and which(row):
                 row.finding, row.text = Finding.FAILED, reason
+        if self._scrubbed is not None and which(self._scrubbed[1]):
+            self._end_scrub(Finding.FAILED)

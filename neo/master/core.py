@@ -21,6 +21,7 @@ from neo.master.ids import OidGenerator, TidGenerator
 from neo.master.pack import Packs
 from neo.master.recovery import Recovery
 from neo.master.replication import Replication
+from neo.master.scrub import DAY_SECONDS, Scrub
 from neo.master.silence import Silence
 from neo.master.states import ADMITTED, TRANSITIONS, Event, hears_of
 from neo.master.told import ToldTables
@@ -100,6 +101,8 @@ class MasterCore(Core):
         self.was_operational = False
         self._held: list[tuple[Link, bytes, bool]] = []
         self.packs = Packs(self)
+        period = settings.scrub_days * DAY_SECONDS
+        self.scrub = Scrub(self, self.checks, self.packs, shell, period)
         #: The last pack of this master's time.
         self.packed_tid: bytes | None = None
         #: In STARTING_BACKUP and BACKINGUP.
@@ -116,6 +119,7 @@ class MasterCore(Core):
         super().start()
         if self.tenure is not None:
             Silence(self).look()
+        self.scrub.start()
         self._phase = self.spawn(self.live())
 
     async def live(self) -> None:

@@ -20,6 +20,7 @@ from neo.protocol.packets import (
     FEATURE_LOG,
     FEATURE_MAINTENANCE,
     FEATURE_PACK,
+    FEATURE_SCRUB,
     FEATURE_STATUS,
     FEATURE_TAILS,
     FEATURES,
@@ -40,7 +41,10 @@ logger = logging.getLogger("neo.master")
 
 
 #: What a master announces to a storage node that announced FEATURE_MAINTENANCE.
-ANNOUNCED = [FEATURE_MAINTENANCE, FEATURE_LOG, FEATURE_STATUS, FEATURE_TAILS, FEATURE_LOCKS]
+ANNOUNCED = [
+    *(FEATURE_MAINTENANCE, FEATURE_LOG, FEATURE_STATUS),
+    *(FEATURE_TAILS, FEATURE_LOCKS, FEATURE_SCRUB),
+]
 
 
 class Identification(Handler):

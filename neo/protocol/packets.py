@@ -1256,3 +1256,23 @@ class AnswerSize(NamedTuple):
 @request(EXTENSION | 0x95, AnswerSize)
 class AskSize(NamedTuple):
     """How large the node's database is. Measured once a minute at most. C ⇄ S"""
+
+
+#: The messages below are understood.
+FEATURE_SCRUB = "scrub"
+
+
+class AnswerScrub(NamedTuple):
+    """``period``: seconds in which all copies are compared once, 0 if they are not. ``begun``: when this
+    master began; ``round_end``: when it had compared all for the last time, seconds since 1970.
+    ``compared``: the partitions of the present round that are done."""
+
+    period: float
+    begun: float
+    round_end: float | None
+    compared: Count
+
+
+@request(EXTENSION | 0xA0, AnswerScrub)
+class AskScrub(NamedTuple):
+    """How far the comparison of copies in the background is. ctl ⇄ A ⇄ M"""

@@ -111,6 +111,8 @@ class Cluster:
         self.clocks: Clocks | None = None
         #: Partitions in which a check has something to find.
         self.damaged: set[int] = set()
+        #: In which all copies are compared once; 0 for never.
+        self.scrub_seconds = 0.0
         self._make_disk = make_disk
         self.masters = Masters(self, shape.masters)
         name, address = f"{site.prefix}admin", site.address(ADMIN_PORT)

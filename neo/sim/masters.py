@@ -11,6 +11,7 @@ from neo.master.core import MasterCore
 from neo.master.election.node import MasterNode
 from neo.master.election.tenure import Tenure
 from neo.master.primary import PrimaryMaster
+from neo.master.scrub import DAY_SECONDS
 from neo.net.sockets import format_address
 from neo.node.core import Shell
 from neo.protocol.packets import Address, CellChange
@@ -126,6 +127,7 @@ class Masters:
             partitions=cluster.shape.partitions,
             replicas=cluster.shape.replicas,
             autostart=cluster.shape.storages,
+            scrub_days=cluster.scrub_seconds / DAY_SECONDS,
             upstream_cluster=upstream.site.cluster if upstream else None,
             upstream_masters=list(upstream.masters.addresses) if upstream else None,
         )

@@ -13,7 +13,9 @@ from neo.protocol.enums import CellState, ClusterState, ErrorCode, NodeState, No
 from neo.protocol.ids import ZERO_TID, p64
 from neo.protocol.packets import (
     FEATURE_LOCKS,
+    FEATURE_LOG,
     FEATURE_MAINTENANCE,
+    FEATURE_SCRUB,
     FEATURE_STATUS,
     AcceptIdentification,
     AddPendingNodes,
@@ -27,6 +29,7 @@ from neo.protocol.packets import (
     AnswerPartitionList,
     AnswerPrimary,
     AnswerRecovery,
+    AnswerScrub,
     AnswerTransactions,
     AnswerTweakPartitionTable,
     AnswerUpstream,
@@ -40,6 +43,7 @@ from neo.protocol.packets import (
     AskPartitionList,
     AskPrimary,
     AskRecovery,
+    AskScrub,
     AskTransactions,
     AskUpstream,
     CheckReplicas,
@@ -435,3 +439,15 @@ def test_what_a_check_found_is_asked_of_the_master(world: World) -> None:
     report = AnswerCheckReport(ZERO_TID, ZERO_TID, [(0, 1, "equal", "")])
     master.answer(master.take(AskCheckReport), report)
     assert answer.result() == report
+
+
+def test_a_master_without_a_scrub_is_not_asked_how_far_it_is(world: World) -> None:
+    master = world.accept()
+    master.send(NotifyFeatures([FEATURE_MAINTENANCE, FEATURE_LOG]))
+    error = error_of(world.ctl().ask(AskScrub()))
+    assert error.message == "the primary master does not know this command"
+    assert not master.has(AskScrub)
+    master.send(NotifyFeatures([FEATURE_MAINTENANCE, FEATURE_LOG, FEATURE_SCRUB]))
+    answer = world.ctl().ask(AskScrub())
+    master.answer(master.take(AskScrub), AnswerScrub(86400.0, 1.0, None, 3))
+    assert answer.result() == (86400.0, 1.0, None, 3)

@@ -38,6 +38,7 @@ class MasterWorld:
 
     def __init__(self, **settings: Any) -> None:
         values = {"cluster": "test", "nid": None, "partitions": 4, "replicas": 0, "autostart": None}
+        values |= {"scrub_days": 0}
         values |= {"upstream_cluster": None, "upstream_masters": None}
         self.shell = FakeShell()
         self._admin: Remote | None = None

@@ -43,6 +43,7 @@ class Masters:
                 masters = [*masters, self.addresses[i]]
             settings = Namespace(
                 cluster="test", nid=None, partitions=4, replicas=self.replicas, autostart=None,
+                scrub_days=0.0,
                 upstream_cluster=None, upstream_masters=None, masters=masters,
             )  # fmt: skip
             remembered = self.remembered.get(i)

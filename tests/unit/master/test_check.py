@@ -6,78 +6,24 @@ from typing import Any
 
 import pytest
 
-from neo.master.identification import ANNOUNCED
-from neo.protocol.enums import CellState, ClusterState, ErrorCode, NodeType
+from neo.protocol.enums import CellState, ClusterState
 from neo.protocol.ids import ZERO_TID
 from neo.protocol.packets import (
-    FEATURE_MAINTENANCE,
-    FEATURES,
-    AnswerRecovery,
     AskCheckReport,
     AskPack,
-    AskRecovery,
     CheckPartition,
     CheckReplicas,
     NotifyCellsBehind,
-    NotifyFeatures,
     NotifyPartitionChanges,
     NotifyPartitionChecked,
     NotifyPartitionCorrupted,
     RepairCells,
-    RequestIdentification,
-    SetClusterState,
 )
-from tests.support.remote import Remote, error_of
-from tests.unit.master.cluster import MasterWorld, tid
+from tests.unit.master.checked import Served
+from tests.unit.master.cluster import tid
 
 OUT, UP, BAD = CellState.OUT_OF_DATE, CellState.UP_TO_DATE, CellState.CORRUPTED
 ALL: dict[int, int | None] = dict.fromkeys(range(4))
-
-
-class Served(MasterWorld):
-    """Storages that tell when they have compared, and all partitions on all of them."""
-
-    def __init__(self, count: int = 2, **settings: Any) -> None:
-        super().__init__(replicas=count - 1, **settings)
-        self.storages = [self._join(number) for number in range(1, count + 1)]
-        self.admin().ask(SetClusterState(ClusterState.VERIFYING)).result()
-        self.verify(*self.storages)
-        self.master.last_tid = tid(100)
-        for storage in self.storages:
-            storage.received.clear()
-
-    def _join(self, number: int) -> Remote:
-        remote = Remote.connect(self.master)
-        remote.ask(
-            RequestIdentification(
-                *(NodeType.STORAGE, None, ("127.0.0.1", 9100 + number), "test", None),
-                {FEATURES: [FEATURE_MAINTENANCE]},
-            )
-        )
-        remote.answer(remote.take(AskRecovery), AnswerRecovery(None, None, None))
-        assert remote.take(NotifyFeatures).features == ANNOUNCED
-        return remote
-
-    def do(self, message: Any) -> str:
-        return str(self.admin().ask(message).result().message)
-
-    def refusal(self, message: Any) -> str:
-        error = error_of(self.admin().ask(message))
-        assert error.code is ErrorCode.DENIED
-        return error.message
-
-    def findings(self) -> dict[int, str]:
-        report = self.admin().ask(AskCheckReport()).result()
-        return {partition: finding for partition, _, finding, _ in report.row_list}
-
-    def asked(self) -> list[tuple[int, CheckPartition]]:
-        """(node, question) of all checks that were sent."""
-        return [
-            (nid, message)
-            for nid, storage in enumerate(self.storages, 1)
-            for message in storage.received
-            if isinstance(message, CheckPartition)
-        ]
 
 
 def test_each_partition_is_compared_by_one_node_in_turn() -> None:

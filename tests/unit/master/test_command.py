@@ -119,3 +119,12 @@ def test_a_master_with_a_log_of_several_does_not_run_alone(tmp_path: Path) -> No
         StartFailure, match="keeps a log with others in .* name them all; or, if they"
     ):
         make("--election-log", str(tmp_path))
+
+
+def test_the_period_of_the_scrub_is_in_days() -> None:
+    assert load_settings([*ARGUMENTS, "-m", "127.0.0.1:1"]).scrub_days == 7.0
+    for text, days in (("0", 0.0), ("0.5", 0.5)):
+        assert load_settings([*ARGUMENTS, "-m", "127.0.0.1:1", "--scrub-days", text]).scrub_days == days
+    for text in ("-1", "nan", "inf", "week"):
+        with pytest.raises(ConfigError, match=f"'?{text}'? is not a number of days"):
+            load_settings([*ARGUMENTS, "-m", "127.0.0.1:1", f"--scrub-days={text}"])

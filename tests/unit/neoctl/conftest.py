@@ -34,6 +34,7 @@ from neo.protocol.packets import (
     AskPartitionList,
     AskPrimary,
     AskRecovery,
+    AskScrub,
     AskTransactions,
     AskUpstream,
     Message,
@@ -81,6 +82,7 @@ def healthy() -> dict[type[Message], Any]:
         AskUpstream: ErrorAnswer(ErrorCode.DENIED, "this cluster is no backup"),
         AskObstacle: ErrorAnswer(ErrorCode.DENIED, "the primary master does not know this command"),
         AskElection: ErrorAnswer(ErrorCode.DENIED, "this cluster has one master"),
+        AskScrub: ErrorAnswer(ErrorCode.DENIED, "the primary master does not know this command"),
         AskNodeList: lambda question: AnswerNodeList(
             [row for row in NODES if question.node_type in (None, row[0])]
         ),

@@ -18,6 +18,7 @@ from neo.protocol.packets import (
     AnswerLastTransaction,
     AnswerNodeList,
     AnswerPartitionList,
+    AnswerScrub,
     AnswerUpstream,
     AskCheckReport,
     AskClusterState,
@@ -26,6 +27,7 @@ from neo.protocol.packets import (
     AskLastTransaction,
     AskNodeList,
     AskPartitionList,
+    AskScrub,
     AskUpstream,
     CellRow,
     NodeRow,
@@ -175,6 +177,42 @@ def test_screen_of_a_healthy_cluster(console: Make, monkeypatch: pytest.MonkeyPa
     assert lines[2] == ("6 partitions, 1 replica, partition table 1; any 1 storage node may fail")
     assert any(line.split()[-2:] == ["RUNNING", "U.UU.U"] for line in lines)
     assert lines[-1] == "No problem."
+
+
+@pytest.mark.parametrize(
+    ("scrub", "line"),
+    [
+        (
+            AnswerScrub(7 * 86400.0, NOW - 7200, None, 2),
+            "all in 7 days: 2 of 6 partitions since the master began 2 hours ago",
+        ),
+        (
+            AnswerScrub(86400.0, NOW - 7200, NOW - 60, 0),
+            "all in 1 day: the last round ended 1 minute ago",
+        ),
+    ],
+)
+def test_screen_tells_how_far_the_scrub_is(
+    console: Make, monkeypatch: pytest.MonkeyPatch, scrub: AnswerScrub, line: str
+) -> None:
+    monkeypatch.setattr(status, "time", SimpleNamespace(time=lambda: NOW))
+    ctl = console({AskScrub: scrub})
+    assert ctl("status") == 0
+    assert ctl.out.splitlines()[3] == f"copies are compared in the background, {line}"
+    assert ctl("status", "--json") == 0
+    data = json.loads(ctl.out)["scrub"]
+    assert data == {
+        "period_seconds": scrub.period,
+        "begun": scrub.begun,
+        "round_end": scrub.round_end,
+        "compared": scrub.compared,
+    }
+
+
+def test_screen_without_scrub_says_nothing_of_it(console: Make) -> None:
+    ctl = console({AskScrub: AnswerScrub(0.0, NOW, None, 0)})
+    assert ctl("status") == 0
+    assert "compared" not in ctl.out
 
 
 def test_screen_of_three_masters_without_one(console: Make) -> None:

@@ -1,0 +1,232 @@
+"""The slow scrub: all copies are compared once in a period, and it disturbs nobody."""
+
+from __future__ import annotations
+
+from neo.protocol.enums import CellState, ClusterState, ErrorCode
+from neo.protocol.ids import ZERO_TID
+from neo.protocol.packets import (
+    AnswerRecovery,
+    AskCheckReport,
+    AskRecovery,
+    AskScrub,
+    CheckPartition,
+    CheckReplicas,
+    NotifyPartitionChecked,
+    NotifyPartitionCorrupted,
+    SetClusterState,
+)
+from tests.support.remote import error_of
+from tests.unit.master.checked import Served
+from tests.unit.master.cluster import tid
+
+UP, OUT, BAD = CellState.UP_TO_DATE, CellState.OUT_OF_DATE, CellState.CORRUPTED
+DAY = 86400.0
+#: Of four partitions in four days.
+SLOT = DAY
+#: A pause between two looks.
+PAUSE = 600.0
+
+
+class Scrubbed(Served):
+    """Copies are compared once in four days; the first slot has just begun."""
+
+    def __init__(self, count: int = 2) -> None:
+        super().__init__(count, scrub_days=4.0)
+        self.shell.now -= self.shell.time() % (4 * DAY) + 1
+
+    def take(self) -> list[tuple[int, CheckPartition]]:
+        """(node, question) of what was asked since the last call."""
+        asked = self.asked()
+        for storage in self.storages:
+            while storage.has(AskRecovery):  # the partition table is on its disk
+                storage.answer(storage.take(AskRecovery), AnswerRecovery(None, None, None))
+            storage.received.clear()
+        return asked
+
+    def pass_by(self, seconds: float) -> list[int]:
+        """Time, in which nodes find all equal; returns the partitions that were compared."""
+        compared = []
+        for _ in range(int(seconds / PAUSE)):
+            self.shell.advance(PAUSE)
+            for nid, question in self.take():
+                compared.append(question.partition)
+                self.storages[nid - 1].send(NotifyPartitionChecked(question.partition, ""))
+        return compared
+
+    def begin(self) -> tuple[int, int]:
+        """(node, partition) of the first comparison, which is not over."""
+        self.shell.advance(PAUSE)
+        ((nid, question),) = self.take()
+        assert question[1:] == (("", None), ZERO_TID, tid(100))
+        return nid, question.partition
+
+    def rows(self) -> dict[int, tuple[str, str]]:
+        report = self.admin().ask(AskCheckReport()).result()
+        return {partition: (finding, text) for partition, _, finding, text in report.row_list}
+
+
+def test_all_copies_are_compared_once_in_a_period_one_after_the_other() -> None:
+    world = Scrubbed()
+    for partition in (0, 1, 2, 3, 0):
+        assert world.pass_by(SLOT) == [partition]
+    assert world.rows() == {}  # nothing is wrong
+
+
+def test_how_far_it_is_is_told() -> None:
+    world = Scrubbed()
+    begun = world.admin().ask(AskScrub()).result().begun
+    world.pass_by(2 * SLOT)
+    assert world.admin().ask(AskScrub()).result() == (4 * DAY, begun, None, 2)
+    world.pass_by(SLOT)
+    before = world.shell.time()
+    world.pass_by(SLOT)
+    _, _, end, compared = world.admin().ask(AskScrub()).result()
+    assert before < end < world.shell.time() and compared == 0
+
+
+def test_a_master_that_begins_compares_what_is_due() -> None:
+    """So one that is restarted each night gets round."""
+    compared = []
+    for slot in range(4):
+        world = Scrubbed()
+        world.shell.now += slot * SLOT + SLOT / 2
+        compared += world.pass_by(PAUSE)
+    assert compared == [0, 1, 2, 3]
+
+
+def test_without_a_period_nothing_is_compared() -> None:
+    world = Served(scrub_days=0.0)
+    world.shell.advance(100 * DAY)
+    assert not world.asked()
+    assert world.admin().ask(AskScrub()).result()[0] == 0
+
+
+def test_single_copies_are_skipped() -> None:
+    world = Scrubbed(1)
+    assert world.pass_by(4 * SLOT) == []
+    assert world.admin().ask(AskScrub()).result().round_end is not None
+
+
+def test_it_waits_for_the_check_of_the_operator() -> None:
+    world = Scrubbed()
+    world.do(CheckReplicas({3: None}, ZERO_TID, None))
+    ((nid, _),) = world.take()
+    world.shell.advance(PAUSE)
+    assert not world.take()
+    world.storages[nid - 1].send(NotifyPartitionChecked(3, ""))
+    world.shell.advance(PAUSE)
+    assert [question.partition for _, question in world.take()] == [0]
+
+
+def test_the_check_of_the_operator_does_not_wait_for_it() -> None:
+    world = Scrubbed()
+    scrubber, _ = world.begin()
+    world.do(CheckReplicas({1: None, 2: None}, ZERO_TID, None))
+    asked = world.take()
+    assert [question.partition for _, question in asked] == [1, 2]
+    world.storages[scrubber - 1].send(NotifyPartitionChecked(0, ""))
+    assert {finding for finding, _ in world.rows().values()} == {"running"}
+    for nid, question in asked:
+        world.storages[nid - 1].send(NotifyPartitionChecked(question.partition, ""))
+    assert world.rows() == {1: ("equal", ""), 2: ("equal", "")}
+    assert world.admin().ask(AskScrub()).result().compared == 1
+
+
+def test_the_check_of_the_operator_takes_over_its_partition() -> None:
+    world = Scrubbed()
+    nid, partition = world.begin()
+    world.do(CheckReplicas({partition: nid}, ZERO_TID, None))
+    ((other, _),) = world.take()
+    assert other != nid
+    world.storages[other - 1].send(NotifyPartitionChecked(partition, ""))
+    assert world.rows() == {partition: ("equal", "")}
+    world.storages[nid - 1].send(NotifyPartitionCorrupted(partition, [1, 2]))  # of the scrub
+    assert world.rows() == {partition: ("equal", "")}
+    # It is due as before.
+    assert world.pass_by(PAUSE) == [partition]
+
+
+def test_it_waits_for_packs_and_copies() -> None:
+    world = Scrubbed()
+    world.master.packs.running = True
+    world.shell.advance(PAUSE)
+    assert not world.take()
+    world.master.packs.running = False
+    world.master.partitions.rows[2][2] = OUT
+    world.shell.advance(PAUSE)
+    assert not world.take()
+    world.master.partitions.rows[2][2] = UP
+    world.shell.advance(PAUSE)
+    assert [question.partition for _, question in world.take()] == [0]
+
+
+def test_it_does_not_wait_for_the_cells_of_a_node_that_is_away() -> None:
+    world = Scrubbed(3)
+    world.storages[2].lose()
+    assert OUT in world.master.partitions.rows[0].values()
+    world.take()
+    assert world.pass_by(SLOT) == [0]
+
+
+def test_it_waits_while_the_cluster_does_not_serve() -> None:
+    world = Scrubbed(1)
+    world.storages[0].lose()
+    assert world.master.state is ClusterState.RECOVERING
+    world.shell.advance(PAUSE)
+    assert world.admin().ask(AskScrub()).result().compared == 0
+
+
+def test_what_could_not_be_compared_is_tried_again_in_its_slot() -> None:
+    world = Scrubbed(3)
+    nid, partition = world.begin()
+    world.storages[nid - 1].send(NotifyPartitionChecked(partition, "S2: gone"))
+    assert world.admin().ask(AskScrub()).result().compared == 0
+    nid, again = world.begin()
+    assert again == partition
+    world.storages[nid - 1].lose()
+    world.take()
+    assert world.begin()[1] == partition
+
+
+def test_what_it_finds_is_reported_until_it_is_found_right() -> None:
+    world = Scrubbed()
+    nid, partition = world.begin()
+    world.storages[nid - 1].send(NotifyPartitionCorrupted(partition, [1, 2]))
+    world.storages[nid - 1].send(NotifyPartitionChecked(partition, ""))
+    found = ("undecided", "S1, S2 differ: name the one to believe: neoctl check 0:NODE")
+    assert world.rows() == {partition: found}
+    world.do(CheckReplicas({2: None}, ZERO_TID, None))
+    assert world.rows()[partition] == found
+    ((nid, _),) = world.take()
+    world.storages[nid - 1].send(NotifyPartitionChecked(2, ""))
+    world.pass_by(4 * SLOT)
+    assert world.rows()[partition] == ("equal", "")
+
+
+def test_wrong_copies_are_taken_out_of_service() -> None:
+    world = Scrubbed(3)
+    nid, partition = world.begin()
+    world.storages[nid - 1].send(NotifyPartitionCorrupted(partition, [3]))
+    assert world.master.partitions.rows[partition] == {1: UP, 2: UP, 3: BAD}
+    assert world.rows() == {partition: ("corrupted", "wrong on S3: neoctl repair 0:")}
+
+
+def test_it_ends_with_the_operation_and_goes_on_with_the_next() -> None:
+    world = Scrubbed()
+    world.begin()
+    for storage in world.storages:
+        storage.lose()
+    assert world.master.state is ClusterState.RECOVERING
+    assert not world.master.checks.scrubbing
+
+
+def test_a_stopping_cluster_is_left_alone() -> None:
+    world = Scrubbed()
+    world.client()
+    world.admin().ask(SetClusterState(ClusterState.STOPPING)).result()
+    assert world.pass_by(SLOT) == []
+
+
+def test_strangers_may_not_ask() -> None:
+    world = Scrubbed()
+    assert error_of(world.client().ask(AskScrub())).code is not ErrorCode.ACK
