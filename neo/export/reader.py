@@ -15,7 +15,7 @@ from neo.export.folder import RUNS, sync, write
 from neo.export.plan import LIMIT, Boundary, Plan, check_boundary, is_packed, packed
 from neo.export.segment import write_transactions
 from neo.export.spill import ROW_BYTES, RUNS_MAX, Buffer, Run, merge_runs, pages, read_runs
-from neo.migrate.listing import whole
+from neo.migrate.listing import records, whole
 from neo.protocol.ids import p64, u64
 from neo.protocol.packets import AnswerTransactionInformation
 
@@ -93,7 +93,7 @@ class Reader:
     def _take(self, transaction: Any) -> tuple[int, int]:
         oids: dict[bytes, None] = {}  # a set that keeps the order
         size = 0
-        for record in transaction:
+        for record in records(transaction):
             oid = u64(record.oid)
             if oid >= LIMIT:
                 raise ExportError(

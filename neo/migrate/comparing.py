@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from ZODB.Connection import TransactionMetaData
 
-from neo.migrate.listing import metadata, whole
+from neo.migrate.listing import metadata, records, whole
 
 #: Length and SHA-1 of data, so that two big transactions are never in memory as a whole.
 _Digest = tuple[int, bytes] | None
@@ -98,7 +98,7 @@ def _extension(metadata: TransactionMetaData) -> Any:
 def _digests(transaction: Any) -> dict[bytes, _Digest]:
     """By oid; when a transaction wrote an object twice, what counts is the last."""
     found: dict[bytes, _Digest] = {}
-    for record in transaction:
+    for record in records(transaction):
         data = record.data
         found[record.oid] = None if data is None else (len(data), sha1(data).digest())
     return found

@@ -11,7 +11,7 @@ from ZODB.interfaces import IStorageIteration, IStorageRestoreable
 
 from neo.migrate.comparing import differences
 from neo.migrate.errors import MigrateError
-from neo.migrate.listing import last_tid, metadata, storage_name, tids, transactions, whole
+from neo.migrate.listing import last_tid, metadata, records, storage_name, tids, transactions, whole
 from neo.protocol.ids import ZERO_TID, add64
 
 
@@ -122,7 +122,7 @@ def copy_from(start: bytes, source: Any, destination: Any) -> Generator[Copied, 
 
 def copied_records(transaction: Any) -> Iterator[Any]:
     """The records of a transaction. Raises MigrateError for one that is not copied."""
-    for record in transaction:
+    for record in records(transaction):
         if is_blob_record(record.data):
             raise MigrateError(
                 f"object 0x{record.oid.hex()} of transaction 0x{transaction.tid.hex()} is a blob, "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Generator
 from contextlib import closing
 from typing import Any
@@ -13,6 +14,9 @@ from neo.client import NEOStorage
 from neo.client.history import tids_ascending
 from neo.migrate.errors import MigrateError
 from neo.protocol.ids import ZERO_TID
+
+#: What the iterators of FileStorage raise when they read nonsense.
+DAMAGED = (CorruptedError, ValueError, OverflowError, struct.error)
 
 
 def transactions(
@@ -50,12 +54,20 @@ def whole(
                     )
                 read = transaction.tid
                 yield transaction
-        except CorruptedError as e:
+        except DAMAGED as e:
             raise _incomplete(storage, read, str(e)) from None
     if read < end and (start or ZERO_TID) <= end:
         raise _incomplete(
             storage, read, f"then nothing comes, although its last transaction is 0x{end.hex()}"
         )
+
+
+def records(transaction: Any) -> Generator[Any, None, None]:
+    """The records of a transaction. Raises MigrateError if they cannot be read."""
+    try:
+        yield from transaction
+    except DAMAGED as e:
+        raise MigrateError(f"transaction 0x{transaction.tid.hex()} cannot be read: {e}") from None
 
 
 def tids(storage: Any, stop: bytes) -> Generator[tuple[bytes, bool], None, None]:

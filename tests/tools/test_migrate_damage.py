@@ -88,6 +88,27 @@ def check_report(sample: Sample, path: Path, done: Damaged, indexed: bool, capsy
         assert re.search(rf"Would copy {len(readable(path))} transactions", out)
 
 
+def test_a_damaged_destination_is_different_or_cannot_be_read(
+    sample: Sample, tmp_path: Path, capsys: Capture
+) -> None:
+    """ZODB reads it: whatever that stumbles over is a sentence."""
+    seed = int(os.environ.get("NEO_DAMAGE_SEED", randrange(1 << 32)))
+    for number in range(seed, seed + ROUNDS // 4):
+        random = Random(number)
+        kind, indexed = random.choice(damage.KINDS), random.random() < 0.5
+        path = sample.copy(tmp_path / "copy.fs", indexed or kind.startswith("index"))
+        done = damage.damage(random, kind, path, sample.whole)
+        try:
+            words = [str(sample.path), str(path), "--verify", "--dry-run", "--quiet"]
+            if main(words) == 0:
+                with closing(FileStorage(str(path), read_only=True)) as storage:
+                    assert damage.contents(storage) == sample.originals
+            else:
+                assert capsys.readouterr().err.startswith("neomigrate: ")
+        except Exception as e:
+            raise AssertionError(f"NEO_DAMAGE_SEED={number} NEO_DAMAGE_ROUNDS=4: {done}") from e
+
+
 def readable(path: Path) -> dict[bytes, Any]:
     """What is copied of a file that can be opened at all."""
     try:
