@@ -93,6 +93,11 @@ class Checks:
         self._min_tid = self._max_tid = ZERO_TID
         #: The partition that the scrub compares, and who wants to know how it ends.
         self._scrubbed: tuple[int, Row, Callable[[Finding], None]] | None = None
+        #: Whether that node tells the end of it.
+        self._awaits = False
+        #: What the operator wants to know of that partition: asked when the scrub has its answer, since
+        #: answers do not tell to which question they belong.
+        self._deferred: tuple[Row, CheckPartition] | None = None
 
     # -- commands ----------------------------------------------------------------------------------
 
@@ -112,8 +117,7 @@ class Checks:
         if master.packs.running:
             raise denied("a pack is running: replicas differ until it ends")
         checked = [self._valid(partition, nid) for partition, nid in references.items()]
-        if self._scrubbed is not None and self._scrubbed[0] in references:
-            self._end_scrub(Finding.FAILED)
+        self._deferred = None
         self._rows = {p: r for p, r in self._rows.items() if r.scrub and p not in references}
         self._min_tid, self._max_tid = min_tid, last
         load: Counter[int] = Counter()
@@ -134,13 +138,15 @@ class Checks:
         cells = self._valid(partition, None)
         row = self._ask(partition, None, cells, Counter(), ZERO_TID, self._master.last_tid)
         row.scrub = True
+        self._awaits = row.finding is Finding.RUNNING
         self._scrubbed = partition, row, ended
         if row.by is None:
             self._end_scrub(row.finding)
 
     @property
     def scrubbing(self) -> bool:
-        return self._scrubbed is not None and self._scrubbed[1].finding is Finding.RUNNING
+        """Whether the scrub waits for an answer, also after it was told of a difference."""
+        return self._scrubbed is not None and self._awaits
 
     def _end_scrub(self, finding: Finding) -> None:
         assert self._scrubbed is not None
@@ -148,6 +154,11 @@ class Checks:
         self._scrubbed = None
         self._keep(partition, row)
         ended(finding)
+        deferred, self._deferred = self._deferred, None
+        if deferred is not None and deferred[0].open:
+            asked, question = deferred
+            assert asked.by is not None
+            self._master.connected[asked.by].send(question)
 
     def _keep(self, partition: int, row: Row) -> None:
         """What a scrub found is in the report, if it is wrong or was."""
@@ -200,10 +211,13 @@ class Checks:
         load[nid] += 1
         tells = FEATURE_MAINTENANCE in self._node(nid).features
         finding = Finding.RUNNING if tells else Finding.UNKNOWN
-        master.connected[nid].send(
-            CheckPartition(partition, upstream or ("", address), min_tid, max_tid)
-        )
-        return Row(nid, finding, upstream=upstream is not None, max_tid=max_tid)
+        row = Row(nid, finding, upstream=upstream is not None, max_tid=max_tid)
+        question = CheckPartition(partition, upstream or ("", address), min_tid, max_tid)
+        if self.scrubbing and self._scrubbed and self._scrubbed[0] == partition:
+            self._deferred = row, question
+        else:
+            master.connected[nid].send(question)
+        return row
 
     def _node(self, nid: int) -> Node:
         node = self._master.nodes.get(nid)

@@ -132,18 +132,29 @@ def test_the_check_of_the_operator_does_not_wait_for_it() -> None:
     assert world.admin().ask(AskScrub()).result().compared == 1
 
 
-def test_the_check_of_the_operator_takes_over_its_partition() -> None:
+def test_the_check_of_the_operator_asks_when_the_scrub_of_its_partition_is_over() -> None:
+    """Answers do not tell to which question they belong."""
     world = Scrubbed()
     nid, partition = world.begin()
-    world.do(CheckReplicas({partition: nid}, ZERO_TID, None))
-    ((other, _),) = world.take()
-    assert other != nid
-    world.storages[other - 1].send(NotifyPartitionChecked(partition, ""))
-    assert world.rows() == {partition: ("equal", "")}
-    world.storages[nid - 1].send(NotifyPartitionCorrupted(partition, [1, 2]))  # of the scrub
-    assert world.rows() == {partition: ("equal", "")}
-    # It is due as before.
-    assert world.pass_by(PAUSE) == [partition]
+    reference = 3 - nid
+    world.do(CheckReplicas({partition: reference}, ZERO_TID, None))
+    assert not world.take()
+    world.storages[nid - 1].send(NotifyPartitionCorrupted(partition, [1, 2]))
+    assert world.rows() == {partition: ("running", "")}
+    world.storages[nid - 1].send(NotifyPartitionChecked(partition, ""))
+    ((asked, _),) = world.take()
+    assert asked == nid
+    world.storages[nid - 1].send(NotifyPartitionCorrupted(partition, [nid]))
+    world.storages[nid - 1].send(NotifyPartitionChecked(partition, ""))
+    assert world.rows()[partition][0] == "corrupted"
+
+
+def test_what_the_operator_asked_fails_with_the_node_that_is_lost_before_it_is_asked() -> None:
+    world = Scrubbed(3)
+    nid, partition = world.begin()
+    world.do(CheckReplicas({partition: None}, ZERO_TID, None))
+    world.storages[nid - 1].lose()
+    assert world.rows() == {partition: ("failed", f"S{nid} was lost")}
 
 
 def test_it_waits_for_packs_and_copies() -> None:
@@ -209,6 +220,20 @@ def test_wrong_copies_are_taken_out_of_service() -> None:
     world.storages[nid - 1].send(NotifyPartitionCorrupted(partition, [3]))
     assert world.master.partitions.rows[partition] == {1: UP, 2: UP, 3: BAD}
     assert world.rows() == {partition: ("corrupted", "wrong on S3: neoctl repair 0:")}
+
+
+def test_a_node_that_only_tells_differences_is_not_waited_for() -> None:
+    world = Scrubbed()
+    for nid in (1, 2):
+        node = world.master.nodes.get(nid)
+        assert node is not None
+        node.features = frozenset()
+    nid, partition = world.begin()
+    world.storages[nid - 1].send(NotifyPartitionCorrupted(partition, [1, 2]))
+    assert world.rows()[partition][0] == "undecided"
+    world.shell.advance(SLOT)
+    assert [question.partition for _, question in world.take()] == [1]
+    assert world.admin().ask(AskScrub()).result().compared == 1
 
 
 def test_it_ends_with_the_operation_and_goes_on_with_the_next() -> None:
