@@ -92,6 +92,7 @@ class BackupSite:
             beside=run.cluster,
         )
         self.cluster.upstream = run.cluster
+        self.cluster.scrub_seconds = run.cluster.scrub_seconds
         run.cluster.backups.append(self.cluster.site.cluster)
         self.operator = Operator(self.cluster, random, run.history, rewindable=False)
         #: The greatest tid that any reader was shown.

@@ -38,6 +38,7 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     add("--replicas", type=int, help="default: chosen by the seed")
     add("--backup", choices=("yes", "no"), help="a second cluster; default: chosen by the seed")
     add("--masters", type=_positive, help="of each cluster; default: chosen by the seed")
+    add("--scrub", type=float, help="seconds in which all copies are compared; default: by the seed")
     add("--canary", choices=sorted(CANARIES), metavar="NAME", help="plant this bug")
     add("--full-mix", action="store_true", help="with --canary: without the options it needs")
     add("--once", action="store_true", help="do not compare a second run")

@@ -136,29 +136,73 @@ class Drills:
     def check_and_repair(self) -> None:
         """A row is lost on one replica, or is there that should not be. Raises Violation."""
         with self._resting():
-            table = self._master.partitions
-            readable = [(p, table.readable(p)) for p in range(len(table))]
-            cells = [(p, nids) for p, nids in readable if len(nids) > 1]
-            if not cells:
+            cell = self._damage_one()
+            if cell is None:
                 return
-            partition, nids = self._random.choice(cells)
-            victim = self._random.choice(nids)
-            if not self._damage(self._storage(victim), partition):
+            partition, victim = cell
+            if self._check(partition, None) is Finding.UNDECIDED:
+                self._believe_the_other(partition, victim)
+            self._expect_wrong(partition, victim)
+            self._type(RepairCells([cell]))
+        self._end_repair()
+
+    def scrub_and_repair(self) -> None:
+        """The same, and nobody asks: the scrub finds it within its period. Raises Violation."""
+        with self._resting():
+            cell = self._damage_one()
+            if cell is None:
                 return
-            self._cluster.damaged.add(partition)
-            if self._check(partition, None) is Finding.UNDECIDED and len(nids) == 2:
-                (reference,) = set(nids) - {victim}
-                self._check(partition, reference)
-            states = self._master.partitions.rows[partition]
-            wrong = {nid for nid, state in states.items() if state is CellState.CORRUPTED}
-            if wrong != {victim}:
-                raise Violation(
-                    f"check: {victim} is damaged in partition {partition}, found: {wrong}"
-                )
-            self._type(RepairCells([(partition, victim)]))
+            partition, victim = cell
+            found = (Finding.CORRUPTED, Finding.UNDECIDED)
+            # What a period takes, and the comparison itself.
+            seconds = self._cluster.scrub_seconds + SECONDS * self._cluster.world.slowness
+            self._cluster.world.run_until(
+                lambda: self._reported(partition) in found, seconds, "the scrub finds what is wrong"
+            )
+            # What was found may be followed by other differences.
+            self._cluster.world.run(1.0)
+            if self._reported(partition) is Finding.UNDECIDED:
+                self._believe_the_other(partition, victim)
+            self._expect_wrong(partition, victim)
+            self._type(RepairCells([cell]))
+        self._end_repair()
+
+    def _damage_one(self) -> tuple[int, int] | None:
+        """(partition, node) of a cell that is wrong now, and has a right copy; None without any."""
+        table = self._master.partitions
+        readable = [(p, table.readable(p)) for p in range(len(table))]
+        cells = [(p, nids) for p, nids in readable if len(nids) > 1]
+        if not cells:
+            return None
+        partition, nids = self._random.choice(cells)
+        victim = self._random.choice(nids)
+        # Before it is done: the scrub may find it at once.
+        self._cluster.damaged.add(partition)
+        if not self._damage(self._storage(victim), partition):
+            self._cluster.damaged.clear()
+            return None
+        return partition, victim
+
+    def _believe_the_other(self, partition: int, victim: int) -> None:
+        nids = self._master.partitions.readable(partition)
+        if len(nids) == 2:
+            (reference,) = set(nids) - {victim}
+            self._check(partition, reference)
+
+    def _expect_wrong(self, partition: int, victim: int) -> None:
+        states = self._master.partitions.rows[partition]
+        wrong = {nid for nid, state in states.items() if state is CellState.CORRUPTED}
+        if wrong != {victim}:
+            raise Violation(f"check: {victim} is damaged in partition {partition}, found: {wrong}")
+
+    def _end_repair(self) -> None:
         self._wait_moving(lambda: self._operator.settled, "the cell is repaired")
         self._cluster.damaged.clear()
         self._check_all()
+
+    def _reported(self, partition: int) -> Finding | None:
+        rows = {row[0]: row[2] for row in self._master.checks.report().row_list}
+        return Finding(rows[partition]) if partition in rows else None
 
     def _check_all(self) -> None:
         """Partitions that have several copies, at once and once more right after: nodes dial each other,

@@ -58,6 +58,9 @@ EVENTS = 8000
 BACKUP_CHANCE = 0.2
 #: How many masters a cluster has, and in how many of ten seeds.
 MASTERS = ((1, 6), (3, 3), (5, 1))
+#: In how many seeds copies are compared in the background, and in which period.
+SCRUB_CHANCE = 0.2
+SCRUB_SECONDS = (4.0, 12.0, 40.0)
 #: Unlocked transactions become durable within a second.
 QUIET_SECONDS = 5.0
 
@@ -68,7 +71,8 @@ class Options:
     empty: ``faults`` (kinds, "none" for none), ``sites`` (fault sites that may fire) and ``knobs``
     (that may be turned), "none" likewise, ``workloads``, ``disk`` (memory or sqlite),
     ``storages``, ``replicas``, ``backup``, a second cluster, and ``masters``, of each cluster (none of
-    these three with a canary).
+    these three with a canary). ``scrub``: seconds in which the master compares all copies once, 0 for
+    never, which it is with a canary.
     ``canary``: a planted bug."""
 
     seconds: float = 10.0
@@ -81,6 +85,7 @@ class Options:
     replicas: int | None = None
     backup: bool | None = None
     masters: int | None = None
+    scrub: float | None = None
     canary: str | None = None
 
     def arguments(self) -> str:
@@ -96,6 +101,7 @@ class Options:
             "replicas": self.replicas,
             "backup": {None: None, True: "yes", False: "no"}[self.backup],
             "masters": self.masters,
+            "scrub": self.scrub,
             "canary": self.canary and f"{self.canary} --full-mix",
         }
         return " ".join(f"--{name} {value}" for name, value in given.items() if value is not None)
@@ -127,6 +133,7 @@ class Run:
         world.events_max *= shape.masters
         self.sites = Sites(world, options.sites)
         self.cluster = Cluster(world, shape, lambda name: make_disk(world, name), self.sites)
+        self.cluster.scrub_seconds = _scrub(options, seed)
         self.cluster.threads.preemption = random.choice([0.0, 0.01, 0.1])
         self.history = History(world)
         self.workloads = self._choose_workloads()
@@ -326,7 +333,10 @@ class Run:
         self.world.run_until(lambda: self.cluster.packed, HEAL_SECONDS, "all cells are packed")
         if self.backup is None:
             self.world.run(QUIET_SECONDS)
-            self.drills.check_and_repair()
+            if self.cluster.scrub_seconds:
+                self.drills.scrub_and_repair()
+            else:
+                self.drills.check_and_repair()
         backup = self.backup
         if backup is not None:
             self.world.run_until(lambda: backup.caught_up, HEAL_SECONDS, "the backup catches up")
@@ -377,6 +387,15 @@ def _replicas(options: Options, storages: int, random: Random) -> int:
     if options.replicas is not None:
         return options.replicas
     return 0 if options.canary else random.randrange(min(storages, MOST_REPLICAS + 1))
+
+
+def _scrub(options: Options, seed: int) -> float:
+    if options.scrub is not None:
+        return options.scrub
+    # Random numbers of its own, as for replicas.
+    random = Random(f"scrub {seed}")
+    wanted = options.canary is None and random.random() < SCRUB_CHANCE
+    return random.choice(SCRUB_SECONDS) if wanted else 0.0
 
 
 def _masters(options: Options, seed: int) -> int:

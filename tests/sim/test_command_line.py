@@ -57,5 +57,6 @@ def any_options(random: random.Random) -> Options:
         replicas=random.choice([None, 0, 2]),
         backup=random.choice([None, False, True]),
         masters=random.choice([None, 1, 5]),
+        scrub=random.choice([None, 0.0, 4.0]),
         canary=random.choice([None, *CANARIES]),
     )

@@ -20,6 +20,7 @@ from neo.sim.canaries import (
     old_disks,
     operation,
     replication,
+    scrub,
     storage,
 )
 from neo.sim.canaries.base import Canary, plant
@@ -28,7 +29,7 @@ CANARIES: dict[str, Canary] = {
     canary.name: canary
     for module in (
         *(master, storage, client, replication, operation, backup, maintenance, election),
-        *(old_disks, locks, mark),
+        *(old_disks, locks, mark, scrub),
     )
     for canary in module.CANARIES
 }
