@@ -304,7 +304,9 @@ class Changes:
                 if e.code is ErrorCode.OID_NOT_FOUND:  # a pack was faster
                     raise UndoError("earlier data was packed away", asked.oid) from None
             what = "" if asked.oid is None else f", object {asked.oid.hex()}"
-            if e.code is ErrorCode.PROTOCOL_ERROR:  # perhaps it does not know the transaction any more
+            if (
+                e.code is ErrorCode.PROTOCOL_ERROR
+            ):  # perhaps it does not know the transaction any more
                 self._explain_refusal()
             raise refusal(f"storage node {format_nid(asked.nid)}{what}", e) from None
         if isinstance(answer, AnswerRebaseTransaction):

@@ -79,7 +79,9 @@ class LockWait:
         checks = asked.change is not None and asked.change.kind is Kind.CHECK
         error: type[ConflictError] = ReadConflictError if checks else ConflictError
         by = "; ".join(map(_describe, holders)) or "which transaction holds it is not known"
-        return error(f"the object is locked by another transaction for {waited:.0f} s: {by}", oid=oid)
+        return error(
+            f"the object is locked by another transaction for {waited:.0f} s: {by}", oid=oid
+        )
 
 
 def _describe(holder: HolderRow) -> str:

@@ -79,9 +79,7 @@ class Size:
         return total(session.view().readable, answers) if answers else None
 
 
-def _ask_all(
-    host: Host, channels: dict[int, Channel], question: Message
-) -> dict[int, Message]:
+def _ask_all(host: Host, channels: dict[int, Channel], question: Message) -> dict[int, Message]:
     """Return the answers that come in time. No thread waits for them: whichever reads takes them, so that
     a node that hangs delays neither the others nor another thread."""
     deadline = host.now() + MOMENT_SECONDS

@@ -317,7 +317,9 @@ class Locks:
         if not any(r.oid == oid and not r.keeps_place for r in transaction.delayed):
             return None
         waited = self._clock() - transaction.delayed_since
-        return Blocked(waited, [t for t in self._writes.holders.get(oid, ()) if t is not transaction])
+        return Blocked(
+            waited, [t for t in self._writes.holders.get(oid, ()) if t is not transaction]
+        )
 
     def age(self, transaction: Transaction) -> float:
         """Return the seconds since a transaction began on this node."""
@@ -326,7 +328,9 @@ class Locks:
     def waiting(self) -> list[Blocking]:
         """Return all transactions in progress, each with the ones that wait for what it holds."""
         now = self._clock()
-        found = {transaction: Blocking(transaction, {}) for transaction in self._transactions.values()}
+        found = {
+            transaction: Blocking(transaction, {}) for transaction in self._transactions.values()
+        }
         for oid, queue in self._writes.queue.items():
             for holder in self._writes.holders.get(oid, ()):
                 for request in queue:

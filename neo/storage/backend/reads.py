@@ -170,9 +170,7 @@ class Reads(Tables):
         return [to_bytes(oid) for (oid,) in rows]
 
     def distinct_oids(self, partition: int, min_oid: bytes, length: int) -> list[bytes]:
-        sql = (
-            f"SELECT oid FROM obj{self.primary_key} WHERE `partition`=? AND oid>=? ORDER BY oid LIMIT ?"
-        )
+        sql = f"SELECT oid FROM obj{self.primary_key} WHERE `partition`=? AND oid>=? ORDER BY oid LIMIT ?"
         found: dict[int, None] = {}
         start, limit = bound(min_oid), _ROWS_PER_OID * length
         while len(found) < length:

@@ -29,9 +29,7 @@ class Storage:
         self.data: set[int] = set()
         self.reads = 0
         self.closed: set[SimClient] = set()
-        self.locks = Locks(
-            self._mode, self.serials.get, self._deadlock, self._discard, lambda: 0.0
-        )
+        self.locks = Locks(self._mode, self.serials.get, self._deadlock, self._discard, lambda: 0.0)
 
     def _mode(self, oid: bytes) -> CellMode:
         if oid in self.gone:
