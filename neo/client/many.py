@@ -28,9 +28,12 @@ def ask(session: Session, partition: int, message: Message) -> Question:
         return None
     try:
         channel = session.storage(nids[0] if len(nids) == 1 else session.host.choose(nids))
-        return channel, channel.ask(message)
     except (*LOST, ErrorAnswer):
         return None  # collect() tries patiently
+    try:
+        return channel, channel.ask(message)
+    except ConnectionLost:
+        return None
 
 
 def collect(session: Session, partition: int, message: Message, question: Question) -> Message:
@@ -47,6 +50,9 @@ def collect(session: Session, partition: int, message: Message, question: Questi
             if e.code not in NOT_HERE:
                 raise
             session.barrier()  # the master has told why: do not ask the same node again
+        except BaseException:
+            channel.forget(ticket)
+            raise
     return session.read_patiently(partition, message)
 
 
@@ -64,10 +70,17 @@ def read_many(
     answers: list[Message | ErrorAnswer] = []
     for start in range(0, len(requests), WINDOW):
         window = requests[start : start + WINDOW]
-        asked = [ask(session, partition, message) for partition, message in window]
-        for (partition, message), question in zip(window, asked, strict=True):
-            try:
-                answers.append(collect(session, partition, message, question))
-            except ErrorAnswer as e:
-                answers.append(e)
+        asked: list[Question] = []
+        try:
+            for partition, message in window:
+                asked += (ask(session, partition, message),)
+            for (partition, message), question in zip(window, asked, strict=True):
+                try:
+                    answers.append(collect(session, partition, message, question))
+                except ErrorAnswer as e:
+                    answers.append(e)
+        except BaseException:
+            for question in asked:
+                forget(question)
+            raise
     return answers
