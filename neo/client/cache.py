@@ -29,6 +29,11 @@ S3-FIFO: new records pass a small queue; those that were used there at least onc
 main one, a clock of up to three chances. Objects that are read once, as a full iteration does, do not
 drive out those in use. A hit sets a number and takes no lock. Recently evicted (oid, tid) are
 remembered as *ghosts*, without data: seen again, they go straight to the main queue.
+
+Exceptions from outside
+-----------------------
+The handler of a signal may raise an exception in the middle of a change. The change is marked as *torn*
+from its first line to its last, and who comes next and finds the mark begins with an empty cache.
 """
 
 from __future__ import annotations
@@ -94,6 +99,7 @@ class Cache:
         self._main: OrderedDict[Record, None] = OrderedDict()
         self._small_size = 0
         self._ghosts: OrderedDict[tuple[bytes, bytes], None] = OrderedDict()
+        self._torn = False
 
     def __len__(self) -> int:
         return sum(map(len, self._records.values()))
@@ -127,50 +133,66 @@ class Cache:
 
     # -- loads under way -------------------------------------------------------------------------
 
-    def load_begins(self, oid: bytes) -> Load:
-        """To call before ``last_tid`` is read to bound the view. load_ends() must follow."""
-        load = Load()
+    def load_begins(self, oid: bytes, load: Load | None = None) -> Load:
+        """To call before ``last_tid`` is read to bound the view. load_ends() must follow, whatever
+        exception comes: a caller that cannot be sure to get the result gives ``load``."""
+        load = load or Load()
         with self._lock:
+            if self._torn:
+                self._empty()
+            self._torn = True
             loads = self._loads.get(oid)
             if loads is None:
                 self._loads[oid] = [load]
             else:
                 loads.append(load)
+            self._torn = False
         return load
 
     def load_ends(self, oid: bytes, load: Load, loaded: Loaded | None) -> Loaded | None:
-        """Keep what was loaded (None: nothing). Returns it with its true next tid."""
+        """Keep what was loaded (None: nothing). Returns it with its true next tid. Idempotent."""
         with self._lock:
-            loads = self._loads[oid]
-            if len(loads) == 1:
+            if self._torn:
+                self._empty()
+            self._torn = True
+            loads = self._loads.get(oid)
+            if loads == [load]:
                 del self._loads[oid]
-            else:
+            elif loads is not None and load in loads:
                 loads.remove(load)
-            if loaded is None:
-                return None
-            if loaded.next_tid is None:
-                if not load.keep:
-                    return loaded
-                if load.next_tid is not None:
+            if loaded is not None:
+                if loaded.next_tid is None and load.next_tid is not None and load.keep:
                     loaded = loaded._replace(next_tid=load.next_tid)
-            self._add(Record(oid, loaded.tid, loaded.next_tid, loaded.data))
+                if loaded.next_tid is not None or load.keep:
+                    self._add(Record(oid, loaded.tid, loaded.next_tid, loaded.data))
+            self._torn = False
         return loaded
 
     # -- changes: the thread that leads on the master's connection ---------------------------------
 
     def invalidate(self, tid: bytes, oids: Iterable[bytes]) -> None:
-        """A transaction was committed."""
+        """A transaction was committed. Idempotent."""
         with self._lock:
+            self._change_begins()
             for oid in oids:
                 self._close(oid, tid)
+            self._torn = False
 
     def committed(self, tid: bytes, stored: dict[bytes, bytes | None]) -> None:
         """Our own transaction was committed: oid → data, None if it is not to be kept."""
         with self._lock:
+            self._change_begins()
             for oid, data in stored.items():
                 self._close(oid, tid)
                 if data is not None:
                     self._add(Record(oid, tid, None, data))
+            self._torn = False
+
+    def _change_begins(self) -> None:
+        """With the lock."""
+        if self._torn:
+            self._empty()
+        self._torn = True
 
     def _close(self, oid: bytes, tid: bytes) -> None:
         for load in self._loads.get(oid, ()):
@@ -184,19 +206,25 @@ class Cache:
     def drop_current(self) -> None:
         """Invalidations may be missing: forget what was current."""
         with self._lock:
+            self._change_begins()
             self._spoil_loads()
             for records in list(self._records.values()):
                 if records[0].next_tid is None:
                     self._remove(records[0])
+            self._torn = False
 
     def clear(self) -> None:
         with self._lock:
-            self._spoil_loads()
-            self._records.clear()
-            self._small.clear()
-            self._main.clear()
-            self._ghosts.clear()
-            self.size = self._small_size = 0
+            self._torn = True
+            self._empty()
+            self._torn = False
+
+    def _empty(self) -> None:
+        self._spoil_loads()
+        self._loads = {}
+        self._records = {}
+        self._small, self._main, self._ghosts = OrderedDict(), OrderedDict(), OrderedDict()
+        self.size = self._small_size = 0
 
     def _spoil_loads(self) -> None:
         for loads in self._loads.values():

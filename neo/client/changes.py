@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from ZODB.POSException import ConflictError, ReadConflictError, UndoError
+from ZODB.POSException import ConflictError, POSError, ReadConflictError, UndoError
 
 from neo.client.change import Asked, Change, Kind, Options
 from neo.client.errors import NEOStorageError, TransactionLostError, UnavailableError, refusal
@@ -85,22 +85,40 @@ class Changes:
         self._cached_bytes = 0
         self._locked_sets: dict[frozenset[int], frozenset[int]] = {}
         self._lockless = False
+        self._rebased: dict[int, bytes] = {}  # the locking tid that nodes were told
+        # What was asked and what is known of it agree. Not after an exception from outside.
+        self._whole = True
         self._ended = False
         self._stopped = False  # aborted, because the cluster stops
         #: Set by the thread that leads on the master's channel.
         self._ended_by_operator = False
         self._ttid: bytes | None = None
-        self._begin = self._begin_soon()
+        self._master: Channel
+        self._begin: Ticket | None = None
+        # Whether the master was told to abort: it takes a second time for an error.
+        self._farewell = Ticket()
+
+    def begin(self) -> None:
+        """Ask for the transaction, without waiting. Raises as session.master()."""
+        self._begin_soon()
 
     # -- begin -----------------------------------------------------------------------------------
 
-    def _begin_soon(self) -> Ticket | None:
-        """tpc_begin does not wait. None: the master is lost again."""
+    def _begin_soon(self) -> None:
+        """tpc_begin does not wait."""
+        self._begin = None
         self._master = self._session.master()
+        ticket = Ticket(orphan=self._begun_in_vain)
+        self._begin = ticket
         try:
-            return self._master.ask(AskBeginTransaction(self._tid))
+            self._master.ask(AskBeginTransaction(self._tid), ticket)
         except ConnectionLost:
-            return None
+            self._begin = None  # the master is lost again
+
+    def _begun_in_vain(self, answer: Message) -> None:
+        """The answer to tpc_begin, after the abort. Called by the thread that leads."""
+        if isinstance(answer, AnswerBeginTransaction):
+            self._master.send(AbortTransaction(answer.ttid, []), self._farewell)
 
     def _began(self) -> bool:
         """Wait for the answer to tpc_begin; False if it will not come."""
@@ -124,12 +142,21 @@ class Changes:
         """Waits for the answer of the master the first time, and begins again if it does not come:
         nothing was stored yet."""
         if self._ttid is None:
-            pause = Pause(self._session)
-            while not self._began():
-                pause.take("connection to the master lost in tpc_begin")
-                self._begin = self._begin_soon()
+            whole, self._whole = self._whole, False
+            try:
+                self._wait_for_ttid()
+            except POSError:
+                self._whole = whole
+                raise
+            self._whole = whole
             assert self._ttid is not None
         return self._ttid
+
+    def _wait_for_ttid(self) -> None:
+        pause = Pause(self._session)
+        while not self._began():
+            pause.take("connection to the master lost in tpc_begin")
+            self._begin_soon()
 
     @property
     def master(self) -> Channel:
@@ -155,9 +182,24 @@ class Changes:
             self._change(oid, Change(Kind.CHECK, serial, None, None))
 
     def _change(self, oid: bytes, change: Change) -> None:
+        self._check_whole()
         self._check_ended()
-        self._put(oid, change)
-        self._settle(self._options.unanswered_max)
+        self._whole = False
+        try:
+            self._put(oid, change)
+            self._settle(self._options.unanswered_max)
+        except POSError:
+            self._whole = True  # raised here, where everything agrees
+            raise
+        self._whole = True
+
+    def _check_whole(self) -> None:
+        """Raises TransactionLostError after an exception from outside: some of an object's cells may
+        have been asked and others not."""
+        if not self._whole:
+            raise TransactionLostError(
+                "an exception interrupted an earlier step of the transaction: abort it"
+            )
 
     def _put(self, oid: bytes, change: Change) -> None:
         previous = self.changes.get(oid)
@@ -254,11 +296,16 @@ class Changes:
             return self._ask_locked(message, asked)
 
     def _ask_locked(self, message: Message, asked: Asked) -> bool:
+        ticket = Ticket(asked, self._ready)
         try:
-            ticket = asked.channel.ask(message, asked, self._ready)
+            asked.channel.ask(message, ticket)
         except ConnectionLost as e:
             self._fail(asked.nid, str(e))
             return False
+        except BaseException:
+            if ticket.sent:
+                self._asked[ticket] = None
+            raise
         self._asked[ticket] = None
         return True
 
@@ -291,7 +338,8 @@ class Changes:
 
     def _answered(self, ticket: Ticket) -> None:
         with self._lock:
-            del self._asked[ticket]
+            if self._asked.pop(ticket, ticket) is ticket:
+                return  # it was in the queue twice
         asked = ticket.context
         assert isinstance(asked, Asked)
         try:
@@ -400,7 +448,7 @@ class Changes:
     # -- stop ------------------------------------------------------------------------------------
 
     @property
-    def _aborted(self) -> bool:
+    def _over(self) -> bool:
         return self._ended or self._stopped
 
     def stop(self) -> bool:
@@ -409,10 +457,10 @@ class Changes:
         the channel to the master, or by the committing one."""
         with self._lock:
             ttid = self._given_ttid()
-            if self.voted or self._aborted or ttid is None:
+            if self.voted or self._over or ttid is None:
                 return False
             self._stopped = True
-            self._master.send(AbortTransaction(ttid, sorted(self._nodes)))
+            self._master.send(AbortTransaction(ttid, sorted(self._nodes)), self._farewell)
             return True
 
     def _given_ttid(self) -> bytes | None:
@@ -432,17 +480,19 @@ class Changes:
         """NotifyDeadlock: give up all locks and queue again. Called by the thread that leads on the
         master's channel; the answers are handled by the one that commits."""
         with self._lock:
-            if self.voted or self._aborted or locking_tid <= self._locking_tid:
+            if self.voted or self._over or locking_tid < self._locking_tid:
                 return
             self._locking_tid = locking_tid
             for nid, channel in list(self._nodes.items()):  # the other thread may note a failure
-                if channel is not None:
+                # It may be told twice, to the nodes that were not asked the first time.
+                if channel is not None and self._rebased.get(nid, ZERO_TID) < locking_tid:
                     self._rebase_node(nid, channel)
 
     def _rebase_node(self, nid: int, channel: Channel) -> None:
         """With the lock."""
         assert self._ttid is not None
         self._ask_locked(AskRebaseTransaction(self._ttid, self._locking_tid), Asked(nid, channel))
+        self._rebased[nid] = self._locking_tid
 
     def _rebase_failed(self, asked: Asked, oid: bytes, conflict: Conflict) -> None:
         serial, conflict_serial, stored = conflict

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
 
-from ZODB.POSException import ReadOnlyError
+from ZODB.POSException import POSError
 
-from neo.client.change import Asked, Kind
-from neo.client.changes import Changes
+from neo.client.change import Asked, Kind, Options
+from neo.client.changes import Changes, Resolve
 from neo.client.errors import (
     NEOStorageError,
     OutcomeUnknownError,
     TransactionLostError,
     refusal,
 )
+from neo.client.session import Session
+from neo.net.channel import Ticket
 from neo.net.fault_sites import FaultSite
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.ids import MAX_TID, format_nids
 from neo.protocol.packets import (
     AbortTransaction,
+    AnswerBeginTransaction,
     AnswerFinalTID,
     AnswerTransactionFinished,
     AskFinalTID,
@@ -33,11 +38,33 @@ from neo.protocol.packets import (
 class Commit(Changes):
     """A whole transaction. All methods: the thread that commits."""
 
+    def __init__(
+        self,
+        session: Session,
+        transaction: Any,
+        tid: bytes | None,
+        options: Options,
+        resolve: Resolve,
+    ) -> None:
+        super().__init__(session, transaction, tid, options, resolve)
+        self._finish = Ticket(exclusive=True, orphan=self._finished_alone)
+        self._aborted = False
+
     # -- vote ------------------------------------------------------------------------------------
 
     def vote(self) -> None:
         """Raises as settle(), and TransactionLostError."""
+        self._check_whole()
         self._check_ended()
+        self._whole = False
+        try:
+            self._vote()
+        except POSError:
+            self._whole = True  # raised here, where everything agrees
+            raise
+        self._whole = True
+
+    def _vote(self) -> None:
         self._settle(0)
         self._lose_storage(FaultSite.STORAGE_LOST_BEFORE_VOTE)
         metadata = self.transaction
@@ -109,37 +136,59 @@ class Commit(Changes):
 
     # -- the end ---------------------------------------------------------------------------------
 
+    @property
+    def ended(self) -> bool:
+        """Whether it cannot be aborted any more: it was, or the master is asked to finish it."""
+        return self._ended or self._finish.sent
+
     def finish(self, callback: Callable[[bytes], object]) -> bytes:
-        """Returns the tid. ``callback`` is called with it before anything newer takes effect here."""
+        """Returns the tid. ``callback`` is called with it before anything newer takes effect here.
+
+        After an exception from outside, :attr:`ended` tells whether the transaction may be committed.
+        If it is, its effects here are complete before anything newer takes effect.
+        """
+        self._check_whole()
         stored: dict[bytes, bytes | None] = {
             oid: self._cached.get(oid) for oid in self._oids(stored=True)
         }
-        self._ended = True
-        committed = self._session.invalidations.committed
-        tid: bytes | None = None
+        message = AskFinishTransaction(self.ttid, list(stored), list(self._oids(stored=False)))
+        master, ticket = self._master, self._finish
         try:
-            ticket = self._master.ask(
-                AskFinishTransaction(self.ttid, list(stored), list(self._oids(stored=False))),
-                exclusive=True,
-            )
-            if self._session.host.fault(FaultSite.MASTER_LOST_IN_FINISH):
-                self._master.close("disconnected on purpose")
-            with self._master.hold(ticket) as answer:
-                assert isinstance(answer, AnswerTransactionFinished)
-                tid = finished = answer.tid
-                committed(finished, stored, callback, self._master)
-                return finished
+            with master.presence(ticket):
+                master.ask(message, ticket)
+                if self._session.host.fault(FaultSite.MASTER_LOST_IN_FINISH):
+                    master.close("disconnected on purpose")
+                return master.hold(ticket, partial(self._finished, stored, callback))
         except ErrorAnswer as e:
             raise refusal("tpc_finish", e) from None
         except ConnectionLost:
+            self._ended = True
             return self._recover(stored, callback)
         except BaseException:
-            if tid is None:
-                # Interrupted: what the answer would have changed must come by another way.
-                self._master.close("tpc_finish was interrupted")
+            self._whole = False
+            master.forget(ticket)
             raise
         finally:
-            self._session.ended(self.ttid, self)
+            if self.ended:
+                self._session.ended(self.ttid, self)
+
+    def _finished(
+        self,
+        stored: dict[bytes, bytes | None],
+        callback: Callable[[bytes], object],
+        answer: Message,
+    ) -> bytes:
+        assert isinstance(answer, AnswerTransactionFinished)
+        self._session.invalidations.committed(answer.tid, stored, callback, self._master)
+        return answer.tid
+
+    def _finished_alone(self, answer: Message) -> None:
+        """The answer to tpc_finish, whose thread is gone: for all connections of ZODB, the transaction is
+        one of another client. Called by the thread that leads, maybe twice, or after _finished()."""
+        if isinstance(answer, AnswerTransactionFinished):
+            self._session.invalidations.invalidate(
+                answer.tid, list(self._oids(stored=True)), self._master
+            )
 
     def _recover(
         self, stored: dict[bytes, bytes | None], callback: Callable[[bytes], object]
@@ -172,24 +221,24 @@ class Commit(Changes):
         return answer.tid
 
     def abort(self) -> None:
-        """Nothing is raised: what cannot be told is noticed by the nodes themselves."""
-        if self._ended:
+        """Without waiting. Nothing is raised: what cannot be told is noticed by the nodes themselves.
+        Idempotent, so that it can be done again after an exception from outside."""
+        if self._finish.sent or (self._ended and not self._aborted):
             return
         with self._lock:
-            self._ended = True
-        try:
-            began = self._began()
-        except (NEOStorageError, ReadOnlyError):
-            began = False
-        ttid = self._ttid
-        if began and ttid is not None:
+            self._aborted = self._ended = True
+        begin, ttid = self._begin, self._ttid
+        if begin is not None and ttid is None:
+            # If the answer comes later, or came just now: see _begun_in_vain().
+            self._master.forget(begin)
+            if begin.done and isinstance(begin.answer, AnswerBeginTransaction):
+                ttid = begin.answer.ttid
+        if ttid is not None:
             self._session.ended(ttid, self)
-            nids = sorted(self._nodes)
             for channel in self._nodes.values():
                 if channel is not None:
                     channel.send(AbortTransaction(ttid, []))
-            if not self._stopped:  # else the master does not know it any more
-                self._master.send(AbortTransaction(ttid, nids))
+            self._master.send(AbortTransaction(ttid, sorted(self._nodes)), self._farewell)
         for ticket in list(self._asked):
             assert isinstance(ticket.context, Asked)
             ticket.context.channel.forget(ticket)

@@ -17,7 +17,13 @@ import sys
 from typing import Any
 
 from neo.client.errors import ConfigurationError
-from neo.client.system import TICK_SECONDS, SocketWire, System, Watcher
+from neo.client.system import (
+    SWEEP_SECONDS,
+    TICK_SECONDS,
+    SocketWire,
+    System,
+    Watcher,
+)
 from neo.net.tls import TlsLink
 
 #: What gevent must replace, if it replaces anything.
@@ -74,22 +80,14 @@ class GreenWire(SocketWire):
         super().__init__(sock, tls, patience)
         sock.setblocking(False)
 
-    def receive(self, wait: bool) -> bytes | None:
-        data = super().receive(False)
-        if data is None and wait and self._readable.wait(TICK_SECONDS):
-            data = super().receive(False)
-        return data
+    def receive(self, portions: list[bytes], wait: bool) -> bool:
+        came = super().receive(portions, False)
+        if not came and wait and self._readable.wait(TICK_SECONDS):
+            came = super().receive(portions, False)
+        return came
 
-    def _transmit(self, data: bytes) -> None:
-        rest = memoryview(data)
-        while rest:
-            try:
-                rest = rest[self._sock.send(rest) :]
-            except BlockingIOError:
-                if not self._writable.wait(self._patience):
-                    raise TimeoutError("the peer does not read") from None
-            except (BrokenPipeError, ConnectionResetError):
-                return  # as for threads
+    def _room(self) -> bool:
+        return self._writable.wait(self._patience)
 
     def close(self) -> None:
         self._readable.close()
@@ -105,7 +103,7 @@ class GreenWatcher(Watcher):
         super().__init__(epoll)
 
     def wait(self) -> list[tuple[int, int]]:
-        self._ready.wait(None)
+        self._ready.wait(SWEEP_SECONDS)
         return self.epoll.poll(0)
 
     def abandon(self) -> None:

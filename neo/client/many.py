@@ -41,9 +41,12 @@ def ask(session: Session, partition: int, message: Message) -> Question:
         return None
     try:
         channel = session.storage(nids[0] if len(nids) == 1 else session.host.choose(nids))
-        return channel, channel.ask(message)
     except (*LOST, ErrorAnswer):
         return None  # collect() tries patiently
+    try:
+        return channel, channel.ask(message)
+    except ConnectionLost:
+        return None
 
 
 def collect(session: Session, partition: int, message: Message, question: Question) -> Message:
@@ -60,6 +63,9 @@ def collect(session: Session, partition: int, message: Message, question: Questi
             if e.code not in NOT_HERE:
                 raise
             session.barrier()  # the master has told why: do not ask the same node again
+        except BaseException:
+            channel.forget(ticket)
+            raise
     return session.read_patiently(partition, message)
 
 
@@ -89,9 +95,10 @@ def read_each(
                 return
             answer: Message | ErrorAnswer
             try:
-                answer = collect(session, *asked.popleft())
+                answer = collect(session, *asked[0])
             except ErrorAnswer as e:
                 answer = e
+            asked.popleft()
             # What was large may come again for a while.
             largest = max(_size(answer), largest * 15 // 16)
             window = max(1, min(2 * window, WINDOW, WINDOW_BYTES // largest))

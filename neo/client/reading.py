@@ -11,7 +11,7 @@ from ZODB.POSException import POSKeyError
 from ZODB.utils import maxtid
 
 from neo.client import history
-from neo.client.cache import Loaded
+from neo.client.cache import Load, Loaded
 from neo.client.errors import refused
 from neo.client.iterator import Objects, Transactions
 from neo.client.many import read_each
@@ -55,21 +55,22 @@ class Reading(ConflictResolvingStorage):
         found = cache.load_before(oid, before)
         if found is not None:
             return found
-        load = cache.load_begins(oid)
-        loaded = None
+        load = Load()
         try:
+            cache.load_begins(oid, load)
             if self._session.host.fault(FaultSite.CACHE_EMPTIED):
                 cache.clear()
             answer = self._load(oid, None, before)
-            if answer is None:
-                return None
-            data = data_of(answer)
-            if data is None:
-                raise POSKeyError(oid)
-            loaded = Loaded(data, answer.serial, answer.next_serial)
-        finally:
-            kept = cache.load_ends(oid, load, loaded)
-        return kept
+            loaded = None
+            if answer is not None:
+                data = data_of(answer)
+                if data is None:
+                    raise POSKeyError(oid)
+                loaded = Loaded(data, answer.serial, answer.next_serial)
+            return cache.load_ends(oid, load, loaded)
+        except BaseException:
+            cache.load_ends(oid, load, None)
+            raise
 
     def loadSerial(self, oid: bytes, serial: bytes) -> bytes:
         found = self._invalidations.cache.load_at(oid, serial)
@@ -113,21 +114,25 @@ class Reading(ConflictResolvingStorage):
         before = self._invalidations.view(tid)
         missing = list(dict.fromkeys(o for o in oids if cache.load_before(o, before) is None))
         view = self._session.view()
-        loads = deque((oid, cache.load_begins(oid)) for oid in missing)
+        loads = {oid: Load() for oid in missing}
         answers = read_each(
             self._session,
             [(view.partition(oid), AskObject(oid, None, before)) for oid in missing],
         )
         try:
-            for answer in answers:
+            for oid, load in loads.items():
+                cache.load_begins(oid, load)
+            for oid, answer in zip(missing, answers, strict=True):
                 loaded = None
                 if isinstance(answer, AnswerObject) and (data := data_of(answer)) is not None:
                     loaded = Loaded(data, answer.serial, answer.next_serial)
-                cache.load_ends(*loads.popleft(), loaded)
+                cache.load_ends(oid, loads[oid], loaded)
+        except BaseException:
+            for oid, load in loads.items():
+                cache.load_ends(oid, load, None)
+            raise
         finally:
             answers.close()
-            while loads:
-                cache.load_ends(*loads.popleft(), None)
 
     # -- history ---------------------------------------------------------------------------------
 

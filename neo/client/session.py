@@ -11,6 +11,7 @@ import ssl
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from neo.client.errors import ClosedError, CorruptedError, NEOStorageError, RefusedError
@@ -19,7 +20,7 @@ from neo.client.many import ask, collect, read_many
 from neo.client.master import MasterLink, StorageLink, View
 from neo.client.pause import LOST, NOT_HERE, Pause
 from neo.client.records import sound
-from neo.net.channel import Channel
+from neo.net.channel import Channel, Ticket
 from neo.net.host import Host
 from neo.net.sockets import format_address
 from neo.net.tls import TlsLink
@@ -206,19 +207,24 @@ class Session:
             limit = MASTER_IDENTIFY_SECONDS if several else IDENTIFY_SECONDS
             accepted = self._identify(channel, request, NodeType.MASTER, limit, reported)
             self._nid = accepted.your_nid
-            with channel.hold(channel.ask(AskLastTransaction(), exclusive=True)) as answer:
-                assert isinstance(answer, AnswerLastTransaction)
-                if not link.view.readable:
-                    raise ConnectionLost("it has no partition table yet")
-                # Storage nodes know us under the identity that ended.
-                for storage in list(self._storages.values()):
-                    storage.close("the client joined the cluster again")
-                self.invalidations.joined(answer.tid, channel)
-                link.joined = True
-                self._link, self._master = link, channel
+            ticket = Ticket(exclusive=True)
+            with channel.presence(ticket):
+                channel.ask(AskLastTransaction(), ticket)
+                channel.hold(ticket, partial(self._joined, channel, link))
         except BaseException:
             channel.close("identification failed")
             raise
+
+    def _joined(self, channel: Channel, link: MasterLink, answer: Message) -> None:
+        assert isinstance(answer, AnswerLastTransaction)
+        if not link.view.readable:
+            raise ConnectionLost("it has no partition table yet")
+        # Storage nodes know us under the identity that ended.
+        for storage in list(self._storages.values()):
+            storage.close("the client joined the cluster again")
+        self.invalidations.joined(answer.tid, channel)
+        link.joined = True
+        self._link, self._master = link, channel
 
     def _open(
         self,
@@ -230,7 +236,11 @@ class Session:
     ) -> Channel:
         tls = None if self.settings.tls is None else TlsLink(self.settings.tls, server=False)
         wire = self.host.connect(address, tls, dial)
-        return Channel(self.host, wire, link, name, patience)
+        try:
+            return Channel(self.host, wire, link, name, patience)
+        except BaseException:
+            wire.close()
+            raise
 
     def _identify(
         self,
@@ -241,6 +251,7 @@ class Session:
         reported: set[str] | None = None,
     ) -> AcceptIdentification:
         """``reported``: what the log has of masters; None: of a storage node, which may wait for news."""
+        # If an exception comes, the caller closes the channel.
         ticket, begin = channel.ask(request), self.host.now()
         if reported is None or channel.name in reported:
             accepted = channel.wait(ticket, begin + limit)

@@ -11,7 +11,7 @@ from typing import Any
 
 from ZODB import interfaces
 from ZODB.blob import is_blob_record
-from ZODB.POSException import ReadOnlyError, StorageTransactionError
+from ZODB.POSException import POSError, ReadOnlyError, StorageTransactionError
 from zope.interface import alsoProvides, implementer
 
 from neo.client.cache import Cache
@@ -231,9 +231,14 @@ class NEOStorage(Reading):
         self._check_writable()
         if id(transaction) in self._commits:
             raise StorageTransactionError("Duplicate tpc_begin calls for same transaction")
-        commit = self._commits[id(transaction)] = Commit(
-            self._session, transaction, tid, self._options, self.tryToResolveConflict
-        )
+        commit = Commit(self._session, transaction, tid, self._options, self.tryToResolveConflict)
+        # First, so that tpc_abort finds it whatever exception comes.
+        self._commits[id(transaction)] = commit
+        try:
+            commit.begin()
+        except POSError:
+            del self._commits[id(transaction)]
+            raise
         if self._session.stops:  # it may have been told before the transaction was noted
             commit.stop()
 
@@ -279,15 +284,25 @@ class NEOStorage(Reading):
         commit = self._commit(transaction)
         if not commit.voted:
             raise StorageTransactionError("tpc_finish before tpc_vote")
-        del self._commits[id(transaction)]
-        tid = commit.finish(func)
+        try:
+            tid = commit.finish(func)
+        finally:
+            if commit.ended:
+                self._commits.pop(id(transaction), None)
         self._restorer.finished(commit, tid)
         return tid
 
     def tpc_abort(self, transaction: Any) -> None:
-        commit = self._commits.pop(id(transaction), None)
+        commit = self._commits.get(id(transaction))
         if commit is not None:
-            commit.abort()
+            try:
+                commit.abort()
+            except BaseException:
+                commit.abort()  # interrupted: nobody will come again for it
+                raise
+            finally:
+                if commit.ended:
+                    self._commits.pop(id(transaction), None)
 
     # -- undo ------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import random
@@ -26,69 +27,148 @@ logger = logging.getLogger("neo.client")
 
 #: How often a thread that waits for bytes looks at the clock.
 TICK_SECONDS = 1.0
+#: How often the watcher looks for channels that a thread left without a reader when an exception hit it
+#: for the second time, while it was leaving.
+SWEEP_SECONDS = 0.5
 #: A dial that neither succeeds nor fails ends here.
 DIAL_SECONDS = 10.0
 
 
 class SocketWire:
-    """A blocking socket. The kernel ends each wait after a tick, at no cost while bytes come."""
+    """A blocking socket. The kernel ends each wait after a tick, at no cost while bytes come.
+
+    A call of the kernel that an exception interrupts has not moved a byte. What another one moved is
+    written down by the same instruction that calls (``extend(map(call, …))``): the interpreter raises
+    exceptions from outside between its instructions, never inside of one (:mod:`neo.net.channel`).
+
+    The computations of TLS cannot be made so. They do not block; an exception that comes just then ends
+    the connection.
+    """
 
     def __init__(self, sock: socket.socket, tls: TlsLink | None, patience: float) -> None:
         self._sock = sock
+        self._counts: list[int] = []  # bytes of the first message that were sent
         self._tls = tls
         self._tls_lock = threading.Lock()
+        # With TLS: what is to be sent, what was received, and whether a computation was interrupted.
+        self._encrypted: list[bytes] = []
+        self._received: list[bytes] = []
+        self._torn_out = self._torn_in = False
         sock.setblocking(True)
         _limit(sock, socket.SO_RCVTIMEO, TICK_SECONDS)
         # A peer that does not read for so long is not alive.
         _limit(sock, socket.SO_SNDTIMEO, patience)
         if tls is not None:
-            sock.sendall(tls.start())
+            self._encrypted.append(tls.start())
+            self._transmit(self._encrypted)
 
     def fileno(self) -> int:
         return self._sock.fileno()
 
-    def send(self, data: bytes) -> None:
+    def send(self, outgoing: list[bytes]) -> None:
         if self._tls is None:
-            self._transmit(data)
+            self._transmit(outgoing)
         else:
             with self._tls_lock:
-                self._transmit(self._tls.encrypt(data))
+                self._encrypt(self._tls, outgoing)
+                self._transmit(self._encrypted)
 
-    def _transmit(self, data: bytes) -> None:
-        try:
-            self._sock.sendall(data)
-        except BlockingIOError:
-            raise TimeoutError("the peer does not read") from None
-        except (BrokenPipeError, ConnectionResetError):
-            pass  # it may have said why: whoever receives reads that, and then the end
+    def _encrypt(self, tls: TlsLink, outgoing: list[bytes]) -> None:
+        """With the lock."""
+        _check_whole(self._torn_out)
+        encrypted = self._encrypted
+        while outgoing:
+            self._torn_out = True
+            raw = tls.encrypt(outgoing[0])
+            # Nothing is called between these lines.
+            if raw:
+                encrypted += (raw,)
+            del outgoing[0]
+            self._torn_out = False
 
-    def receive(self, wait: bool) -> bytes | None:
+    def _transmit(self, queue: list[bytes]) -> None:
+        counts = self._counts
+        while queue:
+            data = queue[0]
+            rest = memoryview(data)[sum(counts) :] if counts else data
+            try:
+                counts.extend(map(self._sock.send, (rest,)))
+            except BlockingIOError:
+                if self._room():
+                    continue
+                raise TimeoutError(errno.ETIMEDOUT, "the peer does not read") from None
+            except (BrokenPipeError, ConnectionResetError):
+                # It may have said why: whoever receives reads that, and then the end.
+                del queue[:], counts[:]
+                return
+            if counts[0] == len(data) or sum(counts) == len(data):
+                # Nothing is called between these lines.
+                del queue[0]
+                del counts[:]
+
+    def _room(self) -> bool:
+        """Return whether more can be sent now. The kernel has waited already."""
+        return False
+
+    def receive(self, portions: list[bytes], wait: bool) -> bool:
+        flags = 0 if wait else socket.MSG_DONTWAIT
+        tls = self._tls
         try:
-            data = self._sock.recv(READ_SIZE, 0 if wait else socket.MSG_DONTWAIT)
+            if tls is None:
+                portions.extend(map(self._sock.recv, (READ_SIZE,), (flags,)))
+                return True
+            self._received.extend(map(self._sock.recv, (READ_SIZE,), (flags,)))
         except BlockingIOError:
-            return None
-        if self._tls is None or not data:
-            return data
-        try:
-            plain = self._tls.decrypt(data)
-        except HandshakeError:
-            self._say_goodbye()
-            raise
-        if self._tls.pending:
+            if tls is None or not self._received:
+                return False
+        return self._decrypt(tls, portions)
+
+    def _decrypt(self, tls: TlsLink, portions: list[bytes]) -> bool:
+        _check_whole(self._torn_in)
+        received = self._received
+        plain = b""
+        while received:
+            if not received[0]:
+                plain = received[0]
+                portions.append(plain)
+                return True
+            self._torn_in = True
+            try:
+                plain = tls.decrypt(received[0])
+            except HandshakeError:
+                self._say_goodbye()
+                raise
+            # Nothing is called between these lines.
+            if plain:
+                portions += (plain,)
+            del received[0]
+            self._torn_in = False
+        if tls.pending:
             with self._tls_lock:
-                self._transmit(self._tls.outgoing())
-        return plain or None
+                _check_whole(self._torn_out)
+                encrypted = self._encrypted
+                self._torn_out = True
+                raw = tls.outgoing()
+                # Nothing is called between these lines.
+                encrypted += (raw,)
+                self._torn_out = False
+                self._transmit(encrypted)
+        return bool(plain)
 
     def _say_goodbye(self) -> None:
         """Tell a peer with TLS that this is the end, unless a thread is just sending to it."""
-        if self._tls is None or not self._tls_lock.acquire(blocking=False):
+        if self._tls is None:
             return
+        taken: list[bool] = []
         try:
-            self._sock.send(self._tls.farewell(), socket.MSG_DONTWAIT)
+            taken.extend(map(self._tls_lock.acquire, (False,)))
+            if any(taken):
+                self._sock.send(self._tls.farewell(), socket.MSG_DONTWAIT)
         except OSError:
             pass  # the peer was first, or does not read
         finally:
-            self._tls_lock.release()
+            if True in taken:
+                self._tls_lock.release()
 
     def end(self) -> None:
         self._say_goodbye()
@@ -100,6 +180,13 @@ class SocketWire:
 
     def close(self) -> None:
         self._sock.close()
+
+
+def _check_whole(torn: bool) -> None:
+    if torn:
+        raise ConnectionAbortedError(
+            errno.ECONNABORTED, "an exception came while TLS was computed, see there"
+        )
 
 
 def _limit(sock: socket.socket, option: int, seconds: float) -> None:
@@ -118,11 +205,14 @@ class LockWaker:
         self._lock = threading.Lock()
         self._lock.acquire()
 
-    def wait(self) -> None:
-        self._lock.acquire()
+    def wait(self, seconds: float) -> None:
+        self._lock.acquire(timeout=seconds)
 
     def wake(self) -> None:
-        self._lock.release()
+        try:
+            self._lock.release()
+        except RuntimeError:
+            pass  # it was woken already
 
 
 class EpollWatch:
@@ -163,27 +253,36 @@ class Watcher:
             self.epoll.unregister(fd)
 
     def wait(self) -> list[tuple[int, int]]:
-        """Return the descriptors for which something came, and what."""
-        return self.epoll.poll()
+        """Return the descriptors for which something came, and what; nothing when it is time to sweep."""
+        return self.epoll.poll(SWEEP_SECONDS)
 
     def stop(self) -> None:
         os.write(self._stop_write, b".")
 
     def _run(self) -> None:
+        next_sweep = time.monotonic() + SWEEP_SECONDS
         while True:
-            for fd, _ in self.wait():
-                if fd == self._stop_read:
-                    self._served.clear()
-                    self.abandon()
-                    return
-                reference = self._served.get(fd)
-                served = None if reference is None else reference()
-                if served is not None:
-                    try:
-                        served.serve()
-                    except Exception:
-                        # That channel ended with it; the others are served on.
-                        logger.exception("unexpected error in the watcher's thread")
+            fds = {fd for fd, _ in self.wait()}
+            if self._stop_read in fds:
+                self._served.clear()
+                self.abandon()
+                return
+            for fd in fds:
+                self._serve(fd)
+            if time.monotonic() >= next_sweep:
+                for fd in list(self._served):
+                    self._serve(fd, sweep=True)
+                next_sweep = time.monotonic() + SWEEP_SECONDS
+
+    def _serve(self, fd: int, sweep: bool = False) -> None:
+        reference = self._served.get(fd)
+        served = None if reference is None else reference()
+        if served is not None:
+            try:
+                served.sweep() if sweep else served.serve()
+            except Exception:
+                # That channel goes on, or ended with it; the others are served on.
+                logger.exception("unexpected error in the watcher's thread")
 
     def abandon(self) -> None:
         """Give the descriptors back: at the end, or after a fork, when the thread is not here."""
@@ -209,6 +308,8 @@ class System:
 
     def lock(self) -> threading.Lock:
         return threading.Lock()
+
+    presence = staticmethod(threading.Lock)
 
     def rlock(self) -> AbstractContextManager[object]:
         return threading.RLock()

@@ -19,6 +19,25 @@ leader, leaving, hands the lead to it. A thread that finds nobody waiting thus p
   for as long again, it is lost. So a thread waits as long as a lock is held, and never for a dead peer.
 * When the connection ends, every ticket fails with ConnectionLost, once.
 
+Exceptions from outside
+-----------------------
+The handler of a signal, or another thread, may raise an exception at nearly any instruction of a thread
+of the application (decision 28). It costs that call; the connection and all other threads go on:
+
+* The interpreter raises such exceptions at the entry of a function of Python, after a call, and at a
+  jump backwards, not between other instructions. So lines in which nothing is called happen as a
+  whole; they are marked. A ``with`` statement takes and releases a lock of C without a gap.
+* A request is queued together with its question, in such lines. Who has the send lock sends from
+  where the last one stopped; the wire knows where that is.
+* A message stays the first of the :class:`~neo.net.inbox.Inbox` until its effect is complete: the next
+  leader gives it once more. So every effect is idempotent.
+* A thread that is interrupted while it leads delivers what is here, and hands the lead on. If an
+  exception comes even then, the others find out: the *presence* of a ticket is a lock that its thread
+  holds while it waits, and a leader that is not present is none. Followers look every
+  :data:`LOOK_SECONDS`, the watcher sweeps over its channels.
+* The answer of an exclusive ticket whose owner is gone takes effect by its ``orphan``, in the thread
+  that leads.
+
 Locks, in the order they may be taken: send lock, mutex. The handler is called without either.
 What blocks (sockets, locks, clock) is behind :mod:`neo.net.host`, for another world to replace it.
 """
@@ -26,17 +45,22 @@ What blocks (sockets, locks, clock) is behind :mod:`neo.net.host`, for another w
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import partial
-from typing import Protocol
+from collections.abc import Callable
+from typing import Protocol, TypeVar
 
-from neo.net.connection import Connection, Received
+from neo.net.connection import Connection, Mark
 from neo.net.fault_sites import FaultSite
-from neo.net.host import Host, Waker, Wire
+from neo.net.host import Host, Lock, Waker, Wire
+from neo.net.inbox import Inbox
+from neo.protocol.codec import encode
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ConnectionLost, ErrorAnswer, HandshakeError, PeerError
 from neo.protocol.packets import Error, Message, Ping, Pong
+
+Result = TypeVar("Result")
+
+#: How often a thread that sleeps looks whether the leader is still there.
+LOOK_SECONDS = 0.25
 
 
 class Handler(Protocol):
@@ -50,12 +74,21 @@ class Handler(Protocol):
 
 
 class Ticket:
-    """A question whose answer will come. ``sink``: where it is put when it is done."""
+    """A question whose answer will come. ``sink``: where the ticket is put when it is done, maybe twice.
+    ``orphan``: called with the answer by the thread that leads, maybe twice, if the ticket was
+    forgotten, or if it is exclusive and its thread is gone."""
 
-    __slots__ = ("answer", "context", "done", "exclusive", "forgotten", "sink", "waker")
+    __slots__ = (
+        *("answer", "context", "done", "exclusive", "forgotten", "orphan", "presence", "sent"),
+        *("sink", "waker"),
+    )
 
     def __init__(
-        self, context: object = None, sink: deque[Ticket] | None = None, exclusive: bool = False
+        self,
+        context: object = None,
+        sink: deque[Ticket] | None = None,
+        exclusive: bool = False,
+        orphan: Callable[[Message], None] | None = None,
     ) -> None:
         self.done = False
         self.answer: Message | ConnectionLost = None
@@ -63,7 +96,16 @@ class Ticket:
         self.sink = sink
         self.context = context
         self.exclusive = exclusive
+        self.orphan = orphan
         self.forgotten = False
+        #: The question was queued: from then on it reaches the peer unless the connection ends.
+        self.sent = False
+        #: Taken as long as a thread waits for the answer, or will.
+        self.presence: Lock | None = None
+
+    @property
+    def present(self) -> bool:
+        return self.presence is not None and self.presence.locked()
 
     def result(self) -> Message:
         """The answer. Raises ErrorAnswer for an Error packet, ConnectionLost."""
@@ -89,64 +131,78 @@ class Channel:
         self._handler = handler
         self._patience = patience
         self._connection = Connection(server=False)
+        self._outgoing = self._connection.outgoing
+        self._presence = host.presence
         self._sending = host.lock()
         self._mutex = host.lock()
-        # Protected by the mutex. The lead belongs to the thread that waits for that ticket.
+        # Tickets that somebody will wait for.
+        self._awaited: set[Ticket] = set()
+        # Changed with the mutex. The lead belongs to the thread that waits for that ticket.
         self._leader: Ticket | None = None
         self._followers: dict[Ticket, None] = {}
-        self._expected = 0  # tickets that somebody will wait for
         self._armed = False
-        # Of the leader. What was decoded last may have messages left when the lead changes.
-        self._arrived: Iterator[Received] = iter(())
+        self._told = self._ended = False
+        # Of the leader.
+        self._inbox = Inbox(self._connection)
         self._heard = 0.0
         self._pinged = False
+        # Of the watcher: never done.
+        self._watching = Ticket()
         self._watch = host.watch(wire, self)
-        self._rest()
+        with self._mutex:
+            self._rest()
 
     # -- asking ----------------------------------------------------------------------------------
 
-    def ask(
-        self,
-        message: Message,
-        context: object = None,
-        sink: deque[Ticket] | None = None,
-        exclusive: bool = False,
-    ) -> Ticket:
-        """Send a request. Raises ConnectionLost. The ticket must be waited for, or forgotten."""
-        ticket = Ticket(context, sink, exclusive)
-        with self._mutex:
-            self._expected += 1
-            self._disarm()
-        with self._sending:
-            if self._connection.closed:
-                raise ConnectionLost(f"{self.name}: {self.lost or 'closing'}")
-            self._connection.ask(message, ticket)
-            broken = self._flush()
+    def ask(self, message: Message, ticket: Ticket | None = None) -> Ticket:
+        """Send a request. Raises ConnectionLost. The ticket must be waited for, or forgotten.
+
+        After any other exception, ``sent`` of the ticket tells whether the peer is asked; nobody
+        waits for the answer then.
+        """
+        if ticket is None:
+            ticket = Ticket()
+        try:
+            self._awaited.add(ticket)
+            if self._armed:
+                with self._mutex:
+                    self._disarm()
+            with self._sending:
+                if self._connection.closed:
+                    raise ConnectionLost(f"{self.name}: {self.lost or 'closing'}")
+                self._connection.ask(message, ticket, ticket)
+                broken = self._flush()
+        except BaseException:
+            self.forget(ticket)
+            raise
         if broken is not None:
             self._end(broken)
         return ticket
 
-    def send(self, message: Message) -> None:
-        """Send a notification; nothing happens if the connection is lost."""
-        self._transmit(partial(self._connection.send, message))
-
-    def _transmit(self, queue: Callable[[], None]) -> None:
+    def send(self, message: Message, mark: Mark | None = None) -> None:
+        """Send a notification; nothing happens if the connection is lost, or ``mark`` is set already,
+        which this does."""
         with self._sending:
-            queue()
+            if mark is None or not mark.sent:
+                self._connection.send(message, None, mark)
             broken = self._flush()
         if broken is not None:
             self._end(broken)
 
     def call(self, message: Message) -> Message:
         """ask() and wait()."""
-        return self.wait(self.ask(message))
+        ticket = self.ask(message)
+        try:
+            return self.wait(ticket)
+        except BaseException:
+            self.forget(ticket)
+            raise
 
     def _flush(self) -> str | None:
         """With the send lock. Returns why the connection is broken."""
-        data = self._connection.take_outgoing()
-        if data and self.lost is None:
+        if self._outgoing and self.lost is None:
             try:
-                self._wire.send(data)
+                self._wire.send(self._outgoing)
             except (OSError, HandshakeError) as e:
                 return _reason(e)
         return None
@@ -154,146 +210,189 @@ class Channel:
     # -- waiting ---------------------------------------------------------------------------------
 
     def wait(self, ticket: Ticket, deadline: float | None = None) -> Message:
-        """The answer. Raises ErrorAnswer, ConnectionLost; TimeoutError after ``deadline``, which is
-        for the time before the peer is known to be one of us."""
+        """The answer. Raises ErrorAnswer, ConnectionLost; TimeoutError after ``deadline``, also a little
+        later: then the ticket may be waited for again."""
         assert not ticket.exclusive
         if not ticket.done:
-            self._wait(ticket, deadline)
+            ticket.presence = presence = self._presence()
+            with presence:
+                try:
+                    self._wait(ticket, deadline)
+                except BaseException:
+                    self.forget(ticket)
+                    raise
         return ticket.result()
 
-    @contextmanager
-    def hold(self, ticket: Ticket) -> Iterator[Message]:
-        """Wait for the answer of an exclusive ticket, and let nothing that came later take effect
-        before the end of the block. The block must not wait on this channel. Raises as wait()."""
-        assert ticket.exclusive
-        self._wait(ticket, None)
-        if isinstance(ticket.answer, ConnectionLost):
-            raise ticket.answer
+    def presence(self, ticket: Ticket) -> Lock:
+        """Return what an exclusive ticket is asked and held with (``with``): it tells the others that
+        the ticket has an owner."""
+        ticket.presence = presence = self._presence()
+        return presence
+
+    def hold(self, ticket: Ticket, effect: Callable[[Message], Result]) -> Result:
+        """Wait for the answer of an exclusive ticket, and return ``effect`` of it; nothing that came
+        later takes effect before. ``effect`` must not wait on this channel. Raises as wait()."""
+        assert ticket.exclusive and ticket.present
         try:
-            yield ticket.result()
-        finally:
-            self._lead(None, None)
+            self._wait(ticket, None)
+            if isinstance(ticket.answer, ConnectionLost):
+                raise ticket.answer
+            result = effect(ticket.result())
+            self._inbox.drop()
+            self._hand_on()
+            return result
+        except BaseException:
+            self.forget(ticket)
+            raise
 
     def forget(self, ticket: Ticket) -> None:
-        """Nobody will wait for this ticket any more."""
+        """Nobody will wait for this ticket any more. Idempotent."""
         with self._mutex:
-            if not ticket.done and not ticket.forgotten:
-                ticket.forgotten = True
-                self._expected -= 1
-        self._rest()
+            ticket.forgotten = True
+            self._awaited.discard(ticket)
+            self._followers.pop(ticket, None)
+            leads = self._leader is ticket
+            if not leads:
+                self._rest()
+        if leads:
+            self._hand_on()
 
     def _wait(self, ticket: Ticket, deadline: float | None) -> None:
-        """Until the ticket is done; if it is exclusive, this thread then has the lead."""
+        """Until the ticket is done; if it is exclusive, this thread then has the lead, unless the
+        connection is lost."""
         while True:
             waker = None
             with self._mutex:
                 if ticket.done and not ticket.exclusive and self._leader is not ticket:
                     return
-                if self._leader is None or self._leader is ticket:
+                leader = self._leader
+                if leader is None or leader is ticket or not leader.present:
                     self._leader = ticket
                     self._disarm()
                 else:
                     ticket.waker = waker = self._host.waker()
                     self._followers[ticket] = None
-            if waker is None:
-                if led := not ticket.done:
-                    self._lead(ticket, deadline)
-                elif not ticket.exclusive or isinstance(ticket.answer, ConnectionLost):
-                    self._leave(None)  # it was done when the lead came
-                if ticket.done and not (led and ticket.exclusive):
+            if waker is not None:
+                waker.wait(LOOK_SECONDS)
+                if deadline is not None and not ticket.done and self._host.now() > deadline:
+                    raise TimeoutError(f"no answer from {self.name}")
+                continue
+            if not ticket.done:
+                next_leader = self._lead(ticket, deadline)
+                if next_leader is ticket:
                     return
-                continue  # who holds an answer needs the lead, which may have been handed on
-            try:
-                waker.wait()
-            except BaseException:
-                self._withdraw(ticket)
-                raise
-
-    def _withdraw(self, ticket: Ticket) -> None:
-        """A follower was interrupted (KeyboardInterrupt)."""
-        self.forget(ticket)
-        with self._mutex:
-            self._followers.pop(ticket, None)
-            leading = self._leader is ticket
-        if leading:
-            self._leave(None)
+                self._leave(next_leader)
+            elif ticket.exclusive and not isinstance(ticket.answer, ConnectionLost):
+                return
+            else:
+                self._leave(None)  # it was done when the lead came
+            if ticket.done and (not ticket.exclusive or isinstance(ticket.answer, ConnectionLost)):
+                return
+            # Who holds an answer needs the lead, which may have been handed on.
 
     # -- leading: one thread at a time -----------------------------------------------------------
 
     def serve(self) -> None:
         """Take what is there, if nobody else does. The watcher's thread, when it was woken."""
-        with self._mutex:
-            self._armed = False
-            if self._leader is not None or self.lost is not None:
-                return
-            self._leader = _WATCHER
-        self._lead(_WATCHER, None)
+        watching = self._watching
+        with self.presence(watching):
+            try:
+                with self._mutex:
+                    self._armed = False
+                    leader = self._leader
+                    if self._ended or (leader not in (None, watching) and leader.present):
+                        return
+                    self._leader = watching
+                self._leave(self._lead(watching, None))
+            except BaseException:
+                self.forget(watching)
+                raise
 
-    def _lead(self, ticket: Ticket | None, deadline: float | None) -> None:
-        """Deliver until ``ticket`` is done, then leave (but not with an exclusive one). None: only
-        what is decoded. The watcher's: only what is there."""
-        next_leader = None
-        try:
-            self._heard = self._host.now()
-            self._pinged = False
-            while True:
-                next_leader = self._deliver_arrived()
-                if next_leader is not None:
-                    break
-                if self._followers and self._host.fault(FaultSite.LEAD_HANDED_OVER):
-                    break
-                if ticket is None or ticket.done or not self._read(ticket is not _WATCHER):
-                    break
-                if deadline is not None and self._host.now() > deadline:
-                    raise TimeoutError(f"no answer from {self.name}")
-        except TimeoutError:
-            self._leave(None)
-            raise
-        except BaseException:
-            # A message may have been taken without its effect.
-            self._end("interrupted")
-            self._leave(None)
-            raise
-        if ticket is None or next_leader is not ticket:
-            self._leave(next_leader)
+    def sweep(self) -> None:
+        """As serve(), if it is not certain that somebody reads, or that the watcher will be woken."""
+        if not self._armed or self._leader is not None or self._left:
+            self.serve()
 
-    def _deliver_arrived(self) -> Ticket | None:
-        """All that is decoded, or up to an answer that its owner must handle alone."""
+    @property
+    def _left(self) -> bool:
+        """Whether an interrupted thread left something to do: about this, no event tells."""
+        return self._inbox.pending or bool(self._outgoing)
+
+    def _lead(self, ticket: Ticket, deadline: float | None) -> Ticket | None:
+        """Deliver until ``ticket`` is done, for the watcher's only what is there. Returns the exclusive
+        ticket whose owner has to go on, if there is one. This thread still has the lead."""
+        self._heard = self._host.now()
+        self._pinged = False
+        while True:
+            owner = self._deliver()
+            if owner is not None:
+                return owner
+            if self._outgoing:
+                self._flush_left()
+            if self._followers and self._host.fault(FaultSite.LEAD_HANDED_OVER):
+                return None
+            if ticket.done or not self._read(ticket is not self._watching):
+                return None
+            if deadline is not None and self._host.now() > deadline:
+                raise TimeoutError(f"no answer from {self.name}")
+
+    def _deliver(self) -> Ticket | None:
+        """All that is here, or up to an answer that its owner must handle alone."""
+        inbox = self._inbox
         try:
-            for received in self._arrived:
-                message = received.message
-                if received.question is not None:
-                    ticket: Ticket = received.question.context
-                    ticket.answer = message
-                    self._complete(ticket)
-                    if ticket.exclusive and not ticket.forgotten:
+            while (received := inbox.first()) is not None:
+                question = received.question
+                if question is not None:
+                    ticket: Ticket = question.context
+                    if not ticket.done:
+                        ticket.answer = received.message
+                        self._complete(ticket)
+                    if ticket.exclusive and ticket.present and not ticket.forgotten:
                         return ticket
-                elif type(message) is Ping:
-                    message_id = received.message_id
-                    self._transmit(partial(self._connection.answer, message_id, Pong()))
+                    if ticket.orphan is not None and (ticket.forgotten or ticket.exclusive):
+                        ticket.orphan(received.message)
+                    inbox.drop()
+                elif type(received.message) is Ping:
+                    packed = encode(received.message_id or 0, Pong())
+                    inbox.drop_with(self._outgoing, packed)
                 else:
-                    self._handler.notified(self, message)
+                    self._handler.notified(self, received.message)
+                    inbox.drop()
         except PeerError as e:
-            self._transmit(partial(self._connection.fail, e))
+            with self._sending:
+                self._connection.fail(e)
+                self._flush()
+            self._end(str(e))
+        except ConnectionLost as e:
             self._end(str(e))
         return None
 
+    def _flush_left(self) -> None:
+        """Send what an interrupted thread did not, or this one has to answer. A thread that sends just
+        now does it too: the leader does not wait for that, since the peer may wait for the leader."""
+        if self._sending.locked():
+            return
+        with self._sending:
+            broken = self._flush()
+        if broken is not None:
+            self._end(broken)
+
     def _read(self, wait: bool) -> bool:
-        """Decode some more. False: nothing is there, and nobody waits for it."""
+        """Receive some more. False: nothing is there, and nobody waits for it."""
         if self.lost is not None:
             self._end(self.lost)
             return False
+        portions = self._inbox.portions
         try:
-            data = self._wire.receive(wait)
+            came = self._wire.receive(portions, wait)
         except (OSError, HandshakeError) as e:
             self._end(_reason(e))
             return True
-        if data:
+        if came:
             self._heard = self._host.now()
             self._pinged = False
-            self._arrived = self._connection.receive(data)
-        elif data is not None:
-            self._end("closed by the peer")
+            if not portions[-1]:
+                self._end("closed by the peer")
         elif wait:
             self._check_silence()
         else:
@@ -314,14 +413,22 @@ class Channel:
                     self._flush()
 
     def _complete(self, ticket: Ticket) -> None:
+        """The answer is there. Idempotent."""
         with self._mutex:
-            ticket.done = True
-            if not ticket.forgotten:
-                self._expected -= 1
             if ticket.sink is not None:
                 ticket.sink.append(ticket)
+            self._awaited.discard(ticket)
             if not ticket.exclusive:
                 self._wake(ticket)
+            ticket.done = True
+
+    def _hand_on(self) -> None:
+        """Deliver what is here, then leave."""
+        next_leader = None
+        try:
+            next_leader = self._lead(_DONE, None)
+        finally:
+            self._leave(next_leader)
 
     def _leave(self, next_leader: Ticket | None) -> None:
         with self._mutex:
@@ -330,10 +437,11 @@ class Channel:
             self._leader = next_leader
             if next_leader is not None:
                 self._wake(next_leader)
-        self._rest()
+            else:
+                self._rest()
 
     def _wake(self, follower: Ticket) -> None:
-        """With the mutex. Once for each sleep: it may get the lead and its answer before it runs."""
+        """With the mutex. It may get the lead and its answer before it runs."""
         self._followers.pop(follower, None)
         if follower.waker is not None:
             follower.waker.wake()
@@ -347,15 +455,14 @@ class Channel:
             self._watch.disarm()
 
     def _rest(self) -> None:
-        """Let the watcher read if nobody does, or soon will. At the end, close the wire."""
-        with self._mutex:
-            if self._leader is None and self.lost is not None:
-                # Nobody reads any more; nobody writes, since the send lock was taken after the end.
-                if self._connection.closed:
-                    self._wire.close()
-            elif self._leader is None and not self._expected and not self._armed:
-                self._armed = True
-                self._watch.arm()
+        """With the mutex: let the watcher read if no thread does, or soon will; close what is lost."""
+        if self._leader is None and self.lost is not None:
+            # Nobody reads any more; nobody writes, since the send lock was taken after the end.
+            if self._connection.closed:
+                self._wire.close()
+        elif self._leader is None and not self._awaited and not self._armed:
+            self._watch.arm()
+            self._armed = True
 
     # -- the end ---------------------------------------------------------------------------------
 
@@ -371,28 +478,43 @@ class Channel:
         self._wire.close()
 
     def _end(self, reason: str) -> None:
+        """Idempotent: whoever comes does what is not done yet."""
         with self._mutex:
-            first = self.lost is None
-            if first:
+            if self.lost is None:
+                # Nothing is called between these lines.
                 self.lost = reason
                 self._armed = False
-                self._watch.forget()
-        if first:
+        if not self._ended:
+            self._watch.forget()
             # Whoever holds the send lock is woken up by this.
             self._wire.end()
-            self._handler.lost(self, reason)
-        # Threads that come while the first one is here wait until no ticket is left.
-        with self._sending:
-            for question in self._connection.close():
-                ticket: Ticket = question.context
-                ticket.answer = ConnectionLost(f"{self.name}: {self.lost}")
-                self._complete(ticket)
-        self._rest()
+            if not self._told:
+                self._told = True
+                self._handler.lost(self, self.lost)
+            # Threads that come while the first one is here wait until no ticket is left.
+            with self._sending:
+                self._connection.closed = True
+                for question in self._connection.open_questions():
+                    ticket: Ticket = question.context
+                    if not ticket.done:
+                        ticket.answer = ConnectionLost(f"{self.name}: {self.lost}")
+                        self._complete(ticket)
+                self._connection.close()
+                self._ended = True
+        with self._mutex:
+            self._rest()
 
 
-#: Stands for the watcher as leader: a ticket that is never done.
-_WATCHER = Ticket()
+#: A ticket that is done: who leads for it delivers what is here, and reads no more.
+_DONE = Ticket()
+_DONE.done = True
 
 
 def _reason(error: Exception) -> str:
-    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+    """Why the connection is broken. Raises the error again if it is none of the connection's, but was
+    raised by the handler of a signal while the kernel waited (often TimeoutError)."""
+    if isinstance(error, OSError):
+        if error.errno is None:
+            raise error
+        return error.strerror or str(error)
+    return str(error)

@@ -20,7 +20,7 @@ Rules: no socket, clock, thread or logging here. Whoever calls holds the lock, i
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from neo.protocol.codec import (
     LIMIT_GUEST,
@@ -44,6 +44,12 @@ _TLS_RECORDS = (0x15, 0x16)
 #: A stranger's bytes are decoded in portions, so that one who sends requests together with its
 #: identification is not taken for the sender of one oversized message.
 _STRANGER_PORTION = LIMIT_STRANGER // 2
+
+
+class Mark(Protocol):
+    """What tells its owner that a message was queued, whatever exception comes afterwards."""
+
+    sent: bool
 
 
 class Question(NamedTuple):
@@ -89,7 +95,7 @@ class Connection:
         self._last_received_id: int | None = None
         self._questions: dict[int, Question] = {}
         self._outgoing: list[bytes] = [HANDSHAKE]
-        #: Bytes to send that nobody has taken yet.
+        #: Bytes to send that :meth:`take_outgoing` has not returned yet.
         self.queued = len(HANDSHAKE)
 
     @property
@@ -104,17 +110,40 @@ class Connection:
         self._next_id = (message_id + 1) & MAX_ID
         return message_id
 
-    def send(self, message: Message, message_id: int | None = None) -> None:
-        """Queue a notification; ``message_id`` only for those that belong to a question."""
-        if not self.closed:
-            self._queue(self._take_id() if message_id is None else message_id, message)
+    @property
+    def outgoing(self) -> list[bytes]:
+        """The messages to send, in their order, always in the same list: delete what is sent."""
+        return self._outgoing
 
-    def ask(self, message: Message, context: Any) -> int:
-        """Queue a request; ``context`` comes back with the answer. Returns the id of the message."""
+    def send(
+        self, message: Message, message_id: int | None = None, mark: Mark | None = None
+    ) -> None:
+        """Queue a notification; ``message_id`` only for those that belong to a question. ``mark`` is set
+        if, and only if, the message is queued."""
+        if not self.closed:
+            packed = encode(self._take_id() if message_id is None else message_id, message)
+            outgoing, size = self._outgoing, len(packed)
+            # Nothing is called between these lines, so that an exception from outside comes before
+            # all of them or after (see neo.net.channel).
+            outgoing += (packed,)
+            self.queued += size
+            if mark is not None:
+                mark.sent = True
+
+    def ask(self, message: Message, context: Any, mark: Mark | None = None) -> int:
+        """Queue a request; ``context`` comes back with the answer. Returns the id of the message.
+        ``mark``: as in :meth:`send`."""
         assert not self.closed
         message_id = self._take_id()
-        self._queue(message_id, message)
-        self._questions[message_id] = Question(ANSWERS[type(message)], context)
+        packed = encode(message_id, message)
+        question = Question(ANSWERS[type(message)], context)
+        outgoing, questions, size = self._outgoing, self._questions, len(packed)
+        # Nothing is called between these lines: see send().
+        questions[message_id] = question
+        outgoing += (packed,)
+        self.queued += size
+        if mark is not None:
+            mark.sent = True
         return message_id
 
     @property
@@ -192,9 +221,14 @@ class Connection:
                 packet = next(self._decoder, None)
                 if packet is None:
                     break
-                yield self._sort(packet)
+                received = self.match(packet)
+                if received.question is not None:
+                    self.answered(received)
+                yield received
 
-    def _sort(self, packet: Packet) -> Received:
+    def match(self, packet: Packet) -> Received:
+        """Return the message with the question that it answers, which stays open until
+        :meth:`answered`. Raises PeerError, LastWords."""
         message_id, message = packet
         if not CODES[type(message)] & RESPONSE:
             self._last_received_id = message_id
@@ -207,8 +241,12 @@ class Connection:
         if type(message) is not question.answer and type(message) is not Error:
             # The question stays: its asker is told when the connection is closed.
             raise PeerError(f"{question.answer.__name__} expected, got {type(message).__name__}")
-        del self._questions[message_id]
         return Received(message_id, message, question)
+
+    def answered(self, received: Received) -> None:
+        """Forget the question of a message from :meth:`match`. Idempotent."""
+        if received.message_id is not None:
+            self._questions.pop(received.message_id, None)
 
     # -- the end -------------------------------------------------------------------------------
 
@@ -219,6 +257,10 @@ class Connection:
             code = ErrorCode.PROTOCOL_ERROR.value
             self.answer(self._last_received_id, Error(code, str(error)))
         self.closed = True
+
+    def open_questions(self) -> list[Question]:
+        """The questions without an answer, which stay open."""
+        return list(self._questions.values())
 
     def close(self) -> list[Question]:
         """No message in or out any more. Returns the questions that will never be answered."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from types import TracebackType
 from typing import Protocol
 
 from neo.net.fault_sites import FaultSite
@@ -15,14 +16,20 @@ from neo.protocol.packets import Address
 
 
 class Wire(Protocol):
-    """A connected stream of bytes. One thread may send while another receives."""
+    """A connected stream of bytes. One thread may send while another receives.
 
-    def send(self, data: bytes) -> None:
-        """All of it. Raises OSError; HandshakeError when TLS cannot be established."""
+    An exception that comes from outside (a signal, another thread) loses no byte and sends none
+    twice: the next call goes on where the last one was interrupted.
+    """
 
-    def receive(self, wait: bool) -> bytes | None:
-        """Some bytes; b"" at the end of the stream; None if nothing came for a while (``wait``: up
-        to a tick of the host, else at once). Raises OSError, HandshakeError."""
+    def send(self, outgoing: list[bytes]) -> None:
+        """Send all, and delete from the list what is sent; others may append meanwhile. Raises OSError
+        with an errno; HandshakeError when TLS cannot be established."""
+
+    def receive(self, portions: list[bytes], wait: bool) -> bool:
+        """Append some bytes; b"" at the end of the stream. Return False if nothing came for a while
+        (``wait``: up to a tick of the host, else at once). Raises OSError with an errno,
+        HandshakeError."""
 
     def end(self) -> None:
         """End the stream and wake up whoever receives or sends."""
@@ -33,11 +40,29 @@ class Wire(Protocol):
 
 
 class Waker(Protocol):
-    """What one thread sleeps on until another one wakes it, once."""
+    """What one thread sleeps on until another one wakes it."""
 
-    def wait(self) -> None: ...
+    def wait(self, seconds: float) -> None:
+        """Sleep until :meth:`wake`, at most so long."""
 
-    def wake(self) -> None: ...
+    def wake(self) -> None:
+        """Idempotent."""
+
+
+class Lock(Protocol):
+    """A lock that a ``with`` statement releases whatever exception comes, at any instruction."""
+
+    def __enter__(self) -> object: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+        /,
+    ) -> None: ...
+
+    def locked(self) -> bool: ...
 
 
 class Watch(Protocol):
@@ -54,7 +79,10 @@ class Served(Protocol):
     """What a watch serves."""
 
     def serve(self) -> None:
-        """Bytes came, or the end, while the watch was armed; it is not any more."""
+        """Read: bytes came, or the end, while the watch was armed; it is not any more."""
+
+    def sweep(self) -> None:
+        """Read if nobody else does, about each second."""
 
 
 class Host(Protocol):
@@ -63,7 +91,10 @@ class Host(Protocol):
     def now(self) -> float:
         """Seconds of a clock that never goes back."""
 
-    def lock(self) -> AbstractContextManager[object]: ...
+    def lock(self) -> Lock: ...
+
+    def presence(self) -> Lock:
+        """Return a lock that one thread only ever takes, to show the others that it is there."""
 
     def rlock(self) -> AbstractContextManager[object]:
         """One that its owner may take again."""

@@ -390,6 +390,11 @@ class Decoder:
         except msgpack.BufferFull:
             raise PeerError(f"message of more than {self._limit} bytes") from None
 
+    @property
+    def position(self) -> int:
+        """Bytes of the whole messages that were given."""
+        return self._done
+
     def __iter__(self) -> Iterator[Packet]:
         return self
 

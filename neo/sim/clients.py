@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from types import TracebackType
 
 from neo.net.fault_sites import FaultSite
 from neo.net.host import Served, Watch, Wire
@@ -128,24 +129,26 @@ class SimWire:
 
     # -- Wire --------------------------------------------------------------------------------------
 
-    def send(self, data: bytes) -> None:
+    def send(self, outgoing: list[bytes]) -> None:
         self._host.thread().preempt()
         if self._lost is not None or self._closed:
             raise BrokenPipeError(32, self._lost or "closed")
-        self._end.write(data)
+        self._end.write(b"".join(outgoing))
+        outgoing.clear()
 
-    def receive(self, wait: bool) -> bytes | None:
+    def receive(self, portions: list[bytes], wait: bool) -> bool:
         thread = self._host.thread()
         thread.preempt()
         if not self.readable and wait:
             self._wait(thread)
         if self._arrived:
-            data = bytes(self._arrived)
+            portions.append(bytes(self._arrived))
             self._arrived.clear()
-            return data
+            return True
         if self._lost is not None or self._closed:
-            return b""
-        return None
+            portions.append(b"")
+            return True
+        return False
 
     def _wait(self, thread: SimThread) -> None:
         """Until something can be read, or a tick passes."""
@@ -173,18 +176,43 @@ class SimWire:
         """There is no descriptor to give back."""
 
 
+class SimPresence:
+    """A lock that is never waited for."""
+
+    def __init__(self) -> None:
+        self._taken = False
+
+    def __enter__(self) -> None:
+        self._taken = True
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._taken = False
+
+    def locked(self) -> bool:
+        return self._taken
+
+
 class SimWaker:
-    """Wakes one thread, once."""
+    """Wakes one thread."""
 
     def __init__(self, host: SimHost) -> None:
         self._host = host
         self._woken = False
         self._sleeper: SimThread | None = None
 
-    def wait(self) -> None:
+    def wait(self, seconds: float) -> None:
         thread = self._sleeper = self._host.thread()
-        while not self._woken:
-            thread.park()
+        timer = self._host.world.call_later(seconds, self.wake, f"{thread.name} looks")
+        try:
+            while not self._woken:
+                thread.park()
+        finally:
+            timer.cancel()
 
     def wake(self) -> None:
         self._woken = True
@@ -251,6 +279,9 @@ class SimHost:
     def lock(self) -> SimLock:
         return SimLock(self._process.threads)
 
+    def presence(self) -> SimPresence:
+        return SimPresence()
+
     def rlock(self) -> SimLock:
         return SimLock(self._process.threads, reentrant=True)
 
@@ -263,9 +294,7 @@ class SimHost:
     def fault(self, site: FaultSite) -> bool:
         return self._process.faults(self._process.name, site)
 
-    def connect(
-        self, address: Address, tls: TlsLink | None, seconds: float | None = None
-    ) -> Wire:
+    def connect(self, address: Address, tls: TlsLink | None, seconds: float | None = None) -> Wire:
         assert tls is None, "simulated streams are plain"
         thread = self.thread()
         result: list[SimWire | str] = []

@@ -46,9 +46,9 @@ class Client:
 
     def reads(self) -> None:
         wire = self.host.connect(ADDRESS, None)
-        while data := wire.receive(wait=True):
-            if data is not None:
-                self.read += data
+        portions: list[bytes] = []
+        while wire.receive(portions, wait=True) and portions[-1]:
+            self.read += portions[-1]
 
 
 def test_what_arrives_at_a_stopped_client_is_read_when_it_goes_on() -> None:

@@ -161,7 +161,10 @@ class Recorder:
 
 @contextmanager
 def channel_to(
-    script: Script, patience: float = 20.0, system: System | None = None
+    script: Script,
+    patience: float = 20.0,
+    system: System | None = None,
+    wire: type[SocketWire] = SocketWire,
 ) -> Iterator[tuple[Channel, Recorder, Server, Peer]]:
     """A channel to a scripted peer over a socket pair."""
     ours, theirs = socket.socketpair()
@@ -169,7 +172,7 @@ def channel_to(
     peer = server.serve(theirs)
     system = system or System(patience)
     recorder = Recorder()
-    channel = Channel(system, SocketWire(ours, None, patience), recorder, "peer", patience)
+    channel = Channel(system, wire(ours, None, patience), recorder, "peer", patience)
     try:
         yield channel, recorder, server, peer
     finally:

@@ -9,9 +9,13 @@ from typing import Any
 
 import pytest
 
-from neo.client.system import System
-from neo.net.channel import _WATCHER, Ticket
+from neo.client import system
+from neo.client.system import SocketWire, System
+from neo.net import connection
+from neo.net.channel import Channel, Ticket
 from neo.net.connection import Received
+from neo.protocol import codec
+from neo.protocol.codec import Packet
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.ids import p64
@@ -22,6 +26,7 @@ from neo.protocol.packets import (
     AskNewOIDs,
     Error,
     InvalidateObjects,
+    Message,
     Ping,
     Pong,
 )
@@ -36,6 +41,14 @@ def echo(peer: Peer, received: Received) -> None:
 
 def nothing(peer: Peer, received: Received) -> None:
     pass
+
+
+def hold(channel: Channel, effect: Callable[[Any], Any], ticket: Ticket | None = None) -> Any:
+    """Ask for the last tid, and let nothing that comes later take effect before ``effect`` of it."""
+    ticket = ticket or Ticket(exclusive=True)
+    with channel.presence(ticket):
+        channel.ask(AskLastTransaction(), ticket)
+        return channel.hold(ticket, effect)
 
 
 def invalidation(n: int) -> InvalidateObjects:
@@ -113,14 +126,16 @@ def test_what_follows_a_held_answer_waits_for_the_end_of_the_block() -> None:
 
     with channel_to(script) as (channel, recorder, _, _):
         other: list[object] = []
-        ticket = channel.ask(AskLastTransaction(), exclusive=True)
-        with channel.hold(ticket) as answer:
+        thread = threading.Thread(target=lambda: other.append(channel.call(AskNewOIDs(1))))
+
+        def effect(answer: object) -> None:
             assert answer == AnswerLastTransaction(p64(2))
-            thread = threading.Thread(target=lambda: other.append(channel.call(AskNewOIDs(1))))
             thread.start()
             thread.join(0.05)
             assert recorder.messages == [invalidation(1)]
             assert other == []
+
+        hold(channel, effect)
         thread.join(DEADLINE)
         assert recorder.messages == [invalidation(1), invalidation(3)]
         assert len(other) == 1
@@ -143,16 +158,15 @@ def test_a_held_answer_is_in_order_whoever_reads_it() -> None:
         # At its arrival, an invalidation must find that the answer before it took effect.
         recorder.on_message = lambda message: done.append(-int.from_bytes(message.tid, "big"))
 
-        def hold() -> None:
+        def alone() -> None:
             for _ in range(200):
-                with channel.hold(channel.ask(AskLastTransaction(), exclusive=True)) as answer:
-                    done.append(int.from_bytes(answer.tid, "big"))
+                hold(channel, lambda answer: done.append(int.from_bytes(answer.tid, "big")))
 
         def call() -> None:
             for n in range(400):
                 channel.call(AskNewOIDs(n))
 
-        assert in_threads(hold, call, call, call) == [None] * 4
+        assert in_threads(alone, call, call, call) == [None] * 4
         channel.call(AskNewOIDs(0))
     assert done == [x for n in range(1, 201) for x in (n, -n)]
 
@@ -160,7 +174,7 @@ def test_a_held_answer_is_in_order_whoever_reads_it() -> None:
 def test_tickets_with_a_sink_are_found_there() -> None:
     sink: deque[Ticket] = deque()
     with channel_to(echo) as (channel, _, _, _):
-        tickets = [channel.ask(AskNewOIDs(n), context=n, sink=sink) for n in range(3)]
+        tickets = [channel.ask(AskNewOIDs(n), Ticket(n, sink)) for n in range(3)]
         channel.wait(tickets[-1])
         assert [ticket.context for ticket in sink] == [0, 1, 2]
 
@@ -168,14 +182,12 @@ def test_tickets_with_a_sink_are_found_there() -> None:
 def test_the_end_of_the_connection_wakes_everybody_with_the_reason() -> None:
     with channel_to(nothing) as (channel, recorder, _, peer):
         tickets = [channel.ask(AskNewOIDs(n)) for n in range(4)]
-        exclusive = channel.ask(AskLastTransaction(), exclusive=True)
 
-        def hold() -> None:
-            with channel.hold(exclusive):
-                raise AssertionError("there is no answer")
+        def alone() -> None:
+            hold(channel, lambda answer: pytest.fail("there is no answer"))
 
         threading.Timer(0.05, peer.close).start()
-        results = in_threads(hold, *(lambda t=t: channel.wait(t) for t in tickets))
+        results = in_threads(alone, *(lambda t=t: channel.wait(t) for t in tickets))
         assert [type(r) for r in results] == [ConnectionLost] * 5
         assert str(results[0]) == "peer: closed by the peer"
         assert recorder.reasons == ["closed by the peer"]
@@ -195,13 +207,12 @@ def test_a_thread_that_gets_the_lead_and_the_end_before_it_runs_is_woken_once() 
         def __init__(self) -> None:
             self.woken = threading.Event()
 
-        def wait(self) -> None:
+        def wait(self, seconds: float) -> None:
             asleep.set()
             assert self.woken.wait(DEADLINE)
             assert may_run.wait(DEADLINE)
 
         def wake(self) -> None:
-            assert not self.woken.is_set()
             self.woken.set()
 
     class SlowSystem(System):
@@ -236,7 +247,7 @@ def test_a_thread_that_gets_the_lead_and_the_end_before_it_runs_is_woken_once() 
 
         leading = threading.Thread(target=lead)
         leading.start()
-        wait_until(lambda: channel._leader not in (None, _WATCHER))
+        wait_until(lambda: channel._leader not in (None, channel._watching))
         assert in_threads(follow, end) == [None, None]
         assert recorder.reasons == ["closed"]
 
@@ -259,6 +270,9 @@ def test_a_lead_that_comes_back_while_its_owner_looks_is_left_once() -> None:
         def __exit__(self, *_: object) -> None:
             self.lock.release()
 
+        def locked(self) -> bool:
+            return self.lock.locked()
+
     class WatchedSystem(System):
         def lock(self) -> Any:
             return Watched()
@@ -274,18 +288,16 @@ def test_a_lead_that_comes_back_while_its_owner_looks_is_left_once() -> None:
         else:
             questions.append(received.message_id)
 
-    def hold(number: int) -> None:
-        with channel.hold(tickets[number]):
-            pass
+    def alone(number: int) -> None:
+        hold(channel, lambda answer: None, tickets[number])
 
     questions: list[int | None] = []
-    first = threading.Thread(target=hold, args=(0,), daemon=True)
-    second = threading.Thread(target=hold, args=(1,), daemon=True)
+    tickets = [Ticket(exclusive=True), Ticket(exclusive=True)]
+    first = threading.Thread(target=alone, args=(0,), daemon=True)
+    second = threading.Thread(target=alone, args=(1,), daemon=True)
     with channel_to(script, system=WatchedSystem(20.0)) as (channel, _, _, peer):
-        tickets = [channel.ask(AskLastTransaction(), exclusive=True)]
         first.start()
         wait_until(lambda: channel._leader is tickets[0])
-        tickets.append(channel.ask(AskLastTransaction(), exclusive=True))
         second.start()
         wait_until(lambda: len(questions) == 2)
         for question in reversed(questions):
@@ -293,7 +305,7 @@ def test_a_lead_that_comes_back_while_its_owner_looks_is_left_once() -> None:
         peer.flush()
         for thread in (first, second):
             thread.join(DEADLINE)
-        assert channel._leader in (None, _WATCHER)
+        assert channel._leader in (None, channel._watching)
         assert channel.call(AskNewOIDs(1)) == AnswerNewOIDs([p64(1)])
 
 
@@ -364,3 +376,147 @@ def test_a_forgotten_ticket_does_not_keep_the_watcher_away() -> None:
         channel.forget(channel.ask(AskNewOIDs(1)))
         peer.send(invalidation(1))
         recorder.wait_for(lambda: recorder.messages == [invalidation(1)])
+
+
+@pytest.mark.parametrize("place", ["encode", "receive"])
+def test_a_thread_without_memory_fails_alone(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It cannot encode a question, or decode what it reads for all."""
+    short = threading.local()
+    encode, match = codec.encode, connection.Connection.match
+
+    def encode_or_fail(message_id: int, message: Message) -> bytes:
+        if hasattr(short, "encode"):
+            raise MemoryError
+        return encode(message_id, message)
+
+    def match_or_fail(self: connection.Connection, packet: Packet) -> Received:
+        if hasattr(short, "receive"):
+            del short.receive
+            raise MemoryError
+        return match(self, packet)
+
+    def script(peer: Peer, received: Received) -> None:
+        questions.append(received)
+        if received.message == AskNewOIDs(2):
+            for question in questions:
+                echo(peer, question)
+
+    questions: list[Received] = []
+    monkeypatch.setattr(connection, "encode", encode_or_fail)
+    monkeypatch.setattr(connection.Connection, "match", match_or_fail)
+    with channel_to(script) as (channel, recorder, _, peer):
+        first = channel.ask(AskNewOIDs(1))
+        other = channel.ask(AskNewOIDs(2)) if place == "receive" else None
+
+        def fail() -> None:
+            setattr(short, place, True)
+            with pytest.raises(MemoryError):
+                channel.wait(other) if other is not None else channel.call(AskNewOIDs(3))
+
+        assert in_threads(fail) == [None]
+        if other is None:
+            other = channel.ask(AskNewOIDs(2))
+        results = in_threads(lambda: channel.wait(first), lambda: channel.wait(other))
+        assert results == [AnswerNewOIDs([p64(1)]), AnswerNewOIDs([p64(2)])]
+        assert channel.lost is None and recorder.reasons == []
+
+
+def test_a_handler_of_a_signal_may_raise_what_looks_like_a_lost_connection() -> None:
+    """TimeoutError is an OSError: the alarm comes while the kernel waits for bytes."""
+
+    class Alarmed(SocketWire):
+        def receive(self, portions: list[bytes], wait: bool) -> bool:
+            if wait and not alarms:
+                alarms.append(True)
+                raise TimeoutError("of the application")
+            return super().receive(portions, wait)
+
+    alarms: list[bool] = []
+    with channel_to(echo, wire=Alarmed) as (channel, _, _, _):
+        with pytest.raises(TimeoutError, match="of the application"):
+            channel.call(AskNewOIDs(1))
+        assert channel.call(AskNewOIDs(2)) == AnswerNewOIDs([p64(2)])
+
+
+def test_a_request_is_sent_on_where_an_exception_interrupted_it() -> None:
+    """The kernel had taken a part of it."""
+    alarms: list[int] = []
+
+    class Slow:
+        """A socket that takes some bytes, and then a signal comes."""
+
+        def __init__(self, sock: Any) -> None:
+            self._sock = sock
+
+        def send(self, data: bytes, *flags: int) -> int:
+            if not flags and len(alarms) < 8 and len(data) > 3:
+                alarms.append(len(data))
+                if len(alarms) % 2:
+                    raise KeyError("a signal")
+                return int(self._sock.send(data[:3]))
+            return int(self._sock.send(data, *flags))
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._sock, name)
+
+    with channel_to(echo) as (channel, _, _, peer):
+        channel.call(AskNewOIDs(7))
+        channel._wire._sock = Slow(channel._wire._sock)  # type: ignore[attr-defined]
+        for n in range(5):
+            ticket = Ticket()
+            try:
+                channel.ask(AskNewOIDs(n), ticket)
+            except KeyError:
+                assert ticket.sent
+        assert channel.call(AskNewOIDs(9)) == AnswerNewOIDs([p64(9)])
+        assert [m.num_oids for m in peer.received] == [7, 0, 1, 2, 3, 4, 9]
+
+
+def leave_the_lead_behind(channel: Channel) -> None:
+    """As two exceptions do, the second one while the thread hands the lead on."""
+    gone = Ticket()
+    with channel.presence(gone):
+        pass
+    with channel._mutex:
+        channel._disarm()
+        channel._leader = gone
+
+
+def test_a_leader_that_is_gone_is_replaced_by_a_thread_that_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(system, "SWEEP_SECONDS", 10 * DEADLINE)
+    with channel_to(echo) as (channel, _, _, _):
+        leave_the_lead_behind(channel)
+        assert in_threads(lambda: channel.call(AskNewOIDs(1))) == [AnswerNewOIDs([p64(1)])]
+
+
+def test_a_leader_that_is_gone_is_replaced_by_the_watcher() -> None:
+    with channel_to(echo) as (channel, recorder, _, peer):
+        leave_the_lead_behind(channel)
+        peer.send(invalidation(1))
+        recorder.wait_for(lambda: recorder.messages == [invalidation(1)])
+
+
+def test_an_exclusive_answer_whose_thread_is_gone_takes_effect_once_more() -> None:
+    def script(peer: Peer, received: Received) -> None:
+        if isinstance(received.message, AskLastTransaction):
+            peer.connection.answer(received.message_id, AnswerLastTransaction(p64(2)))
+            peer.connection.send(invalidation(3))
+            peer.flush()
+        else:
+            echo(peer, received)
+
+    effects: list[object] = []
+    with channel_to(script) as (channel, recorder, _, _):
+
+        def fail(answer: object) -> None:
+            effects.append(answer)
+            assert recorder.messages == []
+            raise KeyError("the effect is not complete")
+
+        with pytest.raises(KeyError):
+            hold(channel, fail, Ticket(exclusive=True, orphan=effects.append))
+        assert effects == [AnswerLastTransaction(p64(2))] * 2
+        channel.call(AskNewOIDs(1))
+        assert recorder.messages == [invalidation(3)]

@@ -25,16 +25,16 @@ def test_what_is_sent_while_the_handshake_ends_leaves_after_it(tmp_path: Path) -
             plain = super().decrypt(raw)
             if not sent:
                 sent.append(True)
-                wire.send(HANDSHAKE)
+                wire.send([HANDSHAKE])
             return plain
 
     sent: list[bool] = []
     try:
         with TlsPeer(tls_context(*files, server=True)) as peer:
             wire = system.connect(peer.address, Link(tls_context(*files, server=False), False))
-            received = b""
-            while received != HANDSHAKE:
-                received += wire.receive(True) or b""
+            received: list[bytes] = []
+            while b"".join(received) != HANDSHAKE:
+                wire.receive(received, True)
             wire.end()
             wire.close()
     finally:
@@ -59,9 +59,10 @@ def test_the_last_words_are_read_when_nothing_can_be_sent_any_more() -> None:
         sock.sendall(b"why")
         reset(sock)
         for _ in range(2):
-            wire.send(b"more")
-        assert wire.receive(True) == b"why"
-        assert wire.receive(True) == b""
+            wire.send([b"more"])
+        received: list[bytes] = []
+        assert wire.receive(received, True) and wire.receive(received, True)
+        assert received == [b"why", b""]
         wire.close()
 
 
@@ -72,9 +73,9 @@ def test_the_end_of_a_tls_stream_is_announced(tmp_path: Path) -> None:
         with TlsPeer(tls_context(*files, server=True)) as peer:
             link = TlsLink(tls_context(*files, server=False), server=False)
             wire = system.connect(peer.address, link)
-            received = b""
-            while received != HANDSHAKE:
-                received += wire.receive(True) or b""
+            received: list[bytes] = []
+            while b"".join(received) != HANDSHAKE:
+                wire.receive(received, True)
             wire.end()
             wire.close()
     finally:
