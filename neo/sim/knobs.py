@@ -97,6 +97,11 @@ LATER_KNOBS = (
     Knob("UNFIT_SECONDS", "neo.master", (0.5,)),
     # What is compared before service, and where replication begins.
     Knob("TAIL_LENGTH", "neo", (1, 5)),
+    # Flow control: what a peer may leave unread, and do in a turn.
+    Knob("SLOW_BYTES", "neo.node", (1, 400)),
+    Knob("PEER_BYTES", "neo.node", (1, 2000)),
+    Knob("TURN_BYTES", "neo.node", (1, 300)),
+    Knob("JOBS_MAX", "neo.node", (1,)),
 )
 
 

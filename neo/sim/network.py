@@ -41,6 +41,12 @@ class End:
         self.other: End
         self.receiver: Receiver | None = None
         self.closed = False
+        #: Bytes that were written and that the other end has not taken.
+        self.unsent = 0
+        #: Called when the other end took some.
+        self.sent: Callable[[], None] = lambda: None
+        self._paused = False
+        self._unread: list[bytes] = []
         self._last_delivery = 0.0
         self._held: list[bytes] = []
         self._held_since: float | None = None
@@ -54,6 +60,7 @@ class End:
     def write(self, data: bytes) -> None:
         if self.closed or not data:
             return
+        self.unsent += len(data)
         if self.network.is_cut(self.host, self.other.host):
             self._hold()
             self._held.append(data)
@@ -117,8 +124,33 @@ class End:
         network.world.call_at(self._last_delivery, callback, name)
 
     def arrive(self, data: bytes) -> None:
+        if self._paused or self._unread:
+            self._unread.append(data)
+        else:
+            self._take(data)
+
+    def _take(self, data: bytes) -> None:
+        self.other.unsent -= len(data)
         if self.receiver is not None:
             self.receiver.received(data)
+        self.other.sent()
+
+    # -- flow control --------------------------------------------------------------------------------
+
+    def pause_reading(self) -> None:
+        """What arrives waits here. What waits when the connection ends is lost, as with a reset."""
+        self._paused = True
+
+    def resume_reading(self) -> None:
+        if self._paused:
+            self._paused = False
+            if self._unread:
+                # Not at once: the receiver may be in the middle of something.
+                self.network.world.call_later(0.0, self._take_unread, f"{self.name} reads on")
+
+    def _take_unread(self) -> None:
+        while self._unread and not self._paused:
+            self._take(self._unread.pop(0))
 
     # -- cuts --------------------------------------------------------------------------------------
 

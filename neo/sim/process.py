@@ -7,6 +7,7 @@ from random import Random
 from typing import Protocol
 
 from neo.net.fault_sites import FaultSite
+from neo.node import backlog
 from neo.node.core import Core, Timer
 from neo.node.peer import Peer
 from neo.protocol.packets import Address
@@ -85,26 +86,42 @@ class PeerLink:
         self.shell = shell
         self.peer = peer
         self.end: End | None = None
+        self._slow = False
 
     def attach(self, end: End) -> None:
         self.end = end
         end.receiver = self
+        end.sent = self._sent
         self.process.ends.append(end)
+        self._watch_unsent()
 
     def write(self, data: bytes) -> None:
         if self.end is not None:
             self.process.writes(self.peer)
             self.end.write(data)
+            self._watch_unsent()
 
     @property
     def unsent(self) -> int:
-        return 0  # the simulated network takes all
+        return 0 if self.end is None else self.end.unsent
+
+    def _watch_unsent(self) -> None:
+        if not self._slow and self.unsent > backlog.SLOW_BYTES:
+            self._slow = True
+            self.peer.slow()
+
+    def _sent(self) -> None:
+        if self._slow and self.unsent <= backlog.SLOW_BYTES // 4:
+            self._slow = False
+            self.process.run(self.shell, self.peer.drained)
 
     def pause_reading(self) -> None:
-        pass  # the peer keeps what comes
+        if self.end is not None:
+            self.end.pause_reading()
 
     def resume_reading(self) -> None:
-        pass
+        if self.end is not None:
+            self.end.resume_reading()
 
     def close(self) -> None:
         if self.end is not None:
@@ -130,6 +147,7 @@ class DialedLink(PeerLink):
             self._waiting.append(data)
         else:
             self.end.write(data)
+            self._watch_unsent()
 
     def close(self) -> None:
         self._closed = True
@@ -142,6 +160,7 @@ class DialedLink(PeerLink):
         self.attach(end)
         for data in self._waiting:
             end.write(data)
+        self._watch_unsent()
         if self._closed:
             end.close()
 

@@ -195,3 +195,24 @@ def test_a_connection_that_is_reset_ends_on_both_sides_and_loses_what_is_on_its_
     net.run()
     assert near.ended == far.ended == "reset by the network"
     assert far.data == b"" and not net.network.connections
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_an_end_that_is_not_read_from_keeps_what_arrives_in_order(seed: int) -> None:
+    net = Net(seed)
+    near = net.dial()
+    (far,) = net.server.sinks
+    sent: list[int] = []
+    near.end.sent = lambda: sent.append(near.end.unsent)
+    far.end.pause_reading()
+    for part in range(10):
+        near.end.write(b"%d" % part * 10)
+        net.run(0.001)
+    net.run()
+    assert far.data == b"" and not sent
+    assert near.end.unsent == 100
+    far.end.resume_reading()
+    near.end.write(b"last")
+    net.run()
+    assert far.data == b"".join(b"%d" % part * 10 for part in range(10)) + b"last"
+    assert near.end.unsent == sent[-1] == 0

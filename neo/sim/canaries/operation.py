@@ -16,6 +16,7 @@ from neo.master.administration import MAX_REPLICAS, ServeAdmin
 from neo.master.commits import Commits
 from neo.master.denial import denied
 from neo.master.election.serve_masters import done
+from neo.node import backlog, peer
 from neo.node.peer import Peer
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer
@@ -44,6 +45,16 @@ def _changed_before_checked() -> list[Patch]:
         return done()
 
     return [(ServeAdmin, "set_num_replicas", set_num_replicas)]
+
+
+def _drained_in_vain() -> list[Patch]:
+    def drained(self: Peer) -> None:
+        self._slow = False
+        self.core.backlog.drained(self)
+
+    # Little is much: requests wait all the time.
+    limits = [(peer, "SLOW_BYTES", 1), (backlog, "SLOW_BYTES", 1), (backlog, "PEER_BYTES", 1)]
+    return [(Peer, "drained", drained), *limits]
 
 
 def _truncation_forgotten() -> list[Patch]:
@@ -223,5 +234,13 @@ CANARIES = (
         20,
         {"faults": ("unmount", "kill-server"), "disk": "memory", "storages": 3, "replicas": 1}
         | {"seconds": 5.0, "workloads": ("bank",)},
+    ),
+    Canary(
+        "drained-in-vain",
+        "what waits for a peer to read does not go on when it has read",
+        "progress: threads wait for it for ever",
+        _drained_in_vain,
+        5,
+        QUIET | {"workloads": ("bank",)},
     ),
 )

@@ -17,6 +17,7 @@ from neo.net import transport as transport_module
 from neo.net.connection import HANDSHAKE
 from neo.net.tls import TlsLink, tls_context
 from neo.net.transport import SLOW_BYTES, Transport, bound_socket, dial
+from neo.node import backlog
 from neo.protocol.packets import Address
 from tests.support.certificates import Authority
 from tests.support.tls_peer import TlsPeer
@@ -234,6 +235,11 @@ def test_the_owner_hears_when_a_peer_is_slow_and_pauses_reading() -> None:
                 await until(lambda: owner.data == b"question")
 
     run(scenario())
+
+
+def test_node_and_transport_agree_on_what_is_slow() -> None:
+    """The node counts what is unsent of a peer from there on."""
+    assert SLOW_BYTES == backlog.SLOW_BYTES
 
 
 def test_nothing_keeps_a_transport_and_its_owner_together() -> None:
