@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from neo.net.sockets import format_address, parse_address
+from neo.net.sockets import format_address, parse_bind
 from neo.net.transport import bound_socket
 from neo.protocol.packets import Address
 
@@ -135,7 +135,7 @@ def _node(parser: configparser.ConfigParser, name: str) -> NodeConf:
     role = name.rstrip("0123456789")
     if role not in ROLES:
         raise ValueError(f"section [{name}] is no master, storage or admin")
-    return NodeConf(name, role, parse_address(section["bind"]), Path(section["logfile"]))
+    return NodeConf(name, role, parse_bind(section["bind"]), Path(section["logfile"]))
 
 
 def create(path: Path, shape: Shape) -> ClusterConf:
