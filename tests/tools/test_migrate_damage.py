@@ -143,6 +143,33 @@ def changed_tid(sample: Sample, done: Damaged) -> bool:
     )
 
 
+def test_no_record_is_copied_under_an_oid_that_another_one_denies(
+    sample: Sample, tmp_path: Path
+) -> None:
+    """The first revision of an object says one oid, the second another: either may be right."""
+    owner = {row.position: each for each in sample.whole for row in each.rows}
+    second, row = next(
+        (each, row)
+        for each in sample.whole
+        for row in each.rows
+        if row.previous and not row.back and not row_at(owner[row.previous], row.previous).previous
+    )
+    first = owner[row.previous]
+    path = sample.copy(tmp_path / "Data.fs", indexed=False)
+    data = bytearray(sample.data)
+    data[row.previous + 6] ^= 1
+    path.write_bytes(data)
+    found = readable(path)
+    assert first.tid not in found
+    assert second.tid not in found
+    assert len(found) >= len(sample.whole) - 4
+    assert all(found[tid] == sample.originals[tid] for tid in found)
+
+
+def row_at(each: Whole, position: int) -> damage.Row:
+    return next(row for row in each.rows if row.position == position)
+
+
 def damaged_in_the_middle(sample: Sample, path: Path) -> list[Whole]:
     """Make a copy of the sample without the lengths of two neighbours to whose data nothing refers."""
     data = bytearray(sample.copy(path).read_bytes())
