@@ -87,8 +87,9 @@ class SQLiteDisk(SimDisk):
     def open_backend(self, shell: DiskShell, failed: OnFailure | None = None) -> Backend:
         try:
             backend = super().open_backend(shell, failed)
-        except WentBack:
-            self.promises.refused()
+        except BackendFailure as failure:
+            if isinstance(failure, WentBack) or "SQLITE_CORRUPT" in str(failure):
+                self.promises.refused()
             raise
         self.promises.opened(self.tables())
         return backend

@@ -64,7 +64,12 @@ CANARIES = (
         "the mark is written when a commit is made, not when it is synced",
         "after a power cut a database that lost nothing is refused",
         _too_early,
-        40,
-        _OPTIONS,
+        30,
+        _OPTIONS
+        | {
+            "faults": ("broken-promise", "slow-disk"),
+            "workloads": ("bank",),
+            "seconds": 3.0,
+        },
     ),
 )

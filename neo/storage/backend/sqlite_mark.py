@@ -51,7 +51,13 @@ class SQLiteMark:
         Raises WentBack, sqlite3.Error, OSError.
         """
         promised = self._read()
-        found = self._find() if os.path.exists(self._path) else None
+        found = None
+        try:
+            if os.path.exists(self._path):
+                found = self._find(promised)
+        except sqlite3.DatabaseError:
+            if not reset:
+                raise
         if not reset:
             self._compare(found, promised)
         self._position = next_position(self._acknowledged.position, promised, found)
@@ -66,7 +72,7 @@ class SQLiteMark:
             )
             return None
 
-    def _find(self) -> Position | None:
+    def _find(self, promised: Position | None) -> Position | None:
         """Where the database is; None if it is empty."""
         # A connection that may write would copy what is left of a damaged log over newer pages, and
         # delete the log, when it is closed. Only rollback journals, of other programs, need one.
@@ -75,19 +81,34 @@ class SQLiteMark:
         db = sqlite3.connect(uri, uri=True, timeout=5, isolation_level=None)
         index = None
         try:
-            rows = db.execute("SELECT 1 FROM sqlite_master WHERE name='config'").fetchall()
-            if not rows:
-                return None
-            rows = db.execute("SELECT value FROM config WHERE name=?", (ROW,)).fetchall()
-            found = from_row(rows[0][0] if rows else None)
+            found, failure = Position("", 0), None
+            try:
+                if not db.execute("SELECT 1 FROM sqlite_master WHERE name='config'").fetchall():
+                    return None
+                rows = db.execute("SELECT value FROM config WHERE name=?", (ROW,)).fetchall()
+                found = from_row(rows[0][0] if rows else None)
+            except sqlite3.DatabaseError as error:
+                failure = error
             if os.path.exists(f"{self._path}-shm"):
                 index = WalIndex(self._path)
                 found = found._replace(log=index.end())
+            if failure is not None:
+                self._explain(failure, found, promised)
             return found
         finally:
             db.close()
             if index is not None:
                 index.close()
+
+    def _explain(
+        self, error: sqlite3.DatabaseError, found: Position, promised: Position | None
+    ) -> None:
+        """Raise the error; or WentBack, if the log explains it: what is left of one that was copied into
+        the database hides newer pages."""
+        if promised is not None and found.log.salts == promised.log.salts:
+            # Raises WentBack if frames are missing.
+            self._compare(promised._replace(log=found.log), promised)
+        raise error
 
     def _compare(self, found: Position | None, promised: Position | None) -> None:
         if found is None:

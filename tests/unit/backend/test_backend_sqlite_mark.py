@@ -125,6 +125,18 @@ def test_a_log_that_lost_its_end_is_found(ready: Harness, tmp_path: Path) -> Non
     assert "docs/operating.md" in text
 
 
+def test_what_is_left_of_a_log_that_was_copied_is_not_put_over_newer_pages(
+    ready: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The database is complete, and damaged if the beginning of the log is read again."""
+    checkpoint(ready, monkeypatch, 6)
+    log = Path(ready.database + "-wal")
+    for number in range(1, (used(log) - 32) // FRAME_BYTES):
+        node = killed(ready, tmp_path / str(number))
+        flip(Path(node.database + "-wal"), 32 + number * FRAME_BYTES + 500)
+        assert "its write-ahead log is damaged or cut" in refused(node)
+
+
 def test_a_log_that_is_gone_is_found(
     ready: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
