@@ -95,8 +95,6 @@ LATER_KNOBS = (
     Knob("ORDER_SECONDS", "neo.master", (3.0,)),
     Knob("STOP_SECONDS", "neo.master", (0.0, 0.5)),
     Knob("UNFIT_SECONDS", "neo.master", (0.5,)),
-    # What is compared before service, and where replication begins.
-    Knob("TAIL_LENGTH", "neo", (1, 5)),
     # Flow control: what a peer may leave unread, and do in a turn.
     Knob("SLOW_BYTES", "neo.node", (1, 400)),
     Knob("PEER_BYTES", "neo.node", (1, 2000)),

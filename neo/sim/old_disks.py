@@ -24,6 +24,7 @@ from neo.sim.cluster import Cluster, Mount
 from neo.sim.operator import Operator
 from neo.sim.process import Process
 from neo.sim.world import Violation, World
+from neo.storage import replicator
 from neo.storage.core import StorageCore
 
 #: How old a copy is, and how much of the end is lost, on average.
@@ -32,6 +33,9 @@ TAIL_SECONDS = 0.2
 #: How long a machine needs to start, on average.
 BOOT_SECONDS = 0.1
 ALONE_CHANCE = 0.3
+#: Rows of a tail. Most cells of a run are not longer than a usual one: with that alone, replication
+#: would never begin where a cell ends.
+TAIL_LENGTHS = (1, 5, packets.TAIL_LENGTH, packets.TAIL_LENGTH)
 #: Where the tid is in rows.
 TIDS = {"trans": 1, "obj": 2}
 
@@ -121,6 +125,14 @@ def _tail_begin(rows: list[tuple[int, int]]) -> int:
         tids.setdefault(partition, []).append(tid)
     length = packets.TAIL_LENGTH
     return max((sorted(of)[-length] for of in tids.values() if len(of) >= length), default=0)
+
+
+@contextmanager
+def varied_tails(seed: int) -> Iterator[None]:
+    """Inside the block, tails have a length that the seed chooses."""
+    length = Random(f"tails {seed}").choice(TAIL_LENGTHS)
+    with plant([(module, "TAIL_LENGTH", length) for module in (packets, comparison, replicator)]):
+        yield
 
 
 @contextmanager

@@ -30,7 +30,7 @@ from neo.sim.history import History
 from neo.sim.knobs import turned
 from neo.sim.log_watch import watched_logs
 from neo.sim.master_faults import MasterFaults
-from neo.sim.old_disks import OldDisks, watched_comparisons
+from neo.sim.old_disks import OldDisks, varied_tails, watched_comparisons
 from neo.sim.operator import MOST_REPLICAS, Operator
 from neo.sim.oracles import judge
 from neo.sim.process import Process
@@ -186,6 +186,7 @@ class Run:
         try:
             with (
                 turned(self.world, self.options.knobs),
+                varied_tails(self.world.seed),
                 watched_tables(self.world, self._storage_cores),
                 watched_logs(self.world),
                 watched_administration(self.history),
