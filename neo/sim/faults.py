@@ -76,7 +76,7 @@ class Faults:
         # Not "none", and not those of several masters.
         self._kinds = [name for name in (chosen if names is None else names) if name in KINDS]
         #: Nothing fails: what takes longer than usual does so because others do.
-        self.calm = set(self._kinds) == {STAND_STILL}
+        self.calm = set(self._kinds) <= {STAND_STILL}
         self._between = self._random.uniform(*BETWEEN_SECONDS)
         self._active = False
         self.injected: dict[str, int] = {}

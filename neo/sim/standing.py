@@ -2,8 +2,9 @@
 transactions by the operator.
 
 Oracles: where nothing else fails, no store waits for a lock for longer than ``wait-timeout`` and a
-moment; at the end of each run no lock is left, though the clients are still connected; what was ended
-is not visible (the history, as for every transaction whose application was told that it is lost).
+moment, and no transactions wait for each other; at the end of each run no lock is left, though the
+clients are still connected; what was ended is not visible (the history, as for every transaction
+whose application was told that it is lost).
 """
 
 from __future__ import annotations
@@ -33,6 +34,9 @@ LOOK_SECONDS = 1.0
 #: of the node; then it asks the node, and aborts.
 CLOCKS = 1.1
 MARGIN_SECONDS = 5.0
+#: A circle of transactions that wait for each other is there for a moment while one of them is rebased on
+#: one node and not yet on another. One that lasts would end by ``wait-timeout`` only.
+CIRCLE_SECONDS = 3.0
 
 
 class Standing:
@@ -77,10 +81,13 @@ class Standing:
 
     def _look(self) -> None:
         world = self._run.world
+        lasting: dict[bytes, set[bytes]] = {}
         limit = CLOCKS * self._run.settings["wait_timeout"] + MARGIN_SECONDS * world.slowness
         for name, core in self._cores():
             for transaction, waiters in core.locks.waiting():
                 for ttid, seconds in waiters.items():
+                    if seconds > CIRCLE_SECONDS * world.slowness:
+                        lasting.setdefault(ttid, set()).add(transaction.ttid)
                     if seconds > limit:
                         world.fail(
                             Violation(
@@ -88,6 +95,10 @@ class Standing:
                                 f" {transaction.ttid.hex()}, which is {transaction.phase}"
                             )
                         )
+
+        if circle := find_circle(lasting):
+            names = ", ".join(ttid.hex() for ttid in circle)
+            world.fail(Violation(f"transactions wait for each other: {names}"))
 
     @property
     def released(self) -> bool:
@@ -97,3 +108,13 @@ class Standing:
     def _cores(self) -> list[tuple[str, StorageCore]]:
         processes = self._run.cluster.storages
         return [(p.name, p.core) for p in processes if isinstance(p.core, StorageCore)]
+
+
+def find_circle(waits: dict[bytes, set[bytes]]) -> list[bytes]:
+    """Return transactions that wait for each other, sorted; none if there is no circle. ``waits``: by
+    waiting transaction, the holders."""
+    left = {ttid: set(holders) for ttid, holders in waits.items()}
+    while free := [ttid for ttid, holders in left.items() if not holders & left.keys()]:
+        for ttid in free:
+            del left[ttid]
+    return sorted(left)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from neo.sim.alarm import alarmed
 from neo.sim.run import Options, Run
+from neo.sim.standing import find_circle
 
 CALM = Options(
     seconds=15.0,
@@ -41,6 +42,13 @@ def test_others_get_a_conflict_in_time_and_the_operator_ends_transactions() -> N
             assert run.faults.calm and run.faults.injected["stand-still"]
             return
     raise AssertionError(f"never seen: {missing}")
+
+
+def test_a_circle_is_found_and_a_chain_is_none() -> None:
+    assert find_circle({}) == []
+    assert find_circle({b"1": {b"2"}, b"2": {b"3"}}) == []
+    assert find_circle({b"1": {b"2"}, b"2": {b"1"}, b"3": {b"4"}}) == [b"1", b"2"]
+    assert find_circle({b"1": {b"2", b"9"}, b"2": {b"3"}, b"3": {b"1"}}) == [b"1", b"2", b"3"]
 
 
 def test_with_other_faults_waits_are_not_judged_to_the_second() -> None:

@@ -294,7 +294,7 @@ CANARIES = (
     Canary(
         "deadlock-not-seen",
         "a transaction waits for a holder with a greater locking tid",
-        "progress: threads wait for each other for ever",
+        "locks: transactions wait for each other",
         _deadlock_not_seen,
         30,
         QUIET | {"workloads": ("deadlocks",)},
