@@ -74,11 +74,11 @@ def new_lineage() -> str:
     return os.urandom(_LINEAGE_BYTES).hex()
 
 
-def next_position(*known: Position | None) -> Position:
-    """Return the position of a database that is opened: later than all that are known of it."""
-    positions = [each for each in known if each is not None and each.lineage]
-    lineage = positions[0].lineage if positions else new_lineage()
-    return Position(lineage, 1 + max((each.generation for each in positions), default=0))
+def next_position(known: Position | None) -> Position:
+    """Return the position of a database that is opened; it was at ``known``, if it is not new."""
+    if known is None or not known.lineage:
+        return Position(new_lineage(), 1)
+    return Position(known.lineage, known.generation + 1)
 
 
 def check(found: Position, promised: Position, name: str, advice: str) -> None:
@@ -146,7 +146,7 @@ class ServerMark:
         if row is not None:
             self._position = found
             return None
-        self._position = next_position(promised)
+        self._position = next_position(None)
         return self._position.row()
 
     def next_row(self) -> str:

@@ -60,7 +60,7 @@ class SQLiteMark:
                 raise
         if not reset:
             self._compare(found, promised)
-        self._position = next_position(self._acknowledged.position, promised, found)
+        self._position = next_position(None if reset else found)
 
     def _read(self) -> Position | None:
         try:
@@ -111,6 +111,13 @@ class SQLiteMark:
         raise error
 
     def _compare(self, found: Position | None, promised: Position | None) -> None:
+        if found and promised and found.lineage and found.lineage != promised.lineage:
+            # Perhaps of an empty one that was made while this one was not mounted.
+            logger.warning(
+                "%s is of another database: it cannot be told whether %s has all that was acknowledged",
+                *(self._mark.path, self._name),
+            )
+            promised = None
         if found is None:
             # A new node with an id of its own, which takes nobody's place; but not within a process.
             promised, found = None, Position("", 0)

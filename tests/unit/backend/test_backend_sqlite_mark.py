@@ -178,16 +178,6 @@ def test_a_database_of_an_earlier_version_beside_a_newer_mark_is_found(
     refused(node)
 
 
-def test_the_mark_of_another_database_is_found(ready: Harness, tmp_path: Path) -> None:
-    (tmp_path / "other").mkdir()
-    other = Harness("SQLite", str(tmp_path / "other" / DATABASE))
-    other.ready()
-    other.close()
-    ready.close()
-    shutil.copyfile(other.database + ".acknowledged", ready.database + ".acknowledged")
-    assert "it is not the database that this node used last" in refused(ready)
-
-
 # -- and nothing is refused that is complete -------------------------------------------------------------
 
 
@@ -287,6 +277,21 @@ def test_a_damaged_mark_is_made_anew_with_a_warning(
     assert kept(ready) == 5
     assert f"{mark} is damaged: it cannot be told" in caplog.text
     assert mark.read_bytes() != content
+
+
+def test_a_database_that_was_away_while_an_empty_one_was_made_is_served(
+    ready: Harness, caplog: pytest.LogCaptureFixture
+) -> None:
+    ready.close()
+    path = Path(ready.database)
+    path.rename(path.with_name("unmounted"))
+    assert kept(ready) == 0
+    path.with_name("unmounted").rename(path)
+    assert kept(ready) == 5
+    assert ".acknowledged is of another database" in caplog.text
+    caplog.clear()
+    assert kept(ready) == 5
+    assert not caplog.records
 
 
 def test_the_whole_folder_may_be_an_old_one(
