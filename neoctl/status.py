@@ -36,7 +36,7 @@ from neo.protocol.packets import (
 )
 from neoctl import render
 from neoctl.blocking import blocking, open_transactions
-from neoctl.client import AdminClient
+from neoctl.client import AdminAway, AdminClient
 from neoctl.verbs import Reply
 
 #: More partitions than this are shown as counts: their letters would fill the screen.
@@ -280,7 +280,10 @@ def _may_grow(election: Data | None) -> bool:
 
 
 def _scrub(admin: AdminClient) -> Data | None:
-    answer = _asked(admin, AskScrub())
+    try:
+        answer = _asked(admin, AskScrub())
+    except AdminAway:
+        answer = None  # an admin node of an earlier version closes; nothing else is asked of it
     if answer is None:
         return None  # a master without a scrub
     period, begun, round_end, compared = answer

@@ -209,6 +209,12 @@ def test_screen_tells_how_far_the_scrub_is(
     }
 
 
+def test_an_admin_node_that_does_not_know_the_scrub_tells_all_else(console: Make) -> None:
+    ctl = console({AskScrub: None})
+    assert ctl("status") == 0
+    assert ctl.out.splitlines()[-1] == "No problem."
+
+
 def test_screen_without_scrub_says_nothing_of_it(console: Make) -> None:
     ctl = console({AskScrub: AnswerScrub(0.0, NOW, None, 0)})
     assert ctl("status") == 0
