@@ -9,6 +9,9 @@ from neo.protocol.ids import ZERO_OID, ZERO_TID, p64, tid_from_time, u64
 #: At least so many tids are left out when others may have been given of which nobody here knows, and at
 #: most twice as many: those of a minute by the clock, or of billions of transactions if that is behind.
 UNKNOWN_TIDS = 2**32
+#: No database has later tids: databases keep them in a signed column of 64 bits, and so many must be left
+#: that others are given. They are of the year 5983.
+GREATEST_TID = p64(2**63 - 2**40)
 #: Oids are 8 bytes; the greatest is INVALID_OID.
 _LAST_OID = 2**64 - 2
 

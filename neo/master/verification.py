@@ -6,12 +6,12 @@ import logging
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from neo.master.ids import UNKNOWN_TIDS
+from neo.master.ids import GREATEST_TID, UNKNOWN_TIDS
 from neo.node.peer import Peer
 from neo.node.task import Checkpoint, Future
 from neo.protocol.enums import NodeState
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
-from neo.protocol.ids import ZERO_OID, ZERO_TID
+from neo.protocol.ids import ZERO_OID, ZERO_TID, format_nid
 from neo.protocol.packets import (
     AnswerFinalTID,
     AnswerLastIDs,
@@ -123,8 +123,18 @@ async def _find_tids(
 async def _last_ids(master: MasterCore) -> None:
     """The generators go on after the greatest oid and tid; storages truncate before answering."""
     loid, ltid = ZERO_OID, ZERO_TID
-    for answer in (await _ask_all(master, _running(master), AskLastIDs())).values():
+    for nid, answer in (await _ask_all(master, _running(master), AskLastIDs())).items():
         assert isinstance(answer, AnswerLastIDs)
+        if (answer.ltid or ZERO_TID) > GREATEST_TID:
+            logger.error(
+                "%s says that its last transaction is %s, after which no other could be given: look at"
+                " its database",
+                *(format_nid(nid), (answer.ltid or ZERO_TID).hex()),
+            )
+            if (peer := master.connected.get(nid)) is not None:
+                master.disconnect(peer)
+                await Checkpoint()
+            continue
         loid = max(loid, answer.loid or ZERO_OID)
         ltid = max(ltid, answer.ltid or ZERO_TID)
     master.oids.reset(loid)

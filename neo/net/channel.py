@@ -333,7 +333,7 @@ class Channel:
                 return None
             if ticket.done or not self._read(ticket is not self._watching):
                 return None
-            if deadline is not None and self._host.now() > deadline:
+            if deadline is not None and not self._inbox.pending and self._host.now() > deadline:
                 raise TimeoutError(f"no answer from {self.name}")
 
     def _deliver(self) -> Ticket | None:

@@ -1247,10 +1247,10 @@ class AnswerSize(NamedTuple):
     """``size``: bytes of the node's database, which has ``cells`` cells. ``objects``: about how many
     objects ``partitions`` of the node's readable cells have together."""
 
-    size: int
-    cells: int
-    objects: int
-    partitions: int
+    size: Number
+    cells: Count
+    objects: Number
+    partitions: Count
 
 
 @request(EXTENSION | 0x95, AnswerSize)

@@ -34,7 +34,7 @@ def test_a_message_comes_as_it_was_sent(message: Message) -> None:
 
 def test_they_have_codes_of_our_own() -> None:
     codes = [CODES[kind] for kind in (AskTails, AnswerTails, NotifyCellsBehind)]
-    assert codes == [0x4040, 0xC040, 0x4041]
+    assert codes == [0x4070, 0xC070, 0x4071]
 
 
 @pytest.mark.parametrize(
