@@ -74,7 +74,7 @@ def blocking(rows: list[Data]) -> list[tuple[str, str]]:
     problems = [(_sentence(row), _advice(row)) for row in first[:NAMED_MOST]]
     if len(first) > NAMED_MOST:
         text = f"{len(first) - NAMED_MOST} more transactions make others wait"
-        problems.append((text, "neoctl print transactions"))
+        problems.append((text, _advice(None)))
     return problems
 
 
@@ -87,7 +87,10 @@ def _sentence(row: Data) -> str:
     )
 
 
-def _advice(row: Data) -> str:
+def _advice(row: Data | None) -> str:
+    """``row``: None for those that are not named."""
+    if row is None:
+        return "neoctl print transactions"
     if row["phase"] == "finishing":
         return "it will be committed: look for a storage node that is stopped or slow"
-    return f"look whether that client is stopped; neoctl end {row['ttid']} aborts the transaction"
+    return f"let that client go on, or abort its transaction: neoctl end {row['ttid']}"

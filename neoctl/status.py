@@ -98,7 +98,10 @@ def status_reply(admin: AdminClient) -> Reply:
     problems = [
         *_check_problems(admin),
         *find_upstream_problems(upstream, nodes),
-        *(Problem("problem", *found) for found in blocking(open_transactions(admin))),
+        *(
+            Problem("problem", text, advice)
+            for text, advice in blocking(open_transactions(admin))
+        ),
         *find_problems(state, nodes, table, _obstacle(admin, state), election),
         *find_master_problems(election),
     ]
@@ -251,11 +254,17 @@ def _check_problems(admin: AdminClient) -> list[Problem]:
         for partition, _, finding, text in rows
         if finding == "undecided"
     ]
-    behind = [text for _, _, finding, text in rows if finding == "behind"]
+    behind = sum(finding == "behind" for _, _, finding, _ in rows)
     if behind:
-        text = f"{len(behind)} partitions had copies that lacked transactions when the cluster started"
-        advice = f"look at the disk: {behind[0]}; neoctl print check lists all; then neoctl check"
-        problems.append(Problem("warning", text, advice))
+        text = f"{behind} partitions had copies that lacked transactions when the cluster started"
+        problems.append(
+            Problem(
+                "warning",
+                text,
+                "neoctl print check; suspect the disks of the nodes that it names; wait until all is"
+                " copied; neoctl check",
+            )
+        )
     return problems
 
 

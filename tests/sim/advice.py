@@ -75,6 +75,7 @@ class Stage:
             self.up.start()
             self.cluster.start()
             if follows:
+                self.wait(ClusterState.RUNNING)  # the admin node has heard of it
                 self.neoctl("set cluster starting_backup")
                 self.wait(ClusterState.BACKINGUP)
 

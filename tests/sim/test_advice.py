@@ -9,15 +9,19 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from ZODB.Connection import TransactionMetaData
+from ZODB.POSException import ConflictError
 
 from neo.net.connection import Connection
 from neo.protocol.enums import CellState, ClusterState, ErrorCode
-from neo.protocol.ids import MAX_TID, ZERO_OID, ZERO_TID
+from neo.protocol.ids import MAX_TID, ZERO_OID, ZERO_TID, p64
 from neo.protocol.packets import Error
+from neo.sim.clients import ClientProcess
 from neo.sim.network import End
 from neo.sim.process import Process
 from neo.sim.zodb_world import simulated_zodb
@@ -304,6 +308,57 @@ def differing_from_upstream() -> Stage:
     return stage
 
 
+def went_back() -> Stage:
+    """The disk of one storage node is an old copy when all start again."""
+    stage = served(2, 1, 1)
+    write(stage, "own")
+    mount = stage.cluster.mounts[1]
+    restore = mount.disk.snapshot()
+    write(stage, "own")
+    processes = [*stage.cluster.storages, *stage.cluster.masters.processes]
+    for process in processes:
+        process.kill()
+    restore()
+    for process in processes:
+        process.start()
+    stage.world.run(10.0)
+    stage.wait(ClusterState.RUNNING)
+    return stage
+
+
+# -- transactions that make others wait --------------------------------------------------------------
+
+
+def blocked(count: int = 1, *, finish: bool = False) -> Stage:
+    """``count`` transactions stand still after the vote, and of each another one wants the object.
+    ``finish``: they are finished, but a storage node stands still."""
+    stage = served(2, 4, 1)
+
+    def store(process: ClientProcess, oid: bytes, holds: bool) -> None:
+        storage = stage.cluster.storage(process, wait_timeout=30.0)
+        transaction = TransactionMetaData()
+        storage.tpc_begin(transaction)
+        try:
+            storage.store(oid, ZERO_TID, b"x", "", transaction)
+            storage.tpc_vote(transaction)
+        except ConflictError:
+            storage.tpc_abort(transaction)
+            return
+        if holds:
+            storage.session.host.sleep(6.0 if finish else 1000.0)
+            storage.tpc_finish(transaction)
+
+    for holds in (True, False):
+        for number in range(count):
+            process = stage.cluster.client()
+            process.spawn(partial(store, process, p64(number + 1), holds), f"client {number}")
+        stage.world.run(2.0)
+    if finish:
+        stage.cluster.storages[1].pause()
+    stage.world.run(10.0)
+    return stage
+
+
 # -- several masters ---------------------------------------------------------------------------------
 
 
@@ -411,6 +466,17 @@ SCENES = [
     Scene("start …; if … is lost for ever: neoctl drop …", lambda: masters(3, 1), otherwise=True),
     Scene("neoctl add …", lambda: pending_master(0)),
     Scene("start the other masters; then: neoctl add …", lambda: pending_master(1)),
+    Scene(
+        "neoctl print check; suspect the disks of the nodes that it names; wait until all is copied;"
+        " neoctl check",
+        went_back,
+    ),
+    Scene("let that client go on, or abort its transaction: neoctl end …", blocked),
+    Scene("neoctl print transactions", lambda: blocked(6)),
+    Scene(
+        "it will be committed: look for a storage node that is stopped or slow",
+        lambda: blocked(finish=True),
+    ),
     Scene("nothing, unless it stays so", learning),
     Scene(WAIT_VOTES, learning),
 ]
@@ -483,6 +549,11 @@ WORDS: dict[str, Callable[[Stage], None]] = {
     "its log says why": nothing,
     "the log of the master says why": nothing,
     "suspect its disk": nothing,
+    "suspect the disks of the nodes that it names": nothing,
+    "let that client go on": nothing,
+    "abort its transaction": nothing,  # by the command that follows
+    "it will be committed": nothing,
+    "look for a storage node that is stopped or slow": wait,
     "copy them anew": nothing,
     "when all storage nodes are there": nothing,
     "look at the network to the master": heal,
@@ -524,6 +595,8 @@ def templates(expression: ast.expr) -> Iterator[str]:
         yield "".join(map(str, parts))
     elif isinstance(expression, ast.Name) and expression.id == "text":
         yield from findings()
+    elif isinstance(expression, ast.Name) and expression.id == "advice":
+        yield from blocking_advice()
     else:
         raise AssertionError(f"write the advice where it is given: {ast.unparse(expression)}")
 
@@ -533,6 +606,15 @@ def findings() -> Iterator[str]:
     for node in ast.walk(ast.parse((ROOT / "neo/master/check.py").read_text())):
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "row.text":
             yield from (text for text in _literals(node.value) if " differ" in text)
+
+
+def blocking_advice() -> Iterator[str]:
+    """What is advised where transactions make others wait."""
+    for node in ast.walk(ast.parse((ROOT / "neoctl/blocking.py").read_text())):
+        if isinstance(node, ast.FunctionDef) and node.name == "_advice":
+            for step in ast.walk(node):
+                if isinstance(step, ast.Return) and step.value is not None:
+                    yield from templates(step.value)
 
 
 def _literals(expression: ast.expr) -> Iterator[str]:

@@ -58,8 +58,8 @@ def test_a_transaction_that_makes_others_wait_is_a_problem(console: Make) -> Non
     assert code == EXIT_PROBLEM
     assert lines == [
         "problem: 3 others wait for transaction 0x0000000000000012 of C1 (10.0.0.7:4711) since 42 s;"
-        " it began 95 s ago and is voted -> look whether that client is stopped;"
-        " neoctl end 0x0000000000000012 aborts the transaction"
+        " it began 95 s ago and is voted -> let that client go on, or abort its transaction:"
+        " neoctl end 0x0000000000000012"
     ]
 
 
