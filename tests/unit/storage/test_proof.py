@@ -63,7 +63,7 @@ def test_the_tail_is_what_is_committed(world: World) -> None:
     rows = [(0, True, [p64(12)], [second])]
     assert master.ask(AskTails([0], p64(13), 1)) == AnswerTails(ZERO_TID, rows)
     world.backend.packed_elsewhere(p64(12))
-    assert master.ask(AskTails([7], None, -1)) == AnswerTails(p64(12), [(7, True, [], [])])
+    assert master.ask(AskTails([7], None, 0)) == AnswerTails(p64(12), [(7, True, [], [])])
 
 
 def test_a_cell_that_was_complete_is_proven(world: World) -> None:
