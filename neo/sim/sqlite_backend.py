@@ -116,7 +116,7 @@ class SimMark(SQLiteMark):
     """Tells its disk when it is durable."""
 
     def __init__(self, disk: SQLiteDisk, acknowledged: Acknowledged) -> None:
-        super().__init__(str(disk.path), disk.name, acknowledged)
+        super().__init__(str(disk.path), disk.name, acknowledged, disk.random_bytes)
         self._disk = disk
 
     def _write(self, position: Position, durable: bool) -> None:

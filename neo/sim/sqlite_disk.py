@@ -67,6 +67,8 @@ class SQLiteDisk(SimDisk):
         self._durable_mark = b""
         # Random numbers of its own: what seeds found before there were marks is found again.
         self._mark_random = Random(f"mark {world.seed} {name}")
+        # An empty disk in the place of this one has the same name, and comes after other events.
+        self.random_bytes = Random(f"lineage {world.seed} {name} {world.events}").randbytes
         self._create(world.random.choice((512, 1024, 4096)))
         self._durable = self.read()
 

@@ -17,6 +17,7 @@ is older than the last sync, it proves less. It never refuses a database that is
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import NamedTuple
 from zlib import crc32
 
@@ -25,6 +26,9 @@ from neo.storage.backend.wal_index import LogEnd
 
 #: The row of ``config``.
 ROW = "_acknowledged"
+
+#: Returns that many random bytes.
+RandomBytes = Callable[[int], bytes]
 
 _LINEAGE_BYTES = 8
 _PREFIX = "neo-acknowledged 1"
@@ -70,14 +74,13 @@ def from_line(line: bytes) -> Position | None:
     return Position(lineage, int(generation, 16), LogEnd(bytes.fromhex(salts), int(frames, 16)))
 
 
-def new_lineage() -> str:
-    return os.urandom(_LINEAGE_BYTES).hex()
+def next_position(known: Position | None, random: RandomBytes = os.urandom) -> Position:
+    """Return the position of a database that is opened; it was at ``known``, if it is not new.
 
-
-def next_position(known: Position | None) -> Position:
-    """Return the position of a database that is opened; it was at ``known``, if it is not new."""
+    ``random``: the source of a new lineage.
+    """
     if known is None or not known.lineage:
-        return Position(new_lineage(), 1)
+        return Position(random(_LINEAGE_BYTES).hex(), 1)
     return Position(known.lineage, known.generation + 1)
 
 

@@ -18,6 +18,7 @@ from neo.storage.backend.acknowledged import (
     Acknowledged,
     Mark,
     Position,
+    RandomBytes,
     check,
     from_row,
     next_position,
@@ -31,12 +32,16 @@ SUFFIX = ".acknowledged"
 
 
 class SQLiteMark:
-    """``acknowledged``: of this process. On the loop's thread, unless a method says more."""
+    """``acknowledged``: of this process. ``random``: the source of lineages. On the loop's thread, unless
+    a method says more."""
 
-    def __init__(self, path: str, name: str, acknowledged: Acknowledged) -> None:
+    def __init__(
+        self, path: str, name: str, acknowledged: Acknowledged, random: RandomBytes = os.urandom
+    ) -> None:
         self._path = path
         self._name = name
         self._acknowledged = acknowledged
+        self._random = random
         self._mark = Mark(path + SUFFIX)
         self._index: WalIndex | None = None
         self._position = Position("", 0)
@@ -60,7 +65,7 @@ class SQLiteMark:
                 raise
         if not reset:
             self._compare(found, promised)
-        self._position = next_position(None if reset else found)
+        self._position = next_position(None if reset else found, self._random)
 
     def _read(self) -> Position | None:
         try:
