@@ -131,7 +131,7 @@ def role_options(*options: Option) -> tuple[Option, ...]:
 #: Options of other roles that may stand in [DEFAULT] though this process does not import that role.
 KNOWN.update(
     "autostart election_log scrub_days upstream_cluster upstream_masters replicas partitions nid adapter "
-    "database engine wait dedup disable_drop_partitions devpath reset new_nid monitor_maxlag "
+    "database mark engine wait dedup disable_drop_partitions devpath reset new_nid monitor_maxlag "
     "monitor_backup smtp smtp_from smtp_to smtp_tls smtp_login".split()
 )
 

@@ -164,6 +164,8 @@ def create(path: Path, shape: Shape) -> ClusterConf:
                 if shape.database is None
                 else shape.database.replace("{n}", name.removeprefix("storage"))
             )
+            if shape.adapter != "SQLite":
+                parser[name]["mark"] = str(folder / f"{name}.acknowledged")
     with open(path, "x") as file:
         parser.write(file)
     return ClusterConf(path)

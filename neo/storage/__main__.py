@@ -32,6 +32,11 @@ OPTIONS = role_options(
         short="d",
         required=True,
     ),
+    Option(
+        "mark",
+        "MariaDB: a file of this machine where the node notes how far it acknowledged, so that it never"
+        " serves a database that lost something; each node needs one of its own",
+    ),
     Option("engine", "storage engine of MariaDB's tables, InnoDB by default", short="e"),
     Option(
         "wait",
@@ -125,6 +130,7 @@ def _open(
             failed,
             settings.dedup,
             acknowledged,
+            settings.mark,
         )
     except BackendFailure as e:
         raise ConfigError(str(e)) from None

@@ -192,6 +192,7 @@ def test_databases_are_numbered_from_their_template(tmp_path: Path) -> None:
     text = conf.path.read_text()
     assert "database = u:p@neo1/sock" in text
     assert "database = u:p@neo2/sock" in text
+    assert f"mark = {tmp_path}/storage2.acknowledged" in text
 
 
 def test_ports_start_where_they_are_told(tmp_path: Path) -> None:

@@ -18,10 +18,10 @@ _OPTIONS = {
 
 
 def _ignored() -> list[Patch]:
-    def check(*args: Any) -> None:
+    def compare(*args: Any) -> None:
         pass
 
-    return [(sqlite_mark, "check", check)]
+    return [(sqlite_mark, "compare", compare)]
 
 
 def _generation_stays() -> list[Patch]:

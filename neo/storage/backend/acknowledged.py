@@ -3,7 +3,8 @@
 Theory of operation
 -------------------
 A database that went back in time (an old copy, a lost or damaged end of its log) looks like any other.
-So the node keeps a :class:`Position` beside it, and refuses to open a database that has not reached it.
+So the node keeps a :class:`Position` in a file outside of it, a :class:`Mark`, and refuses to open a
+database that has not reached it.
 
 The row ``_acknowledged`` of ``config`` has the *lineage*, a random id of the database, and the
 *generation*, which grows and never goes back: not when transactions are deleted either. SQLite's is
@@ -16,6 +17,8 @@ is older than the last sync, it proves less. It never refuses a database that is
 
 from __future__ import annotations
 
+import fcntl
+import logging
 import os
 from collections.abc import Callable
 from typing import NamedTuple
@@ -23,6 +26,8 @@ from zlib import crc32
 
 from neo.storage.backend.api import WentBack
 from neo.storage.backend.wal_index import LogEnd
+
+logger = logging.getLogger("neo.storage")
 
 #: The row of ``config``.
 ROW = "_acknowledged"
@@ -84,7 +89,35 @@ def next_position(known: Position | None, random: RandomBytes = os.urandom) -> P
     return Position(known.lineage, known.generation + 1)
 
 
-def check(found: Position, promised: Position, name: str, advice: str) -> None:
+def compare(
+    found: Position | None,
+    promised: Position | None,
+    remembered: Position | None,
+    mark: str,
+    name: str,
+    advice: str,
+) -> None:
+    """Raise WentBack if a database lacks what was acknowledged.
+
+    ``found``: its position, None if it is empty. ``promised``: by the file ``mark``. ``remembered``: by
+    this process.
+    """
+    if found and promised and found.lineage and found.lineage != promised.lineage:
+        # Perhaps of an empty one that was made while this one was not mounted.
+        logger.warning(
+            "%s is of another database: it cannot be told whether %s has all that was acknowledged",
+            *(mark, name),
+        )
+        promised = None
+    if found is None:
+        # A new node with an id of its own, which takes nobody's place; but not within a process.
+        promised, found = None, Position("", 0)
+    for position in (promised, remembered):
+        if position is not None:
+            _check(found, position, name, advice)
+
+
+def _check(found: Position, promised: Position, name: str, advice: str) -> None:
     """Raise WentBack if a database that is at ``found`` lacks what ``promised`` speaks of.
 
     ``name``: of the database. ``advice``: what to do.
@@ -120,48 +153,6 @@ class Acknowledged:
         self.position: Position | None = None
 
 
-class ServerMark:
-    """The mark of a database in a server, which this process alone remembers: a server that comes back
-    without what it had acknowledged is found when the backend is opened again."""
-
-    def __init__(self, name: str, acknowledged: Acknowledged) -> None:
-        self._name = name
-        self._acknowledged = acknowledged
-        self._position = Position("", 0)
-
-    def examine(self, row: str | None, reset: bool) -> str | None:
-        """Return the row to write into a database that has ``row``, if it needs one. ``reset``: it was
-        erased.
-
-        Raises WentBack. On the loop's thread, before the writer's thread has begun.
-        """
-        found, promised = from_row(row), self._acknowledged.position
-        if promised is not None and not reset:
-            check(
-                found,
-                promised,
-                self._name,
-                "Look at the log of the server: it lost what it had said to be on disk, or another"
-                " database was restored. If replicas have the cells of this node: start it with an empty"
-                " database, as 'A database is lost' in docs/operating.md says. To serve what is here, and"
-                " lose the rest: stop this process and start it again",
-            )
-        if row is not None:
-            self._position = found
-            return None
-        self._position = next_position(None)
-        return self._position.row()
-
-    def next_row(self) -> str:
-        """Return the row to write into the transaction that is committed now. Writer's thread."""
-        self._position = self._position._replace(generation=self._position.generation + 1)
-        return self._position.row()
-
-    def synced(self) -> None:
-        """The last commit is durable. Writer's thread."""
-        self._acknowledged.position = self._position
-
-
 class Mark:
     """The file with the position."""
 
@@ -169,20 +160,33 @@ class Mark:
         self.path = path
         self._fd: int | None = None
 
-    def read(self) -> Position | None:
-        """Return the position; None if there is no file. Raises ValueError if it is damaged, OSError."""
+    def read(self, name: str) -> Position | None:
+        """Return the position of the database ``name``; None, with a warning unless there is no file, if
+        nothing is known. Raises OSError."""
         try:
             with open(self.path, "rb") as file:
                 line = file.read()
         except FileNotFoundError:
             return None
         if (position := from_line(line)) is None:
-            raise ValueError(f"{self.path} is damaged")
+            logger.warning(
+                "%s is damaged: it cannot be told whether %s has all that was acknowledged; a new one is"
+                " made",
+                *(self.path, name),
+            )
         return position
 
-    def open(self) -> None:
-        """Raises OSError. The caller syncs the folder."""
-        self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    def open(self, lock: bool = False) -> None:
+        """Open or create the file. The caller syncs the folder. Raises OSError; BlockingIOError if it
+        shall be locked, and another process has the lock."""
+        fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            if lock:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(fd)
+            raise OSError(error.errno, error.strerror, self.path) from error
+        self._fd = fd
 
     def write(self, position: Position, durable: bool = False) -> None:
         """Replace the position: within one sector, which a disk writes whole or not at all. Not durable,

@@ -1,4 +1,4 @@
-"""The backend of a configuration: ``adapter``, ``database`` and ``engine`` of ``neo.conf``."""
+"""The backend of a configuration: ``adapter``, ``database``, ``engine`` and ``mark`` of ``neo.conf``."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from neo.storage.backend.acknowledged import Acknowledged
 from neo.storage.backend.api import Backend, BackendFailure, Schedule
+from neo.storage.backend.sqlite_mark import SUFFIX
 
 #: Names of adapters as users type them, without regard to case.
 ADAPTERS = ("SQLite", "MySQL", "MariaDB")
@@ -19,17 +20,24 @@ def make_backend(
     on_failure: Callable[[BackendFailure], None],
     dedup: bool = False,
     acknowledged: Acknowledged | None = None,
+    mark: str | None = None,
 ) -> Backend:
     """The backend, not open yet. Raises BackendFailure when a setting is wrong.
 
     ``database``: a file for SQLite, ``[user[:password]@]database[unix_socket]`` for MariaDB.
-    ``engine``: of MariaDB's tables, None for InnoDB. ``acknowledged``: of this process.
+    ``engine``: of MariaDB's tables, None for InnoDB. ``acknowledged``: of this process. ``mark``:
+    the file where a MariaDB node notes it.
     """
     name = adapter.lower()
     if name == "sqlite":
         if engine is not None:
             raise BackendFailure(
                 f"engine {engine!r} is a setting of the adapter MySQL; remove it for SQLite"
+            )
+        if mark is not None:
+            raise BackendFailure(
+                f"mark {mark!r} is a setting of the adapter MySQL; remove it for SQLite, which keeps its"
+                f" own beside the database: {database}{SUFFIX}"
             )
         from neo.storage.backend.sqlite import SQLite
 
@@ -42,5 +50,5 @@ def make_backend(
                 f"adapter {adapter} needs the package mysqlclient, which cannot be imported:"
                 f" {error}. Install it (pip install 'zodb-neo[mariadb]') or use SQLite."
             ) from error
-        return MariaDB(database, engine, schedule, on_failure, dedup, acknowledged)
+        return MariaDB(database, engine, schedule, on_failure, dedup, acknowledged, mark)
     raise BackendFailure(f"unknown adapter {adapter!r}: it is one of {', '.join(ADAPTERS)}")

@@ -1,5 +1,5 @@
-"""The files of a SQLite database by name: an operator may delete or replace them while a node has them
-open, and the system would go on writing to files that nobody will ever find again."""
+"""Files by name. An operator may delete or replace those of a SQLite database while a node has them open,
+and the system would go on writing to files that nobody will ever find again."""
 
 from __future__ import annotations
 
@@ -36,6 +36,15 @@ class Files:
                 f"{self._path}{suffix} {what}: it was deleted, moved or replaced while this node ran."
                 f" Nothing was acknowledged since. {_ADVICE[suffix]}"
             )
+
+
+def sync_folder(path: str) -> None:
+    """Make the name of a file durable. Raises OSError."""
+    fd = os.open(os.path.dirname(os.path.abspath(path)), os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def _identity(name: str) -> tuple[int, int]:

@@ -15,10 +15,11 @@ from struct import Struct
 from typing import Any, NoReturn
 
 from neo.storage.backend import schema
-from neo.storage.backend.acknowledged import ROW, Acknowledged, ServerMark
+from neo.storage.backend.acknowledged import ROW, Acknowledged
 from neo.storage.backend.api import BackendFailure, Done, Record, Schedule
 from neo.storage.backend.maintenance import Maintenance
 from neo.storage.backend.mariadb_link import Address, Error, Link, parse
+from neo.storage.backend.mariadb_mark import MariaDBMark
 from neo.storage.backend.mariadb_settings import ENGINE, check, check_engines, explain
 from neo.storage.backend.mariadb_writer import Writer
 from neo.storage.backend.pages import Pages
@@ -76,7 +77,8 @@ class MariaDB(Replication, Maintenance, Pages):
     ``database``: ``[user[:password]@]database[unix_socket]``. ``engine``: InnoDB or None.
     ``on_failure`` is called on the loop's thread when the writer's thread fails. ``open`` raises
     DatabaseAway when the server is. ``acknowledged``: what this process acknowledged with earlier
-    backends of the same database; ``open`` raises WentBack when it is not there any more.
+    backends of the same database; ``mark``: the file where it is noted for other processes. ``open``
+    raises WentBack when it is not there any more.
     """
 
     partitions_max = 1 << 16
@@ -95,11 +97,12 @@ class MariaDB(Replication, Maintenance, Pages):
         on_failure: OnFailure,
         dedup: bool = False,
         acknowledged: Acknowledged | None = None,
+        mark: str | None = None,
     ) -> None:
         super().__init__(schedule, dedup)
         self._address = parse(database)
         self.name = f"MariaDB database {_without_password(self._address)}"
-        self._mark = ServerMark(self.name, acknowledged or Acknowledged())
+        self._mark = MariaDBMark(self.name, acknowledged or Acknowledged(), mark)
         if engine is not None and engine.lower() != ENGINE.lower():
             raise BackendFailure(f"{self.name}: engine {engine!r} is not supported, use {ENGINE}")
         self._on_failure = on_failure
@@ -130,8 +133,9 @@ class MariaDB(Replication, Maintenance, Pages):
             self._reader.execute("SET autocommit=1")
             self._load_state()
             self._next_piece = 1 + (self._read("SELECT MAX(id) FROM bigdata")[0][0] or 0)
+            self._mark.opened()
             self._writer = Writer(link, self._mark, self._schedule, self._write_failed)
-        except Error as error:
+        except (Error, OSError) as error:
             self._disconnect()
             raise explain(error, self.name) from error
         except BaseException:
@@ -165,18 +169,20 @@ class MariaDB(Replication, Maintenance, Pages):
                 f"{self.name}: this database belongs to another program: it has the tables"
                 f" {', '.join(sorted(existing)[:5])}. Give another database."
             )
-        acknowledged = self._mark.examine(config.get(ROW), reset)
+        acknowledged = self._mark.examine(config.get(ROW), not rows, reset)
         if rows or len(existing) > 1:
             upgrade(self.name, config, _upgraded(link))
         files = ["mariadb", "mariadb-views"] + ["mariadb-dedup"] * self._dedup
         create_config, *others = (s for file in files for s in schema.statements(file))
         link.execute(create_config)
-        if not rows:
-            link.execute("INSERT INTO config (name, value) VALUES (?, ?)", VERSION_ROW)
+        # In one statement: a database with a version and without the other row is of an earlier one.
+        new: list[Row] = [] if rows else [VERSION_ROW]
+        if acknowledged is not None:
+            new.append((ROW, acknowledged))
+        link.write_many("INSERT INTO config (name, value) VALUES (?, ?)", new)
+        link.flush()
         for statement in others:
             link.execute(statement)
-        if acknowledged is not None:
-            link.execute("INSERT INTO config (name, value) VALUES (?, ?)", (ROW, acknowledged))
         check_engines(link, self.name, TABLES)
 
     def close(self) -> None:
@@ -196,6 +202,7 @@ class MariaDB(Replication, Maintenance, Pages):
         for link in links:
             if link is not None:
                 link.close()
+        self._mark.close()
 
     # -- primitives -----------------------------------------------------------------------------
 

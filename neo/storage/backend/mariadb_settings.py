@@ -55,7 +55,13 @@ def code_of(error: Exception) -> int:
 
 
 def explain(error: Exception, name: str) -> BackendFailure:
-    """The failure to report for an error of the server ``name``, or of the thread that writes to it."""
+    """Return the failure to report for an error of the server ``name``, of the file of the mark, or of
+    the thread that writes to the server."""
+    if isinstance(error, OSError):
+        return BackendFailure(
+            f"{name}: cannot use {error.filename}, the file of the setting 'mark': {error.strerror}. It"
+            " must be a file that the user of this process may read and write, on a disk with free space"
+        )
     if not isinstance(error, Error):
         return BackendFailure(f"{name}: writing failed: {error!r}")
     code = code_of(error)

@@ -12,9 +12,10 @@ from collections.abc import Callable
 from threading import Condition, Thread
 from typing import Any, NamedTuple
 
-from neo.storage.backend.acknowledged import ROW, ServerMark
+from neo.storage.backend.acknowledged import ROW
 from neo.storage.backend.api import Done, Schedule
 from neo.storage.backend.mariadb_link import Link
+from neo.storage.backend.mariadb_mark import MariaDBMark
 
 #: Bytes of values that may wait: enough to keep the server busy, little beside a node's memory.
 #: Who puts more waits for the server; one bigger value goes in alone.
@@ -49,7 +50,7 @@ class Writer:
     def __init__(
         self,
         link: Link,
-        mark: ServerMark,
+        mark: MariaDBMark,
         schedule: Schedule,
         failed: Callable[[Writer, Exception], None],
     ) -> None:
@@ -124,6 +125,7 @@ class Writer:
                 self._execute(batch)
             self._link.write("COMMIT")
             self._link.flush()
+            self._mark.closed()
         except Exception as error:  # noqa: BLE001 - without this thread, everybody would wait for ever
             with self._change:
                 self.error = error

@@ -32,7 +32,7 @@ from typing import Any, NoReturn
 from neo.storage.backend import schema
 from neo.storage.backend.acknowledged import ROW, Acknowledged
 from neo.storage.backend.api import BackendFailure, DatabaseGone, Done, Schedule
-from neo.storage.backend.files import Files
+from neo.storage.backend.files import Files, sync_folder
 from neo.storage.backend.maintenance import Maintenance
 from neo.storage.backend.pages import Pages
 from neo.storage.backend.replication import Replication
@@ -123,7 +123,8 @@ class SQLite(Replication, Maintenance, Pages):
             self._load_state()
             self._files = Files(self._path)
             self._open_mark()
-            self._sync_directory()
+            # The database and its log exist by now.
+            sync_folder(self._path)
             # Everything up to here is in the database, synced.
             self._changes = self._checkpointed_changes = self._connection().total_changes
             self._value_bytes = self._log_bytes = 0
@@ -236,14 +237,6 @@ class SQLite(Replication, Maintenance, Pages):
         # Inside the transaction that creates tables.
         database = Database("sqlite", self._execute, (), ("COMMIT", "BEGIN IMMEDIATE"))
         upgrade(self.name, config, database)
-
-    def _sync_directory(self) -> None:
-        """The database and its log exist by now: make their names durable."""
-        fd = os.open(os.path.dirname(self._path), os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
 
     def close(self) -> None:
         if self._db is None:

@@ -19,7 +19,7 @@ from neo.storage.backend.acknowledged import (
     Mark,
     Position,
     RandomBytes,
-    check,
+    compare,
     from_row,
     next_position,
 )
@@ -55,7 +55,7 @@ class SQLiteMark:
 
         Raises WentBack, sqlite3.Error, OSError.
         """
-        promised = self._read()
+        promised = self._mark.read(self._name)
         found = None
         try:
             if os.path.exists(self._path):
@@ -66,16 +66,6 @@ class SQLiteMark:
         if not reset:
             self._compare(found, promised)
         self._position = next_position(None if reset else found, self._random)
-
-    def _read(self) -> Position | None:
-        try:
-            return self._mark.read()
-        except ValueError as error:
-            logger.warning(
-                "%s: it cannot be told whether %s has all that was acknowledged; a new one is made",
-                *(error, self._name),
-            )
-            return None
 
     def _find(self, promised: Position | None) -> Position | None:
         """Where the database is; None if it is empty."""
@@ -116,26 +106,15 @@ class SQLiteMark:
         raise error
 
     def _compare(self, found: Position | None, promised: Position | None) -> None:
-        if found and promised and found.lineage and found.lineage != promised.lineage:
-            # Perhaps of an empty one that was made while this one was not mounted.
-            logger.warning(
-                "%s is of another database: it cannot be told whether %s has all that was acknowledged",
-                *(self._mark.path, self._name),
-            )
-            promised = None
-        if found is None:
-            # A new node with an id of its own, which takes nobody's place; but not within a process.
-            promised, found = None, Position("", 0)
         advice = (
             "If replicas have its cells: start the node with an empty database, as 'A database is lost'"
             " in docs/operating.md says. If not: put back the right files, or restore all nodes from"
             " one backup. To serve what is here, and lose the rest: stop this process, remove"
             f" {self._mark.path}, and start it again"
         )
-        for position in (promised, self._acknowledged.position):
-            if position is not None:
-                check(found, position, self._name, advice)
-        if found.log.frames and (behind := commits_behind(self._path, found.log)):
+        remembered = self._acknowledged.position
+        compare(found, promised, remembered, self._mark.path, self._name, advice)
+        if found and found.log.frames and (behind := commits_behind(self._path, found.log)):
             logger.warning(
                 "%s: %s commits at the end of the write-ahead log are dropped, because what comes before"
                 " them cannot be read. A power cut leaves a log so, if they were not acknowledged."

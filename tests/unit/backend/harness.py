@@ -26,6 +26,8 @@ class Harness:
     def __init__(self, adapter: str, database: str) -> None:
         self.adapter = adapter
         self.database = database
+        #: The setting of MariaDB.
+        self.mark: str | None = None
         self.failures: list[BackendFailure] = []
         self.callbacks: SimpleQueue[tuple[Callable[..., None], tuple[Any, ...]]] = SimpleQueue()
         self.opened: list[Backend] = []
@@ -35,7 +37,13 @@ class Harness:
 
     def make(self, dedup: bool = False) -> Any:
         backend = make_backend(
-            self.adapter, self.database, None, self.schedule, self.failures.append, dedup
+            self.adapter,
+            self.database,
+            None,
+            self.schedule,
+            self.failures.append,
+            dedup,
+            mark=self.mark,
         )
         self.opened.append(backend)
         return backend

@@ -1,15 +1,69 @@
-"""MariaDB: a server that lost what it acknowledged is found by the process that was told."""
+"""MariaDB: a server that lost what was acknowledged is found by the process that was told, or by a mark."""
 
 from __future__ import annotations
 
+import logging
+import os
 import shutil
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from neo.storage.backend.api import DatabaseAway, WentBack
-from tests.support.mariadb import running_server
-from tests.unit.backend.harness import Harness
+from neo.storage.backend import mariadb_mark
+from neo.storage.backend.acknowledged import from_line
+from neo.storage.backend.api import BackendFailure, DatabaseAway, WentBack
+from tests.support.mariadb import Server, running_server
+from tests.support.mariadb import schema as schema_of
+from tests.unit.backend.harness import Harness, serials
+
+
+def commit(node: Harness, tid: int) -> None:
+    """A transaction that is acknowledged."""
+    backend = node.opened[-1]
+    node.commit(backend, tid, {1: b"%d" % tid})
+    node.wait(backend.stored)
+
+
+def refused(node: Harness) -> str:
+    """Opening fails, and changes neither the mark nor the row."""
+    assert node.mark is not None
+    before = Path(node.mark).read_bytes()
+    for _ in range(2):
+        with pytest.raises(WentBack) as failure:
+            node.open()
+    assert Path(node.mark).read_bytes() == before
+    return str(failure.value)
+
+
+def kept(node: Harness) -> int:
+    """The last transaction that the node serves."""
+    backend = node.open()
+    last = serials(backend, 1)
+    node.close()
+    return last[0] if last else 0
+
+
+@pytest.fixture
+def marked(mariadb: Harness, tmp_path: Path) -> Harness:
+    """A node with a mark, and a transaction."""
+    mariadb.mark = str(tmp_path / "mark")
+    mariadb.ready()
+    commit(mariadb, 1)
+    return mariadb
+
+
+@pytest.fixture
+def behind(marked: Harness, mariadb_server: Server) -> Harness:
+    """A node that has ended, whose database is an old copy, without transaction 2."""
+    marked.close()
+    copy = mariadb_server.copy_database(marked.database)
+    marked.open()
+    commit(marked, 2)
+    marked.close()
+    marked.database = copy
+    return marked
 
 
 def test_a_server_that_lost_what_it_acknowledged_is_refused_by_the_process_that_was_told(
@@ -17,6 +71,8 @@ def test_a_server_that_lost_what_it_acknowledged_is_refused_by_the_process_that_
 ) -> None:
     with running_server() as server:
         node = Harness("MySQL", server.create_database())
+        mark = tmp_path / "mark"
+        node.mark = str(mark)
         backend = node.ready()
         node.commit(backend, 1, {1: b"1"})
         node.wait(backend.stored)
@@ -35,9 +91,12 @@ def test_a_server_that_lost_what_it_acknowledged_is_refused_by_the_process_that_
         with pytest.raises(DatabaseAway):
             backend.close()
         for _ in range(2):
-            with pytest.raises(WentBack, match="log of the server.*stop this process and start it"):
+            with pytest.raises(WentBack, match="log of the server.*stop this process, remove .*, and"):
                 backend.open()
-        # Another process was told nothing, and the operator may mean it.
+        # Another process was told nothing but what the mark says.
+        assert "remove " + str(mark) in refused(node)
+        # The operator means it.
+        mark.unlink()
         other = node.open()
         assert other.load(bytes(7) + b"\1", None, None).data == b"1"
         other.close()
@@ -54,3 +113,155 @@ def test_an_empty_database_is_not_taken_for_the_one_in_use(mariadb: Harness) -> 
     other.close()
     with pytest.raises(WentBack, match="it is not the database that this node used last"):
         backend.open()
+
+
+# -- with a file -------------------------------------------------------------------------------------
+
+
+def test_an_older_copy_is_refused(behind: Harness) -> None:
+    text = refused(behind)
+    database = schema_of(behind.database)
+    assert text.startswith(f"MariaDB database {database}/"), text
+    assert "lacks transactions that this node acknowledged" in text
+    assert "it is at generation" in text
+    assert "docs/operating.md" in text
+    assert "put back the right database, or restore all nodes from one backup" in text
+    assert f"stop this process, remove {behind.mark}, and start it again" in text
+
+
+def test_without_its_mark_it_is_served_and_gets_a_new_one(behind: Harness) -> None:
+    assert behind.mark is not None
+    Path(behind.mark).unlink()
+    assert kept(behind) == 1
+    assert Path(behind.mark).exists()
+    assert kept(behind) == 1
+
+
+def test_without_the_setting_it_is_served(behind: Harness) -> None:
+    behind.mark = None
+    assert kept(behind) == 1
+
+
+def test_an_empty_database_takes_the_place(behind: Harness) -> None:
+    """As the advice says: the others fill it. Then the mark speaks of the new one."""
+    behind.open(reset=True)
+    behind.close()
+    assert kept(behind) == 0
+
+
+def test_a_complete_database_is_served(marked: Harness) -> None:
+    """Whatever was noted before: a mark that did not reach the disk proves less."""
+    assert marked.mark is not None
+    marks = []
+    for tid in range(2, 5):
+        marks.append(Path(marked.mark).read_bytes())
+        commit(marked, tid)
+    marks.append(Path(marked.mark).read_bytes())
+    assert len(set(marks)) == 4
+    marked.close()
+    for content in marks:
+        Path(marked.mark).write_bytes(content)
+        assert kept(marked) == 4
+
+
+def test_the_mark_of_another_database_is_replaced(
+    marked: Harness, mariadb_server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    marked.close()
+    first = marked.database
+    marked.database = mariadb_server.create_database()
+    assert kept(marked) == 0
+    marked.database = first
+    with caplog.at_level(logging.WARNING, "neo.storage"):
+        assert kept(marked) == 1
+    assert "is of another database: it cannot be told whether MariaDB database" in caplog.text
+    caplog.clear()
+    assert kept(marked) == 1
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("content", [b"", b"neo-acknowledged 1 nonsense\n"])
+def test_a_damaged_mark_is_replaced(
+    marked: Harness, caplog: pytest.LogCaptureFixture, content: bytes
+) -> None:
+    assert marked.mark is not None
+    marked.close()
+    Path(marked.mark).write_bytes(content)
+    with caplog.at_level(logging.WARNING, "neo.storage"):
+        assert kept(marked) == 1
+    assert f"{marked.mark} is damaged" in caplog.text
+    assert from_line(Path(marked.mark).read_bytes()) is not None
+
+
+def test_a_database_that_has_no_position_is_behind_its_mark(
+    marked: Harness, mariadb_server: Server
+) -> None:
+    """It was restored from a dump of an earlier version, which kept none."""
+    marked.close()
+    name = schema_of(marked.database)
+    mariadb_server.query(f"DELETE FROM {name}.config WHERE name='_acknowledged'")
+    assert "it is at generation 0" in refused(marked)
+
+
+def test_two_nodes_do_not_share_a_mark(marked: Harness, mariadb_server: Server) -> None:
+    assert marked.mark is not None
+    before = Path(marked.mark).read_bytes()
+    other = Harness("MySQL", mariadb_server.create_database())
+    other.mark = marked.mark
+    with pytest.raises(BackendFailure, match=f"another process uses {marked.mark}.*file of its own"):
+        other.open()
+    assert Path(marked.mark).read_bytes() == before
+
+
+def test_a_mark_that_cannot_be_used_is_named(
+    mariadb: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mariadb.mark = str(tmp_path / "folder" / "mark")
+    with pytest.raises(BackendFailure, match=f"cannot use {mariadb.mark}, .*No such file") as failure:
+        mariadb.open()
+    assert not isinstance(failure.value, DatabaseAway)
+    (tmp_path / "folder").mkdir()
+    backend = mariadb.ready()
+    full = OSError(28, "No space left on device")
+
+    def pwrite(*args: Any) -> int:
+        raise full
+
+    # What is not noted is not acknowledged.
+    mariadb.commit(backend, 1, {1: b"1"})
+    acknowledged: list[bool] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", pwrite)
+        backend.stored(lambda: acknowledged.append(True))
+        mariadb.run_until(lambda: mariadb.failures)
+    assert not acknowledged
+    assert f"cannot use {mariadb.mark}" in str(mariadb.failures[0])
+    assert "No space left" in str(mariadb.failures[0])
+    backend.close()
+    backend.open()
+
+
+def test_the_mark_is_synced_now_and_then(
+    marked: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[int] = []
+    fsync = os.fsync
+
+    def count(fd: int) -> None:
+        synced.append(fd)
+        fsync(fd)
+
+    now = [time.monotonic() + 1000]
+    monkeypatch.setattr(mariadb_mark, "monotonic", lambda: now[0])
+    commit(marked, 2)
+    monkeypatch.setattr(os, "fsync", count)
+    commit(marked, 3)
+    assert not synced
+    now[0] += mariadb_mark.SYNC_SECONDS
+    commit(marked, 4)
+    commit(marked, 5)
+    assert len(synced) == 1
+    marked.close()
+    assert len(synced) == 2
+    marked.open()
+    assert len(synced) == 4  # the folder too

@@ -112,6 +112,11 @@ def test_masters_heard_of_are_kept_in_the_file(tmp_path: Path) -> None:
             ["-e", "InnoDB"],
             "engine 'InnoDB' is a setting of the adapter MySQL; remove it for SQLite",
         ),
+        (
+            ["--mark", "m"],
+            "mark 'm' is a setting of the adapter MySQL; remove it for SQLite, which keeps its own beside"
+            " the database: .*acknowledged",
+        ),
         (["-a", "MySQL", "-d", "neo1", "-e", "Aria"], "engine 'Aria' is not supported, use InnoDB"),
         (["-a", "MySQL", "-d", "/socket"], "database '/socket' is not of the form"),
     ],
