@@ -34,8 +34,8 @@ OPTIONS = role_options(
     ),
     Option(
         "mark",
-        "MariaDB: a file of this machine where the node notes how far it acknowledged, so that it never"
-        " serves a database that lost something; each node needs one of its own",
+        "MariaDB: a file of this machine where the node notes how far it acknowledged, to refuse a"
+        " database that is behind that; each node needs one of its own",
     ),
     Option("engine", "storage engine of MariaDB's tables, InnoDB by default", short="e"),
     Option(

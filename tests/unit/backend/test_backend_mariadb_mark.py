@@ -1,4 +1,4 @@
-"""MariaDB: a server that lost what was acknowledged is found by the process that was told, or by a mark."""
+"""MariaDB: a server that lost what was acknowledged is found by the process that was told, or a mark."""
 
 from __future__ import annotations
 
