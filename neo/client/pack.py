@@ -282,8 +282,8 @@ class _Collection:
             )
             return None
         transaction = TransactionMetaData(description="garbage collection")
-        self._storage.tpc_begin(transaction)
         try:
+            self._storage.tpc_begin(transaction)
             for oid, serial in garbage:
                 self._storage.deleteObject(oid, serial, transaction)
             self._storage.tpc_vote(transaction)
@@ -322,8 +322,8 @@ class _Collection:
         if not self._keeps(garbage):
             return False
         transaction = TransactionMetaData(description="garbage collection: back in use")
-        self._storage.tpc_begin(transaction)
         try:
+            self._storage.tpc_begin(transaction)
             self._storage.undo(tid, transaction)
             self._storage.tpc_vote(transaction)
             self._finish(transaction, garbage)

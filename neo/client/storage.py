@@ -342,17 +342,18 @@ class NEOStorage(Reading):
     def copyTransactionsFrom(self, other: Any, verbose: int = 0) -> None:
         """Copy everything, with its tids. Raises NEOStorageError for blobs, which cannot be kept."""
         for transaction in other.iterator():
-            self.tpc_begin(transaction, transaction.tid, transaction.status)
             try:
+                self.tpc_begin(transaction, transaction.tid, transaction.status)
                 for r in transaction:
                     if r.data and is_blob_record(r.data):
                         raise NEOStorageError(f"object {r.oid.hex()} is a blob")
                     self.restore(r.oid, r.tid, r.data, "", r.data_txn, transaction)
                 self.tpc_vote(transaction)
+                self.tpc_finish(transaction)
             except BaseException:
+                # Interrupted, it may have begun, or not be finished.
                 self.tpc_abort(transaction)
                 raise
-            self.tpc_finish(transaction)
 
 
 Storage = NEOStorage

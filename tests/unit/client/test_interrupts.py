@@ -9,6 +9,7 @@ import os
 import random
 import threading
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -171,6 +172,33 @@ def test_an_application_that_fails_in_the_callback_of_tpc_finish(client: Client)
         _told(client, oid, "the callback")
     transaction.over()
     client.check("the callback")
+
+
+class Copied:
+    """A storage to copy from, with one new transaction."""
+
+    def __init__(self, client: Client) -> None:
+        client.cluster.next_ttid += 1
+        self.tid, self.status = p64(client.cluster.next_ttid), " "
+        self.user = self.description = self.extension_bytes = b""
+        self._oids = [client.fresh(), client.fresh()]
+
+    def iterator(self) -> Iterator[Copied]:
+        yield self
+
+    def __iter__(self) -> Iterator[Any]:
+        for oid in self._oids:
+            yield SimpleNamespace(oid=oid, tid=self.tid, data=b"new" + oid, data_txn=None)
+
+
+def test_a_copy_of_transactions(client: Client) -> None:
+    """The copying method aborts what it began: the application has nothing to do that with."""
+
+    def prepare() -> Callable[[], Any]:
+        copied = Copied(client)
+        return lambda: client.storage.copyTransactionsFrom(copied)
+
+    everywhere(client, prepare)
 
 
 def test_invalidations_that_the_interrupted_thread_reads_for_all(client: Client) -> None:

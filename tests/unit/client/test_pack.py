@@ -12,6 +12,7 @@ from neo.client import NEOStorage
 from neo.client.errors import NEOStorageError
 from neo.protocol.ids import ZERO_OID, p64, time_from_tid
 from neo.protocol.packets import (
+    AbortTransaction,
     AnswerObject,
     AnswerObjectUndoSerial,
     AnswerPack,
@@ -29,6 +30,7 @@ from neo.protocol.packets import (
     InvalidateObjects,
     Message,
 )
+from tests.unit.client.peers import wait_until
 from tests.unit.client.reading import DB
 from tests.unit.client.scripted import Scripted, scripted
 
@@ -189,6 +191,29 @@ def test_garbage_is_kept_when_the_head_that_it_hangs_on_comes_back_into_use(
         database.taken_back = True
         database.pack(storage)
         assert database.deleted() == [[OTHER]]
+
+
+@pytest.mark.parametrize("taken_back_late", [False, True])
+def test_a_deletion_or_its_undo_that_is_interrupted_in_tpc_begin_is_aborted(
+    monkeypatch: pytest.MonkeyPatch, taken_back_late: bool
+) -> None:
+    begins: list[object] = []
+    with scripted([1], cache_size=0) as (cluster, storage):
+        database = Database(cluster, {END: [], HEAD: [END]})
+        database.taken_back_late = taken_back_late
+        begin = storage.tpc_begin
+
+        def tpc_begin(transaction: object) -> None:
+            begin(transaction)
+            begins.append(transaction)
+            if len(begins) == 1 + taken_back_late:
+                raise KeyboardInterrupt
+
+        monkeypatch.setattr(storage, "tpc_begin", tpc_begin)
+        with pytest.raises(KeyboardInterrupt):
+            database.pack(storage)
+        wait_until(lambda: bool(cluster.master.asked(AbortTransaction)))
+        assert len(begins) == 1 + taken_back_late
 
 
 def test_what_hangs_on_garbage_that_was_brought_back_is_kept(
