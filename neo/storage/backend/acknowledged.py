@@ -8,7 +8,7 @@ database that has not reached it.
 
 The row ``_acknowledged`` of ``config`` has the *lineage*, a random id of the database, and the
 *generation*, which grows and never goes back: not when transactions are deleted either. SQLite's is
-incremented by the first commit after each checkpoint, that of MariaDB by each group commit.
+incremented by the first commit after each checkpoint, that of MariaDB by a group commit each 10 ms.
 
 A position is written after the sync that it speaks of. So if it is found, that sync was done; and if it
 is older than the last sync, it proves less. It never refuses a database that is complete

@@ -29,7 +29,7 @@ STATEMENTS_MAX = 100_000
 WAKE_BYTES = 256 << 10
 WAKE_STATEMENTS = 100
 
-#: One row more in each group commit; it travels with the others.
+#: One row more in some group commits; it travels with the others.
 _MARK = "UPDATE config SET value=? WHERE name=?"
 
 
@@ -162,11 +162,13 @@ class Writer:
                 with self._change:
                     self._size -= size
                     self._change.notify_all()
+        row = self._mark.next_row() if stored else None
+        if row is not None:
+            self._link.write(_MARK, (row, ROW))
         if stored:
-            self._link.write(_MARK, (self._mark.next_row(), ROW))
             self._link.write("COMMIT")
         self._link.flush()
-        if stored:
+        if row is not None:
             self._mark.synced()
         for done in stored:
             self._schedule(done)

@@ -149,11 +149,15 @@ def test_an_empty_database_takes_the_place(behind: Harness) -> None:
     assert kept(behind) == 0
 
 
-def test_a_complete_database_is_served(marked: Harness) -> None:
+def test_a_complete_database_is_served(marked: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever was noted before: a mark that did not reach the disk proves less."""
     assert marked.mark is not None
+    monkeypatch.setattr(mariadb_mark, "GENERATION_SECONDS", 0)
+    marked.opened[-1].close()
+    marked.open()
+    commit(marked, 10)
     marks = []
-    for tid in range(2, 5):
+    for tid in range(11, 14):
         marks.append(Path(marked.mark).read_bytes())
         commit(marked, tid)
     marks.append(Path(marked.mark).read_bytes())
@@ -161,7 +165,7 @@ def test_a_complete_database_is_served(marked: Harness) -> None:
     marked.close()
     for content in marks:
         Path(marked.mark).write_bytes(content)
-        assert kept(marked) == 4
+        assert kept(marked) == 13
 
 
 def test_the_mark_of_another_database_is_replaced(
@@ -241,6 +245,34 @@ def test_a_mark_that_cannot_be_used_is_named(
     backend.open()
 
 
+def test_a_generation_costs_its_first_commit_alone(
+    marked: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But an opened database begins one: what it lost before must not be reached by counting."""
+    assert marked.mark is not None
+    now = [time.monotonic() + 1000]
+    monkeypatch.setattr(mariadb_mark, "monotonic", lambda: now[0])
+    generations = []
+
+    def note(tid: int) -> None:
+        commit(marked, tid)
+        position = from_line(Path(marked.mark or "").read_bytes())
+        assert position is not None
+        (row,) = marked.select(marked.opened[-1], "value", "config WHERE name='_acknowledged'")
+        assert row[0].decode() == position.row()
+        generations.append(position.generation)
+
+    for tid in range(2, 5):
+        note(tid)
+    now[0] += mariadb_mark.GENERATION_SECONDS
+    note(5)
+    marked.close()
+    marked.open()
+    note(6)
+    first = generations[0]
+    assert generations == [first, first, first, first + 1, first + 2]
+
+
 def test_the_mark_is_synced_now_and_then(
     marked: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -253,13 +285,15 @@ def test_the_mark_is_synced_now_and_then(
 
     now = [time.monotonic() + 1000]
     monkeypatch.setattr(mariadb_mark, "monotonic", lambda: now[0])
+    monkeypatch.setattr(mariadb_mark, "GENERATION_SECONDS", 0)
     commit(marked, 2)
-    monkeypatch.setattr(os, "fsync", count)
     commit(marked, 3)
+    monkeypatch.setattr(os, "fsync", count)
+    commit(marked, 4)
     assert not synced
     now[0] += mariadb_mark.SYNC_SECONDS
-    commit(marked, 4)
     commit(marked, 5)
+    commit(marked, 6)
     assert len(synced) == 1
     marked.close()
     assert len(synced) == 2
