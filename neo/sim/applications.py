@@ -15,8 +15,10 @@ from ZODB.tests.MinPO import MinPO
 from ZODB.tests.StorageTestBase import zodb_pickle
 from ZODB.utils import z64
 
+from neo.client.storage import NEOStorage
 from neo.sim.clients import ClientProcess
 from neo.sim.recorded import Recorded
+from neo.sim.threads import Interrupted, SimThread
 from neo.sim.workloads.base import EXPECTED, Context, Workload
 
 if TYPE_CHECKING:
@@ -41,6 +43,8 @@ class Application:
         self._before: Counter[str] = Counter()
         #: Called once, when a thread has voted next.
         self.at_vote: Callable[[], None] | None = None
+        #: Threads that may be interrupted while they do a step.
+        self.workers: list[SimThread] = []
         self._db: DB | None = None
         self.process.spawn(self._open, "open")
 
@@ -74,7 +78,7 @@ class Application:
         storage = self.run.cluster.storage(self.process, **self.run.settings)
         try:
             return DB(Recorded(storage, self.run.history, self._name, self._voted))
-        except EXPECTED:
+        except BaseException:
             storage.close()
             raise
 
@@ -96,7 +100,8 @@ class Application:
             self._persist(partial(workload.setup, context))
         self.ready = True
         for index, (workload, number) in enumerate(self.jobs):
-            self.process.spawn(self._worker(index, workload, number), _thread(workload, number))
+            work = self._worker(index, workload, number)
+            self.workers.append(self.process.spawn(work, _thread(workload, number)))
 
     def _worker(self, index: int, workload: Workload, number: int) -> Callable[[], None]:
         context = self._context(Random(self.random.getrandbits(64)))
@@ -108,9 +113,18 @@ class Application:
                     self.done[index] += 1
                 except EXPECTED as e:
                     self._log(f"{type(e).__name__}: {e}")
+                    self.run.interrupts.failed(e)
+                except Interrupted:
+                    pass  # as any call that failed
+                self.workers[index].interrupts.clear()
                 self._pause()
 
         return work
+
+    @property
+    def storage(self) -> NEOStorage | None:
+        """Of the client, without what is recorded; None until it is opened."""
+        return None if self._db is None else self._db.storage.unrecorded
 
     # -- progress ----------------------------------------------------------------------------------
 

@@ -19,8 +19,10 @@ from neo.sim.process import resetter
 from neo.sim.threads import SimLock, SimThread, Threads
 from neo.sim.world import World
 
-#: As the real host: how often a thread that waits for bytes looks at the clock.
+#: As the real host: how often a thread that waits for bytes looks at the clock, and the watcher for
+#: channels without a reader.
 TICK_SECONDS = 1.0
+SWEEP_SECONDS = 0.5
 
 
 class ClientProcess:
@@ -45,6 +47,9 @@ class ClientProcess:
         self.paused = False
         self.ends: list[End] = []
         self.members: list[SimThread] = []
+        self.hosts: list[SimHost] = []
+        #: Whether a thread was ever interrupted: before, a sweep finds nothing to do.
+        self.interrupted = False
         #: Threads that would run if the process was not stopped.
         self._held: list[SimThread] = []
 
@@ -58,6 +63,17 @@ class ClientProcess:
     @property
     def finished(self) -> bool:
         return all(thread.finished for thread in self.members)
+
+    def interrupt(self, thread: SimThread, points: list[int]) -> None:
+        """Raise exceptions from outside in ``thread``, each after so many points from the one before. If
+        it waits at a point now, that is the next one."""
+        if not self.dead:
+            thread.interrupts = points
+            thread.wake()
+            if not self.interrupted:
+                self.interrupted = True
+                for host in self.hosts:
+                    host.sweep_soon()
 
     def kill(self) -> None:
         """``kill -9``. Every thread ends at the place where it stands."""
@@ -130,20 +146,33 @@ class SimWire:
     # -- Wire --------------------------------------------------------------------------------------
 
     def send(self, outgoing: list[bytes]) -> None:
-        self._host.thread().preempt()
+        thread = self._host.thread()
+        thread.preempt()
+        thread.point()
         if self._lost is not None or self._closed:
             raise BrokenPipeError(32, self._lost or "closed")
-        self._end.write(b"".join(outgoing))
+        data = b"".join(outgoing)
+        if thread.interrupts and len(data) > 1:
+            # Some was sent: the next call goes on there.
+            half = len(data) // 2
+            self._end.write(data[:half])
+            data = data[half:]
+            outgoing[:] = [data]
+            thread.point()
+        self._end.write(data)
         outgoing.clear()
+        thread.point()
 
     def receive(self, portions: list[bytes], wait: bool) -> bool:
         thread = self._host.thread()
         thread.preempt()
+        thread.point()
         if not self.readable and wait:
             self._wait(thread)
         if self._arrived:
             portions.append(bytes(self._arrived))
             self._arrived.clear()
+            thread.point()
             return True
         if self._lost is not None or self._closed:
             portions.append(b"")
@@ -162,24 +191,34 @@ class SimWire:
                 thread.resume()
 
         timer = self._host.world.call_later(TICK_SECONDS, expire, f"{thread.name} tick")
-        while not self.readable and not expired:
-            self._reader = thread
-            thread.park()
-        timer.cancel()
+        try:
+            while not self.readable and not expired:
+                self._reader = thread
+                thread.park()
+                thread.point()
+        except BaseException:
+            self._reader = None
+            raise
+        finally:
+            timer.cancel()
 
     def end(self) -> None:
+        self._host.point()
         self._closed = True
         self._end.close()
         self._notify()
+        self._host.point()
 
     def close(self) -> None:
-        """There is no descriptor to give back."""
+        """As the kernel, which ends the stream with its descriptor."""
+        self._end.close()
 
 
 class SimPresence:
     """A lock that is never waited for."""
 
-    def __init__(self) -> None:
+    def __init__(self, host: SimHost) -> None:
+        self._host = host
         self._taken = False
 
     def __enter__(self) -> None:
@@ -192,6 +231,8 @@ class SimPresence:
         traceback: TracebackType | None,
     ) -> None:
         self._taken = False
+        if kind is None:
+            self._host.point()
 
     def locked(self) -> bool:
         return self._taken
@@ -211,13 +252,17 @@ class SimWaker:
         try:
             while not self._woken:
                 thread.park()
+                thread.point()
         finally:
             timer.cancel()
+        thread.point()
 
     def wake(self) -> None:
+        self._host.point()
         self._woken = True
         if self._sleeper is not None:
             self._sleeper.wake()
+        self._host.point()
 
 
 class SimWatch:
@@ -226,26 +271,33 @@ class SimWatch:
     def __init__(self, host: SimHost, wire: SimWire, served: Served) -> None:
         self._host = host
         self._wire = wire
-        self._served = served
+        self.served = served
         self._armed = False
         wire.watch = self
 
     def arm(self) -> None:
+        self._host.point()
         self._armed = True
         self.check()
+        self._host.point()
 
     def disarm(self) -> None:
+        self._host.point()
         self._armed = False
+        self._host.point()
 
     def forget(self) -> None:
+        self._host.point()
         self._armed = False
         self._wire.watch = None
+        self._host.watches.pop(self, None)
+        self._host.point()
 
     def check(self) -> None:
         """Give the stream to the watcher if there is something to read."""
         if self._armed and self._wire.readable:
             self._armed = False
-            self._host.serve(self._served)
+            self._host.serve(self.served)
 
 
 class SimHost:
@@ -254,9 +306,15 @@ class SimHost:
     def __init__(self, process: ClientProcess) -> None:
         self._process = process
         self.world = process.world
+        #: In their order.
+        self.watches: dict[SimWatch, None] = {}
         self._to_serve: deque[Served] = deque()
         self._watcher: SimThread | None = None
+        self._sweeps = False
         self._stopped = False
+        process.hosts.append(self)
+        if process.interrupted:
+            self.sweep_soon()
 
     def thread(self) -> SimThread:
         """The thread that runs now."""
@@ -264,12 +322,21 @@ class SimHost:
         assert current is not None, "simulated clients run in simulated threads only"
         return current
 
+    def point(self) -> None:
+        """Where an exception from outside may come: at the entry of a function, or when it is done."""
+        current = self._process.threads.current
+        if current is not None:
+            current.point()
+
     def now(self) -> float:
+        self.point()
         clock = self._process.clock
         return self.world.now if clock is None else clock.read()
 
     def sleep(self, seconds: float) -> None:
-        self.thread().sleep(self._real(seconds))
+        thread = self.thread()
+        thread.point()
+        thread.sleep(self._real(seconds), points=True)
 
     def _real(self, seconds: float) -> float:
         """How long that is on the clock of the world."""
@@ -277,15 +344,16 @@ class SimHost:
         return seconds if clock is None else seconds / clock.rate
 
     def lock(self) -> SimLock:
-        return SimLock(self._process.threads)
+        return SimLock(self._process.threads, points=True)
 
     def presence(self) -> SimPresence:
-        return SimPresence()
+        return SimPresence(self)
 
     def rlock(self) -> SimLock:
-        return SimLock(self._process.threads, reentrant=True)
+        return SimLock(self._process.threads, reentrant=True, points=True)
 
     def waker(self) -> SimWaker:
+        self.point()
         return SimWaker(self)
 
     def choose(self, items: Sequence[int]) -> int:
@@ -316,8 +384,16 @@ class SimHost:
         if seconds is not None:
             name = f"{self._process.name} dial"
             self.world.call_later(self._real(seconds), lambda: failed("no answer"), name)
-        while not result:
-            thread.park()
+        try:
+            while not result:
+                thread.park()
+                thread.point()
+        except BaseException:
+            if not result:
+                result.append("given up")
+            elif isinstance(result[0], SimWire):
+                result[0].close()
+            raise
         outcome = result[0]
         if isinstance(outcome, str):
             raise ConnectionRefusedError(111, outcome)
@@ -325,7 +401,9 @@ class SimHost:
 
     def watch(self, wire: Wire, served: Served) -> Watch:
         assert isinstance(wire, SimWire)
-        return SimWatch(self, wire, served)
+        watch = SimWatch(self, wire, served)
+        self.watches[watch] = None
+        return watch
 
     # -- the watcher -------------------------------------------------------------------------------
 
@@ -337,10 +415,29 @@ class SimHost:
         else:
             self._watcher.wake()
 
+    def sweep_soon(self) -> None:
+        """Let the watcher look, from now on, for channels that a thread left without a reader."""
+        self.world.call_later(
+            self._real(SWEEP_SECONDS), self._sweep, f"{self._process.name} sweeps"
+        )
+
+    def _sweep(self) -> None:
+        if not self._stopped and not self._process.dead:
+            self._sweeps = True
+            if self._watcher is None:
+                self._watcher = self._process.spawn(self._watch, "watcher")
+            else:
+                self._watcher.wake()
+            self.sweep_soon()
+
     def _watch(self) -> None:
         while not self._stopped:
             while self._to_serve:
                 self._to_serve.popleft().serve()
+            if self._sweeps:
+                self._sweeps = False
+                for watch in list(self.watches):
+                    watch.served.sweep()
             self.thread().park()
 
     def reopen_logs(self) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from neo.net.fault_sites import FaultSite
 from neo.sim.clients import ClientProcess
+from neo.sim.interrupts import INTERRUPTED
 from neo.sim.process import Process
 from neo.sim.standing import STAND_STILL
 from neo.sim.world import World
@@ -76,7 +77,7 @@ class Faults:
         # Not "none", and not those of several masters.
         self._kinds = [name for name in (chosen if names is None else names) if name in KINDS]
         #: Nothing fails: what takes longer than usual does so because others do.
-        self.calm = set(self._kinds) <= {STAND_STILL}
+        self.calm = set(self._kinds) <= {STAND_STILL, INTERRUPTED}
         self._between = self._random.uniform(*BETWEEN_SECONDS)
         self._active = False
         self.injected: dict[str, int] = {}
@@ -236,6 +237,9 @@ class Faults:
         if not self._run.forsaking.begun:  # an operator forces a start, with whatever is there
             self._run.unmounted.act()
 
+    def _interrupt(self) -> None:
+        self._run.interrupts.act()
+
     def _break_promise(self) -> None:
         self._run.broken_promises.act()
 
@@ -255,6 +259,7 @@ LATER = {
     "unmount": 0.2,
     STAND_STILL: 0.3,
     "broken-promise": 0.2,
+    INTERRUPTED: 0.2,
 }
 
 KINDS: dict[str, Callable[[Faults], None]] = {
@@ -279,4 +284,5 @@ KINDS: dict[str, Callable[[Faults], None]] = {
     "gap": Faults._gap,
     STAND_STILL: Faults._stand_still,
     "broken-promise": Faults._break_promise,
+    INTERRUPTED: Faults._interrupt,
 }

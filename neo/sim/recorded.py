@@ -43,6 +43,10 @@ class Recorded:
         self._oids: set[bytes] = set()
         directlyProvides(self, providedBy(storage))
 
+    @property
+    def unrecorded(self) -> Any:
+        return self._storage
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._storage, name)
 

@@ -27,6 +27,7 @@ from neo.sim.drills import Drills
 from neo.sim.faults import Faults, Sites
 from neo.sim.forsaking import Forsaking
 from neo.sim.history import History
+from neo.sim.interrupts import Interrupts
 from neo.sim.knobs import turned
 from neo.sim.log_watch import watched_logs
 from neo.sim.master_faults import MasterFaults
@@ -164,6 +165,7 @@ class Run:
         self.unmounted = Unmounted(self.clusters, Random(f"unmounted {seed}"))
         self.old_disks = OldDisks(self.cluster, self.operator, Random(f"old disks {seed}"))
         self.standing = Standing(self, Random(f"standing {seed}"))
+        self.interrupts = Interrupts(self, Random(f"interrupts {seed}"))
         self.broken_promises = BrokenPromises(self.clusters, Random(f"promises {seed}"))
         self.faults = Faults(self, options.faults)
         self.master_faults = MasterFaults(self, options.faults)
@@ -227,6 +229,7 @@ class Run:
         world.run(self.options.seconds, EVENTS * len(self.clusters) * len(self.masters))
         self.faults.stop()
         self.standing.stop()
+        self.interrupts.stop()
         self.cloning.stop()
         self.master_faults.stop()
         self.sites.stop()
@@ -323,6 +326,7 @@ class Run:
     def _finish(self) -> None:
         self.ending = True
         self._wait_finished()
+        self.interrupts.wait_heard()
         self.applications[0].check()
         self._wait_finished()
         self.world.run_until(

@@ -26,6 +26,10 @@ class Killed(BaseException):
     """Ends a thread whose process was killed. Nothing in a dead process has an effect any more."""
 
 
+class Interrupted(BaseException):
+    """An exception from outside, as KeyboardInterrupt, in a thread of an application."""
+
+
 class Threads:
     """All threads of a world. ``preemption``: probability at each lock and stream."""
 
@@ -55,6 +59,8 @@ class SimThread:
         self._hold = hold
         #: The process was killed: all that is left to do is to unwind.
         self._killed = False
+        #: Exceptions from outside that are to come: after how many points each, from the one before.
+        self.interrupts: list[int] = []
         self._greenlet = greenlet(self._run)
         self._scheduler: greenlet | None = None
         self._parked = True
@@ -87,6 +93,16 @@ class SimThread:
         if self._killed:
             raise Killed
 
+    def point(self) -> None:
+        """Let an exception from outside come, if one is to come here. Raises Interrupted."""
+        interrupts = self.interrupts
+        if interrupts and not self._killed:
+            interrupts[0] -= 1
+            if interrupts[0] < 0:
+                del interrupts[0]
+                self.threads.world.log(self.name, "is interrupted")
+                raise Interrupted
+
     def preempt(self) -> None:
         """Perhaps let others run."""
         if self._killed:
@@ -96,7 +112,8 @@ class SimThread:
             world = threads.world
             self.sleep(world.delay(world.random.choice(PREEMPT_SECONDS)))
 
-    def sleep(self, seconds: float) -> None:
+    def sleep(self, seconds: float, points: bool = False) -> None:
+        """``points``: exceptions from outside end it."""
         world = self.threads.world
         woken = False
 
@@ -108,6 +125,8 @@ class SimThread:
         world.call_later(seconds, wake, f"{self.name} wakes")
         while not woken:
             self.park()
+            if points:
+                self.point()
 
     # -- elsewhere -------------------------------------------------------------------------------
 
@@ -129,11 +148,16 @@ class SimThread:
 
 
 class SimLock:
-    """Like threading.Lock; ``reentrant``: like RLock. Outside of simulated threads nobody contends."""
+    """Like threading.Lock; ``reentrant``: like RLock. Outside of simulated threads nobody contends.
 
-    def __init__(self, threads: Threads, reentrant: bool = False) -> None:
+    ``points``: exceptions from outside come while a thread waits for the lock, which it then does not
+    have, and after a release. ZODB's locks have no points, since ZODB does not promise to survive that.
+    """
+
+    def __init__(self, threads: Threads, reentrant: bool = False, points: bool = False) -> None:
         self._threads = threads
         self._reentrant = reentrant
+        self._points = points
         self._owner: SimThread | None = None
         self._depth = 0
         self._waiters: deque[SimThread] = deque()
@@ -159,7 +183,9 @@ class SimLock:
         self._waiters.append(thread)
         try:
             thread.park()
-        except Killed:
+            if self._points:
+                thread.point()
+        except BaseException:
             self._waiters.remove(thread)
             self._wake_next()
             raise
@@ -191,3 +217,6 @@ class SimLock:
         traceback: TracebackType | None,
     ) -> None:
         self.release()
+        thread = self._threads.current
+        if self._points and kind is None and thread is not None:
+            thread.point()

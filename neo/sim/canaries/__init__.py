@@ -13,6 +13,7 @@ from neo.sim.canaries import (
     backup,
     client,
     election,
+    interrupts,
     locks,
     maintenance,
     mark,
@@ -29,7 +30,7 @@ CANARIES: dict[str, Canary] = {
     canary.name: canary
     for module in (
         *(master, storage, client, replication, operation, backup, maintenance, election),
-        *(old_disks, locks, mark, scrub),
+        *(old_disks, locks, mark, scrub, interrupts),
     )
     for canary in module.CANARIES
 }

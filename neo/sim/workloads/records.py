@@ -30,8 +30,8 @@ class Records(Workload):
     def step(self, context: Context, thread: int) -> None:
         transaction = TransactionMetaData()
         storage: Any = context.storage
-        storage.tpc_begin(transaction)
         try:
+            storage.tpc_begin(transaction)
             created = []
             for _ in range(context.random.randrange(1, 4)):
                 created += self._change(context, transaction)
@@ -42,7 +42,7 @@ class Records(Workload):
             storage.tpc_finish(transaction)
             # Not before: an oid that was not committed may be given to others by another master.
             self.oids += created
-        except Exception:
+        except BaseException:
             storage.tpc_abort(transaction)
             raise
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from ZODB.BaseStorage import DataRecord
 from ZODB.Connection import TransactionMetaData
-from ZODB.POSException import POSError, POSKeyError, StorageError
+from ZODB.POSException import POSKeyError, StorageError
 from ZODB.tests.MinPO import MinPO
 from ZODB.tests.StorageTestBase import zodb_pickle
 
@@ -85,7 +85,7 @@ class Restore(Workload):
             storage.store(greatest, ZERO_TID, zodb_pickle(MinPO(0)), "", transaction)
             storage.tpc_vote(transaction)
             storage.tpc_finish(transaction)
-        except POSError:
+        except BaseException:
             storage.tpc_abort(transaction)
             raise
         self.oids = oids
