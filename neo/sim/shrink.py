@@ -3,7 +3,10 @@ and replicas, no backup.
 
 Most changes of the options change every later choice of a seed, so a smaller run is not a part of the
 first one but another run that fails in the same way. A few seeds are tried for each simplification;
-what still fails, with fewer events, is the next to be simplified.
+what still fails is the next to be simplified.
+
+Fewer nodes or less time must make a run shorter. Fewer workloads, faults, sites and knobs may make it a
+little longer: what has nothing to do with a failure costs its reader more than some more events do.
 """
 
 from __future__ import annotations
@@ -24,6 +27,8 @@ from neo.sim.workloads import WORKLOADS
 SEEDS = 20
 #: Simplifications that may be tried in all.
 TRIALS_MAX = 100
+#: How many times as long a run with fewer names may be; but never longer than the first one.
+LONGER = 1.5
 #: Of more names than this, halves are left out first.
 ALL_BUT_ONE_MAX = 8
 NONE = ("none",)
@@ -44,18 +49,27 @@ def shrink(trial: Trial, options: Options) -> Trial:
         progress = False
         for simpler in _simpler(best.options):
             tried += 1
-            found = _fails(simpler, best)
+            longest = best.events
+            if _names(simpler) < _names(best.options):
+                longest = min(trial.events, int(LONGER * longest))
+            found = _fails(simpler, best, longest)
             if found is not None:
                 best, progress = found, True
                 break
     return best
 
 
-def _fails(options: Options, best: Trial) -> Trial | None:
+def _names(options: Options) -> int:
+    """The number of names that a reader of the failure has to think of."""
+    named = ((options.faults, FAULTS), (options.sites, SITES), (options.knobs, KNOB_NAMES))
+    return len(options.workloads or WORKLOADS) + sum(len(_all(*names)) for names in named)
+
+
+def _fails(options: Options, best: Trial, longest: int) -> Trial | None:
     for seed in range(best.seed, best.seed + SEEDS):
         trial = attempt(seed, options, twice=False)
         # Without a fault or a replica a run is simpler, though perhaps not shorter.
-        if trial.result is None and alike(trial, best) and trial.events <= best.events:
+        if trial.result is None and alike(trial, best) and trial.events <= longest:
             return trial
     return None
 
@@ -97,10 +111,9 @@ def _simpler(options: Options) -> Iterator[Options]:
 
 def _fewer(names: tuple[str, ...] | None, every: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
     """None of them, each half, all but one. ``names`` is None for all."""
-    if names == NONE:
-        return
-    yield NONE
-    names = every if names is None else names
+    names = _all(names, every)
+    if names:
+        yield NONE
     if len(names) > 1:
         middle = len(names) // 2
         yield names[:middle]
@@ -108,3 +121,9 @@ def _fewer(names: tuple[str, ...] | None, every: tuple[str, ...]) -> Iterator[tu
         if len(names) <= ALL_BUT_ONE_MAX:
             for name in names:
                 yield tuple(other for other in names if other != name)
+
+
+def _all(names: tuple[str, ...] | None, every: tuple[str, ...]) -> tuple[str, ...]:
+    if names == NONE:
+        return ()
+    return every if names is None else names

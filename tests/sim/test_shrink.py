@@ -42,3 +42,28 @@ def test_failures_are_alike_but_for_ids_and_numbers() -> None:
     same = "Violation: client3/bank1 read 00000000000000ff and got 2 rows"
     assert shrink.alike(first, failing(Options(), error=same))
     assert not shrink.alike(first, failing(Options(), error="Violation: partition 1 is not equal"))
+
+
+@pytest.mark.parametrize(
+    ("longer", "first", "left"),
+    [(1.2, 2000, ("none",)), (1.6, 2000, ("WINDOW",)), (1.2, 1100, ("WINDOW",))],
+)
+def test_a_run_with_fewer_names_may_be_longer_but_not_much_and_not_longer_than_the_first(
+    longer: float, first: int, left: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def attempt(seed: int, options: Options, twice: bool) -> Trial:
+        trial = failing(options, seed)
+        trial.events = int(1000 * (longer if options.knobs == shrink.NONE else 1))
+        # One node less does not make up for a single event.
+        trial.events += options.storages == 1
+        return trial
+
+    monkeypatch.setattr(shrink, "attempt", attempt)
+    options = Options(
+        workloads=("bank", "undo"), faults=shrink.NONE, sites=shrink.NONE, knobs=("WINDOW", "PAGE"),
+        storages=2,
+    )  # fmt: skip
+    trial = failing(options)
+    trial.events = first
+    found = shrink.shrink(trial, options).options
+    assert (found.workloads, found.knobs, found.storages) == (("bank",), left, 2)
