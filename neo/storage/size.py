@@ -91,7 +91,9 @@ class Sizes:
                     return [u64(o) for o in backend.distinct_oids(partition, p64(oid), length)]
 
                 found, reads = estimate(oids_from, u64(last))
-                objects, spent = objects + found, spent + reads
+                # A pack keeps the greatest oid of a partition, also of an object that is deleted.
+                deleted = not backend.oids(partition, last, 1)
+                objects, spent = objects + found - deleted, spent + reads
             partitions += 1
             if spent >= BUDGET:
                 break

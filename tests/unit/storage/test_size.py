@@ -7,16 +7,18 @@ from random import Random
 
 import pytest
 
+from neo.protocol.ids import ZERO_HASH, p64
 from neo.protocol.packets import (
     FEATURE_SIZE,
     FEATURES,
     AnswerSize,
     AskSize,
+    AskStoreObject,
     NotifyFeatures,
     NotifyPartitionChanges,
 )
 from neo.storage.size import GOOD_SECONDS, READS_MAX, RUN, estimate
-from tests.unit.storage.requests import commit
+from tests.unit.storage.requests import commit, finish, vote
 from tests.unit.storage.world import C1, OUT, UP, End, World
 
 
@@ -97,3 +99,16 @@ def test_partitions_beyond_the_budget_are_left_to_the_client(
     monkeypatch.setattr("neo.storage.size.BUDGET", 1)
     commit(master, client, 10, 11, 2)
     assert client.ask(AskSize())[2:] == (1, 1)
+
+
+def test_a_deleted_object_of_which_a_pack_keeps_the_oid_does_not_count(
+    world: World, master: End, client: End
+) -> None:
+    """Otherwise one object too many in each partition, for ever."""
+    commit(master, client, 10, 11, 2)
+    commit(master, client, 20, 21, 4)
+    deletion = AskStoreObject(p64(4), p64(21), 0, ZERO_HASH, b"", None, p64(30))
+    assert client.ask(deletion).locked is None
+    vote(client, 30, 4)
+    finish(master, 30, 31)
+    assert client.ask(AskSize()).objects == 1
