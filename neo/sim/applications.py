@@ -19,7 +19,7 @@ from neo.client.storage import NEOStorage
 from neo.sim.clients import ClientProcess
 from neo.sim.recorded import Recorded
 from neo.sim.threads import Interrupted, SimThread
-from neo.sim.workloads.base import EXPECTED, Context, Workload
+from neo.sim.workloads.base import EXPECTED, Context, Workload, close
 
 if TYPE_CHECKING:
     from neo.sim.run import Run
@@ -184,7 +184,7 @@ class Application:
             self._persist(self._db.storage.sync)
             for workload in self.run.workloads:
                 self._persist(partial(workload.check, context))
-            self._db.close()
+            close(self._db)
 
         self.process.spawn(check, "check")
 

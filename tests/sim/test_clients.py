@@ -2,53 +2,15 @@
 
 from __future__ import annotations
 
-from random import Random
-
 import pytest
 
-from neo.sim.clients import ClientProcess, SimHost
-from neo.sim.clock import Clock
 from neo.sim.faults import Faults
-from neo.sim.network import End, Network
 from neo.sim.process import Process
 from neo.sim.run import Options, Run
-from neo.sim.threads import Threads
-from neo.sim.world import World
+from tests.sim.client import Client
 
 #: A seed whose wall clocks differ; those of others may be equal.
 WRONG = 2
-ADDRESS = ("127.0.0.1", 1)
-
-
-class Server:
-    host = "server"
-
-    def __init__(self) -> None:
-        self.ends: list[End] = []
-
-    def accepted(self, end: End) -> None:
-        self.ends.append(end)
-
-
-class Client:
-    """A process with a thread that reads what a server sends."""
-
-    def __init__(self, rate: float = 1.0) -> None:
-        self.world = world = World(0)
-        network = Network(world)
-        clock = Clock(world, Random(0))
-        clock.boot()
-        clock.rate = rate
-        self.server = network.listeners[ADDRESS] = Server()
-        self.process = ClientProcess(world, network, Threads(world), "client", clock=clock)
-        self.host = SimHost(self.process)
-        self.read = b""
-
-    def reads(self) -> None:
-        wire = self.host.connect(ADDRESS, None)
-        portions: list[bytes] = []
-        while wire.receive(portions, wait=True) and portions[-1]:
-            self.read += portions[-1]
 
 
 def test_what_arrives_at_a_stopped_client_is_read_when_it_goes_on() -> None:

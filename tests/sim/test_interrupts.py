@@ -14,7 +14,7 @@ from neo.sim.network import End
 from neo.sim.run import Options, Run
 from neo.sim.threads import Interrupted
 from neo.sim.world import Violation
-from tests.sim.test_clients import ADDRESS, Client
+from tests.sim.client import ADDRESS, Client
 
 ALONE = Options(
     seconds=10.0,

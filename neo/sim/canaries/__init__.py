@@ -30,7 +30,7 @@ CANARIES: dict[str, Canary] = {
     canary.name: canary
     for module in (
         *(master, storage, client, replication, operation, backup, maintenance, election),
-        *(old_disks, locks, mark, scrub, interrupts),
+        *(old_disks, mark, scrub, locks, interrupts),
     )
     for canary in module.CANARIES
 }

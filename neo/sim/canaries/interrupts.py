@@ -53,7 +53,7 @@ CANARIES = (
         "the answer to an interrupted tpc_finish is not given to the connections of ZODB",
         "reads, workloads: they hold objects that it has changed",
         _interrupted_finish_forgotten,
-        40,
+        80,
         INTERRUPTS,
     ),
 )

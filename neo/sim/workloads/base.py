@@ -86,6 +86,15 @@ class Context:
                 self.storage.record(Read("", oid, start, item._p_serial))
 
 
+def close(db: DB) -> None:
+    """Close a database. ZODB alone fails if the open() of one of its connections was interrupted."""
+    storage = db.storage
+    try:
+        db.close()
+    except KeyError:
+        storage.close()
+
+
 class Workload:
     """One instance a run; its methods are called by several threads, one after the other.
 

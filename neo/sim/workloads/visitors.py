@@ -7,7 +7,7 @@ from random import Random
 import transaction
 from BTrees.Length import Length
 
-from neo.sim.workloads.base import Context, Tally, Workload
+from neo.sim.workloads.base import Context, Tally, Workload, close
 from neo.sim.world import Violation
 
 
@@ -41,7 +41,7 @@ class Visitors(Workload):
             with self.visits.tried():
                 manager.commit()
         finally:
-            db.close()
+            close(db)
 
     @staticmethod
     def _interrupt(context: Context, storage: object) -> None:
