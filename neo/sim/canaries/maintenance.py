@@ -133,8 +133,9 @@ CANARIES = (
         "a node that was away during a pack replicates only what is new",
         "cells: a readable one has rows that others have not",
         _not_compared_again,
-        60,
-        PACKS | {"storages": 2, "replicas": 1},
+        150,
+        # Away for seconds: an object is deleted meanwhile, and then the deletion is packed.
+        PACKS | {"faults": ("unmount",), "storages": 3, "replicas": 1, "seconds": 5.0},
     ),
     Canary(
         "truncated-on-one",
