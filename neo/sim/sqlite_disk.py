@@ -144,12 +144,15 @@ class SQLiteDisk(SimDisk):
         return copied
 
     def snapshot(self) -> Callable[[], None]:
-        files = self._durable
+        files, mark = self._durable, self._durable_mark
 
         def restore() -> None:
             assert self.backend is None, self.name
             self.write(files)
             self._durable = files
+            # It is on the same disk. A newer one would refuse what the master shall find.
+            self._mark_path.write_bytes(mark)
+            self._durable_mark = mark
 
         return restore
 
