@@ -105,6 +105,8 @@ def test_without_a_sound_copy_nobody_is_served_before_the_operator_decides(disk:
         assert master is not None and master.state is ClusterState.RECOVERING and waits()
         cluster.storages[0].held = True
         cluster.storages[0].kill()
+        # Until then the master refuses.
+        old.wait(lambda: len(master.identified_storages()) == 1, "the master knows that it is gone")
         old.operator.command(SetClusterState(ClusterState.VERIFYING), lambda answer: None)
 
         def serves() -> bool:
@@ -115,6 +117,7 @@ def test_without_a_sound_copy_nobody_is_served_before_the_operator_decides(disk:
         cluster.storages[0].held = False
         cluster.storages[0].revive()
         old.wait(lambda: old.operator.settled, "it becomes a copy")
+        writer.end()
         old.world.run(5.0)
         old.check()
 
