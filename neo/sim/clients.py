@@ -210,8 +210,7 @@ class SimWire:
         self._host.point()
 
     def close(self) -> None:
-        """As the kernel, which ends the stream with its descriptor."""
-        self._end.close()
+        """There is no descriptor to give back."""
 
 
 class SimPresence:
@@ -392,7 +391,7 @@ class SimHost:
             if not result:
                 result.append("given up")
             elif isinstance(result[0], SimWire):
-                result[0].close()
+                result[0]._end.close()
             raise
         outcome = result[0]
         if isinstance(outcome, str):
