@@ -16,7 +16,7 @@ from neo.protocol.packets import Address
 from neo.sim.clock import Clock
 from neo.sim.network import RESET_SECONDS, End, Network
 from neo.sim.process import resetter
-from neo.sim.threads import SimLock, SimThread, Threads
+from neo.sim.threads import Interrupted, SimLock, SimThread, Threads
 from neo.sim.world import World
 
 #: As the real host: how often a thread that waits for bytes looks at the clock, and the watcher for
@@ -196,11 +196,11 @@ class SimWire:
                 self._reader = thread
                 thread.park()
                 thread.point()
-        except BaseException:
+        except Interrupted:
             self._reader = None
-            raise
-        finally:
             timer.cancel()
+            raise
+        timer.cancel()
 
     def end(self) -> None:
         self._host.point()
