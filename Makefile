@@ -1,13 +1,13 @@
 # `make demo` and `make test` need Python 3.11 or newer; on Debian 12 they install all the rest.
 #
 #   make demo [DATA=Data.fs] [DEMO_OPTIONS=--keep]   a cluster at work on real input
-#   make test [TEST_OPTIONS="-k wire"]               lint, then the whole suite (-n 2)
+#   make test [TEST_OPTIONS="-k wire"]               lint, then the whole suite (-n 3)
 #   make lint | bench | bench-spark | docs | clean
 
 PYTHON ?= python3
 VENV ?= .venv
 DEMO_OPTIONS ?=
-TEST_OPTIONS ?= -n 2
+TEST_OPTIONS ?= -n 3
 BENCH_OPTIONS ?=
 SPARK_OPTIONS ?=
 REPLICATION_OPTIONS ?= $(filter --quick,$(BENCH_OPTIONS))
