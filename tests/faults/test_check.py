@@ -110,6 +110,8 @@ def test_a_copied_disk_becomes_a_node_that_gets_what_it_lacks(
         "database": copy,
         "logfile": str(tmp_path / "storage3.log"),
     }
+    if parser.has_option("storage3", "mark"):  # of a node on MariaDB
+        parser["storage3"]["mark"] = str(tmp_path / "storage3.acknowledged")
     conf = tmp_path / "neo.conf"
     with open(conf, "w") as file:
         parser.write(file)

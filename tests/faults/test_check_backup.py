@@ -96,6 +96,8 @@ def test_a_copied_disk_becomes_a_node_of_the_backup(
         "database": copy,
         "logfile": str(tmp_path / "storage2.log"),
     }
+    if parser.has_option("storage2", "mark"):  # of a node on MariaDB
+        parser["storage2"]["mark"] = str(tmp_path / "storage2.acknowledged")
     conf = tmp_path / "neo.conf"
     with open(conf, "w") as file:
         parser.write(file)
