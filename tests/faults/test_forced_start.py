@@ -33,7 +33,8 @@ def recovering_without(cluster: Cluster, nid: str) -> None:
     found = status(cluster)
     assert found["state"] == ClusterState.RECOVERING.name
     texts = [problem["text"] for problem in found["problems"]]
-    assert f"the cluster waits for storage nodes: {nid}" in texts
+    waits = f"the cluster waits for storage nodes: {nid} ({nid} must be connected first)"
+    assert waits in texts
 
 
 @pytest.mark.parametrize(("given_up", "goes_on"), [(0, True), (5, True), (5, False)])

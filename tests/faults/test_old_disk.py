@@ -54,10 +54,13 @@ def copied(cluster: Cluster, name: str, folder: Path) -> Restore:
     own = cluster.database(name)
 
     def restore() -> None:
+        # Without its mark, as when all of the disk is an old copy: then the node alone cannot tell.
         if cluster.server is None:
+            Path(f"{own}.acknowledged").unlink()
             Path(f"{own}-wal").unlink(missing_ok=True)
             shutil.copyfile(copy, own)
             return
+        (cluster.simple.folder / f"{name}.acknowledged").unlink()
         source, target = mariadb.schema(copy), mariadb.schema(own)
         for table in TABLES:
             cluster.server.query(

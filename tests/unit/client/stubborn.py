@@ -157,9 +157,10 @@ class Client:
         begin = time.monotonic()
         self.load()
         assert time.monotonic() - begin < SOON_SECONDS, f"{where}: this thread waited"
+        # A transaction whose end was sent is ended before another one is: tids only grow.
+        wait_until(lambda: not cluster.locks())
         self._invalidations_arrive(where)
         self._pings_are_answered(where)
-        wait_until(lambda: not cluster.locks())
         assert not cluster.errors, f"{where}: {cluster.errors}"
         for node in cluster.nodes():
             assert len(node.server.peers) == 1, f"{where}: a connection was made again"

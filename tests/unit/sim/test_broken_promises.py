@@ -50,7 +50,7 @@ def test_what_a_disk_lost_is_found_and_served_when_it_is_back() -> None:
 
 
 def test_the_oracle_notices_a_node_that_serves_with_less(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite_mark, "check", lambda *args: None)
+    monkeypatch.setattr(sqlite_mark, "compare", lambda *args: None)
     noticed = 0
     for seed in range(SEEDS):
         disk = crashed(seed)
