@@ -331,10 +331,13 @@ class Channel:
                 self._flush_left()
             if self._followers and self._host.fault(FaultSite.LEAD_HANDED_OVER):
                 return None
-            if ticket.done or not self._read(ticket is not self._watching):
+            if ticket.done:
                 return None
-            if deadline is not None and not self._inbox.pending and self._host.now() > deadline:
+            # Also when messages for others keep coming: all that is here was delivered.
+            if deadline is not None and self._host.now() > deadline:
                 raise TimeoutError(f"no answer from {self.name}")
+            if not self._read(ticket is not self._watching):
+                return None
 
     def _deliver(self) -> Ticket | None:
         """All that is here, or up to an answer that its owner must handle alone."""

@@ -122,17 +122,26 @@ def empty(load: Load, cluster: Cluster, nid: int) -> None:
 
 
 def drop(load: Load, cluster: Cluster, name: str) -> None:
-    """A node without cells is not taken into service when it comes back, and may be dropped then."""
+    """A node without cells that comes back stays in service. One that was dropped while it was away is new when
+    it comes back, and is erased when it is dropped then."""
     address = cluster.simple.conf.of_role("storage")[int(name[-1]) - 1].address
 
-    def node() -> tuple[int | None, NodeState]:
+    def node() -> tuple[int | None, NodeState] | None:
         answer = ask(cluster, AskNodeList(NodeType.STORAGE))
         assert isinstance(answer, AnswerNodeList)
-        return next((row[2], row[3]) for row in answer.node_list if row[1] == address)
+        return next(((row[2], row[3]) for row in answer.node_list if row[1] == address), None)
 
-    nid, _ = node()
-    assert nid is not None
+    known = node()
+    assert known is not None and known[0] is not None
+    nid = known[0]
     empty(load, cluster, nid)
+    cluster.simple.restart(name)
+    load.wait(lambda: node() == (nid, NodeState.RUNNING), f"{name} does not come back")
+    neoctl(cluster.simple.admin_address, "kill", f"S{nid}")
+    process = cluster.simple.processes[name]
+    load.wait(lambda: process.poll() == 0, f"{name} does not end")
+    load.wait(lambda: node() == (nid, NodeState.DOWN), f"{name} is not down")
+    neoctl(cluster.simple.admin_address, "drop", f"S{nid}")
     cluster.simple.restart(name)
     load.wait(lambda: node() == (nid, NodeState.PENDING), f"{name} does not come back")
     neoctl(cluster.simple.admin_address, "drop", f"S{nid}")
