@@ -117,7 +117,18 @@ class Records:
             if self._is_damaged(back):
                 raise Damage(f"the data of object 0x{oid.hex()} is in the damage at {back}")
             self._check_pointer(back, position, oid)
+        if size == _NUMBER and self._is_pointer(position, oid):
+            raise Damage(f"its data record at {position} has a pointer in the place of data")
         return following
+
+    def _is_pointer(self, position: int, oid: bytes) -> bool:
+        """Whether the eight bytes of data are the place of an earlier record of the same object. No
+        pickle begins with a zero: a length that should be zero is damaged."""
+        try:
+            self._check_pointer(self.number(position + _RECORD.size), position, oid)
+        except Damage:
+            return False
+        return True
 
     def _check_pointer(self, target: int, position: int, oid: bytes) -> None:
         """Raise Damage unless there is a record of the same object before."""

@@ -122,8 +122,8 @@ def empty(load: Load, cluster: Cluster, nid: int) -> None:
 
 
 def drop(load: Load, cluster: Cluster, name: str) -> None:
-    """A node without cells that comes back stays in service. One that was dropped while it was away is new when
-    it comes back, and is erased when it is dropped then."""
+    """A node without cells that comes back stays in service. One that was dropped while it was away
+    is new when it comes back, and is erased when it is dropped then."""
     address = cluster.simple.conf.of_role("storage")[int(name[-1]) - 1].address
 
     def node() -> tuple[int | None, NodeState] | None:

@@ -520,3 +520,27 @@ def test_an_exclusive_answer_whose_thread_is_gone_takes_effect_once_more() -> No
         assert effects == [AnswerLastTransaction(p64(2))] * 2
         channel.call(AskNewOIDs(1))
         assert recorder.messages == [invalidation(3)]
+
+
+def test_a_deadline_ends_the_wait_of_a_leader_that_reads_for_others_all_the_time() -> None:
+    ends = threading.Event()
+
+    def talk(peer: Peer) -> None:
+        n = 0
+        while not ends.is_set():
+            n += 1
+            peer.send(invalidation(n))
+            time.sleep(0.001)
+
+    with channel_to(nothing) as (channel, _, _, peer):
+        ticket = channel.ask(AskNewOIDs(1))
+        talker = threading.Thread(target=talk, args=[peer])
+        talker.start()
+        try:
+            begin = time.monotonic()
+            with pytest.raises(TimeoutError):
+                channel.wait(ticket, begin + 0.1)
+            assert time.monotonic() - begin < DEADLINE
+        finally:
+            ends.set()
+            talker.join()
