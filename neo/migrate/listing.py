@@ -15,8 +15,8 @@ from neo.client.history import tids_ascending
 from neo.migrate.errors import MigrateError
 from neo.protocol.ids import ZERO_TID
 
-#: What the iterators of FileStorage raise when they read nonsense.
-DAMAGED = (CorruptedError, ValueError, OverflowError, struct.error)
+#: What the iterators of FileStorage raise when they read nonsense; a length may be of petabytes.
+DAMAGED = (CorruptedError, ValueError, OverflowError, MemoryError, struct.error)
 
 
 def transactions(
@@ -55,7 +55,7 @@ def whole(
                 read = transaction.tid
                 yield transaction
         except DAMAGED as e:
-            raise _incomplete(storage, read, str(e)) from None
+            raise _incomplete(storage, read, _words(e)) from None
     if read < end and (start or ZERO_TID) <= end:
         raise _incomplete(
             storage, read, f"then nothing comes, although its last transaction is 0x{end.hex()}"
@@ -67,7 +67,12 @@ def records(transaction: Any) -> Generator[Any, None, None]:
     try:
         yield from transaction
     except DAMAGED as e:
-        raise MigrateError(f"transaction 0x{transaction.tid.hex()} cannot be read: {e}") from None
+        name = f"transaction 0x{transaction.tid.hex()}"
+        raise MigrateError(f"{name} cannot be read: {_words(e)}") from None
+
+
+def _words(error: Exception) -> str:
+    return "a length in it is impossible" if isinstance(error, MemoryError) else str(error)
 
 
 def tids(storage: Any, stop: bytes) -> Generator[tuple[bytes, bool], None, None]:

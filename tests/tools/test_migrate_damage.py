@@ -21,6 +21,7 @@ from ZODB.MappingStorage import MappingStorage
 from neo.export import main as export
 from neo.migrate import MigrateError, compare, copy_from, main
 from neo.migrate.datafs import DataFile
+from neo.migrate.listing import records
 from neo.protocol.ids import ZERO_TID
 from tests.tools import damage
 from tests.tools.damage import Damaged, Whole
@@ -375,3 +376,14 @@ def test_a_copy_that_was_cut_is_continued_and_its_warnings_are_said(
     out, err = capsys.readouterr()
     assert "Copied 1 transactions" in out
     assert "warning: Ignoring index" in err
+
+
+def test_a_length_of_petabytes_is_damage() -> None:
+    class Transaction:
+        tid = b"\0" * 7 + b"\1"
+
+        def __iter__(self) -> Any:
+            raise MemoryError
+
+    with pytest.raises(MigrateError, match="0x0000000000000001 cannot be read: a length in it"):
+        list(records(Transaction()))
