@@ -35,7 +35,7 @@ BOOT_SECONDS = 0.1
 ALONE_CHANCE = 0.3
 #: Rows of a tail. Most cells of a run are not longer than a usual one: with that alone, replication
 #: would never begin where a cell ends.
-TAIL_LENGTHS = (1, 5, packets.TAIL_LENGTH, packets.TAIL_LENGTH)
+TAIL_LENGTHS = (20, packets.TAIL_LENGTH, packets.TAIL_LENGTH)
 #: Where the tid is in rows.
 TIDS = {"trans": 1, "obj": 2}
 
