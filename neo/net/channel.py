@@ -487,8 +487,10 @@ class Channel:
                 # Nothing is called between these lines.
                 self.lost = reason
                 self._armed = False
+            if not self._ended:
+                # With the mutex, as the wire is closed: its descriptor may be another channel's then.
+                self._watch.forget()
         if not self._ended:
-            self._watch.forget()
             # Whoever holds the send lock is woken up by this.
             self._wire.end()
             if not self._told:
