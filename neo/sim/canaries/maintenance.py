@@ -14,7 +14,6 @@ from neo.sim.canaries.base import Canary, Patch
 from neo.storage.backend.maintenance import Maintenance
 from neo.storage.backend.sql import Tables
 from neo.storage.check import Comparison
-from neo.storage.fetch import Fetch
 from neo.storage.links import Links
 from neo.storage.pack import Packer
 
@@ -64,13 +63,6 @@ def _resumed_too_far() -> list[Patch]:
         return oid if oid == ZERO_OID else add64(oid, 2 * len(self._core.partitions))
 
     return [(Packer, "_start_oid", start_oid)]
-
-
-def _not_compared_again() -> list[Patch]:
-    async def pack_tid(self: Fetch) -> int:
-        return self.pack_tid
-
-    return [(Fetch, "_pack_tid", pack_tid)]
 
 
 def _truncated_on_one() -> list[Patch]:
@@ -127,15 +119,6 @@ CANARIES = (
         _resumed_too_far,
         150,
         PACKS | {"storages": 1, "replicas": 0},
-    ),
-    Canary(
-        "pack-missed",
-        "a node that was away during a pack replicates only what is new",
-        "cells: a readable one has rows that others have not",
-        _not_compared_again,
-        150,
-        # Away for seconds: an object is deleted meanwhile, and then the deletion is packed.
-        PACKS | {"faults": ("unmount",), "storages": 3, "replicas": 1, "seconds": 5.0},
     ),
     Canary(
         "truncated-on-one",
