@@ -15,10 +15,9 @@ from neo.protocol.packets import NotifyLease, NotifyLeaseGranted
 from neo.sim.canaries.base import Canary, Patch
 from neo.transactor.consensus import Port, Process
 from neo.transactor.learner import Learner
-from neo.transactor.messages import Entry, Message, Vote
+from neo.transactor.messages import Entry, Vote
 from neo.transactor.names import Names
 from neo.transactor.node import Node, Waiting
-from neo.transactor.outbox import Outbox
 
 #: Three masters, and little else that goes wrong.
 THREE: dict[str, Any] = {
@@ -45,13 +44,6 @@ CHANGED: dict[str, Any] = {
 
 #: Masters that suspect others before their lease is over: that is allowed, since a new primary waits.
 IMPATIENT: list[Patch] = [(election, "SILENCE_SECONDS", 1.0)]
-
-
-def _promise_not_synced() -> list[Patch]:
-    def send(self: Outbox, to: int, message: Message) -> None:
-        self.aside(to, message)
-
-    return [(Outbox, "send", send)]
 
 
 def _decided_before_synced() -> list[Patch]:
@@ -189,14 +181,6 @@ def _index_of_the_configuration() -> list[Patch]:
 
 
 CANARIES = (
-    Canary(
-        "promise-not-synced",
-        "a master says what it votes for when it is written, not when it is durable",
-        "log: two masters have another transaction under one number",
-        _promise_not_synced,
-        120,
-        {**THREE, "faults": SLOWLY_PROMISED, "storages": 1},
-    ),
     Canary(
         "decided-before-synced",
         "a decision counts when it is written, not when it is durable",
