@@ -29,8 +29,7 @@ THREE: dict[str, Any] = {
     "seconds": 20.0,
 }
 LOST_POWER = {**THREE, "faults": ("kill-master", "slow-log", "kill-server", "part-masters")}
-#: Each as often as it is named: masters die before what they wrote is durable.
-SLOWLY_PROMISED = ("kill-master",) * 3 + ("slow-log",) * 2 + ("kill-server",)
+
 AWAY = {**THREE, "faults": ("pause-master", "cut-master", "part-masters")}
 SLOW = {**THREE, "faults": ("pause-master", "cut-master", "slow-masters")}
 
