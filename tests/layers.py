@@ -26,11 +26,6 @@ MAY_IMPORT: dict[str, set[str]] = {
     "pyspark_neo": {"neo.spark"},
     "neo.export": {"neo.protocol", "neo.client", "neo.codec", "neo.migrate", "neo.spark"},
     "neo.demo": {"neo.protocol", "neo.client", "neo.simple", "neo.migrate", "neoctl"},
-    # A cluster in one process. Nothing may import it.
-    "neo.sim": {
-        *("neo.protocol", "neo.topology", "neo.net", "neo.node"),
-        *("neo.master", "neo.storage", "neo.admin", "neo.client", "neo.transactor"),
-    },
 }
 
 #: Modules that touch the world: none of them in a core, which is given what it needs.
@@ -51,7 +46,6 @@ SHELLS = (
     "neo.net.transport",
     "neo.node.log",
     "neo.node.process",
-    "neo.sim",
     "neo.simple",
     "neo.spark.report",
     "neo.storage.backend",
@@ -70,5 +64,5 @@ EXCEPTIONS = {
     "neo.codec.stubs": {"threading.local"},  # what one call leaves to the next on the same stack
     "neo.net.tls": {"ssl", "threading.Lock"},  # TLS in memory, shared by two threads
     "neo.node.core": {"random.Random"},  # the type of what the shell gives
-    "neo.master.election.tenure": {"random.Random"},
+    "neo.master.election.leadership": {"random.Random"},
 }

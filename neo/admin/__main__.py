@@ -10,9 +10,9 @@ from neo.admin.core import AdminCore
 from neo.admin.smtp import Smtp
 from neo.net.sockets import parse_address
 from neo.node.config import ConfigError, Option, load, names, role_options
+from neo.node.known_masters import RememberedMasters
 from neo.node.process import ProcessShell
 from neo.node.process import main as run
-from neo.node.remembered import RememberedMasters
 from neo.topology.masters import MasterCandidates
 
 

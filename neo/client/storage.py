@@ -165,8 +165,8 @@ class NEOStorage(Reading):
         return self._size.totals().size
 
     def __len__(self) -> int:
-        """About how many objects there are: an estimate of the storage nodes (:mod:`neo.storage.size`),
-        up to a minute old. 0 if it is not known."""
+        """About how many objects there are: an estimate of the storage nodes
+        (:mod:`neo.storage.maintenance.size`), up to a minute old. 0 if it is not known."""
         return self._size.totals().objects
 
     def __bool__(self) -> bool:

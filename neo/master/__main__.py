@@ -9,17 +9,17 @@ import re
 import sys
 from contextlib import suppress
 
-from neo.master.administration import MAX_REPLICAS
 from neo.master.election.folder import LogFolder
 from neo.master.election.log import LogFailure, genesis_of
 from neo.master.election.node import MasterNode
 from neo.master.primary import PrimaryMaster
+from neo.master.serving.admin import MAX_REPLICAS
 from neo.net.sockets import format_address, parse_addresses
 from neo.node.config import ConfigError, Option, load, natural, positive, role_options
 from neo.node.core import Core
+from neo.node.known_masters import RememberedMasters
 from neo.node.process import ProcessShell, StartFailure
 from neo.node.process import main as run
-from neo.node.remembered import RememberedMasters
 from neo.protocol.enums import NodeType
 from neo.protocol.ids import nid_namespace, parse_nid
 

@@ -13,18 +13,18 @@ import math
 from collections.abc import Callable, Container, Iterable
 
 from neo.master.backup.following import Backup
-from neo.master.check import Checks
-from neo.master.commits import Commits
-from neo.master.comparison import Disagreement
-from neo.master.election.tenure import Tenure
+from neo.master.commit.coordinator import Commits
+from neo.master.election.leadership import Tenure
+from neo.master.failure_detector import Silence
 from neo.master.ids import OidGenerator, TidGenerator
-from neo.master.pack import Packs
-from neo.master.recovery import Recovery
-from neo.master.replication import Replication
-from neo.master.scrub import DAY_SECONDS, Scrub
-from neo.master.silence import Silence
+from neo.master.maintenance.check import Checks
+from neo.master.maintenance.pack import Packs
+from neo.master.maintenance.replication import Replication
+from neo.master.maintenance.scrub import DAY_SECONDS, Scrub
+from neo.master.phases.comparison import Disagreement
+from neo.master.phases.recovery import Recovery
+from neo.master.published_tables import ToldTables
 from neo.master.states import ADMITTED, TRANSITIONS, Event, hears_of
-from neo.master.told import ToldTables
 from neo.node.core import Core, Shell
 from neo.node.handler import Handler
 from neo.node.peer import Link, Peer

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from neo.master.administration import ServeAdmin
 from neo.master.clock import watch_clock
-from neo.master.comparison import compare
 from neo.master.core import MasterCore
-from neo.master.identification import Identification
-from neo.master.reading import ServeReader
-from neo.master.recovery import Recovery
-from neo.master.running import ServeClient, ServeStorage, begin_backup, begin_service
+from neo.master.phases.comparison import compare
+from neo.master.phases.recovery import Recovery
+from neo.master.phases.verification import verify
+from neo.master.serving.admin import ServeAdmin
+from neo.master.serving.backup_client import ServeReader
+from neo.master.serving.client import ServeClient, ServeStorage, begin_backup, begin_service
+from neo.master.serving.identification import Identification
 from neo.master.states import Event
-from neo.master.verification import verify
 from neo.node.handler import Handler
 from neo.node.peer import Link
 from neo.protocol.enums import NodeState, NodeType

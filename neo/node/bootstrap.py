@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from neo.net.sockets import format_address
 from neo.node.handler import Handler, on
+from neo.node.liveness import LOOK_SECONDS, Pulse
 from neo.node.peer import Peer
-from neo.node.pulse import LOOK_SECONDS, Pulse
 from neo.node.task import Cancelled, Future
 from neo.protocol.enums import ErrorCode, NodeType
 from neo.protocol.errors import ConnectionLost, ErrorAnswer

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from neo.net.fault_sites import FaultSite
 from neo.node.backlog import Backlog
 from neo.node.handler import Handler
-from neo.node.noise import Noise
+from neo.node.log_throttle import Noise
 from neo.node.peer import Link, Peer
 from neo.node.task import Cancelled, Future, Task
 from neo.protocol.packets import Address

@@ -29,7 +29,7 @@ from neo.net.transport import Transport, bound_socket, dial
 from neo.node.config import ConfigError
 from neo.node.core import Core, Timer
 from neo.node.log import configure_logging, reopen_logs
-from neo.node.noise import Noise
+from neo.node.log_throttle import Noise
 from neo.node.peer import Peer
 from neo.protocol.enums import ErrorCode
 from neo.protocol.packets import Address, Error

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from functools import partial
 
 from neo.node.config import ConfigError, Option, load, names, one_of, role_options, seconds
+from neo.node.known_masters import RememberedMasters
 from neo.node.process import ProcessShell, StartFailure
 from neo.node.process import main as run
-from neo.node.remembered import RememberedMasters
 from neo.storage.backend.acknowledged import Acknowledged
 from neo.storage.backend.api import Backend, BackendFailure, DatabaseAway
 from neo.storage.backend.factory import ADAPTERS, make_backend

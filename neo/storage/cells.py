@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 from neo.protocol.enums import CellState
 from neo.protocol.ids import p64
 from neo.protocol.packets import CellChange
-from neo.storage import proof, repair
-from neo.storage.transactions import CellMode
+from neo.storage.commit.transactions import CellMode
+from neo.storage.maintenance import repair
+from neo.storage.replication import proof
 from neo.topology.partitions import PartitionTable
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 Its life is :meth:`StorageCore.live`: find the primary master, do what it says until the connection is
 lost, again. Between StartOperation and StopOperation it is *operational*: then it has
-:class:`~neo.storage.locks.Locks` in use and accepts connections from clients.
+:class:`~neo.storage.commit.locks.Locks` in use and accepts connections from clients.
 
 One order of work (DESIGN, *Storage node*): a handler writes into the open database transaction; an
 answer that promises durability is sent by the backend's callback. When the database fails, all that
@@ -33,25 +33,26 @@ from neo.protocol.packets import (
     NotifyDeadlock,
     RequestIdentification,
 )
-from neo.storage import dropped, maintenance
 from neo.storage.backend.api import Backend, BackendFailure, DatabaseGone, Stored
-from neo.storage.backup import BackupReplicator
-from neo.storage.check import Checker
-from neo.storage.clone import clone
+from neo.storage.commit import dropped_ttids as dropped
+from neo.storage.commit.locks import Locks
+from neo.storage.commit.transactions import CellMode
 from neo.storage.durability import Durability
-from neo.storage.fetch import Fetch
-from neo.storage.identification import Identification
 from neo.storage.identity import check_database, greatest_nid, load_partitions
 from neo.storage.links import Links
-from neo.storage.locks import Locks
-from neo.storage.pace import Pace
-from neo.storage.pack import Packer
-from neo.storage.replicator import Replicator
-from neo.storage.serve_master import ServeMaster
-from neo.storage.serve_storage import ServeStorage
+from neo.storage.maintenance import jobs as maintenance
+from neo.storage.maintenance.check import Checker
+from neo.storage.maintenance.clone import clone
+from neo.storage.maintenance.pack import Packer
+from neo.storage.maintenance.size import Sizes
+from neo.storage.replication.backup import BackupReplicator
+from neo.storage.replication.fetch import Fetch
+from neo.storage.replication.replicator import Replicator
+from neo.storage.replication.throttle import Pace
+from neo.storage.serving.identification import Identification
+from neo.storage.serving.master import ServeMaster
+from neo.storage.serving.storage import ServeStorage
 from neo.storage.shell import StorageShell
-from neo.storage.size import Sizes
-from neo.storage.transactions import CellMode
 from neo.topology.masters import MasterCandidates
 from neo.topology.nodes import Node, NodeTable
 

@@ -13,8 +13,8 @@ Three questions remain, which the specification leaves open (its *XXX*). Ping an
   ours? A Pong on the old one says that it knows of it, and has dropped what it dialed.
 * There is no old one (any more). Does the node still want what it dialed, or has it accepted and left a
   connection of ours meanwhile? A Pong on the new one says that it waits for us
-  (:mod:`neo.storage.identification`); or that it did, before it accepted a connection that we have made
-  meanwhile: then it is asked again.
+  (:mod:`neo.storage.serving.identification`); or that it did, before it accepted a connection that we
+  have made meanwhile: then it is asked again.
 
 So no question is lost as long as nodes and network are sound.
 

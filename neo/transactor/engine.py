@@ -23,9 +23,9 @@ from collections.abc import Callable
 
 from neo.transactor.catchup import CatchUp, LogReader
 from neo.transactor.consensus import STEPS, Process
-from neo.transactor.courtesy import Courtesy
 from neo.transactor.detector import Detector
 from neo.transactor.durable import Begun, Durable
+from neo.transactor.fairness import Courtesy
 from neo.transactor.members import Members
 from neo.transactor.messages import (
     NEVER,

@@ -14,7 +14,7 @@ import pytest
 
 from neo.net.sockets import format_address
 from neo.storage.backend.factory import make_backend
-from neo.storage.backend.mariadb_link import parse
+from neo.storage.backend.mariadb.link import parse
 from tests.faults.bad_peers import NAME, Patient
 from tests.support.mariadb import Server, mariadb_server  # noqa: F401
 from tests.support.raw import PATIENCE_SECONDS
@@ -40,7 +40,7 @@ def patient(running: Patient) -> Iterator[Patient]:
 #: able to read the program afterwards.
 AS_NOBODY = f"""
 import encodings.idna, os, sys
-import neo.storage.backend.sqlite
+import neo.storage.backend.sqlite.backend
 from neo.storage.__main__ import main
 if os.getuid() == 0:
     os.setuid({NOBODY})

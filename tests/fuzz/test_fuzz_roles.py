@@ -224,6 +224,6 @@ def test_the_fuzzer_notices_a_mistake_in_a_job(
             raise OverflowError("int too large to convert")
         raise ErrorAnswer(ErrorCode.CHECKING_ERROR, "nothing to compare")
 
-    monkeypatch.setattr("neo.storage.check.tid_digest", digest)
+    monkeypatch.setattr("neo.storage.maintenance.check.tid_digest", digest)
     with pytest.raises(AssertionError, match="too large to convert"):
         fuzz(a_storage, tmp_path, 30, AskCheckTIDRange, seed=1)

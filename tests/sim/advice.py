@@ -9,14 +9,14 @@ from typing import Any, cast
 from neo.protocol.enums import CellState, ClusterState, ErrorCode, NodeType
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.packets import AnswerNodeList, AskPrimary, Error, Message
-from neo.sim.cluster import Cluster, Shape, Site
-from neo.sim.console import Command
-from neo.sim.memory_disk import MemoryDisk
-from neo.sim.process import Process
-from neo.sim.world import World
 from neoctl import commands  # noqa: F401  # registers the verbs
 from neoctl.client import AdminAway, AdminClient
 from neoctl.verbs import Arguments, Reply, find
+from tests.simulator.cluster import Cluster, Shape, Site
+from tests.simulator.console import Command
+from tests.simulator.memory_disk import MemoryDisk
+from tests.simulator.process import Process
+from tests.simulator.world import World
 
 #: Virtual seconds: for anything to become as it is to be.
 SECONDS = 120.0

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from random import Random
 
-from neo.sim.clients import ClientProcess, SimHost
-from neo.sim.clock import Clock
-from neo.sim.network import End, Network
-from neo.sim.threads import Threads
-from neo.sim.world import World
+from tests.simulator.clients import ClientProcess, SimHost
+from tests.simulator.clock import Clock
+from tests.simulator.network import End, Network
+from tests.simulator.threads import Threads
+from tests.simulator.world import World
 
 ADDRESS = ("127.0.0.1", 1)
 

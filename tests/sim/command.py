@@ -1,4 +1,4 @@
-"""``python -m neo.sim`` as a user runs it."""
+"""``python -m tests.simulator`` as a user runs it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SECONDS_MAX = 2400
 
 
 def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "neo.sim", *arguments]
+    command = [sys.executable, "-m", "tests.simulator", *arguments]
     process = subprocess.Popen(
         command,
         cwd=ROOT,

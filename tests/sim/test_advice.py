@@ -21,13 +21,13 @@ from neo.net.connection import Connection
 from neo.protocol.enums import CellState, ClusterState, ErrorCode
 from neo.protocol.ids import MAX_TID, ZERO_OID, ZERO_TID, p64
 from neo.protocol.packets import Error
-from neo.sim.clients import ClientProcess
-from neo.sim.network import End
-from neo.sim.process import Process
-from neo.sim.zodb_world import simulated_zodb
 from neo.storage.core import StorageCore
 from tests.sim.advice import CHOICE, Stage, steps
 from tests.sim.writing import Counter
+from tests.simulator.clients import ClientProcess
+from tests.simulator.network import End
+from tests.simulator.process import Process
+from tests.simulator.zodb_world import simulated_zodb
 
 ROOT = Path(__file__).parents[2]
 
@@ -603,7 +603,7 @@ def templates(expression: ast.expr) -> Iterator[str]:
 
 def findings() -> Iterator[str]:
     """What the master advises where it cannot decide between copies."""
-    for node in ast.walk(ast.parse((ROOT / "neo/master/check.py").read_text())):
+    for node in ast.walk(ast.parse((ROOT / "neo/master/maintenance/check.py").read_text())):
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "row.text":
             yield from (text for text in _literals(node.value) if " differ" in text)
 

@@ -6,9 +6,9 @@ import logging
 
 import pytest
 
-from neo.sim.alarm import alarmed
-from neo.sim.world import Violation, World
 from neo.storage.backend.api import BackendFailure
+from tests.simulator.alarm import alarmed
+from tests.simulator.world import Violation, World
 
 logger = logging.getLogger("neo.net")
 

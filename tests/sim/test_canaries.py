@@ -6,11 +6,11 @@ import inspect
 
 import pytest
 
-from neo.sim.canaries import CANARIES, planted
-from neo.sim.canaries.base import Canary, Patch
-from neo.sim.cluster import Cluster
-from neo.sim.hunt import hunt, options_of
 from tests.sim.command import SECONDS_MAX, simulate, told
+from tests.simulator.canaries import CANARIES, planted
+from tests.simulator.canaries.base import Canary, Patch
+from tests.simulator.cluster import Cluster
+from tests.simulator.hunt import hunt, options_of
 
 
 @pytest.mark.timeout(SECONDS_MAX + 60)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from neo.sim.faults import Faults
-from neo.sim.process import Process
-from neo.sim.run import Options, Run
 from tests.sim.client import Client
+from tests.simulator.faults import Faults
+from tests.simulator.process import Process
+from tests.simulator.run import Options, Run
 
 #: A seed whose wall clocks differ; those of others may be equal.
 WRONG = 2

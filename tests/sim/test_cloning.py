@@ -7,20 +7,20 @@ from random import Random
 import pytest
 
 from neo.protocol.enums import NodeType
-from neo.sim import cloning
-from neo.sim.alarm import alarmed
-from neo.sim.canaries.base import plant
-from neo.sim.cloning import Clone, Cloning
-from neo.sim.cluster import Cluster, Shape
-from neo.sim.disk import DISKS
-from neo.sim.history import History
-from neo.sim.operator import Operator
-from neo.sim.replicas import check_replicas
-from neo.sim.table_watch import check_tables, watched_tables
-from neo.sim.world import World
-from neo.sim.zodb_world import simulated_zodb
 from neo.storage.core import StorageCore
 from tests.sim.writing import Counter
+from tests.simulator import cloning
+from tests.simulator.alarm import alarmed
+from tests.simulator.canaries.base import plant
+from tests.simulator.cloning import Clone, Cloning
+from tests.simulator.cluster import Cluster, Shape
+from tests.simulator.disk import DISKS
+from tests.simulator.history import History
+from tests.simulator.operator import Operator
+from tests.simulator.replicas import check_replicas
+from tests.simulator.table_watch import check_tables, watched_tables
+from tests.simulator.world import World
+from tests.simulator.zodb_world import simulated_zodb
 
 SETTLED_SECONDS = 60.0
 PARTITIONS = 2

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from ZODB.utils import maxtid
 
-from neo.sim.cluster import Cluster, Shape
-from neo.sim.memory_disk import MemoryDisk
-from neo.sim.world import World
 from neo.storage.core import StorageCore
 from neo.topology.partitions import PartitionTable
+from tests.simulator.cluster import Cluster, Shape
+from tests.simulator.memory_disk import MemoryDisk
+from tests.simulator.world import World
 
 
 def test_a_pack_is_not_done_while_a_node_has_not_heard_that_its_cells_can_be_read() -> None:

@@ -7,13 +7,13 @@ import shlex
 
 import pytest
 
-from neo.sim.canaries import CANARIES
-from neo.sim.command_line import options_of, parser
-from neo.sim.disk import DISKS
-from neo.sim.hunt import options_of as options_of_canary
-from neo.sim.run import Options
-from neo.sim.shrink import FAULTS, KNOB_NAMES, SITES
-from neo.sim.workloads import WORKLOADS
+from tests.simulator.canaries import CANARIES
+from tests.simulator.command_line import options_of, parser
+from tests.simulator.disk import DISKS
+from tests.simulator.hunt import options_of as options_of_canary
+from tests.simulator.run import Options
+from tests.simulator.shrink import FAULTS, KNOB_NAMES, SITES
+from tests.simulator.workloads import WORKLOADS
 
 
 def parsed(arguments: str) -> Options:

@@ -18,13 +18,13 @@ from neo.protocol.packets import (
     SetNumReplicas,
     Truncate,
 )
-from neo.sim.admin_watch import watched_administration
-from neo.sim.canaries import planted
-from neo.sim.cluster import Cluster, Shape
-from neo.sim.console import Command
-from neo.sim.history import History, Void
-from neo.sim.memory_disk import MemoryDisk
-from neo.sim.world import Violation, World
+from tests.simulator.admin_watch import watched_administration
+from tests.simulator.canaries import planted
+from tests.simulator.cluster import Cluster, Shape
+from tests.simulator.console import Command
+from tests.simulator.history import History, Void
+from tests.simulator.memory_disk import MemoryDisk
+from tests.simulator.world import Violation, World
 
 
 @pytest.fixture

@@ -5,16 +5,16 @@ from __future__ import annotations
 from random import Random
 
 from neo.protocol.enums import CellState
-from neo.sim.alarm import alarmed
-from neo.sim.cluster import Cluster, Shape
-from neo.sim.damage import Damage, corrupted
-from neo.sim.history import History
-from neo.sim.memory_disk import MemoryDisk
-from neo.sim.operator import Operator
-from neo.sim.replicas import check_replicas
-from neo.sim.world import World
-from neo.sim.zodb_world import simulated_zodb
 from tests.sim.writing import Counter
+from tests.simulator.alarm import alarmed
+from tests.simulator.cluster import Cluster, Shape
+from tests.simulator.damage import Damage, corrupted
+from tests.simulator.history import History
+from tests.simulator.memory_disk import MemoryDisk
+from tests.simulator.operator import Operator
+from tests.simulator.replicas import check_replicas
+from tests.simulator.world import World
+from tests.simulator.zodb_world import simulated_zodb
 
 SECONDS = 60.0
 

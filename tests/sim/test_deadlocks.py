@@ -5,8 +5,8 @@ from __future__ import annotations
 from neo.client.change import Asked
 from neo.client.changes import Changes
 from neo.protocol.ids import ZERO_TID
-from neo.sim.canaries.base import plant
-from neo.sim.run import Options, Run
+from tests.simulator.canaries.base import plant
+from tests.simulator.run import Options, Run
 
 #: Some with such cascades: one in ten has.
 SEEDS = range(34, 38)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from neo.sim.run import Options, Run
-from neo.sim.trial import Trial, attempt
-from neo.sim.world import World
 from tests.sim.command import simulate, told
+from tests.simulator.run import Options, Run
+from tests.simulator.trial import Trial, attempt
+from tests.simulator.world import World
 
 SHORT = Options(seconds=1.0)
 

@@ -9,10 +9,10 @@ from typing import cast
 
 import pytest
 
-from neo.sim.cluster import Cluster
-from neo.sim.drills import SECONDS, Drills
-from neo.sim.operator import Operator
-from neo.sim.world import Violation, World
+from tests.simulator.checks import SECONDS, Drills
+from tests.simulator.cluster import Cluster
+from tests.simulator.operator import Operator
+from tests.simulator.world import Violation, World
 
 
 def waiting(rows: Callable[[World], int]) -> tuple[World, Drills]:

@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from neo.sim.admin_watch import watched_administration
-from neo.sim.alarm import alarmed
-from neo.sim.cluster import Cluster, Shape
-from neo.sim.disk import DISKS
-from neo.sim.forsaking import AWAY_SECONDS, Forsaking
-from neo.sim.history import History
-from neo.sim.operator import Operator
-from neo.sim.replicas import check_replicas
-from neo.sim.table_watch import check_tables, watched_tables
-from neo.sim.world import World
-from neo.sim.zodb_world import simulated_zodb
 from tests.sim.writing import Counter
+from tests.simulator.admin_watch import watched_administration
+from tests.simulator.alarm import alarmed
+from tests.simulator.cluster import Cluster, Shape
+from tests.simulator.disk import DISKS
+from tests.simulator.forced_start import AWAY_SECONDS, Forsaking
+from tests.simulator.history import History
+from tests.simulator.operator import Operator
+from tests.simulator.replicas import check_replicas
+from tests.simulator.table_watch import check_tables, watched_tables
+from tests.simulator.world import World
+from tests.simulator.zodb_world import simulated_zodb
 
 SETTLED_SECONDS = 60.0
 

@@ -8,13 +8,13 @@ from dataclasses import replace
 import pytest
 
 from neo.client.errors import TransactionLostError
-from neo.sim.alarm import alarmed
-from neo.sim.clients import SimHost
-from neo.sim.network import End
-from neo.sim.run import Options, Run
-from neo.sim.threads import Interrupted
-from neo.sim.world import Violation
 from tests.sim.client import ADDRESS, Client
+from tests.simulator.alarm import alarmed
+from tests.simulator.clients import SimHost
+from tests.simulator.network import End
+from tests.simulator.run import Options, Run
+from tests.simulator.threads import Interrupted
+from tests.simulator.world import Violation
 
 ALONE = Options(
     seconds=10.0,

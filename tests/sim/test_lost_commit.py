@@ -9,12 +9,12 @@ from persistent.mapping import PersistentMapping
 from ZODB.DB import DB
 
 from neo.protocol.enums import ClusterState
-from neo.sim.alarm import alarmed
-from neo.sim.cluster import Cluster, Shape
-from neo.sim.memory_disk import MemoryDisk
-from neo.sim.world import Violation, World
-from neo.sim.zodb_world import simulated_zodb
 from tests.sim.writing import Writing
+from tests.simulator.alarm import alarmed
+from tests.simulator.cluster import Cluster, Shape
+from tests.simulator.memory_disk import MemoryDisk
+from tests.simulator.world import Violation, World
+from tests.simulator.zodb_world import simulated_zodb
 
 SEEDS = 10
 #: In which somebody would start from what is there, if anybody did.

@@ -15,20 +15,20 @@ from neo.master.election.lease import DRIFT
 from neo.master.election.log import LogFailure
 from neo.node.peer import Peer
 from neo.protocol.enums import ClusterState, NodeType
-from neo.sim.canaries.election import CANARIES
-from neo.sim.clock import SKEW_MAX, Clock
-from neo.sim.cluster import Cluster, Shape
-from neo.sim.log_disk import LogPlatter, SimLogDisk
-from neo.sim.log_watch import LogWatch
-from neo.sim.memory_disk import MemoryDisk
-from neo.sim.process import Process
-from neo.sim.reigns import Reigns
-from neo.sim.run import Options, Run
-from neo.sim.trial import attempt
-from neo.sim.world import Event, Violation, World
 from neo.transactor.durable import Begun
 from neo.transactor.members import first_members
 from neo.transactor.messages import Entry, Kind, Sid, Spec, Vote
+from tests.simulator.canaries.election import CANARIES
+from tests.simulator.clock import SKEW_MAX, Clock
+from tests.simulator.cluster import Cluster, Shape
+from tests.simulator.leadership import Reigns
+from tests.simulator.log_disk import LogPlatter, SimLogDisk
+from tests.simulator.log_watch import LogWatch
+from tests.simulator.memory_disk import MemoryDisk
+from tests.simulator.process import Process
+from tests.simulator.run import Options, Run
+from tests.simulator.trial import attempt
+from tests.simulator.world import Event, Violation, World
 
 GENESIS = first_members([("a", ("host", 1)), ("b", ("host", 2)), ("c", ("host", 3))])
 

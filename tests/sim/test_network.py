@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from neo.sim.network import DIAL_SECONDS, HELD_SECONDS_MAX, End, Network
-from neo.sim.world import World
+from tests.simulator.network import DIAL_SECONDS, HELD_SECONDS_MAX, End, Network
+from tests.simulator.world import World
 
 ADDRESS = ("127.0.0.1", 1)
 

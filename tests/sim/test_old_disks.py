@@ -10,18 +10,18 @@ import pytest
 
 from neo.protocol.enums import ClusterState
 from neo.protocol.packets import SetClusterState
-from neo.sim.alarm import alarmed
-from neo.sim.cluster import Cluster, Shape
-from neo.sim.disk import DISKS
-from neo.sim.history import History
-from neo.sim.old_disks import OldDisks, watched_comparisons
-from neo.sim.operator import Operator
-from neo.sim.replicas import check_replicas
-from neo.sim.run import Options
-from neo.sim.trial import attempt
-from neo.sim.world import Violation, World
-from neo.sim.zodb_world import simulated_zodb
 from tests.sim.writing import Counter
+from tests.simulator.alarm import alarmed
+from tests.simulator.cluster import Cluster, Shape
+from tests.simulator.disk import DISKS
+from tests.simulator.history import History
+from tests.simulator.old_disks import OldDisks, watched_comparisons
+from tests.simulator.operator import Operator
+from tests.simulator.replicas import check_replicas
+from tests.simulator.run import Options
+from tests.simulator.trial import attempt
+from tests.simulator.world import Violation, World
+from tests.simulator.zodb_world import simulated_zodb
 
 SECONDS = 60.0
 

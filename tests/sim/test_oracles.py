@@ -7,11 +7,11 @@ from collections.abc import Callable
 import pytest
 
 from neo.protocol.ids import p64
-from neo.sim.disk_check import Rows
-from neo.sim.history import Attempt, History, Listing, Outcome, Read, Snapshot
-from neo.sim.oracles import check_reads, judge
-from neo.sim.tables import Tables, join_tables
-from neo.sim.world import Violation, World
+from tests.simulator.disk_check import Rows
+from tests.simulator.history import Attempt, History, Listing, Outcome, Read, Snapshot
+from tests.simulator.oracles import check_reads, judge
+from tests.simulator.tables import Tables, join_tables
+from tests.simulator.world import Violation, World
 
 A, B, C = p64(1), p64(2), p64(3)
 #: Tids.

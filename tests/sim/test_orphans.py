@@ -10,17 +10,17 @@ from random import Random
 import pytest
 
 from neo.protocol.ids import ZERO_OID
-from neo.sim.alarm import alarmed
-from neo.sim.canaries.base import plant
-from neo.sim.cluster import Cluster, Shape
-from neo.sim.disk import DISKS
-from neo.sim.disk_check import orphans
-from neo.sim.drills import Drills
-from neo.sim.history import History
-from neo.sim.operator import Operator
-from neo.sim.world import Violation, World
-from neo.storage import maintenance
 from neo.storage.core import StorageCore
+from neo.storage.maintenance import jobs as maintenance
+from tests.simulator.alarm import alarmed
+from tests.simulator.canaries.base import plant
+from tests.simulator.checks import Drills
+from tests.simulator.cluster import Cluster, Shape
+from tests.simulator.disk import DISKS
+from tests.simulator.disk_check import orphans
+from tests.simulator.history import History
+from tests.simulator.operator import Operator
+from tests.simulator.world import Violation, World
 
 VALUE = b"stored, and not voted"
 

@@ -37,20 +37,20 @@ from neo.protocol.packets import (
     InvalidateObjects,
     NotifyUnlockInformation,
 )
-from neo.sim.alarm import alarmed
-from neo.sim.canaries.base import plant
-from neo.sim.cluster import Cluster, Shape
-from neo.sim.history import History
-from neo.sim.memory_disk import MemoryDisk
-from neo.sim.network import End
-from neo.sim.oracles import judge
-from neo.sim.process import Process
-from neo.sim.recorded import Recorded
-from neo.sim.replicas import check_replicas
-from neo.sim.table_watch import check_tables, watched_tables
-from neo.sim.world import Violation, World
-from neo.sim.zodb_world import simulated_zodb
 from tests.sim.writing import Writing
+from tests.simulator.alarm import alarmed
+from tests.simulator.canaries.base import plant
+from tests.simulator.cluster import Cluster, Shape
+from tests.simulator.history import History
+from tests.simulator.memory_disk import MemoryDisk
+from tests.simulator.network import End
+from tests.simulator.oracles import judge
+from tests.simulator.process import Process
+from tests.simulator.recorded import Recorded
+from tests.simulator.replicas import check_replicas
+from tests.simulator.table_watch import check_tables, watched_tables
+from tests.simulator.world import Violation, World
+from tests.simulator.zodb_world import simulated_zodb
 
 LIMIT_BYTES = 1 << 20
 #: In the order in which they are sent.

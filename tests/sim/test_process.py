@@ -6,10 +6,10 @@ from neo.node.core import Core
 from neo.node.handler import Handler, on
 from neo.node.peer import Peer
 from neo.protocol.packets import Message, Ping, Pong
-from neo.sim.network import Network
-from neo.sim.process import RESTART_SECONDS, Process, SimShell
-from neo.sim.world import World
 from neo.storage.backend.api import BackendFailure
+from tests.simulator.network import Network
+from tests.simulator.process import RESTART_SECONDS, Process, SimShell
+from tests.simulator.world import World
 
 
 class Answering(Handler):

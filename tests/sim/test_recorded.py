@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from neo.protocol.ids import ZERO_TID, p64
-from neo.sim.history import History
-from neo.sim.recorded import Recorded
-from neo.sim.world import Violation, World
+from tests.simulator.history import History
+from tests.simulator.recorded import Recorded
+from tests.simulator.world import Violation, World
 
 OID = p64(1)
 T1, T2, T3 = (p64(n) for n in (10, 20, 30))

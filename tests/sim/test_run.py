@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from neo.sim import network
-from neo.sim.alarm import alarmed
-from neo.sim.backup_site import BackupSite
-from neo.sim.run import Options, Run
+from tests.simulator import network
+from tests.simulator.alarm import alarmed
+from tests.simulator.backup_site import BackupSite
+from tests.simulator.run import Options, Run
 
 
 def test_threads_think_while_a_backup_cluster_starts(monkeypatch: pytest.MonkeyPatch) -> None:

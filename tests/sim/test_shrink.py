@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from neo.sim import shrink
-from neo.sim.run import Options
-from neo.sim.trial import Trial
+from tests.simulator import shrink
+from tests.simulator.run import Options
+from tests.simulator.trial import Trial
 
 FAILURE = "Violation: client1/bank2 read 0000000000000003 and got 17 rows"
 

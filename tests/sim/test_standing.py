@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from neo.sim.alarm import alarmed
-from neo.sim.run import Options, Run
-from neo.sim.standing import find_circle
+from tests.simulator.alarm import alarmed
+from tests.simulator.run import Options, Run
+from tests.simulator.standing import find_circle
 
 CALM = Options(
     seconds=15.0,

@@ -7,18 +7,18 @@ from collections.abc import Iterator
 import pytest
 
 from neo.master.core import MasterCore
-from neo.master.recovery import Recovery
+from neo.master.phases.recovery import Recovery
 from neo.protocol.enums import CellState, NodeType
 from neo.protocol.packets import CellChange, SendPartitionTable
-from neo.sim.alarm import alarmed
-from neo.sim.cluster import Cluster, Shape
-from neo.sim.memory_disk import MemoryDisk
-from neo.sim.replicas import LEGAL, OURS, SPECIFIED
-from neo.sim.table_watch import watched_tables
-from neo.sim.world import Violation, World
 from neo.storage import cells
 from neo.storage.core import StorageCore
 from neo.topology.partitions import PartitionTable
+from tests.simulator.alarm import alarmed
+from tests.simulator.cluster import Cluster, Shape
+from tests.simulator.memory_disk import MemoryDisk
+from tests.simulator.replicas import LEGAL, OURS, SPECIFIED
+from tests.simulator.table_watch import watched_tables
+from tests.simulator.world import Violation, World
 
 UP, OUT, FEEDING = CellState.UP_TO_DATE, CellState.OUT_OF_DATE, CellState.FEEDING
 
@@ -116,7 +116,7 @@ def test_a_master_that_goes_back_is_found(watched: Watched) -> None:
     table = watched.older
     watched.master.partitions.load(table.ptid, table.num_replicas, table.row_list)
     watched.master.tell_table()
-    violated(watched, "tells of partition table 1 of sim, after")
+    violated(watched, "tells of partition table 1 of tests/simulator, after")
 
 
 def test_a_table_that_is_told_again_with_other_rows_is_found(watched: Watched) -> None:

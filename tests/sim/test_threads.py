@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from neo.sim.threads import SimLock, SimThread, Threads
-from neo.sim.world import Violation, World
+from tests.simulator.threads import SimLock, SimThread, Threads
+from tests.simulator.world import Violation, World
 
 
 class Group:

@@ -6,11 +6,11 @@ from neo.net.connection import HANDSHAKE
 from neo.protocol.codec import encode
 from neo.protocol.ids import p64
 from neo.protocol.packets import AskLockInformation, AskObject, Ping
-from neo.sim.network import End, Network
-from neo.sim.run import Options
-from neo.sim.trace import describe, traced
-from neo.sim.trial import Trial
-from neo.sim.world import World
+from tests.simulator.network import End, Network
+from tests.simulator.run import Options
+from tests.simulator.trace import describe, traced
+from tests.simulator.trial import Trial
+from tests.simulator.world import World
 
 
 def test_a_message_is_one_line_and_data_is_cut() -> None:

@@ -6,9 +6,9 @@ import os
 
 import pytest
 
-from neo.sim import trials
-from neo.sim.run import Options
-from neo.sim.trial import Trial
+from tests.simulator import trials
+from tests.simulator.run import Options
+from tests.simulator.trial import Trial
 
 OPTIONS = Options(canary="reads-do-not-wait", seconds=1.5)
 

@@ -17,18 +17,18 @@ from ZODB.MappingStorage import MappingStorage
 
 from neo.net.fault_sites import FaultSite
 from neo.protocol.ids import ZERO_TID, p64, u64
-from neo.sim.backup_site import Shown
-from neo.sim.faults import Sites
-from neo.sim.history import History
-from neo.sim.knobs import KNOBS, LATER_KNOBS, turned
-from neo.sim.run import Options, Run
-from neo.sim.trial import attempt
-from neo.sim.workloads import WORKLOADS
-from neo.sim.workloads.base import Context
-from neo.sim.workloads.iteration import Iteration
-from neo.sim.workloads.restore import Restore
-from neo.sim.workloads.visitors import Visitors
-from neo.sim.world import Violation, World
+from tests.simulator.backup_site import Shown
+from tests.simulator.faults import Sites
+from tests.simulator.history import History
+from tests.simulator.knobs import KNOBS, LATER_KNOBS, turned
+from tests.simulator.run import Options, Run
+from tests.simulator.trial import attempt
+from tests.simulator.workloads import WORKLOADS
+from tests.simulator.workloads.base import Context
+from tests.simulator.workloads.iteration import Iteration
+from tests.simulator.workloads.restore import Restore
+from tests.simulator.workloads.visitors import Visitors
+from tests.simulator.world import Violation, World
 
 
 @pytest.mark.parametrize("name", sorted(WORKLOADS))

@@ -6,8 +6,8 @@ from typing import NoReturn
 
 import pytest
 
-from neo.sim import world as world_module
-from neo.sim.world import Violation, World
+from tests.simulator import world as world_module
+from tests.simulator.world import Violation, World
 
 
 def test_events_run_in_the_order_of_their_times_then_of_their_creation() -> None:

@@ -6,8 +6,8 @@ from abc import ABC, abstractmethod
 
 from ZODB.DB import DB
 
-from neo.sim.cluster import Cluster
-from neo.sim.workloads.base import EXPECTED
+from tests.simulator.cluster import Cluster
+from tests.simulator.workloads.base import EXPECTED
 
 #: Virtual time in which it must go on once it can.
 GO_ON_SECONDS = 300.0

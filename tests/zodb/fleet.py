@@ -28,9 +28,9 @@ from neo.master.__main__ import make_core as make_master
 from neo.node.process import ProcessShell
 from neo.protocol import codec
 from neo.protocol.packets import CODES, AskOIDs, AskRevisions
-from neo.storage import identification
 from neo.storage.__main__ import load_settings as storage_settings
 from neo.storage.__main__ import make_core as make_storage
+from neo.storage.serving import identification
 from tests.support import mariadb
 from tests.support.ports import free_range
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from neo.node.core import Core
+from neo.node.liveness import LOOK_SECONDS, Pulse
 from neo.node.peer import Peer
-from neo.node.pulse import LOOK_SECONDS, Pulse
 
 #: An answer that is late by less is not worth a word.
 LATE_SECONDS = 5.0

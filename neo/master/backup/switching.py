@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from neo.master.denial import denied
-from neo.master.running import begin_backup
+from neo.master.maintenance.truncation import check_all_there
+from neo.master.serving.client import begin_backup
+from neo.master.serving.denial import denied
 from neo.master.states import Event
-from neo.master.truncation import check_all_there
 from neo.protocol.enums import ClusterState, NodeType
 from neo.protocol.ids import format_nid, format_nids
 

@@ -11,7 +11,7 @@ from neo.master.election.links import Link, Links
 from neo.master.election.log import LogDisk, LogFailure, MasterLog, genesis_of
 from neo.net.sockets import format_address
 from neo.node.core import Core, Shell
-from neo.node.remembered import RememberedMasters
+from neo.node.known_masters import RememberedMasters
 from neo.protocol.enums import ClusterState, NodeState, NodeType
 from neo.protocol.ids import nid_namespace
 from neo.protocol.packets import (

@@ -9,8 +9,8 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from neo.master.denial import PRIMARY_STAYS, denied
 from neo.master.election.epochs import Forget, encode
+from neo.master.serving.denial import PRIMARY_STAYS, denied
 from neo.protocol.enums import NodeState, NodeType
 from neo.protocol.ids import format_nid
 from neo.protocol.packets import AnswerElection, MasterRow, NodeRow, NotifyNodeInformation

@@ -13,16 +13,16 @@ import logging
 
 from neo.master.election.election import SILENCE_SECONDS, Election
 from neo.master.election.epochs import Claim, Decision, Resign, encode
+from neo.master.election.leadership import Tenure, TenureShell
 from neo.master.election.links import Link
 from neo.master.election.log import TICK_SECONDS, LogDisk, MasterLog
 from neo.master.election.member import FIRST_NID, LogMember
-from neo.master.election.tenure import Tenure, TenureShell
 from neo.master.primary import PrimaryMaster
 from neo.net.sockets import format_address
 from neo.node.core import Shell
 from neo.node.handler import Handler, on
+from neo.node.known_masters import RememberedMasters
 from neo.node.peer import Peer
-from neo.node.remembered import RememberedMasters
 from neo.protocol.enums import ClusterState, ErrorCode, NodeState, NodeType
 from neo.protocol.ids import format_nid
 from neo.protocol.packets import (

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from neo.master.denial import denied
 from neo.master.election.membership import Membership
+from neo.master.serving.denial import denied
 from neo.node.handler import Handler, on
 from neo.node.peer import Peer
 from neo.protocol.enums import ClusterState, ErrorCode

@@ -25,7 +25,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from neo.storage.backend.api import WentBack
-from neo.storage.backend.wal_index import LogEnd
+from neo.storage.backend.sqlite.wal_index import LogEnd
 
 logger = logging.getLogger("neo.storage")
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from neo.storage.backend.acknowledged import Acknowledged
 from neo.storage.backend.api import Backend, BackendFailure, Schedule
-from neo.storage.backend.sqlite_mark import SUFFIX
+from neo.storage.backend.sqlite.mark import SUFFIX
 
 #: Names of adapters as users type them, without regard to case.
 ADAPTERS = ("SQLite", "MySQL", "MariaDB")
@@ -39,12 +39,12 @@ def make_backend(
                 f"mark {mark!r} is a setting of the adapter MySQL; remove it for SQLite, which keeps its"
                 f" own beside the database: {database}{SUFFIX}"
             )
-        from neo.storage.backend.sqlite import SQLite
+        from neo.storage.backend.sqlite.backend import SQLite
 
         return SQLite(database, schedule, on_failure, dedup, acknowledged=acknowledged)
     if name in ("mysql", "mariadb"):
         try:
-            from neo.storage.backend.mariadb import MariaDB
+            from neo.storage.backend.mariadb.backend import MariaDB
         except ImportError as error:
             raise BackendFailure(
                 f"adapter {adapter} needs the package mysqlclient, which cannot be imported:"

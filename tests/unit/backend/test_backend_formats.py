@@ -17,7 +17,7 @@ import pytest
 
 from neo.storage.backend import schema, upgrade
 from neo.storage.backend.api import BackendFailure
-from neo.storage.backend.mariadb_link import Link, parse
+from neo.storage.backend.mariadb.link import Link, parse
 from neo.storage.backend.upgrade import Database, Migration
 from tests.formats.make import BIG, CONFIG, huge, rows
 from tests.unit.backend.harness import Harness, p64

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from neo.storage.backend import mariadb_link
 from neo.storage.backend.api import BackendFailure, BackendRefused, DatabaseAway, TransactionMeta
-from neo.storage.backend.mariadb_link import Address, parse
+from neo.storage.backend.mariadb import link as mariadb_link
+from neo.storage.backend.mariadb.link import Address, parse
 from tests.support.mariadb import Server, running_server
 from tests.unit.backend.harness import Harness, p64
 from tests.unit.backend.mariadb import kill_writer
@@ -90,7 +90,7 @@ def test_tables_of_another_engine_are_refused(mariadb: Harness) -> None:
 
 
 def test_an_unknown_engine_is_refused() -> None:
-    from neo.storage.backend.mariadb import MariaDB
+    from neo.storage.backend.mariadb.backend import MariaDB
 
     with pytest.raises(BackendFailure, match="engine 'TokuDB' is not supported, use InnoDB"):
         MariaDB("neo1", "TokuDB", lambda *args: None, lambda failure: None)

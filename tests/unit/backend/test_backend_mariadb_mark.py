@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from neo.storage.backend import mariadb_mark
 from neo.storage.backend.acknowledged import from_line
 from neo.storage.backend.api import BackendFailure, DatabaseAway, WentBack
+from neo.storage.backend.mariadb import mark as mariadb_mark
 from tests.support.mariadb import Server, running_server
 from tests.support.mariadb import schema as schema_of
 from tests.unit.backend.harness import Harness, serials

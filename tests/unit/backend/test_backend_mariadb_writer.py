@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from neo.storage.backend import mariadb_writer
 from neo.storage.backend.api import BackendFailure, Record
-from neo.storage.backend.mariadb_link import Link
+from neo.storage.backend.mariadb import writer as mariadb_writer
+from neo.storage.backend.mariadb.link import Link
 from tests.support.mariadb import Server
 from tests.unit.backend.harness import NP, Harness, p64
 from tests.unit.backend.mariadb import kill_writer

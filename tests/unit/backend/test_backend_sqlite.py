@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 import neo.storage.backend
-from neo.storage.backend import sqlite as module
 from neo.storage.backend import streaming
 from neo.storage.backend.api import BackendFailure, DatabaseGone
+from neo.storage.backend.sqlite import backend as module
 from tests.unit.backend.harness import Harness, p64
 
 

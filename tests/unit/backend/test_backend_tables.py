@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from neo.storage.backend import schema
-from neo.storage.backend.mariadb_link import Link, parse
+from neo.storage.backend.mariadb.link import Link, parse
 from tests.unit.backend.harness import Harness
 
 

@@ -14,8 +14,8 @@ import pytest
 
 import neoctl.__main__  # noqa: F401  # registers the verbs
 from neo.master.states import ADMITTED, TRANSITIONS
-from neo.sim.canaries import CANARIES
 from neoctl.verbs import VERBS
+from tests.simulator.canaries import CANARIES
 
 ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"

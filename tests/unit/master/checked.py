@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from neo.master.identification import ANNOUNCED
+from neo.master.serving.identification import ANNOUNCED
 from neo.protocol.enums import ClusterState, ErrorCode, NodeType
 from neo.protocol.packets import (
     FEATURE_MAINTENANCE,

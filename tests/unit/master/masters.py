@@ -6,12 +6,12 @@ from argparse import Namespace
 from random import Random
 
 from neo.master.election.node import MasterNode
-from neo.node.remembered import RememberedMasters
+from neo.node.known_masters import RememberedMasters
 from neo.protocol.packets import Address
-from neo.sim.log_disk import LogPlatter, SimLogDisk
-from neo.sim.network import Network
-from neo.sim.process import Process, SimShell
-from neo.sim.world import World
+from tests.simulator.log_disk import LogPlatter, SimLogDisk
+from tests.simulator.network import Network
+from tests.simulator.process import Process, SimShell
+from tests.simulator.world import World
 
 PORT = 10000
 

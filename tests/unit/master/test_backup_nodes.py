@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from neo.master.recovery import UNKNOWN_TABLES
+from neo.master.phases.recovery import UNKNOWN_TABLES
 from neo.protocol.enums import ClusterState, NodeType
 from neo.protocol.packets import (
     AnswerPack,

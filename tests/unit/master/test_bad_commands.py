@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from neo.master.administration import MAX_REPLICAS
+from neo.master.serving.admin import MAX_REPLICAS
 from neo.protocol.enums import ClusterState, ErrorCode, NodeState
 from neo.protocol.ids import INVALID_TID, MAX_TID, ZERO_TID, parse_nid
 from neo.protocol.packets import (

@@ -1,4 +1,4 @@
-"""Check and repair of replicas as the master leads them (neo.master.check)."""
+"""Check and repair of replicas as the master leads them (neo.master.maintenance.check)."""
 
 from __future__ import annotations
 

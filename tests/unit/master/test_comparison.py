@@ -1,4 +1,4 @@
-"""Copies are compared before service: who is behind, and who decides (neo/master/comparison.py)."""
+"""Copies are compared before service: which one is behind (neo/master/phases/comparison.py)."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ import pytest
 
 from neo.master.backup.contact import LATE_SECONDS, SILENCE_SECONDS
 from neo.node.bootstrap import RETRY_SECONDS
-from neo.node.pulse import LOOK_SECONDS
+from neo.node.liveness import LOOK_SECONDS
 from neo.protocol.enums import ClusterState, ErrorCode
 from neo.protocol.packets import (
     AskUpstream,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from neo.node.remembered import RememberedMasters
+from neo.node.known_masters import RememberedMasters
 from neo.protocol.enums import ClusterState, NodeState, NodeType
 from neo.protocol.packets import (
     AddPendingNodes,

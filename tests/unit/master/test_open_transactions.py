@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from neo.master import open_transactions
+from neo.master.commit import open_transactions
 from neo.protocol.enums import ErrorCode, NodeType
 from neo.protocol.ids import format_nid, p64, tid_from_time
 from neo.protocol.packets import (

@@ -1,4 +1,4 @@
-"""Packs as the master leads them: no replica is forgotten (neo.master.pack)."""
+"""Packs as the master leads them: no replica is forgotten (neo.master.maintenance.pack)."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import pytest
 
 from neo.master.clock import CHECK_SECONDS
 from neo.master.ids import UNKNOWN_TIDS
-from neo.master.recovery import GIVEN_UP_TABLES, UNKNOWN_TABLES
+from neo.master.phases.recovery import GIVEN_UP_TABLES, UNKNOWN_TABLES
 from neo.protocol.enums import CellState, ClusterState, ErrorCode, NodeState, NodeType
 from neo.protocol.ids import add64, tid_from_time
 from neo.protocol.packets import (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from neo.master.silence import SILENCE_SECONDS
-from neo.node.pulse import LOOK_SECONDS
+from neo.master.failure_detector import SILENCE_SECONDS
+from neo.node.liveness import LOOK_SECONDS
 from neo.protocol.enums import CellState, ClusterState
 from neo.protocol.packets import FEATURE_OIDS, FEATURES, NotifyReady, Ping, Pong
 from tests.support.remote import Remote

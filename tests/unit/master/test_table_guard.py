@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from neo.master.recovery import STORAGES_SECONDS
+from neo.master.phases.recovery import STORAGES_SECONDS
 from neo.protocol.enums import CellState, ClusterState, NodeType
 from neo.protocol.ids import nid_namespace
 from neo.protocol.packets import (

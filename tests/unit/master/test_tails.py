@@ -1,4 +1,4 @@
-"""Which copies are believed, from what each has last (neo/master/tails.py)."""
+"""Which copies are believed, from what each has last (neo/master/phases/tails.py)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neo.master.tails import Lack, Tail, judge, make_tail
+from neo.master.phases.tails import Lack, Tail, judge, make_tail
 from neo.protocol.ids import ZERO_TID, p64
 from neo.storage.backend.revisions import Revision, pack
 

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from neo.master.told import ToldTables
+from neo.master.published_tables import ToldTables
 from neo.protocol.enums import CellState, ClusterState, NodeType
 from neo.protocol.packets import (
     AddPendingNodes,

@@ -12,8 +12,8 @@ from random import Random
 
 import pytest
 
-from neo.master.recovery import GIVEN_UP_TABLES, UNKNOWN_TABLES
-from neo.master.told import ToldTables
+from neo.master.phases.recovery import GIVEN_UP_TABLES, UNKNOWN_TABLES
+from neo.master.published_tables import ToldTables
 
 NODES = (1, 2, 3)
 

@@ -17,8 +17,8 @@ from neo.node.bootstrap import (
 )
 from neo.node.core import Core
 from neo.node.handler import Handler
+from neo.node.liveness import LOOK_SECONDS
 from neo.node.peer import Peer
-from neo.node.pulse import LOOK_SECONDS
 from neo.node.task import Cancelled, Task
 from neo.protocol.enums import NodeType
 from neo.protocol.packets import (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from neo.node.noise import CAUSES_MAX, REPEAT_SECONDS, Noise
+from neo.node.log_throttle import CAUSES_MAX, REPEAT_SECONDS, Noise
 
 
 class Clock:

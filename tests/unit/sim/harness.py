@@ -7,11 +7,11 @@ from hashlib import sha1
 from random import Random
 from typing import Any
 
-from neo.sim.disk import SimDisk
-from neo.sim.disk_check import Rows
-from neo.sim.world import World
 from neo.storage.backend.acknowledged import ROW
 from neo.storage.backend.api import BackendFailure, Stored, TransactionMeta
+from tests.simulator.disk import SimDisk
+from tests.simulator.disk_check import Rows
+from tests.simulator.world import World
 from tests.unit.backend import (
     test_backend_commit,
     test_backend_contract,

@@ -7,11 +7,11 @@ from random import Random
 
 import pytest
 
-from neo.sim.broken_promises import Promises
-from neo.sim.sqlite_disk import SQLiteDisk
-from neo.sim.world import Violation, World
-from neo.storage.backend import sqlite_mark
 from neo.storage.backend.api import WentBack
+from neo.storage.backend.sqlite import mark as sqlite_mark
+from tests.simulator.broken_promises import Promises
+from tests.simulator.sqlite_disk import SQLiteDisk
+from tests.simulator.world import Violation, World
 from tests.unit.backend.harness import NP, UP
 from tests.unit.sim.harness import Process, SimHarness
 

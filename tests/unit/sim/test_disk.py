@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from neo.sim import memory_disk
-from neo.sim.disk import DISKS, MemoryDisk, SimDisk, SQLiteDisk
-from neo.sim.disk_check import Rows
-from neo.sim.world import Violation, World
 from neo.storage.backend.api import BackendFailure
+from tests.simulator import memory_disk
+from tests.simulator.disk import DISKS, MemoryDisk, SimDisk, SQLiteDisk
+from tests.simulator.disk_check import Rows
+from tests.simulator.world import Violation, World
 from tests.unit.backend.harness import NP, UP, p64
 from tests.unit.backend.model import run_machine
 from tests.unit.sim.harness import Process, SimHarness, Storm, comparable, contract_tests
@@ -273,7 +273,7 @@ def repoint(tables: Rows, value_tid: int) -> None:
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_tables_that_contradict_themselves_are_found(damage: str) -> None:
-    from neo.sim.disk_check import check_tables
+    from tests.simulator.disk_check import check_tables
 
     tables = quiet_tables()
     check_tables("disk", tables, quiet=True)

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from neo.sim.memory_disk import MemoryDisk
-from neo.sim.world import Violation, World
 from neo.storage.backend.api import Backend, BackendFailure, BackendRefused, Stored, TransactionMeta
+from tests.simulator.memory_disk import MemoryDisk
+from tests.simulator.world import Violation, World
 from tests.unit.backend.harness import Harness, p64
 from tests.unit.backend.model import run_machine
 from tests.unit.sim.harness import SimHarness, contract_tests

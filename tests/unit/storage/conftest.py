@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from neo.storage import replicator
+from neo.storage.replication import replicator
 from tests.support.mariadb import mariadb_server  # noqa: F401
 from tests.unit.storage.lock_node import LockNode
 from tests.unit.storage.world import C2, End, World

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from neo.protocol.ids import ZERO_TID
 from neo.storage.backend.api import Stored
-from neo.storage.transactions import Client, RebaseConflict, TransactionRefused, Unverifiable
+from neo.storage.commit.transactions import Client, RebaseConflict, TransactionRefused, Unverifiable
 
 if TYPE_CHECKING:
     from tests.unit.storage.lock_cluster import Cluster, Storage

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 from neo.protocol.ids import ZERO_TID, p64, u64
 from neo.storage.backend.api import Stored
-from neo.storage.locks import Locks
-from neo.storage.transactions import CellMode, Client
+from neo.storage.commit.locks import Locks
+from neo.storage.commit.transactions import CellMode, Client
 from tests.unit.storage.lock_client import Event, SimClient
 
 

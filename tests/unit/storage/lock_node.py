@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from neo.protocol.ids import ZERO_TID, p64
 from neo.storage.backend.api import Stored
-from neo.storage.locks import Locks
-from neo.storage.transactions import CellMode, Client, RebaseConflict, Unverifiable
+from neo.storage.commit.locks import Locks
+from neo.storage.commit.transactions import CellMode, Client, RebaseConflict, Unverifiable
 
 Answer = bytes | None | RebaseConflict | Unverifiable
 

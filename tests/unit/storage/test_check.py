@@ -23,7 +23,7 @@ from neo.protocol.packets import (
     NotifyPartitionChecked,
     NotifyPartitionCorrupted,
 )
-from neo.storage.check import AGAIN_SECONDS
+from neo.storage.maintenance.check import AGAIN_SECONDS
 from tests.unit.storage.comparing import FINE, MAX, SERIALS, TIDS, Compared, address, digest, full
 from tests.unit.storage.replicas import Destination, answer, storage, take_question
 from tests.unit.storage.world import UP, MakeWorld, World, refused
@@ -46,7 +46,7 @@ def test_digests_of_transactions(world: World) -> None:
 
 
 def test_digests_of_revisions_by_tid_and_oid(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("neo.storage.digests.STEP_LENGTH", 1)
+    monkeypatch.setattr("neo.storage.maintenance.digests.STEP_LENGTH", 1)
     master = world.operate()
     full(world, master)
     peer = storage(world, master, 2)
@@ -69,7 +69,7 @@ def test_what_cannot_be_read_is_not_compared(world: World, partition: int) -> No
 def test_what_is_being_packed_is_not_compared(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("neo.storage.pack.STEP_LENGTH", 1)
+    monkeypatch.setattr("neo.storage.maintenance.pack.STEP_LENGTH", 1)
     master = world.operate()
     full(world, master)
     peer = storage(world, master, 2)
@@ -96,7 +96,7 @@ def test_equal_replicas(world: World) -> None:
 
 
 def test_chunks_go_on_behind_the_last_row(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("neo.storage.check.LENGTH", 2)
+    monkeypatch.setattr("neo.storage.maintenance.check.LENGTH", 2)
     checked = Compared(world, 2)
     checked.check()
     checked.connect(2)
@@ -310,7 +310,7 @@ def test_a_corrupted_cell_is_erased_and_copied_anew(
     make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever its ids: what has the right ids may have the wrong bytes."""
-    monkeypatch.setattr("neo.storage.repair.STEP_LENGTH", 1)
+    monkeypatch.setattr("neo.storage.maintenance.repair.STEP_LENGTH", 1)
     world = make_world()
     master = world.operate()
     full(world, master)

@@ -30,7 +30,7 @@ from neo.protocol.packets import (
     Replicate,
 )
 from neo.storage.backend.api import Transaction
-from neo.storage.check import AGAIN_SECONDS
+from neo.storage.maintenance.check import AGAIN_SECONDS
 from tests.unit.storage.comparing import FINE, MAX, Compared, digest
 from tests.unit.storage.replicas import Destination, answer, take_question
 from tests.unit.storage.upstream import SOURCE, backup, upstream

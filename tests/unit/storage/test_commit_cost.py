@@ -12,7 +12,7 @@ from neo.protocol.packets import (
     NotifyPartitionChanges,
     NotifyUnlockInformation,
 )
-from neo.storage.backend.walsync import Syncer
+from neo.storage.backend.sqlite.wal_sync import Syncer
 from tests.unit.storage.requests import store, store_request
 from tests.unit.storage.world import OUT, End, World
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from neo.protocol.ids import p64
 from neo.protocol.packets import AddTransaction
-from neo.storage.destination import Destination
+from neo.storage.replication.destination import Destination
 
 
 def test_a_fetch_that_ends_with_what_it_is_given_does_not_keep_it_from_others() -> None:

@@ -51,7 +51,7 @@ def test_remembers_its_node_id(make_world: MakeWorld) -> None:
 
 
 def test_tells_whether_its_database_is_blank(make_world: MakeWorld) -> None:
-    """Nobody may take it for another node then: neo.master.blank."""
+    """Nobody may take it for another node then: neo.master.phases.empty_database."""
     world = make_world()
     world.join()
     assert (world.request.nid, world.request.extra[BLANK]) == (None, True)

@@ -20,7 +20,7 @@ from neo.protocol.packets import (
     StartOperation,
 )
 from neo.storage.links import IDENTIFY_SECONDS, REPLACE_SECONDS
-from neo.storage.replicator import USER
+from neo.storage.replication.replicator import USER
 from tests.unit.storage.comparing import FINE, SERIALS, TIDS, Compared
 from tests.unit.storage.replicas import (
     OTHER,

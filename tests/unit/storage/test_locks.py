@@ -6,7 +6,7 @@ import pytest
 
 from neo.protocol.ids import MAX_TID, ZERO_TID
 from neo.storage.backend.api import Stored
-from neo.storage.transactions import Client, TransactionRefused
+from neo.storage.commit.transactions import Client, TransactionRefused
 from tests.unit.storage.lock_node import LockNode, oid, tid
 
 

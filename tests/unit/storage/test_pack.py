@@ -1,4 +1,4 @@
-"""A pack is wanted until it is done, and replicas end the same (neo.storage.pack)."""
+"""A pack is wanted until it is done, and replicas end the same (neo.storage.maintenance.pack)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tests.unit.storage.world import OUT, UP, End, MakeWorld, World, refused
 
 @pytest.fixture(autouse=True)
 def _small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("neo.storage.pack.STEP_LENGTH", 1)
+    monkeypatch.setattr("neo.storage.maintenance.pack.STEP_LENGTH", 1)
 
 
 def stop(world: World, master: End, left: int) -> None:
@@ -118,8 +118,8 @@ def test_a_cell_that_becomes_readable_is_packed_then(world: World) -> None:
 def test_a_pack_works_in_small_pieces_with_pauses_while_clients_are_at_work(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("neo.storage.pack.STEP_LENGTH", 100)
-    monkeypatch.setattr("neo.storage.pace.STEP_LENGTH", 1)
+    monkeypatch.setattr("neo.storage.maintenance.pack.STEP_LENGTH", 100)
+    monkeypatch.setattr("neo.storage.replication.throttle.STEP_LENGTH", 1)
     master = world.operate()
     full(world, master, 0, 2, 4)
     client = world.client(master)
@@ -201,7 +201,7 @@ def test_a_source_is_not_packed_before_others_can_see_it(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A replica that reads before the last step is executed would keep the revisions for ever."""
-    monkeypatch.setattr("neo.storage.pack.STEP_LENGTH", 200)
+    monkeypatch.setattr("neo.storage.maintenance.pack.STEP_LENGTH", 200)
     master = world.operate()
     full(world, master, 0)
     peer = knowing(world, master, 2)

@@ -1,4 +1,4 @@
-"""Undos to what a source has packed away are what they are at the source (neo.storage.removal)."""
+"""Undos to what a source packed away equal the source (neo.storage.replication.replica_delete)."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from neo.protocol.packets import (
     NotifyFeatures,
     NotifyPartitionChanges,
 )
-from neo.storage.size import GOOD_SECONDS, READS_MAX, RUN, estimate
+from neo.storage.maintenance.size import GOOD_SECONDS, READS_MAX, RUN, estimate
 from tests.unit.storage.requests import commit, finish, vote
 from tests.unit.storage.world import C1, OUT, UP, End, World
 
@@ -96,7 +96,7 @@ def test_the_feature_is_announced(world: World, master: End) -> None:
 def test_partitions_beyond_the_budget_are_left_to_the_client(
     world: World, master: End, client: End, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("neo.storage.size.BUDGET", 1)
+    monkeypatch.setattr("neo.storage.maintenance.size.BUDGET", 1)
     commit(master, client, 10, 11, 2)
     assert client.ask(AskSize())[2:] == (1, 1)
 

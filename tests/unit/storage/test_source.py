@@ -63,8 +63,8 @@ def test_chunks_end_at_their_length(world: World, master: End) -> None:
 def test_chunks_end_when_they_are_big(
     world: World, master: End, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("neo.storage.serve_storage.BUFFER_BYTES", 1)
-    monkeypatch.setattr("neo.storage.serve_storage.CHUNK_BYTES", 1)
+    monkeypatch.setattr("neo.storage.serving.storage.BUFFER_BYTES", 1)
+    monkeypatch.setattr("neo.storage.serving.storage.CHUNK_BYTES", 1)
     full(world, master)
     peer = storage(world, master, 2)
     found = peer.ask(AskFetchObjects(0, 1000, ZERO_TID, MAX, ZERO_OID, {}))
@@ -75,7 +75,7 @@ def test_chunks_end_when_they_are_big(
 def test_others_are_served_between_portions(
     world: World, master: End, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("neo.storage.serve_storage.STEP_LENGTH", 1)
+    monkeypatch.setattr("neo.storage.serving.storage.STEP_LENGTH", 1)
     full(world, master)
     peer = storage(world, master, 2)
     answers = peer.ask_later(AskFetchObjects(0, 1000, ZERO_TID, MAX, ZERO_OID, {}))

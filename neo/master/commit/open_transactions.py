@@ -1,0 +1,191 @@
+"""The open transactions, as operators see them, and the end of one that makes others wait.
+
+A client that stands still holds the locks of its transaction on the storage nodes. Until
+AskFinishTransaction nothing is promised, so that the master may abort the transaction at any time:
+*ending* it releases its locks, and whatever the client still asks about it is refused. A client that
+announced FEATURE_LOCKS is told at once; any other one learns it from the refusal of its vote or finish.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from neo.master.commit.transactions import Transaction
+from neo.master.serving.denial import denied
+from neo.node.peer import Peer
+from neo.node.task import Future, first
+from neo.protocol.enums import ErrorCode
+from neo.protocol.errors import ConnectionLost, ErrorAnswer
+from neo.protocol.ids import format_nids, time_from_tid
+from neo.protocol.packets import (
+    FEATURE_LOCKS,
+    AbortTransaction,
+    AnswerLocks,
+    AskLocks,
+    LockRow,
+    Message,
+    NotifyTransactionEnded,
+    TransactionRow,
+)
+
+if TYPE_CHECKING:
+    from neo.master.core import MasterCore
+
+logger = logging.getLogger("neo.master")
+
+#: A storage node that does not tell its locks in this time is left out: a person waits for the answer.
+LOCKS_SECONDS = 2.0
+#: An operator ends one transaction at a time, and its client aborts it as soon as it runs. A transaction
+#: that is forgotten earlier costs its client the connection if it aborts it after all.
+ENDED_MAX = 1000
+
+
+class OpenTransactions:
+    def __init__(self, master: MasterCore) -> None:
+        self._master = master
+        #: Clients of the transactions that were ended, until they abort them or leave; by ttid.
+        self._ended: dict[bytes, Peer] = {}
+
+    # -- the end of one --------------------------------------------------------------------------
+
+    def end(self, ttid: bytes) -> None:
+        """Abort a transaction, and tell its client. Idempotent. Raises ErrorAnswer (DENIED)."""
+        master = self._master
+        transaction = master.commits.transactions.get(ttid)
+        if transaction is None:
+            if ttid not in self._ended:
+                raise denied(
+                    f"no transaction 0x{ttid.hex()} is open: 'neoctl print transactions' lists them"
+                )
+            self._abort(ttid, master.ready)  # stores of the client may have arrived since
+            return
+        if transaction.locking:
+            missing = format_nids(sorted(transaction.waiting)) or "its turn"
+            raise denied(
+                f"transaction 0x{ttid.hex()} is being finished and cannot be ended any more: it waits"
+                f" for {missing}"
+            )
+        client = transaction.client
+        logger.warning("transaction %s of %r is ended by the operator", ttid.hex(), client)
+        master.commits.abort(transaction, master.ready)
+        self._ended[ttid] = client
+        if len(self._ended) > ENDED_MAX:
+            del self._ended[next(iter(self._ended))]
+        if client.node is not None and FEATURE_LOCKS in client.node.features:
+            client.send(NotifyTransactionEnded(ttid))
+
+    def check(self, ttid: bytes, client: Peer) -> None:
+        """Raise ErrorAnswer if this transaction of the client was ended.
+
+        What it stored since then on nodes that did not know the transaction is aborted there.
+        """
+        if self._ended.get(ttid) is client:
+            self._abort(ttid, self._master.ready)
+            raise ErrorAnswer(
+                ErrorCode.INCOMPLETE_TRANSACTION,
+                f"transaction 0x{ttid.hex()} was ended by the operator (neoctl end)",
+            )
+
+    def aborted(self, ttid: bytes, client: Peer, nids: Iterable[int]) -> bool:
+        """Release a transaction that its client aborts after it was ended. Return False if it was not."""
+        if self._ended.get(ttid) is not client:
+            return False
+        del self._ended[ttid]
+        self._abort(ttid, nids)
+        return True
+
+    def _abort(self, ttid: bytes, nids: Iterable[int]) -> None:
+        for nid in nids:
+            storage = self._master.connected.get(nid)
+            if storage is not None and nid >= 0:
+                storage.send(AbortTransaction(ttid, []))
+
+    def began(self, ttid: bytes) -> None:
+        """Forget a former transaction of this ttid, which was imposed by its client."""
+        self._ended.pop(ttid, None)
+
+    def client_lost(self, client: Peer) -> None:
+        """Forget a client's transactions, as its storage nodes do."""
+        for ttid in [ttid for ttid, owner in self._ended.items() if owner is client]:
+            del self._ended[ttid]
+
+    def clear(self) -> None:
+        """Forget all: the cluster is not operational any more, and its clients are disconnected."""
+        self._ended.clear()
+
+    # -- all of them -----------------------------------------------------------------------------
+
+    def describe(self, answer: Callable[[list[TransactionRow]], None]) -> None:
+        """Call back with the open transactions, when the storage nodes have told which others wait."""
+        self._master.spawn(self._describe(answer))
+
+    async def _describe(self, answer: Callable[[list[TransactionRow]], None]) -> None:
+        master = self._master
+        asked: list[Future[Message]] = [
+            peer.ask(AskLocks())
+            for peer in master.storages()
+            if peer.node is not None and FEATURE_LOCKS in peer.node.features
+        ]
+        limit = master.sleep(LOCKS_SECONDS)
+        for future in asked:
+            await first(future, limit)
+        locks: dict[bytes, list[LockRow]] = {}
+        for row in _told(asked):
+            locks.setdefault(row[0], []).append(row)
+        answer([*self._open(locks), *self._others(locks)])
+
+    def _open(self, locks: dict[bytes, list[LockRow]]) -> Iterator[TransactionRow]:
+        """Yield the open transactions, and take them out of ``locks``."""
+        now = self._master.shell.monotonic()
+        for transaction in self._master.commits.transactions.all():
+            client, rows = transaction.client, locks.pop(transaction.ttid, [])
+            assert client.node is not None and client.node.nid is not None
+            address = None if transaction.client_lost else client.address
+            age, phase = now - transaction.since, _phase(transaction, rows)
+            count, seconds = _waiting(rows)
+            yield transaction.ttid, client.node.nid, address, age, phase, count, seconds
+
+    def _others(self, locks: dict[bytes, list[LockRow]]) -> Iterator[TransactionRow]:
+        """Yield what storage nodes hold for transactions that this master does not have (any more)."""
+        now = self._master.shell.time()
+        for ttid, rows in locks.items():
+            ended = self._ended.get(ttid)
+            count, seconds = _waiting(rows)
+            if ended is not None or count:
+                address = None if ended is None else ended.address
+                phase = "ended" if ended is not None else rows[0][2]
+                age = max(0.0, now - time_from_tid(ttid))
+                yield ttid, rows[0][1], address, age, phase, count, seconds
+
+
+def _told(asked: list[Future[Message]]) -> Iterator[LockRow]:
+    for future in asked:
+        if not future.done:
+            continue
+        try:
+            answer = future.result()
+        except (ConnectionLost, ErrorAnswer) as e:
+            logger.info("a storage node does not tell its locks: %s", e)
+            continue
+        assert isinstance(answer, AnswerLocks)
+        yield from answer.row_list
+
+
+def _phase(transaction: Transaction[Peer], rows: list[LockRow]) -> str:
+    """Return the phase of an open transaction; ``begun`` if no storage node told of it."""
+    phases = {row[2] for row in rows}
+    if transaction.locking:
+        return "finishing"
+    if not phases:
+        return "begun"
+    if "waiting" in phases:
+        return "waiting"
+    return "voted" if phases == {"voted"} else "storing"
+
+
+def _waiting(rows: list[LockRow]) -> tuple[int, float]:
+    """Return how many transactions wait for one, on any node, and the seconds of the longest wait."""
+    waiters = {ttid for row in rows for ttid in row[3]}
+    return len(waiters), max((row[4] for row in rows), default=0.0)

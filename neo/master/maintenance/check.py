@@ -1,0 +1,392 @@
+"""Comparison and repair of replicas, as the master leads it (specification, messages 50 to 54).
+
+For each partition one storage node compares all readable cells and reports those that are wrong. The
+master makes these CORRUPTED, which takes them out of service. It never does so with the last cells
+that can be read: when nobody knows which of two copies is right, both go on serving, and the operator
+is told to name one (``neoctl print check``, then ``neoctl check PARTITION:NODE``).
+
+In a backup that is connected to its upstream cluster, a cell of that one is the reference, unless the
+operator names another; so that a single copy can be checked, too. Cells are compared up to the tid that
+readers see, which is what every cell is complete up to.
+
+A CORRUPTED cell is repaired as OUT_OF_DATE: its node erases it and copies it anew.
+
+The scrub (:mod:`neo.master.maintenance.scrub`) compares one partition at a time, beside what the
+operator asked. The report has only what it found wrong, and what it found right that had been wrong.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from neo.master.serving.denial import denied
+from neo.protocol.enums import CellState, NodeState
+from neo.protocol.ids import ZERO_TID, format_nid, format_nids
+from neo.protocol.packets import (
+    FEATURE_MAINTENANCE,
+    Address,
+    AnswerCheckReport,
+    CellChange,
+    CheckPartition,
+    MendCell,
+    NotifyCellsBehind,
+)
+from neo.topology.nodes import Node
+
+if TYPE_CHECKING:
+    from neo.master.core import MasterCore
+
+logger = logging.getLogger("neo.master")
+
+
+class Finding(Enum):
+    RUNNING = "running"  # being compared
+    UNKNOWN = "unknown"  # by a node that only tells differences
+    ALONE = "alone"  # there is nothing to compare
+    EQUAL = "equal"
+    BEHIND = "behind"  # cells lacked transactions when the cluster started, and are replicated
+    CORRUPTED = "corrupted"  # wrong cells were taken out of service
+    UNDECIDED = "undecided"  # cells differ, nobody knows which is right, or no right one is here
+    FAILED = "failed"  # not compared to the end
+
+
+@dataclass(slots=True)
+class Row:
+    """What is known of a partition. ``by``: the node that compares. ``upstream``: with a cell of the
+    upstream cluster."""
+
+    by: int | None
+    finding: Finding
+    text: str = ""
+    upstream: bool = False
+    #: While it is made equal to the upstream cluster.
+    mended: bool = False
+    #: Found before service, by a comparison of what the cells have last.
+    at_start: bool = False
+    #: What a check found, by node: in which way its cell is behind.
+    behind: dict[int, str] = field(default_factory=dict)
+    #: Up to which tid cells are compared.
+    max_tid: bytes = ZERO_TID
+    #: Asked by the scrub.
+    scrub: bool = False
+
+    @property
+    def open(self) -> bool:
+        return self.finding in (Finding.RUNNING, Finding.UNKNOWN)
+
+    @property
+    def wrong(self) -> bool:
+        return self.finding in (Finding.CORRUPTED, Finding.UNDECIDED)
+
+
+class Checks:
+    """The last check, and what the scrub found wrong. Bound: one row per partition, and one more."""
+
+    def __init__(self, master: MasterCore) -> None:
+        self._master = master
+        self._rows: dict[int, Row] = {}
+        self._min_tid = self._max_tid = ZERO_TID
+        #: The partition that the scrub compares, and who wants to know how it ends.
+        self._scrubbed: tuple[int, Row, Callable[[Finding], None]] | None = None
+        #: Whether that node tells the end of it.
+        self._awaits = False
+        #: What the operator wants to know of that partition: asked when the scrub has its answer, since
+        #: answers do not tell to which question they belong.
+        self._deferred: tuple[Row, CheckPartition] | None = None
+
+    # -- commands ----------------------------------------------------------------------------------
+
+    def start(
+        self, references: Mapping[int, int | None], min_tid: bytes, max_tid: bytes | None
+    ) -> None:
+        """CheckReplicas. Raises ErrorAnswer, and then nothing was asked."""
+        master = self._master
+        last = master.last_tid if max_tid is None else min(max_tid, master.last_tid)
+        if not references:
+            raise denied("no partition is named")
+        if min_tid > last:
+            raise denied(
+                f"no transaction from {min_tid.hex()} to {last.hex()}: the last one of the cluster"
+                f" is {master.last_tid.hex()}"
+            )
+        if master.packs.running:
+            raise denied("a pack is running: replicas differ until it ends")
+        checked = [self._valid(partition, nid) for partition, nid in references.items()]
+        self._deferred = None
+        self._rows = {p: r for p, r in self._rows.items() if r.scrub and p not in references}
+        self._min_tid, self._max_tid = min_tid, last
+        load: Counter[int] = Counter()
+        for (partition, reference), cells in zip(references.items(), checked, strict=True):
+            self._rows[partition] = self._ask(partition, reference, cells, load, min_tid, last)
+
+    @property
+    def running(self) -> bool:
+        """Whether the operator waits for a comparison."""
+        return any(row.finding is Finding.RUNNING for row in self._rows.values())
+
+    def scrub(self, partition: int, ended: Callable[[Finding], None]) -> None:
+        """Compare the cells of a partition, which exists, completely; ``ended`` is told how it ends."""
+        last = self._scrubbed
+        if last is not None:
+            # By a node that only tells differences.
+            self._end_scrub(last[1].finding)
+        cells = self._valid(partition, None)
+        row = self._ask(partition, None, cells, Counter(), ZERO_TID, self._master.last_tid)
+        row.scrub = True
+        self._awaits = row.finding is Finding.RUNNING
+        self._scrubbed = partition, row, ended
+        if row.by is None:
+            self._end_scrub(row.finding)
+
+    @property
+    def scrubbing(self) -> bool:
+        """Whether the scrub waits for an answer, also after it was told of a difference."""
+        return self._scrubbed is not None and self._awaits
+
+    def _end_scrub(self, finding: Finding) -> None:
+        assert self._scrubbed is not None
+        partition, row, ended = self._scrubbed
+        self._scrubbed = None
+        self._keep(partition, row)
+        ended(finding)
+        deferred, self._deferred = self._deferred, None
+        if deferred is not None and deferred[0].open:
+            asked, question = deferred
+            assert asked.by is not None
+            self._master.connected[asked.by].send(question)
+
+    def _keep(self, partition: int, row: Row) -> None:
+        """What a scrub found is in the report, if it is wrong or was."""
+        old = self._rows.get(partition)
+        if row.wrong and (old is None or not old.open):
+            self._rows[partition] = row
+        elif old is not None and old.wrong and row.finding is Finding.EQUAL:
+            self._rows[partition] = row
+
+    def _row(self, nid: int, partition: int) -> Row | None:
+        """What this node was asked about a partition; the scrub asked first."""
+        if self._scrubbed is not None:
+            scrubbed, row, _ = self._scrubbed
+            if (scrubbed, row.by) == (partition, nid):
+                return row
+        return self._rows.get(partition)
+
+    def _valid(self, partition: int, reference: int | None) -> list[int]:
+        """The nodes that can be compared. Raises ErrorAnswer."""
+        master = self._master
+        table = master.partitions
+        if not 0 <= partition < len(table):
+            raise denied(f"there is no partition {partition}: 0 to {len(table) - 1} exist")
+        running = master.ready
+        cells = [nid for nid in sorted(table.readable(partition)) if nid in running]
+        if reference is not None and reference not in cells:
+            raise denied(
+                f"{format_nid(reference)} has no readable cell of partition {partition}, so that it"
+                " cannot be the reference"
+            )
+        return cells
+
+    def _ask(
+        self,
+        partition: int,
+        reference: int | None,
+        cells: list[int],
+        load: Counter[int],
+        min_tid: bytes,
+        max_tid: bytes,
+    ) -> Row:
+        master = self._master
+        upstream: tuple[str, Address] | None = None
+        if reference is None and master.backup is not None and cells:
+            upstream = master.backup.source(partition)
+        if len(cells) < 2 and upstream is None:
+            return Row(None, Finding.ALONE, "one readable copy")
+        address = None if reference is None else self._node(reference).address
+        nid = min((nid for nid in cells if nid != reference), key=lambda nid: (load[nid], nid))
+        load[nid] += 1
+        tells = FEATURE_MAINTENANCE in self._node(nid).features
+        finding = Finding.RUNNING if tells else Finding.UNKNOWN
+        row = Row(nid, finding, upstream=upstream is not None, max_tid=max_tid)
+        question = CheckPartition(partition, upstream or ("", address), min_tid, max_tid)
+        if self.scrubbing and self._scrubbed and self._scrubbed[0] == partition:
+            self._deferred = row, question
+        else:
+            master.connected[nid].send(question)
+        return row
+
+    def _node(self, nid: int) -> Node:
+        node = self._master.nodes.get(nid)
+        assert node is not None
+        return node
+
+    def repair(self, cells: Iterable[tuple[int, int]]) -> int:
+        """RepairCells; returns how many. Raises ErrorAnswer, and then nothing is changed."""
+        changes: dict[tuple[int, int], CellChange] = {}
+        mended: dict[int, tuple[int, tuple[str, Address]]] = {}
+        for partition, nid in cells:
+            if self._differs(partition, nid):
+                mended[partition] = nid, self._upstream(partition)
+            else:
+                self._repairable(partition, nid)
+                changes[partition, nid] = partition, nid, CellState.OUT_OF_DATE
+        for partition, (nid, source) in mended.items():
+            max_tid = self._rows[partition].max_tid
+            self._rows[partition] = Row(nid, Finding.RUNNING, upstream=True, mended=True)
+            self._master.connected[nid].send(MendCell(partition, source, max_tid))
+        if changes:
+            self._master.change_partitions(list(changes.values()))
+        return len(changes) + len(mended)
+
+    def _differs(self, partition: int, nid: int) -> bool:
+        """Whether it is one of the last copies, which was found to differ from the upstream cluster."""
+        row, master = self._rows.get(partition), self._master
+        return (
+            row is not None
+            and (row.finding, row.upstream) == (Finding.UNDECIDED, True)
+            and nid in set(master.partitions.readable(partition)) & master.ready
+            and FEATURE_MAINTENANCE in self._node(nid).features
+        )
+
+    def _upstream(self, partition: int) -> tuple[str, Address]:
+        backup = self._master.backup
+        if backup is None or (source := backup.source(partition)) is None:
+            raise denied(f"partition {partition} cannot be read in the upstream cluster now")
+        return source
+
+    def _repairable(self, partition: int, nid: int) -> None:
+        table = self._master.partitions
+        if not 0 <= partition < len(table):
+            raise denied(f"there is no partition {partition}: 0 to {len(table) - 1} exist")
+        state = table.state(partition, nid)
+        if state is None:
+            raise denied(f"{format_nid(nid)} has no cell of partition {partition}")
+        if state is not CellState.CORRUPTED:
+            raise denied(
+                f"the cell of partition {partition} of {format_nid(nid)} is {state.name}: only"
+                " CORRUPTED ones are repaired"
+            )
+        node = self._master.nodes.get(nid)
+        if node is None or node.state is not NodeState.RUNNING:
+            raise denied(f"{format_nid(nid)} does not run: start it first")
+
+    def report(self) -> AnswerCheckReport:
+        """Those that need attention first."""
+        order = list(Finding)[::-1]
+        rows = sorted(self._rows.items(), key=lambda item: (order.index(item[1].finding), item[0]))
+        return AnswerCheckReport(
+            self._min_tid,
+            self._max_tid,
+            [(partition, row.by, row.finding.value, row.text) for partition, row in rows],
+        )
+
+    # -- the comparison before service ---------------------------------------------------------------
+
+    def compared(self, texts: Mapping[int, str], decided: bool) -> None:
+        """Cells of these partitions lack what others have; ``decided``: and are replicated."""
+        self._max_tid = self._master.last_tid
+        finding = Finding.BEHIND if decided else Finding.UNDECIDED
+        for partition, text in texts.items():
+            self._rows[partition] = Row(None, finding, text, at_start=True)
+
+    def forget_comparison(self) -> None:
+        """Everything is compared again."""
+        self._rows = {p: row for p, row in self._rows.items() if not row.at_start}
+
+    # -- what storage nodes tell -------------------------------------------------------------------
+
+    def corrupted(self, nid: int, partition: int, nids: Iterable[int]) -> None:
+        """NotifyPartitionCorrupted."""
+        master, row = self._master, self._row(nid, partition)
+        if row is None or row.by != nid or row.finding is Finding.FAILED:
+            logger.warning("%s reports what it was not asked", format_nid(nid))
+            return
+        readable = set(master.partitions.readable(partition))
+        wrong = sorted(readable.intersection(nids))
+        if wrong:
+            self._differ(row, partition, wrong, bool((readable - set(wrong)) & master.ready))
+            if row.scrub:
+                self._keep(partition, row)
+
+    def _differ(self, row: Row, partition: int, wrong: list[int], others: bool) -> None:
+        """``others``: whether cells can be read that are not wrong."""
+        names = format_nids(wrong)
+        if not others:
+            row.finding = Finding.UNDECIDED
+            if row.upstream:
+                row.text = (
+                    f"{names} differ from the upstream cluster: check that one, too; if it is right:"
+                    f" neoctl repair {partition}:{format_nid(wrong[0])}"
+                )
+                logger.error(
+                    "partition %s: %s differ from the upstream cluster: check that one, too; if it is"
+                    " right: neoctl repair %s:%s",
+                    *(partition, names, partition, format_nid(wrong[0])),
+                )
+                return
+            row.text = f"{names} differ: name the one to believe: neoctl check {partition}:NODE"
+            row.text = "; ".join([row.text, *row.behind.values()])
+            logger.error(
+                "partition %s: %s differ, and it is not known which is right: name the one to"
+                " believe: neoctl check %s:NODE",
+                *(partition, names, partition),
+            )
+            return
+        logger.error("partition %s is corrupted on %s: neoctl repair", partition, names)
+        row.finding = Finding.CORRUPTED
+        row.text = f"wrong on {names}: neoctl repair {partition}:"
+        row.text = "; ".join([row.text, *row.behind.values()])
+        self._master.change_partitions([(partition, bad, CellState.CORRUPTED) for bad in wrong])
+
+    def behind(self, nid: int, m: NotifyCellsBehind) -> None:
+        """NotifyCellsBehind: what is wrong with cells that will be reported."""
+        row = self._rows.get(m.partition)
+        if row is None or row.by != nid:
+            return
+        what = "revisions" if m.revisions else "transactions"
+        for other, (since, count) in sorted(m.behind_dict.items()):
+            row.behind[other] = (
+                f"{format_nid(other)} is behind {format_nid(m.nid)}: it lacks at least {count} {what}"
+                f" from {since.hex()} on"
+            )
+            logger.error("partition %s: %s", m.partition, row.behind[other])
+
+    def checked(self, nid: int, partition: int, problem: str) -> None:
+        """NotifyPartitionChecked: it is over."""
+        row = self._row(nid, partition)
+        if row is None or row.by != nid:
+            return
+        if row.finding is Finding.RUNNING:
+            self._compared(row, nid, partition, problem)
+        if self._scrubbed is not None and self._scrubbed[1] is row:
+            self._end_scrub(row.finding)
+
+    def _compared(self, row: Row, nid: int, partition: int, problem: str) -> None:
+        if problem:
+            logger.error("partition %s could not be checked: %s", partition, problem)
+        row.finding, row.text = (Finding.FAILED, problem) if problem else (Finding.EQUAL, "")
+        if row.mended and not problem:
+            logger.info("partition %s of %s got what it lacked", partition, format_nid(nid))
+            row.text = f"{format_nid(nid)} got what it lacked of the upstream cluster: check again"
+
+    def storage_lost(self, nid: int) -> None:
+        self._fail(f"{format_nid(nid)} was lost", lambda row: row.by == nid)
+
+    def upstream_lost(self) -> None:
+        """It may come back with another history."""
+        self._fail("the upstream cluster was lost", lambda row: row.upstream)
+
+    def clear(self) -> None:
+        """The cluster stops operating."""
+        self._fail("the cluster stopped operating", lambda row: True)
+
+    def _fail(self, reason: str, which: Callable[[Row], bool]) -> None:
+        for row in self._rows.values():
+            if row.open and which(row):
+                row.finding, row.text = Finding.FAILED, reason
+        if self._scrubbed is not None and which(self._scrubbed[1]):
+            self._end_scrub(Finding.FAILED)

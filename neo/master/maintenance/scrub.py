@@ -1,0 +1,115 @@
+"""The slow scrub: all copies are compared in the background, once in a period, one partition at a time.
+
+Which partition is due is told by the clock on the wall: the period has a *slot* for each. So nothing
+has to be remembered, and a master that is restarted each night gets round like any other: when it begins
+it compares what is due. What could not be compared is tried again as long as its slot lasts.
+
+It gives way: while the operator's check, a pack or a copy of a cell runs, it waits. Nodes compare with
+the pace of replication (:mod:`neo.storage.maintenance.check`); what they find is in the report of checks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Set
+from functools import partial
+from typing import Protocol
+
+from neo.master.maintenance.check import Checks, Finding
+from neo.master.maintenance.pack import Packs
+from neo.protocol.enums import CellState, ClusterState
+from neo.protocol.packets import AnswerScrub
+from neo.topology.partitions import PartitionTable
+
+DAY_SECONDS = 86400.0
+#: Attempts in a slot, and the longest pause between two.
+TRIES = 10
+PAUSE_SECONDS_MAX = 600.0
+
+
+class Clock(Protocol):
+    def time(self) -> float: ...
+
+    def call_later(self, delay: float, callback: Callable[[], None]) -> object: ...
+
+
+class ScrubbedCluster(Protocol):
+    """What the scrub knows of the cluster. ``ready``: the storage nodes that serve."""
+
+    @property
+    def state(self) -> ClusterState: ...
+
+    @property
+    def partitions(self) -> PartitionTable: ...
+
+    @property
+    def ready(self) -> Set[int]: ...
+
+
+class Scrub:
+    """``period``: seconds, 0 for never."""
+
+    def __init__(
+        self,
+        cluster: ScrubbedCluster,
+        checks: Checks,
+        packs: Packs,
+        clock: Clock,
+        period: float,
+    ) -> None:
+        self._cluster = cluster
+        self._checks = checks
+        self._packs = packs
+        self._clock = clock
+        self._period = period
+        self._slot: int | None = None  # of the comparison that is done, or runs
+        self._begun = clock.time()
+        #: The partitions of this round that were compared.
+        self._compared: set[int] = set()
+        self._round_end: float | None = None
+
+    def start(self) -> None:
+        """Begin. Call once; it goes on by itself."""
+        if self._period:
+            self._plan()
+
+    def _plan(self) -> None:
+        pause = min(self._slot_seconds() / TRIES, PAUSE_SECONDS_MAX)
+        self._clock.call_later(pause, self._tick)
+
+    def _slot_seconds(self) -> float:
+        return self._period / max(len(self._cluster.partitions), 1)
+
+    def _tick(self) -> None:
+        self._plan()
+        slot = int(self._clock.time() // self._slot_seconds())
+        if slot != self._slot and self._free():
+            self._slot = slot
+            partition = slot % len(self._cluster.partitions)
+            self._checks.scrub(partition, partial(self._ended, partition))
+
+    def _free(self) -> bool:
+        """Whether a comparison disturbs nobody, and is not disturbed."""
+        cluster = self._cluster
+        if cluster.state not in (ClusterState.RUNNING, ClusterState.BACKINGUP):
+            return False
+        if self._checks.running or self._checks.scrubbing or self._packs.running:
+            return False
+        # The cells of a node that is away wait for it, perhaps for days: they are no reason.
+        return not any(
+            state in (CellState.OUT_OF_DATE, CellState.FEEDING) and nid in cluster.ready
+            for row in cluster.partitions.rows
+            for nid, state in row.items()
+        )
+
+    def _ended(self, partition: int, finding: Finding) -> None:
+        if finding is Finding.FAILED:
+            self._slot = None
+            return
+        self._compared.add(partition)
+        if len(self._compared) >= len(self._cluster.partitions):
+            self._compared.clear()
+            self._round_end = self._clock.time()
+
+    def report(self) -> AnswerScrub:
+        """Return how far it is."""
+        return AnswerScrub(self._period, self._begun, self._round_end, len(self._compared))

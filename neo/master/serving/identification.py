@@ -1,0 +1,233 @@
+"""How nodes join the cluster (specification, *Identification to the Primary Master*)."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from neo.master.maintenance.cloning import accept_clone, check_clone
+from neo.master.phases.empty_database import is_blank, settled
+from neo.master.serving.client import start_storage
+from neo.master.states import SERVING, hears_of
+from neo.net.sockets import format_address
+from neo.node.handler import Handler, on
+from neo.node.peer import Peer
+from neo.protocol.enums import ClusterState, ErrorCode, NodeState, NodeType
+from neo.protocol.errors import ErrorAnswer
+from neo.protocol.ids import MAX_TID, ZERO_TID, format_nid, nid_namespace, p64, u64
+from neo.protocol.packets import (
+    FEATURE_LOCKS,
+    FEATURE_LOG,
+    FEATURE_MAINTENANCE,
+    FEATURE_PACK,
+    FEATURE_SCRUB,
+    FEATURE_STATUS,
+    FEATURE_TAILS,
+    FEATURES,
+    GREATEST_NID,
+    AcceptIdentification,
+    NotifyFeatures,
+    NotifyNodeInformation,
+    NotifyPack,
+    RequestIdentification,
+    SendPartitionTable,
+)
+from neo.topology.nodes import LAST_STORAGE, Node
+
+if TYPE_CHECKING:
+    from neo.master.core import MasterCore
+
+logger = logging.getLogger("neo.master")
+
+
+#: What a master announces to a storage node that announced FEATURE_MAINTENANCE.
+ANNOUNCED = [
+    *(FEATURE_MAINTENANCE, FEATURE_LOG, FEATURE_STATUS),
+    *(FEATURE_TAILS, FEATURE_LOCKS, FEATURE_SCRUB),
+]
+
+
+class Identification(Handler):
+    """The handler of whoever connects, until it is known."""
+
+    def __init__(self, master: MasterCore) -> None:
+        self.master = master
+
+    @on(RequestIdentification)
+    def identify(self, peer: Peer, message_id: int, request: RequestIdentification) -> None:
+        clone: list[int] | None = None
+        blank = is_blank(request)
+        try:
+            self._check(request)
+            if isinstance(greatest_nid := request.extra.get(GREATEST_NID), int):
+                self.master.nodes.heard_of(greatest_nid)
+            request = settled(self.master, request)
+            if request.extra.get("new_nid"):
+                clone = check_clone(self.master, request)
+            else:
+                node = self._known(request) or self._new(request)
+        except ErrorAnswer as e:
+            peer.turn_away(message_id, request, e)
+            return
+        if clone is not None:
+            nid = self._free_nid(NodeType.STORAGE)
+            accept_clone(self.master, peer, message_id, nid, clone)
+            return
+        node.blank = blank
+        self._join(peer, message_id, node, request)
+
+    # -- checks ----------------------------------------------------------------------------------
+
+    def _check(self, request: RequestIdentification) -> None:
+        """Raises ErrorAnswer for who may not join at all, or now."""
+        master = self.master
+        if request.name != master.cluster:
+            raise ErrorAnswer(
+                ErrorCode.PROTOCOL_ERROR,
+                f"invalid cluster name: this is {master.cluster!r}, you asked for {request.name!r}",
+            )
+        if request.address is not None and request.address == master.node.address:
+            raise ErrorAnswer(
+                ErrorCode.PROTOCOL_ERROR,
+                f"address conflict: {format_address(request.address)} is the master's",
+            )
+        if request.node_type is NodeType.MASTER:
+            raise ErrorAnswer(
+                ErrorCode.NOT_READY,
+                "this master runs alone: 'masters' must name the same addresses on all masters",
+            )
+        if not master.admitted(request.node_type):
+            raise ErrorAnswer(ErrorCode.NOT_READY, "Retry Later")
+
+    def _known(self, request: RequestIdentification) -> Node | None:
+        """The node of the table that this is, if any."""
+        nodes = self.master.nodes
+        by_address = nodes.by_address(request.node_type, request.address)
+        by_nid = nodes.get(request.nid)
+        if by_nid is not None and by_nid.type is not request.node_type:
+            by_nid = None  # a temporary id that was given to somebody else meanwhile
+        for node in (by_nid, by_address):
+            if node is not None and node.identified and self._conflicts(node, request):
+                raise ErrorAnswer(
+                    ErrorCode.PROTOCOL_ERROR,
+                    f"already connected: {format_nid(node.nid)} at {format_address(node.address)}",
+                )
+        if by_nid is not None and by_nid.identified:
+            return None
+        if by_nid is None and by_address is not None and request.nid is not None:
+            # Another database behind the same address: it is another node.
+            nodes.remove(by_address)
+            return None
+        node = by_nid or by_address
+        if node is not None and by_address is not None and by_address is not node:
+            nodes.remove(by_address)
+        return node
+
+    @staticmethod
+    def _conflicts(node: Node, request: RequestIdentification) -> bool:
+        if request.address is not None and node.address == request.address:
+            return True
+        # Only storages insist on their ids: their tables are known by them.
+        return request.node_type is NodeType.STORAGE
+
+    def _new(self, request: RequestIdentification) -> Node:
+        nodes = self.master.nodes
+        nid = request.nid
+        if (
+            nid is None
+            or nodes.get(nid) is not None
+            or (request.node_type is NodeType.STORAGE and nid < 0)
+            or (
+                request.node_type is not NodeType.STORAGE
+                and nid >> 24 != nid_namespace(request.node_type) >> 24
+            )
+        ):
+            nid = self._free_nid(request.node_type)
+        return nodes.add(Node(request.node_type, nid, request.address))
+
+    def _free_nid(self, node_type: NodeType) -> int:
+        """An id that neither a node nor a cell of the table has."""
+        nid = self.master.nodes.free_nid(node_type)
+        taken = self.master.partitions.nodes()
+        if node_type is NodeType.STORAGE and taken:
+            # Nodes that are away have cells, and one that was dropped may have had a number between.
+            nid = max(nid, min(max(taken), LAST_STORAGE) + 1)
+        while nid in taken or self.master.nodes.get(nid) is not None:
+            nid += 1
+        return nid
+
+    # -- joining ---------------------------------------------------------------------------------
+
+    def _join(
+        self, peer: Peer, message_id: int, node: Node, request: RequestIdentification
+    ) -> None:
+        master = self.master
+        assert node.nid is not None
+        node.address = request.address
+        node.id_timestamp = master.stamp()
+        devpath = request.extra.get("devpath")
+        node.devpath = tuple(map(str, devpath)) if isinstance(devpath, list) else ()
+        features = request.extra.get(FEATURES)
+        node.features = frozenset(map(str, features)) if isinstance(features, list) else frozenset()
+        pack_tid = request.extra.get("pack_tid")
+        known = isinstance(pack_tid, int) and 0 <= pack_tid <= u64(MAX_TID)
+        node.pack_tid = p64(pack_tid) if known else ZERO_TID
+        node.backups = _backups(request.extra.get("backup"))
+        node.state = self._state(node, request)
+        peer.welcome()
+        if node.type is not NodeType.STORAGE or node.state is NodeState.RUNNING:
+            peer.trust()  # else when it becomes a node of the cluster
+        master.notify_nodes([node])
+        node.identified = True
+        peer.node = node
+        peer.handler = master.service_handler(node.type)
+        master.connected[node.nid] = peer
+        logger.info("%s joined from %s", format_nid(node.nid), format_address(peer.address))
+        peer.answer(message_id, AcceptIdentification(NodeType.MASTER, master.node.nid, node.nid))
+        self._introduce(peer, node)
+        if master.backup is not None:
+            master.backup.introduce(peer, node.type)
+        if FEATURE_PACK in node.features and master.packed_tid is not None:
+            peer.send(NotifyPack(master.packed_tid))
+
+    def _state(self, node: Node, request: RequestIdentification) -> NodeState:
+        """Return the state of a node that joins. A storage node that an operator added, and that was
+        lost before it got a cell, is RUNNING again (FACTS 5.6)."""
+        if node.type is not NodeType.STORAGE:
+            return NodeState.RUNNING
+        if self.master.state is ClusterState.RECOVERING:
+            return NodeState.PENDING
+        assert node.nid is not None
+        if (node.spare and request.nid == node.nid) or self.master.partitions.assigned(node.nid):
+            return NodeState.RUNNING
+        return NodeState.PENDING
+
+    def _introduce(self, peer: Peer, node: Node) -> None:
+        """The newcomer learns of the others, itself first (FACTS 3.7)."""
+        master = self.master
+        others = [n.row() for n in master.nodes if n is not node and hears_of(node, n)]
+        peer.send(NotifyNodeInformation(master.stamp(), [node.row(), *others]))
+        if master.state is not ClusterState.RECOVERING:
+            peer.send(master.table())
+            if node.type is NodeType.STORAGE and master.state in SERVING:
+                if node.state is NodeState.RUNNING:
+                    start_storage(master, peer)
+        elif node.type is NodeType.ADMIN:
+            empty = SendPartitionTable(
+                None, master.settings.replicas, [[] for _ in range(master.settings.partitions)]
+            )
+            peer.send(master.table() if master.partitions.ptid is not None else empty)
+        else:
+            master.recovery.joined(peer)
+        if FEATURE_MAINTENANCE in node.features:
+            peer.send(NotifyFeatures(ANNOUNCED))
+
+
+def _backups(value: object) -> frozenset[str]:
+    """An admin sends a list of names, the master of a backup its own cluster's."""
+    names = value if isinstance(value, list) else [value]
+    return frozenset(_text(name) for name in names if isinstance(name, (str, bytes)))
+
+
+def _text(name: str | bytes) -> str:
+    return name if isinstance(name, str) else name.decode(errors="replace")

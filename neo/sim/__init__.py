@@ -1,6 +1,0 @@
-"""A whole cluster in one process, on virtual time, driven by one seed (DESIGN, *Cores and shells*).
-
-Cores of nodes and the real client code run unchanged; this package gives them a clock, a network,
-disks and threads that obey a :class:`~neo.sim.world.World`. Imported by tests and by
-``python -m neo.sim`` alone.
-"""

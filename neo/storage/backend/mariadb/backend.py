@@ -1,0 +1,352 @@
+"""A storage node's data in MariaDB (InnoDB), written by a thread that commits in groups.
+
+Reads run on the loop's thread, on a connection of its own with READ UNCOMMITTED: they see what the
+writer executed, committed or not. What is executed and then lost by a crash was never acknowledged
+as stored, and verification replays it. Writes are queued to :class:`~.mariadb_writer.Writer`.
+
+Values of 16 MiB and more are cut in pieces of 8 MiB in table ``bigdata`` (TABLES.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
+from struct import Struct
+from typing import Any, NoReturn
+
+from neo.storage.backend import schema
+from neo.storage.backend.acknowledged import ROW, Acknowledged
+from neo.storage.backend.api import BackendFailure, Done, Record, Schedule
+from neo.storage.backend.maintenance import Maintenance
+from neo.storage.backend.mariadb.link import Address, Error, Link, parse
+from neo.storage.backend.mariadb.mark import MariaDBMark
+from neo.storage.backend.mariadb.settings import ENGINE, check, check_engines, explain
+from neo.storage.backend.mariadb.writer import Writer
+from neo.storage.backend.pages import Pages
+from neo.storage.backend.replication import Replication
+from neo.storage.backend.sql import VERSION_ROW, Row, to_int
+from neo.storage.backend.upgrade import Database, upgrade
+
+#: From this size a value is cut in pieces of the other.
+BIG_BYTES = 16 << 20
+PIECE_BYTES = 8 << 20
+
+#: Bit in ``data.compression``: the value is in ``bigdata``.
+BIG = 0x80
+
+#: Values up to this size are inserted many at a time, in statements of about the other size: a
+#: statement costs the server ten times as much as a row.
+SMALL_BYTES = 64 << 10
+ROWS_BYTES = 512 << 10
+
+_INSERT_DATA = "INSERT INTO data (id, hash, compression, value) VALUES (?, ?, ?, ?)"
+
+_RECORDS = (
+    "SELECT o.oid, o.tid, o.value_tid, o.data_id, d.compression, d.hash,"
+    f" IF(LENGTH(d.value)<={SMALL_BYTES}, d.value, NULL)"
+    " FROM obj o FORCE INDEX (PRIMARY) LEFT JOIN data d ON d.id=o.data_id"
+    " WHERE o.`partition`=? AND "
+)
+#: Records of a statement that reads many: of SMALL_BYTES at most, each.
+RECORDS = 32
+
+_BIG_VALUE = Struct(">II")  # first bigdata.id, total length
+
+#: Greatest value: what SQLite accepts too, so that data can move between nodes.
+VALUE_BYTES_MAX = 10**9 - 100
+
+TABLES = (*schema.TABLES, "bigdata")
+
+#: Seconds to wait for the lock of the database: a server needs a moment to notice that the process
+#: that had it is gone.
+LOCK_SECONDS = 1
+
+OnFailure = Callable[[BackendFailure], None]
+
+
+def _upgraded(link: Link) -> Database:
+    def execute(sql: str, *args: Any) -> Sequence[Row]:
+        return link.execute(sql, args)
+
+    return Database("mariadb", execute, ("START TRANSACTION",), ("COMMIT",))
+
+
+class MariaDB(Replication, Maintenance, Pages):
+    """The backend on MariaDB.
+
+    ``database``: ``[user[:password]@]database[unix_socket]``. ``engine``: InnoDB or None.
+    ``on_failure`` is called on the loop's thread when the writer's thread fails. ``open`` raises
+    DatabaseAway when the server is. ``acknowledged``: what this process acknowledged with earlier
+    backends of the same database; ``mark``: the file where it is noted for other processes. ``open``
+    raises WentBack when it is not there any more.
+    """
+
+    partitions_max = 1 << 16
+    text_max = (1 << 16) - 1
+    oids_max = (1 << 24) - 1
+    primary_key = " FORCE INDEX (PRIMARY)"
+    value_length = (
+        "IF(d.compression >= 128, CONV(HEX(SUBSTR(d.value, 5, 4)), 16, 10), LENGTH(d.value))"
+    )
+
+    def __init__(
+        self,
+        database: str,
+        engine: str | None,
+        schedule: Schedule,
+        on_failure: OnFailure,
+        dedup: bool = False,
+        acknowledged: Acknowledged | None = None,
+        mark: str | None = None,
+    ) -> None:
+        super().__init__(schedule, dedup)
+        self._address = parse(database)
+        self.name = f"MariaDB database {_without_password(self._address)}"
+        self._mark = MariaDBMark(self.name, acknowledged or Acknowledged(), mark)
+        if engine is not None and engine.lower() != ENGINE.lower():
+            raise BackendFailure(f"{self.name}: engine {engine!r} is not supported, use {ENGINE}")
+        self._on_failure = on_failure
+        self._reader: Link | None = None
+        self._write_link: Link | None = None
+        self._writer: Writer | None = None
+        self._failure: BackendFailure | None = None
+        self._size_max = VALUE_BYTES_MAX
+        self._next_piece = 1
+        #: To be put before any other write, by statement: those of ``data`` before what refers to it.
+        self._rows: dict[str, list[Row]] = {}
+        self._rows_size = 0
+
+    # -- life -----------------------------------------------------------------------------------
+
+    def open(self, reset: bool = False) -> None:
+        assert self._reader is None, "already open"
+        self._failure = None
+        self._rows, self._rows_size = {}, 0
+        try:
+            link = self._write_link = Link(self._address)
+            check(link, self.name)
+            self._take_lock(link)
+            self._create(link, reset)
+            link.execute("SET autocommit=0")
+            self._reader = Link(self._address)
+            self._reader.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ UNCOMMITTED")
+            self._reader.execute("SET autocommit=1")
+            self._load_state()
+            self._next_piece = 1 + (self._read("SELECT MAX(id) FROM bigdata")[0][0] or 0)
+            self._mark.opened()
+            self._writer = Writer(link, self._mark, self._schedule, self._write_failed)
+        except (Error, OSError) as error:
+            self._disconnect()
+            raise explain(error, self.name) from error
+        except BaseException:
+            self._disconnect()
+            raise
+
+    def _take_lock(self, link: Link) -> None:
+        name = f"NEO.{self._address.database}"[:64]
+        if link.execute("SELECT GET_LOCK(?, ?)", (name, LOCK_SECONDS))[0][0] != 1:
+            raise BackendFailure(
+                f"{self.name}: another process uses this database (it holds the lock {name}). Stop"
+                " that process, or give another database."
+            )
+
+    def _create(self, link: Link, reset: bool) -> None:
+        """Create what is missing. MariaDB commits each statement: the version comes first."""
+        link.execute(f"SET SESSION default_storage_engine={ENGINE}")
+        if reset:
+            for view in schema.VIEWS:
+                link.execute(f"DROP VIEW IF EXISTS {view}")
+            for table in TABLES:
+                link.execute(f"DROP TABLE IF EXISTS {table}")
+        existing = {row[0].decode() for row in link.execute("SHOW TABLES")} - set(schema.VIEWS)
+        rows: Sequence[Row] = ()
+        config: dict[str, str] = {}
+        if "config" in existing:
+            rows = link.execute("SELECT name, value FROM config")
+            config = {n.decode(): v.decode() for n, v in rows if v is not None}
+        elif existing:
+            raise BackendFailure(
+                f"{self.name}: this database belongs to another program: it has the tables"
+                f" {', '.join(sorted(existing)[:5])}. Give another database."
+            )
+        acknowledged = self._mark.examine(config.get(ROW), not rows, reset)
+        if rows or len(existing) > 1:
+            upgrade(self.name, config, _upgraded(link))
+        files = ["mariadb", "mariadb-views"] + ["mariadb-dedup"] * self._dedup
+        create_config, *others = (s for file in files for s in schema.statements(file))
+        link.execute(create_config)
+        # In one statement: a database with a version and without the other row is of an earlier one.
+        new: list[Row] = [] if rows else [VERSION_ROW]
+        if acknowledged is not None:
+            new.append((ROW, acknowledged))
+        link.write_many("INSERT INTO config (name, value) VALUES (?, ?)", new)
+        link.flush()
+        for statement in others:
+            link.execute(statement)
+        check_engines(link, self.name, TABLES)
+
+    def close(self) -> None:
+        if self._writer is not None and self._failure is None:
+            self._queue()
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.stop()
+        self._disconnect()
+        if writer is not None and writer.error is not None and self._failure is None:
+            self._failure = explain(writer.error, self.name)
+            raise self._failure
+
+    def _disconnect(self) -> None:
+        """Close the connections: the server rolls back what is not committed, drops the lock."""
+        links, self._write_link, self._reader = (self._write_link, self._reader), None, None
+        for link in links:
+            if link is not None:
+                link.close()
+        self._mark.close()
+
+    # -- primitives -----------------------------------------------------------------------------
+
+    def _read(self, sql: str, *args: Any) -> Sequence[Row]:
+        reader = self._reader
+        if self._failure is not None or reader is None:
+            self._refuse()
+        try:
+            return reader.execute(sql, args)
+        except Error as error:
+            self._failure = explain(error, self.name)
+            raise self._failure from error
+
+    def size(self) -> int:
+        sql = (
+            "SELECT SUM(data_length + index_length) FROM information_schema.tables"
+            " WHERE table_schema = DATABASE()"
+        )
+        return int(self._read(sql)[0][0] or 0)
+
+    def _refuse(self) -> NoReturn:
+        if self._failure is not None:
+            raise self._failure
+        raise BackendFailure(f"{self.name}: the database is not open")
+
+    def _queue(self) -> Writer:
+        """The writer, with every write asked before in its queue."""
+        writer = self._writer
+        if self._failure is not None or writer is None:
+            self._refuse()
+        if self._rows:
+            waiting, size = self._rows, self._rows_size
+            self._rows, self._rows_size = {}, 0
+            assert self._write_link is not None
+            for sql, rows in waiting.items():
+                writer.put(self._write_link.write_many, (sql, rows), size // len(waiting))
+        return writer
+
+    def _write_row(self, sql: str, *args: Any) -> None:
+        size = 100 + sum(len(a) for a in args if isinstance(a, bytes))
+        if size > SMALL_BYTES:
+            self._write(sql, *args)
+            return
+        self._rows.setdefault(sql, []).append(args)
+        self._rows_size += size
+        if self._rows_size > ROWS_BYTES or self._failure or self._writer is None:
+            self._queue()
+
+    def _put(self, method: str, *args: Any, size: int = 0) -> None:
+        writer = self._queue()
+        writer.put(getattr(self._write_link, method), args, size)
+
+    def _write(self, sql: str, *args: Any) -> None:
+        self._put("write", sql, args, size=sum(len(a) for a in args if isinstance(a, bytes)))
+
+    def _write_many(self, sql: str, rows: Sequence[Row]) -> None:
+        self._put("write_many", sql, rows, size=100 * len(rows))
+
+    def _insert_data(self, data_id: int, checksum: bytes, compression: int, data: bytes) -> None:
+        size = len(data)
+        self._check_size(size, self._size_max)
+        if size <= SMALL_BYTES:
+            self._write_row(_INSERT_DATA, data_id, checksum, compression, data)
+            return
+        row = "id, hash, compression"
+        if size < BIG_BYTES:
+            values = (data_id, checksum, compression)
+            self._put("write_value", "data", row, values, data, size=size)
+            return
+        first = self._next_piece
+        view = memoryview(data)
+        for start in range(0, size, PIECE_BYTES):
+            piece = view[start : start + PIECE_BYTES]
+            self._put("write_value", "bigdata", "id", (self._next_piece,), piece, size=len(piece))
+            self._next_piece += 1
+        values = (data_id, checksum, compression | BIG)
+        self._put("write_value", "data", row, values, _BIG_VALUE.pack(first, size))
+
+    def records(self, rows: Sequence[tuple[bytes, bytes]]) -> Iterator[Record | None]:
+        """By groups: a round trip costs more than the rows. What is not small is read by itself."""
+        for start in range(0, len(rows), RECORDS):
+            group = rows[start : start + RECORDS]
+            keys = [(to_int(tid), to_int(oid)) for tid, oid in group]
+            places = " OR ".join(["o.tid=? AND o.oid=?"] * len(group))
+            partition = keys[0][1] % self._modulo
+            found = {
+                (row[1], row[0]): row
+                for row in self._read(_RECORDS + f"({places})", partition, *chain(*keys))
+            }
+            for key, (tid, oid) in zip(keys, group, strict=True):
+                row = found.get(key)
+                if row is not None and (row[3] is None or row[6] is not None):
+                    yield self._record(oid, *row[1:])
+                else:
+                    yield None if row is None else self.load(oid, tid, None)
+
+    def _big_data(self, data_id: int, compression: int, value: bytes | None) -> tuple[int, bytes]:
+        first, size = _BIG_VALUE.unpack(value or b"")
+        pieces = []
+        for piece in range(first, first - (-size // PIECE_BYTES)):
+            rows = self._read("SELECT value FROM bigdata WHERE id=?", piece)
+            if not rows:
+                raise BackendFailure(
+                    f"{self.name}: row {piece} of table 'bigdata', a part of row {data_id} of"
+                    " 'data', is missing. Rebuild this node from a replica."
+                )
+            pieces.append(rows[0][0])
+        return compression & ~BIG, b"".join(pieces)
+
+    def _delete_data(self, ids: Sequence[int]) -> None:
+        rows = (
+            f"d.id IN ({','.join(map(str, ids))})"
+            " AND NOT EXISTS (SELECT 1 FROM obj WHERE obj.data_id=d.id)"
+        )
+        if self._next_piece > 1:
+            start = "CONV(HEX(SUBSTR(d.value, 1, 4)), 16, 10) + 0"
+            pieces = f"CEIL(CONV(HEX(SUBSTR(d.value, 5, 4)), 16, 10) / {PIECE_BYTES})"
+            self._write(
+                f"DELETE b FROM data d JOIN bigdata b ON b.id >= {start}"
+                f" AND b.id < {start} + {pieces} WHERE d.compression >= {BIG} AND {rows}"
+            )
+        self._write(f"DELETE d FROM data d WHERE {rows}")
+
+    # -- durability -----------------------------------------------------------------------------
+
+    def drain(self) -> None:
+        writer = self._queue()
+        writer.drain()
+        if writer.error is not None:
+            self._failure = explain(writer.error, self.name)
+            raise self._failure
+
+    def executed(self, done: Done) -> None:
+        self._queue().executed(done)
+
+    def stored(self, done: Done) -> None:
+        self._queue().stored(done)
+
+    def _write_failed(self, writer: Writer, error: Exception) -> None:
+        """On the loop's thread: the writer's thread gave up."""
+        if writer is self._writer and self._failure is None:
+            self._failure = explain(error, self.name)
+            self._on_failure(self._failure)
+
+
+def _without_password(address: Address) -> str:
+    return f"{address.database}{address.socket or ''}"

@@ -1,0 +1,174 @@
+"""The thread that writes to MariaDB: it drains a bounded queue and commits in groups.
+
+Statements run in the order in which they were put, at the latest when somebody wants to know. What
+is in the queue at one moment is a batch; its statements travel to the server together, and all calls of
+``stored`` in it share one COMMIT, which MariaDB syncs. Calls that come while it runs share the next one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from threading import Condition, Thread
+from typing import Any, NamedTuple
+
+from neo.storage.backend.acknowledged import ROW
+from neo.storage.backend.api import Done, Schedule
+from neo.storage.backend.mariadb.link import Link
+from neo.storage.backend.mariadb.mark import MariaDBMark
+
+#: Bytes of values that may wait: enough to keep the server busy, little beside a node's memory.
+#: Who puts more waits for the server; one bigger value goes in alone.
+BYTES_MAX = 64 << 20
+
+#: Statements that may wait, each of some hundred bytes.
+STATEMENTS_MAX = 100_000
+
+#: With so much in the queue the server is put to work though nobody waits yet. Waking up a thread for
+#: each statement would cost more than the statement.
+WAKE_BYTES = 256 << 10
+WAKE_STATEMENTS = 100
+
+#: One row more in some group commits; it travels with the others.
+_MARK = "UPDATE config SET value=? WHERE name=?"
+
+
+class _Job(NamedTuple):
+    """``run`` on the connection, or a callback for the loop once executed or stored."""
+
+    run: Callable[..., Any] | None
+    args: tuple[Any, ...]
+    size: int
+    executed: Done | None = None
+    stored: Done | None = None
+
+
+class Writer:
+    """Owns the connection ``link`` until ``stop``. ``failed(writer, error)`` runs on the loop's
+    thread, at most once; nothing is executed after it."""
+
+    def __init__(
+        self,
+        link: Link,
+        mark: MariaDBMark,
+        schedule: Schedule,
+        failed: Callable[[Writer, Exception], None],
+    ) -> None:
+        self._link = link
+        self._mark = mark
+        self._schedule = schedule
+        self._failed = failed
+        self._jobs: deque[_Job] = deque()
+        self._size = 0
+        self._idle = True
+        self._wanted = False
+        self._stopping = False
+        self._change = Condition()
+        self.error: Exception | None = None
+        self._thread = Thread(target=self._run, name="MariaDB writer", daemon=True)
+        self._thread.start()
+
+    # -- on the loop's thread -------------------------------------------------------------------
+
+    def put(self, run: Callable[..., Any], args: tuple[Any, ...], size: int = 0) -> None:
+        """Have ``run(*args)`` executed, sooner or later. Waits while too much is queued; drops it
+        after an error."""
+        with self._change:
+            while (
+                self._size > BYTES_MAX or len(self._jobs) > STATEMENTS_MAX
+            ) and self.error is None:
+                self._wake()
+                self._change.wait()
+            self._append(_Job(run, args, size))
+            if self._size > WAKE_BYTES or len(self._jobs) > WAKE_STATEMENTS:
+                self._wake()
+
+    def executed(self, done: Done) -> None:
+        with self._change:
+            self._append(_Job(None, (), 0, executed=done))
+            self._wake()
+
+    def stored(self, done: Done) -> None:
+        with self._change:
+            self._append(_Job(None, (), 0, stored=done))
+            self._wake()
+
+    def _append(self, job: _Job) -> None:
+        if self.error is None:
+            self._jobs.append(job)
+            self._size += job.size
+
+    def _wake(self) -> None:
+        self._wanted = True
+        self._change.notify_all()
+
+    def drain(self) -> None:
+        """Wait until everything put before is executed, or an error."""
+        with self._change:
+            if self._jobs:
+                self._wake()
+            while (self._jobs or not self._idle) and self.error is None:
+                self._change.wait()
+
+    def stop(self) -> None:
+        """Execute and commit what is queued, end the thread."""
+        with self._change:
+            self._stopping = True
+            self._wake()
+        self._thread.join()
+
+    # -- on the writer's thread -----------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            while (batch := self._next_batch()) is not None:
+                self._execute(batch)
+            self._link.write("COMMIT")
+            self._link.flush()
+            self._mark.closed()
+        except Exception as error:  # noqa: BLE001 - without this thread, everybody would wait for ever
+            with self._change:
+                self.error = error
+                self._jobs.clear()
+                self._change.notify_all()
+            self._schedule(self._failed, self, error)
+
+    def _next_batch(self) -> list[_Job] | None:
+        """What is in the queue once somebody wants it; None at the end."""
+        with self._change:
+            self._idle = True
+            self._change.notify_all()
+            while not self._wanted:
+                self._change.wait()
+            self._wanted = self._stopping
+            if not self._jobs:
+                return None
+            self._idle = False
+            batch = list(self._jobs)
+            self._jobs.clear()
+            return batch
+
+    def _execute(self, batch: list[_Job]) -> None:
+        stored = []
+        for run, args, size, executed, done in batch:
+            if run is not None:
+                run(*args)
+            elif executed is not None:
+                self._link.flush()
+                self._schedule(executed)
+            elif done is not None:
+                stored.append(done)
+            if size:
+                with self._change:
+                    self._size -= size
+                    self._change.notify_all()
+        row = self._mark.next_row() if stored else None
+        if row is not None:
+            self._link.write(_MARK, (row, ROW))
+        if stored:
+            self._link.write("COMMIT")
+        self._link.flush()
+        if row is not None:
+            self._mark.synced()
+        for done in stored:
+            self._schedule(done)

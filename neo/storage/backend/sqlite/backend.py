@@ -1,0 +1,439 @@
+"""A storage node's data in one SQLite file, durable by group commit.
+
+Threads and durability
+----------------------
+One connection on the loop's thread reads and writes; it is always inside a transaction, so that a
+read costs no lock. The database is in WAL mode with ``synchronous=NORMAL``: COMMIT only appends to
+the ``-wal`` file, and that file is what makes a commit durable. A :class:`~.walsync.Syncer` thread
+syncs it, then gives back the callbacks of ``stored`` that the commit covered. While a sync runs,
+writes go on in the next transaction, and calls of ``stored`` wait to share the next COMMIT.
+
+The commit that a sync covers is the last one: none is made while the syncer works. So its
+checkpoints (on a connection of its own, in its own thread) always reach the end of the log, and the
+log starts over as soon as nothing was written meanwhile. When writing never pauses, the log is kept
+below LOG_BYTES_MAX by a checkpoint of the last few pages on the loop's thread: together with the
+sync of a new log's header by SQLite, the only syncs that reads ever wait for, each once per log.
+
+After a failed sync nothing is known about the pages that were to be written, so the file is not
+trusted: the process stops using it, and opening begins by copying the log into the database.
+
+A file beside the database says how far was acknowledged (:mod:`~.acknowledged`); a database that is
+behind is not opened.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+from neo.storage.backend import schema
+from neo.storage.backend.acknowledged import ROW, Acknowledged
+from neo.storage.backend.api import BackendFailure, DatabaseGone, Done, Schedule
+from neo.storage.backend.files import Files, sync_folder
+from neo.storage.backend.maintenance import Maintenance
+from neo.storage.backend.pages import Pages
+from neo.storage.backend.replication import Replication
+from neo.storage.backend.sql import Row
+from neo.storage.backend.sqlite.errors import explain
+from neo.storage.backend.sqlite.mark import SQLiteMark
+from neo.storage.backend.sqlite.wal_sync import Report, Syncer
+from neo.storage.backend.streaming import STREAMED_BYTES
+from neo.storage.backend.upgrade import Database, upgrade
+
+#: Changed rows, and bytes of values, after which the log is copied into the database. A changed row
+#: writes about one page: both are about 16 MiB of log, which a checkpoint copies in some 50 ms.
+CHECKPOINT_ROWS = 4096
+CHECKPOINT_BYTES = 16 << 20
+
+#: Length of the log at which the loop's thread finishes a checkpoint itself, and to which SQLite
+#: cuts the file when it starts over. Big transactions exceed it, since a commit is one piece.
+LOG_BYTES_MAX = 64 << 20
+
+#: Page cache of the loop's connection: it is the only writer, so these pages never go stale.
+CACHE_BYTES = 32 << 20
+
+#: Bytes of a record besides the value: SQLite limits the length of the whole row.
+ROW_OVERHEAD = 100
+
+OnFailure = Callable[[BackendFailure], None]
+
+#: Called with the arguments of :class:`~.walsync.Syncer`.
+SyncerFactory = Callable[..., Syncer]
+
+
+class SQLite(Replication, Maintenance, Pages):
+    """The backend on SQLite.
+
+    ``path``: file of the database, created if it does not exist; its directory must exist.
+    ``on_failure`` is called on the loop's thread when the syncer's thread fails.
+    ``dedup``: keep equal values once; each store then looks for an equal one.
+    ``syncer``: makes the syncer; a simulated world has its own.
+    ``acknowledged``: what this process acknowledged with earlier backends of the same database.
+    """
+
+    partitions_max = 1 << 15  # data ids of the others would exceed the signed integers of SQLite
+    text_max = oids_max = 1 << 29
+    value_column = f"CASE WHEN LENGTH(d.value)<{STREAMED_BYTES} THEN d.value END"
+
+    def __init__(
+        self,
+        path: str,
+        schedule: Schedule,
+        on_failure: OnFailure,
+        dedup: bool = False,
+        syncer: SyncerFactory = Syncer,
+        acknowledged: Acknowledged | None = None,
+    ) -> None:
+        super().__init__(schedule, dedup)
+        self._make_syncer = syncer
+        self.name = self._path = os.path.abspath(os.path.expanduser(path))
+        self._mark = self._make_mark(acknowledged or Acknowledged())
+        self._on_failure = on_failure
+        self._db: sqlite3.Connection | None = None
+        self._lock_fd: int | None = None
+        self._files: Files | None = None  # once they exist
+        self._syncer: Syncer | None = None
+        self._failure: BackendFailure | None = None
+        self._waiting: list[Done] = []
+        self._page_size = 4096
+        self._changes = 0  # total_changes at the last commit
+        self._checkpointed_changes = 0
+        self._value_bytes = 0  # of values since the last checkpoint
+        self._log_bytes = 0  # length of the log at the last checkpoint
+
+    def _make_mark(self, acknowledged: Acknowledged) -> SQLiteMark:
+        return SQLiteMark(self._path, self.name, acknowledged)
+
+    # -- life -----------------------------------------------------------------------------------
+
+    def open(self, reset: bool = False) -> None:
+        assert self._db is None, "already open"
+        self._failure = None
+        self._waiting = []
+        try:
+            self._take_lock()
+            self._examine(reset)
+            self._connect()
+            self._create(reset)
+            self._execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            self._begin()
+            self._load_state()
+            self._files = Files(self._path)
+            self._open_mark()
+            # The database and its log exist by now.
+            sync_folder(self._path)
+            # Everything up to here is in the database, synced.
+            self._changes = self._checkpointed_changes = self._connection().total_changes
+            self._value_bytes = self._log_bytes = 0
+            self._syncer = self._make_syncer(
+                *(self._path, self._files, self._mark),
+                *(self._schedule, self._synced, self._sync_failed),
+            )
+        except BaseException:
+            self._disconnect()
+            raise
+
+    def _take_lock(self) -> None:
+        """A lock file beside the database: closing a second descriptor of the database itself would
+        drop the locks that SQLite holds on it."""
+        lock_path = f"{self._path}-lock"
+        try:
+            self._lock_fd = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            fcntl.flock(self._lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise BackendFailure(
+                f"{self.name}: another process uses this database (it holds {lock_path}). Stop that"
+                " process, or give another database."
+            ) from None
+        except OSError as error:
+            raise BackendFailure(
+                f"{self.name}: cannot create or write {lock_path}: {error.strerror}. The directory"
+                " must exist and be writable by the user of this process."
+            ) from error
+
+    def _examine(self, reset: bool) -> None:
+        """Raises WentBack, with nothing changed, if the database lacks what was acknowledged."""
+        try:
+            self._mark.examine(reset)
+        except sqlite3.Error as error:
+            self._fail(error)
+        except OSError as error:
+            raise self._unmarked(error) from error
+
+    def _open_mark(self) -> None:
+        try:
+            self._mark.opened()
+        except OSError as error:
+            raise self._unmarked(error) from error
+
+    def _close_mark(self) -> None:
+        if self._files is None:
+            return
+        try:
+            self._mark.closed()
+        except OSError as error:
+            raise self._unmarked(error) from error
+
+    def _unmarked(self, error: OSError) -> BackendFailure:
+        return BackendFailure(
+            f"{self.name}: cannot use {error.filename}, beside the database: {error.strerror}. It must"
+            " be a file that the user of this process may read and write, on a disk with free space"
+        )
+
+    def _connect(self) -> None:
+        try:
+            # One thread at a time uses the connection, not always the one that opened it.
+            self._db = sqlite3.connect(
+                self._path, timeout=5, isolation_level=None, check_same_thread=False
+            )
+        except sqlite3.Error as error:
+            self._fail(error)
+        if (mode := self._execute("PRAGMA journal_mode=WAL")[0][0]) != "wal":
+            raise BackendFailure(
+                f"{self.name}: SQLite cannot keep a write-ahead log here (journal mode {mode})."
+                " Put the database on a local file system."
+            )
+        self._execute("PRAGMA synchronous=NORMAL")
+        self._execute("PRAGMA wal_autocheckpoint=0")
+        self._execute(f"PRAGMA journal_size_limit={LOG_BYTES_MAX}")
+        self._execute(f"PRAGMA cache_size=-{CACHE_BYTES >> 10}")
+        self._page_size = self._execute("PRAGMA page_size")[0][0]
+        self._size_max = self._connection().getlimit(sqlite3.SQLITE_LIMIT_LENGTH) - ROW_OVERHEAD
+
+    def _create(self, reset: bool) -> None:
+        """Create what is missing, in one transaction."""
+        self._execute("BEGIN IMMEDIATE")
+        if reset:
+            for view in schema.VIEWS:
+                self._execute(f"DROP VIEW IF EXISTS {view}")
+            for table in schema.TABLES:
+                self._execute(f"DROP TABLE IF EXISTS {table}")
+        existing = {
+            row[0] for row in self._execute("SELECT name FROM sqlite_master WHERE type='table'")
+        }
+        if "config" in existing:
+            self._upgrade()
+        elif existing:
+            raise BackendFailure(
+                f"{self.name}: this SQLite database belongs to another program: it has the tables"
+                f" {', '.join(sorted(existing)[:5])}. Give another file."
+            )
+        files = ["sqlite", "sqlite-views"] + ["sqlite-dedup"] * self._dedup
+        for statement in (s for file in files for s in schema.statements(file)):
+            self._execute(statement)
+        # Every time: SQLite opens a file that it may only read, and says so at the first write.
+        version = str(schema.VERSION)
+        self._execute("REPLACE INTO config (name, value) VALUES (?, ?)", "version", version)
+        self._write_acknowledged(self._mark.first_row())
+        self._execute("COMMIT")
+        if reset:
+            self._execute("VACUUM")
+
+    def _upgrade(self) -> None:
+        config = dict(self._execute("SELECT name, value FROM config WHERE value IS NOT NULL"))
+        # Inside the transaction that creates tables.
+        database = Database("sqlite", self._execute, (), ("COMMIT", "BEGIN IMMEDIATE"))
+        upgrade(self.name, config, database)
+
+    def close(self) -> None:
+        if self._db is None:
+            return
+        try:
+            if self._syncer is not None:
+                self._syncer.stop()
+                self._syncer = None
+            if self._failure is None:
+                if self._files is not None:
+                    self._files.check()
+                self._end_transaction(last=True)
+                # Copies the log into the database and syncs it: everything is durable.
+                self._execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                self._close_mark()
+                for done in self._waiting:
+                    self._schedule(done)
+        finally:
+            self._waiting = []
+            self._disconnect()
+
+    def _disconnect(self) -> None:
+        """Drop what is not committed and release the lock."""
+        if self._syncer is not None:
+            self._syncer.stop()
+            self._syncer = None
+        if self._db is not None:
+            self._db.close()
+            self._db = None
+        self._mark.close()
+        self._files = None
+        if self._lock_fd is not None:
+            os.close(self._lock_fd)
+            self._lock_fd = None
+
+    # -- primitives -----------------------------------------------------------------------------
+
+    def _connection(self) -> sqlite3.Connection:
+        if self._failure is not None:
+            raise self._failure
+        if self._db is None:
+            raise BackendFailure(f"{self.name}: the database is not open")
+        return self._db
+
+    def _execute(self, sql: str, *args: Any) -> list[Any]:
+        try:
+            return self._connection().execute(sql, args).fetchall()
+        except sqlite3.Error as error:
+            self._fail(error)
+
+    def _read(self, sql: str, *args: Any) -> Sequence[Row]:
+        if self._failure is not None or self._db is None:
+            self._connection()
+        try:
+            return self._db.execute(sql, args).fetchall()  # type: ignore[union-attr]
+        except sqlite3.Error as error:
+            self._fail(error)
+
+    def size(self) -> int:
+        pages = self._read("PRAGMA page_count")[0][0] - self._read("PRAGMA freelist_count")[0][0]
+        return int(pages) * self._page_size
+
+    _write = _execute  # type: ignore[assignment]
+
+    def _write_many(self, sql: str, rows: Sequence[Row]) -> None:
+        try:
+            self._connection().executemany(sql, rows)
+        except sqlite3.Error as error:
+            self._fail(error)
+
+    def _fail(self, error: sqlite3.Error) -> NoReturn:
+        """SQLite may have rolled back the open transaction: nothing more can be promised."""
+        self._failure = self._explained(error)
+        raise self._failure from error
+
+    def _explained(self, error: Exception) -> BackendFailure:
+        if isinstance(error, BackendFailure):
+            return error
+        try:
+            if self._files is not None:
+                self._files.check()
+        except DatabaseGone as gone:
+            return gone
+        return explain(error, self._path)
+
+    def _insert_data(self, data_id: int, checksum: bytes, compression: int, data: bytes) -> None:
+        self._check_size(len(data), self._size_max)
+        self._value_bytes += len(data)
+        sql = "INSERT INTO data (id, hash, compression, value) VALUES (?, ?, ?, ?)"
+        if len(data) < STREAMED_BYTES:
+            self._execute(sql, data_id, checksum, compression, data)
+            return
+        self._execute(sql.replace("?)", "zeroblob(?))"), data_id, checksum, compression, len(data))
+        try:
+            with self._connection().blobopen("data", "value", data_id) as blob:
+                blob.write(data)
+        except sqlite3.Error as error:
+            self._fail(error)
+
+    def _delete_data(self, ids: Sequence[int]) -> None:
+        self._execute(
+            f"DELETE FROM data WHERE id IN ({','.join(map(str, ids))})"
+            " AND NOT EXISTS (SELECT 1 FROM obj WHERE obj.data_id=data.id)"
+        )
+
+    def _big_data(self, data_id: int, compression: int, value: bytes | None) -> tuple[int, bytes]:
+        if compression > 0x7F:
+            raise BackendFailure(
+                f"{self.name}: row {data_id} of table 'data' has compression {compression}, which"
+                " only databases in MariaDB may have. Rebuild this node from a replica."
+            )
+        try:
+            with self._connection().blobopen("data", "value", data_id, readonly=True) as blob:
+                return compression, blob.read()
+        except sqlite3.Error as error:
+            self._fail(error)
+
+    # -- durability -----------------------------------------------------------------------------
+
+    def drain(self) -> None:
+        self._connection()
+
+    def executed(self, done: Done) -> None:
+        self._connection()
+        self._schedule(done)
+
+    def stored(self, done: Done) -> None:
+        syncer = self._syncer
+        self._connection()
+        self._waiting.append(done)
+        if syncer is not None and not syncer.busy:
+            self._commit()
+
+    def _begin(self) -> None:
+        # IMMEDIATE: other programs may look, but not write while a node has the database.
+        self._execute("BEGIN IMMEDIATE")
+
+    def _write_acknowledged(self, row: str) -> None:
+        self._execute("REPLACE INTO config (name, value) VALUES (?, ?)", ROW, row)
+
+    def _end_transaction(self, last: bool = False) -> None:
+        if (row := self._mark.next_row(last)) is not None:
+            self._write_acknowledged(row)
+        self._execute("COMMIT")
+
+    def _commit(self) -> None:
+        """Commit all writes, and have them synced for everybody who waits."""
+        assert self._syncer is not None
+        covered, self._waiting = self._waiting, []
+        if self._connection().total_changes == self._changes:
+            # The last commit is synced already: nothing runs.
+            for done in covered:
+                self._schedule(done)
+            return
+        self._end_transaction()
+        changes = self._changes = self._connection().total_changes
+        if self._log_bytes > LOG_BYTES_MAX:
+            self._execute("PRAGMA wal_checkpoint(PASSIVE)")
+            self._mark.copied()
+            self._log_bytes = 0
+        self._begin()
+        checkpoint = (
+            changes - self._checkpointed_changes > CHECKPOINT_ROWS
+            or self._value_bytes > CHECKPOINT_BYTES
+        )
+        if checkpoint:
+            self._checkpointed_changes = changes
+            self._value_bytes = 0
+        self._syncer.sync(covered, checkpoint)
+
+    def _synced(self, syncer: Syncer, covered: list[Done], report: Report | None) -> None:
+        """On the loop's thread: these are durable."""
+        if self._failure is not None:
+            return
+        if syncer is self._syncer:
+            try:
+                self._go_on(report)
+            except BackendFailure as failure:
+                self._on_failure(failure)
+        for done in covered:
+            done()
+
+    def _go_on(self, report: Report | None) -> None:
+        """After a sync: start the log over if possible, and commit for those who waited."""
+        if report is not None:
+            self._mark.copied()
+            self._log_bytes = report.log_pages * self._page_size
+            if report.complete and self._connection().total_changes == self._changes:
+                # A new transaction needs nothing of the log: its first write starts the log over.
+                self._execute("ROLLBACK")
+                self._begin()
+                self._log_bytes = 0
+        if self._waiting:
+            self._commit()
+
+    def _sync_failed(self, syncer: Syncer, error: Exception) -> None:
+        """On the loop's thread: the syncer's thread gave up."""
+        if syncer is self._syncer and self._failure is None:
+            self._failure = self._explained(error)
+            self._on_failure(self._failure)

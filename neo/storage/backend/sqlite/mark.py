@@ -1,0 +1,170 @@
+"""The mark beside a SQLite database: checked before the database is opened, moved on after each sync.
+
+Invariant: what a checkpoint copied into the database has a smaller generation than all that is committed
+later. So a database without its log, or with an older one, is behind the mark as soon as the log had
+something that was acknowledged. Within a generation, the frames of the log are counted; the last commit
+before the database is closed begins another one.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sqlite3
+from pathlib import Path
+
+from neo.storage.backend.acknowledged import (
+    ROW,
+    Acknowledged,
+    Mark,
+    Position,
+    RandomBytes,
+    compare,
+    from_row,
+    next_position,
+)
+from neo.storage.backend.sqlite.wal_index import WalIndex, commits_behind
+
+logger = logging.getLogger("neo.storage")
+
+#: Suffix of the name of the database.
+SUFFIX = ".acknowledged"
+
+
+class SQLiteMark:
+    """``acknowledged``: of this process. ``random``: the source of lineages. On the loop's thread, unless
+    a method says more."""
+
+    def __init__(
+        self, path: str, name: str, acknowledged: Acknowledged, random: RandomBytes = os.urandom
+    ) -> None:
+        self._path = path
+        self._name = name
+        self._acknowledged = acknowledged
+        self._random = random
+        self._mark = Mark(path + SUFFIX)
+        self._index: WalIndex | None = None
+        self._position = Position("", 0)
+        #: Whether a checkpoint has copied something of this generation.
+        self._copied = False
+
+    # -- opening ----------------------------------------------------------------------------------
+
+    def examine(self, reset: bool) -> None:
+        """Compare the database with the mark, and change neither. ``reset``: it is erased next.
+
+        Raises WentBack, sqlite3.Error, OSError.
+        """
+        promised = self._mark.read(self._name)
+        found = None
+        try:
+            if os.path.exists(self._path):
+                found = self._find(promised)
+        except sqlite3.DatabaseError:
+            if not reset:
+                raise
+        if not reset:
+            self._compare(found, promised)
+        self._position = next_position(None if reset else found, self._random)
+
+    def _find(self, promised: Position | None) -> Position | None:
+        """Where the database is; None if it is empty."""
+        # A connection that may write would copy what is left of a damaged log over newer pages, and
+        # delete the log, when it is closed. Only rollback journals, of other programs, need one.
+        mode = "rw" if os.path.exists(f"{self._path}-journal") else "ro"
+        uri = f"{Path(self._path).as_uri()}?mode={mode}"
+        db = sqlite3.connect(uri, uri=True, timeout=5, isolation_level=None)
+        index = None
+        try:
+            found, failure = Position("", 0), None
+            try:
+                if not db.execute("SELECT 1 FROM sqlite_master WHERE name='config'").fetchall():
+                    return None
+                rows = db.execute("SELECT value FROM config WHERE name=?", (ROW,)).fetchall()
+                found = from_row(rows[0][0] if rows else None)
+            except sqlite3.DatabaseError as error:
+                failure = error
+            if os.path.exists(f"{self._path}-shm"):
+                index = WalIndex(self._path)
+                found = found._replace(log=index.end())
+            if failure is not None:
+                self._explain(failure, found, promised)
+            return found
+        finally:
+            db.close()
+            if index is not None:
+                index.close()
+
+    def _explain(
+        self, error: sqlite3.DatabaseError, found: Position, promised: Position | None
+    ) -> None:
+        """Raise the error; or WentBack, if the log explains it: what is left of one that was copied into
+        the database hides newer pages."""
+        if promised is not None and found.log.salts == promised.log.salts:
+            # Raises WentBack if frames are missing.
+            self._compare(promised._replace(log=found.log), promised)
+        raise error
+
+    def _compare(self, found: Position | None, promised: Position | None) -> None:
+        advice = (
+            "If replicas have its cells: start the node with an empty database, as 'A database is lost'"
+            " in docs/operating.md says. If not: put back the right files, or restore all nodes from"
+            " one backup. To serve what is here, and lose the rest: stop this process, remove"
+            f" {self._mark.path}, and start it again"
+        )
+        remembered = self._acknowledged.position
+        compare(found, promised, remembered, self._mark.path, self._name, advice)
+        if found and found.log.frames and (behind := commits_behind(self._path, found.log)):
+            logger.warning(
+                "%s: %s commits at the end of the write-ahead log are dropped, because what comes before"
+                " them cannot be read. A power cut leaves a log so, if they were not acknowledged."
+                " If there was none, the disk damaged the log: run 'neoctl check'",
+                *(self._name, behind),
+            )
+
+    def first_row(self) -> str:
+        """Return the row for the transaction that creates tables."""
+        return self._position.row()
+
+    def opened(self) -> None:
+        """Everything is in the database, synced. Raises OSError."""
+        self._index = WalIndex(self._path)
+        self._mark.open()
+        self._copied = True
+        self._write(self._position, durable=True)
+
+    # -- service ----------------------------------------------------------------------------------
+
+    def next_row(self, last: bool) -> str | None:
+        """Return the row to write into the transaction that is committed now, if any. ``last``: it is
+        the last one before the database is closed, which leaves no log whose frames could be counted."""
+        if not self._copied and not last:
+            return None
+        self._copied = False
+        self._position = self._position._replace(generation=self._position.generation + 1)
+        return self._position.row()
+
+    def copied(self) -> None:
+        """A checkpoint was made."""
+        self._copied = True
+
+    def synced(self, durable: bool = False) -> None:
+        """The last commit is durable, and no other one is made meanwhile. Any thread. Raises OSError."""
+        assert self._index is not None
+        lineage, generation, _ = self._position
+        self._write(Position(lineage, generation, self._index.end()), durable)
+
+    def closed(self) -> None:
+        """Everything is in the database, synced, and the log is empty. Raises OSError."""
+        self._write(self._position, durable=True)
+
+    def _write(self, position: Position, durable: bool) -> None:
+        self._mark.write(position, durable)
+        self._acknowledged.position = position
+
+    def close(self) -> None:
+        """After the connections of this process are closed."""
+        self._mark.close()
+        if self._index is not None:
+            self._index.close()
+            self._index = None

@@ -1,0 +1,105 @@
+"""The thread that makes commits durable: it syncs the log of a SQLite database and copies it back.
+
+It works on one job at a time; its owner gives the next one only after the report of the last
+(``busy``), so nothing can pile up here.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable
+from queue import SimpleQueue
+from threading import Thread
+from typing import NamedTuple
+
+from neo.storage.backend.api import Done, Schedule
+from neo.storage.backend.files import Files
+from neo.storage.backend.sqlite.mark import SQLiteMark
+
+
+class Report(NamedTuple):
+    """What a checkpoint did."""
+
+    log_pages: int
+    complete: bool
+
+
+class Syncer:
+    """Starts its thread at once. ``synced(syncer, covered, report)`` and ``failed(syncer, error)``
+    run on the loop's thread; ``failed`` is called at most once, and nothing after it."""
+
+    def __init__(
+        self,
+        path: str,
+        files: Files,
+        mark: SQLiteMark,
+        schedule: Schedule,
+        synced: Callable[[Syncer, list[Done], Report | None], None],
+        failed: Callable[[Syncer, Exception], None],
+    ) -> None:
+        self._path = path
+        self._files = files
+        self._mark = mark
+        self._schedule = schedule
+        self._synced = synced
+        self._failed = failed
+        self._jobs: SimpleQueue[tuple[list[Done], bool] | None] = SimpleQueue()
+        self.busy = False
+        self._thread = Thread(target=self._run, name=f"sync {path}", daemon=True)
+        self._thread.start()
+
+    def sync(self, covered: list[Done], checkpoint: bool) -> None:
+        """Make everything that is committed durable; then ``synced``."""
+        assert not self.busy
+        self.busy = True
+        self._jobs.put((covered, checkpoint))
+
+    def stop(self) -> None:
+        """Finish the job in progress and end the thread."""
+        self._jobs.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            log = os.open(f"{self._path}-wal", os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                self._work(log)
+            finally:
+                os.close(log)
+        except Exception as error:  # noqa: BLE001 - without this thread, everybody would wait for ever
+            self._schedule(self._failed, self, error)
+
+    def _work(self, log: int) -> None:
+        db: sqlite3.Connection | None = None
+        try:
+            while (job := self._jobs.get()) is not None:
+                covered, checkpoint = job
+                os.fdatasync(log)
+                # Before the promise, and before a connection that would make a new file.
+                self._files.check()
+                self._mark.synced()
+                report = None
+                if checkpoint:
+                    if db is None:
+                        db = self._connect()
+                    report = self._checkpoint(db)
+                self._schedule(self._finished, covered, report)
+        finally:
+            if db is not None:
+                db.close()
+
+    def _connect(self) -> sqlite3.Connection:
+        db = sqlite3.connect(self._path, timeout=5, isolation_level=None)
+        db.execute("PRAGMA synchronous=NORMAL")
+        return db
+
+    def _checkpoint(self, db: sqlite3.Connection) -> Report:
+        """Copy the log into the database: syncs the log, writes the pages, syncs the database."""
+        _, log_pages, copied = db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        self._mark.synced(durable=True)
+        return Report(log_pages, log_pages == copied)
+
+    def _finished(self, covered: list[Done], report: Report | None) -> None:
+        self.busy = False
+        self._synced(self, covered, report)

@@ -1,0 +1,434 @@
+"""Locks on objects while transactions commit (specification, *Commit* to *Deadlock avoidance*).
+
+PURE: no IO or randomness, and nothing is decided by a clock. Every method runs on the thread of the
+node's loop and takes effect at once. It may call ``answer``, ``discard`` and ``deadlock`` before it
+returns; these only put messages into an outbox or writes into the database and never call this module.
+
+Theory of operation
+-------------------
+A transaction *holds* an object from a successful store or check until it ends. Another one that
+wants it is *delayed*, unless that could close a circle of waiting transactions:
+
+* each transaction has a **locking tid**, at first its ttid. Waiting is allowed only for holders
+  whose locking tid is smaller, or that voted (these wait for nobody any more). Waits therefore
+  always point from greater to smaller locking tids: no circle, on any number of nodes.
+* a transaction that would have to wait for a greater locking tid is in (possible) **deadlock**: it
+  lets go all that it holds here, the master is told, and all its requests wait until the client
+  *rebases* it, i.e. brings a new, greater locking tid. Then it takes again what is free, and keeps
+  its place in the queues of the rest (else two large ones could take objects from each other for
+  ever); the client asks one by one for these (``rebase_object``).
+* when objects become free, the delayed requests are executed in the order of locking tids,
+  a transaction being rebased taking its turn among them. This order is what makes the nodes agree
+  on the next holder, hence what ends cascades of deadlocks.
+
+* who stored on top of an old serial is told so, and holds the object all the same: it will store
+  again, or abort. Otherwise all that waited for an object would resolve the same conflict at once,
+  and all but one in vain (specification, *Deadlock*: "take the lock before the second attempt").
+
+A cell that is out of date cannot tell conflicts: what it gets is **lockless**, remembered without
+being held. When the cell is complete, all transactions that wrote an object so hold it together
+(**shared**) until one remains.
+
+After ``lock`` the stored objects are also locked for reading, until ``unlock``.
+
+Bounds: a delayed request keeps no data (that is in the database), and clients bound the stores they
+have in flight by bytes; there are at most as many as answers that clients wait for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from neo.protocol.ids import ZERO_TID
+from neo.storage.backend.api import Stored
+from neo.storage.commit.read_locks import Readers
+from neo.storage.commit.transactions import (
+    Blocked,
+    Blocking,
+    CellMode,
+    Change,
+    Client,
+    RebaseAnswer,
+    Request,
+    StoreAnswer,
+    Transaction,
+    TransactionRefused,
+)
+from neo.storage.commit.write_locks import WriteLocks
+
+#: Late stores come only between the master's AbortTransaction and the client's own: a node whose
+#: clients have 1000 aborts on their way does not exist, and forgetting one only costs a short lock.
+ABORTED_MAX = 1000
+
+
+class Locks:
+    """All transactions in progress on a storage node, and who holds what."""
+
+    def __init__(
+        self,
+        cell_mode: Callable[[bytes], CellMode],
+        last_serial: Callable[[bytes], bytes | None],
+        deadlock: Callable[[bytes, bytes], None],
+        discard: Callable[[Stored], None],
+        clock: Callable[[], float],
+    ) -> None:
+        """``cell_mode(oid)`` and ``last_serial(oid)`` (committed) are read at each attempt.
+
+        ``deadlock(ttid, locking_tid)`` tells the master. ``discard(stored)`` gets every change that
+        will not be voted: its data has lost a reference. ``clock()``: monotonic seconds, from which the
+        age of transactions and the time that they wait are told; nothing else depends on it.
+        """
+        self._writes = WriteLocks(cell_mode, last_serial, deadlock, discard, clock)
+        self._clock = clock
+        self._requests = 0
+        self._start()
+
+    def _start(self) -> None:
+        self._transactions: dict[bytes, Transaction] = {}
+        self._readers = Readers()
+        self._aborted: dict[bytes, Client] = {}  # aborted by the master, not yet by the client
+
+    # -- first phase ------------------------------------------------------------------------------
+
+    def store(
+        self,
+        ttid: bytes,
+        client: Client,
+        oid: bytes,
+        serial: bytes,
+        stored: Stored | None,
+        answer: StoreAnswer,
+    ) -> None:
+        """AskStoreObject, or AskCheckCurrentSerial if ``stored`` is None; may answer much later.
+
+        Raises TransactionRefused (nothing is changed).
+        """
+        if ttid in self._aborted:
+            self._writes.discard(Change(serial, stored))
+            answer(ZERO_TID)
+            return
+        transaction = self._begin(ttid, client)
+        change = Change(serial, stored)
+        self._writes.attempt(Request(transaction, oid, self._number(), change, answer_store=answer))
+        self._writes.execute()
+
+    def rebase(self, ttid: bytes, client: Client, locking_tid: bytes) -> list[bytes]:
+        """AskRebaseTransaction: the objects that the client has to rebase one by one.
+
+        Those that others hold or that conflict. After a new deadlock, no more than the client must
+        wait for lest it votes: none if a question of its own waits for the next rebase.
+        Raises TransactionRefused; Unverifiable: then it neither holds nor waits for anything.
+        """
+        if ttid in self._aborted:
+            return []
+        transaction = self._begin(ttid, client)
+        if locking_tid < transaction.locking_tid:
+            raise TransactionRefused(
+                f"transaction {ttid.hex()} has locking tid {transaction.locking_tid.hex()}"
+                f" and cannot be rebased back to {locking_tid.hex()}"
+            )
+        if transaction.unknown:
+            # Elsewhere it has the new locking tid: nothing may wait for the old one here.
+            self._writes.give_up(transaction)
+            raise transaction.unverifiable()
+        self._writes.release(transaction)
+        transaction.rebasing = False
+        transaction.locking_tid = locking_tid
+        self._writes.freed.update(request.oid for request in transaction.delayed)
+        self._writes.execute(locking_tid)
+        if not transaction.rebasing:
+            self._writes.take_again(transaction)
+            self._writes.keep_places(transaction, self._number)
+        self._writes.execute()
+        if transaction.rebasing:
+            return [request.oid for request in transaction.delayed if request.keeps_place]
+        return transaction.to_rebase()
+
+    def rebase_object(self, ttid: bytes, client: Client, oid: bytes, answer: RebaseAnswer) -> None:
+        """AskRebaseObject: like a store of what the transaction already has for this object.
+
+        Nothing to do if it has nothing any more: an earlier rebase answered a conflict. Raises
+        TransactionRefused, also if the partition was dropped meanwhile.
+        """
+        if ttid in self._aborted:
+            answer(None)
+            return
+        transaction = self._begin(ttid, client)
+        self._writes.attempt(Request(transaction, oid, self._number(), None, answer_rebase=answer))
+        self._writes.execute()
+
+    # -- second phase -----------------------------------------------------------------------------
+
+    def vote(self, ttid: bytes, client: Client, metadata: bool) -> list[Stored]:
+        """The changes to write durably before the vote is answered.
+
+        ``metadata``: AskStoreTransaction, which may be all that this node gets of a transaction.
+        Raises TransactionRefused if the transaction cannot be complete here.
+        """
+        if ttid in self._aborted or (ttid not in self._transactions and not metadata):
+            raise TransactionRefused(
+                f"transaction {ttid.hex()} is unknown here: aborted, or this node was restarted"
+            )
+        transaction = self._begin(ttid, client)
+        if transaction.unknown:
+            raise transaction.unverifiable()
+        missing = len(transaction.to_rebase())
+        if not missing:
+            self._writes.leave_places(transaction)
+        if transaction.delayed or transaction.rebasing or missing:
+            raise TransactionRefused(
+                f"transaction {ttid.hex()} cannot vote: {len(transaction.delayed)} requests wait"
+                f" for an answer, {missing} objects must be rebased"
+            )
+        transaction.voted = True
+        transaction.metadata = metadata
+        return list(transaction.stored())
+
+    def vote_stored(self, ttid: bytes) -> None:
+        """The vote is durable. Nothing if the transaction was dropped meanwhile."""
+        transaction = self._transactions.get(ttid)
+        if transaction is not None:
+            transaction.stored_vote = True
+
+    def locks_at_once(self, ttid: bytes) -> bool:
+        """Whether there is nothing to wait for before AskLockInformation is answered.
+
+        Only a node that keeps the metadata writes the final tid. The vote is durable since the client
+        was told so; but whether it waited for that is not known here.
+        """
+        transaction = self._transactions.get(ttid)
+        return transaction is None or (transaction.stored_vote and not transaction.metadata)
+
+    def lock(self, ttid: bytes, tid: bytes) -> bool:
+        """AskLockInformation: from now on reads of the stored objects wait.
+
+        False: this node has no part in the transaction (its cells are newer than it).
+        Raises TransactionRefused if the transaction is here but did not vote.
+        """
+        transaction = self._transactions.get(ttid)
+        if transaction is None:
+            return False
+        if not transaction.voted:
+            raise TransactionRefused(f"transaction {ttid.hex()} is locked before it voted here")
+        transaction.tid = tid
+        self._readers.locked.add(transaction)
+        return True
+
+    def final_tid(self, ttid: bytes) -> bytes | None:
+        """The tid of a locked transaction; None if it is not locked, or unknown."""
+        transaction = self._transactions.get(ttid)
+        return transaction.tid if transaction is not None else None
+
+    def stored(self, ttid: bytes, oid: bytes) -> Stored | None:
+        """What a transaction in progress stored for an object."""
+        transaction = self._transactions.get(ttid)
+        change = None if transaction is None else transaction.changes.get(oid)
+        return None if change is None else change.stored
+
+    def unlock(self, ttid: bytes) -> None:
+        """NotifyUnlockInformation, once the backend shows the new records: let everything go.
+
+        The transaction is locked (see ``final_tid``). Calls back the reads that waited for it.
+        """
+        transaction = self._transactions[ttid]
+        assert transaction.tid is not None, ttid
+        del self._transactions[ttid]
+        reads = self._readers.unlocked(transaction)
+        self._writes.release(transaction)
+        self._writes.execute()
+        for read in reads:
+            read()
+
+    # -- ends without a commit --------------------------------------------------------------------
+
+    def abort(self, ttid: bytes, by: Client | None) -> bool:
+        """AbortTransaction ``by`` the client, or by the master (None).
+
+        Unknown and locked transactions, and those of other clients, are left alone. True if it
+        had voted: the backend has rows. Delayed requests are answered as lockless; the client
+        ignores them.
+        """
+        if by is not None:
+            self._aborted.pop(ttid, None)
+        transaction = self._transactions.get(ttid)
+        if transaction is None or transaction.tid is not None:
+            return False
+        if by is not None and by.nid != transaction.client.nid:
+            return False
+        if by is None:
+            self._aborted[ttid] = transaction.client
+            if len(self._aborted) > ABORTED_MAX:
+                del self._aborted[next(iter(self._aborted))]
+        self._drop(transaction)
+        return transaction.voted
+
+    def connection_lost(self, client: Client) -> None:
+        """A connection of a client ended: drop what it did not vote."""
+        self._forget_aborted(lambda owner: owner == client)
+        for transaction in list(self._transactions.values()):
+            if transaction.client == client and not transaction.voted:
+                self._drop(transaction)
+
+    def client_down(self, nid: int) -> list[bytes]:
+        """The master lost a client: drop what is not locked. Returns the ttids that had voted."""
+        self._forget_aborted(lambda owner: owner.nid == nid)
+        voted = []
+        for transaction in list(self._transactions.values()):
+            if transaction.client.nid == nid and transaction.tid is None:
+                self._drop(transaction)
+                if transaction.voted:
+                    voted.append(transaction.ttid)
+        return voted
+
+    def clear(self) -> None:
+        """The cluster stops operating: forget everything, answer nobody.
+
+        What did not vote is discarded; what did is in the backend and left to verification.
+        """
+        for transaction in self._transactions.values():
+            if not transaction.voted:
+                self._writes.discard_all(transaction)
+        self._writes.clear()
+        self._start()
+
+    # -- reads ------------------------------------------------------------------------------------
+
+    def when_readable(self, oid: bytes, read: Callable[[], None]) -> None:
+        """Call ``read`` now, or when the locked transaction that stored this object is unlocked."""
+        if self._read_locked(oid):
+            self._readers.wait(oid, read)
+        else:
+            read()
+
+    def when_unlocked(self, read: Callable[[], None]) -> None:
+        """Call ``read`` now, or when all transactions that are locked now are unlocked."""
+        if self._readers.locked:
+            self._readers.scan(read)
+        else:
+            read()
+
+    # -- waits ------------------------------------------------------------------------------------
+
+    def blocked(self, ttid: bytes, oid: bytes) -> Blocked | None:
+        """Return what a store, check or rebase of this transaction waits for; None if none is delayed."""
+        transaction = self._transactions.get(ttid)
+        if transaction is None:
+            return None
+        if not any(r.oid == oid and not r.keeps_place for r in transaction.delayed):
+            return None
+        waited = self._clock() - transaction.delayed_since
+        return Blocked(
+            waited, [t for t in self._writes.holders.get(oid, ()) if t is not transaction]
+        )
+
+    def age(self, transaction: Transaction) -> float:
+        """Return the seconds since a transaction began on this node."""
+        return self._clock() - transaction.since
+
+    def waiting(self) -> list[Blocking]:
+        """Return all transactions in progress, each with the ones that wait for what it holds."""
+        now = self._clock()
+        found = {
+            transaction: Blocking(transaction, {}) for transaction in self._transactions.values()
+        }
+        for oid, queue in self._writes.queue.items():
+            for holder in self._writes.holders.get(oid, ()):
+                for request in queue:
+                    waiter = request.transaction
+                    if waiter is not holder:
+                        found[holder].waiters[waiter.ttid] = now - waiter.delayed_since
+        return list(found.values())
+
+    # -- changes of the partition table -----------------------------------------------------------
+
+    def replicated(self, complete: Callable[[bytes], bool]) -> None:
+        """Cells became complete: their lockless writes are held, together where there are several.
+
+        ``complete(oid)`` tells the objects of these cells, whose mode is NORMAL already.
+        """
+        for transaction in self._transactions.values():
+            for oid in [oid for oid in transaction.lockless if complete(oid)]:
+                transaction.lockless.remove(oid)
+                if not transaction.rebasing:  # else it takes its turn when it is rebased
+                    self._writes.share(oid, transaction)
+
+    def undoing(self, concerned: Callable[[bytes], bool], blindly: bool = False) -> bool:
+        """Whether changes of one are being undone; ``blindly``: without the revision to go back to."""
+        return any(t.undoes(concerned, blindly) for t in self._transactions.values())
+
+    def __len__(self) -> int:
+        return len(self._transactions)
+
+    def shared(self) -> frozenset[bytes]:
+        """Objects with several holders: a complete cell is not readable while it has some."""
+        return frozenset(self._writes.shared)
+
+    def lose(self, gone: Callable[[bytes], bool]) -> None:
+        """Partitions were taken from this node: forget the objects for which ``gone`` is true.
+
+        The cells that are left may have got the transactions' stores when they were out of date, and
+        rely on the check that was done here: what is still to be checked must not be committed.
+        """
+        for transaction in self._transactions.values():
+            if not transaction.voted:
+                unknown = transaction.to_rebase()
+                if transaction.rebasing:  # its client may vote before it hears of the deadlock
+                    unknown += [request.oid for request in transaction.delayed]
+                transaction.unknown.update(filter(gone, unknown))
+                for oid in [oid for oid in transaction.changes if gone(oid)]:
+                    self._writes.forget(transaction, oid)
+        self._writes.freed.update(oid for oid in self._writes.queue if gone(oid))
+        self._writes.execute()
+
+    def validate(self) -> None:
+        """Raise AssertionError if an invariant is broken. For tests, after every step."""
+        transactions = self._transactions.values()
+        self._writes.validate(transactions)
+        self._readers.validate(self._read_locked)
+        for transaction in transactions:
+            assert not transaction.held & transaction.lockless
+            assert transaction.lockless <= transaction.changes.keys()
+            if transaction.rebasing:
+                assert not transaction.held and not transaction.voted
+            if transaction.voted:
+                assert not transaction.delayed and not transaction.to_rebase()
+            else:
+                assert transaction.tid is None
+
+    # -- internals --------------------------------------------------------------------------------
+
+    def _number(self) -> int:
+        self._requests += 1
+        return self._requests
+
+    def _begin(self, ttid: bytes, client: Client) -> Transaction:
+        """The transaction, new if unknown; it must still be in its first phase."""
+        transaction = self._transactions.get(ttid)
+        if transaction is None:
+            transaction = self._transactions[ttid] = Transaction(ttid, client, ttid, self._clock())
+        elif transaction.client != client:
+            raise TransactionRefused(
+                f"transaction {ttid.hex()} belongs to another connection: start it again"
+            )
+        elif transaction.voted:
+            raise TransactionRefused(f"transaction {ttid.hex()} has already voted")
+        return transaction
+
+    def _read_locked(self, oid: bytes) -> bool:
+        return any(
+            holder.tid is not None
+            and (change := holder.changes.get(oid)) is not None
+            and change.stored is not None
+            for holder in self._writes.holders.get(oid, ())
+        )
+
+    def _forget_aborted(self, gone: Callable[[Client], bool]) -> None:
+        """No late store can come from these connections any more."""
+        for ttid in [ttid for ttid, owner in self._aborted.items() if gone(owner)]:
+            del self._aborted[ttid]
+
+    def _drop(self, transaction: Transaction) -> None:
+        del self._transactions[transaction.ttid]
+        self._writes.give_up(transaction)
+        if not transaction.voted:  # else the backend has its changes
+            self._writes.discard_all(transaction)

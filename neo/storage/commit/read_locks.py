@@ -1,0 +1,45 @@
+"""Reads that wait for transactions being finished, PURE; :mod:`neo.storage.commit.locks` has the rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from neo.storage.commit.transactions import Transaction
+
+
+class _Scan(NamedTuple):
+    waits_for: set[Transaction]
+    read: Callable[[], None]
+
+
+class Readers:
+    """Reads that wait for the end of ``tpc_finish``."""
+
+    def __init__(self) -> None:
+        self.locked: set[Transaction] = set()
+        self._readers: dict[bytes, list[Callable[[], None]]] = {}
+        self._scans: list[_Scan] = []
+
+    def wait(self, oid: bytes, read: Callable[[], None]) -> None:
+        self._readers.setdefault(oid, []).append(read)
+
+    def scan(self, read: Callable[[], None]) -> None:
+        """Wait for the transactions that are locked now: later ones do not delay the scan."""
+        self._scans.append(_Scan(set(self.locked), read))
+
+    def unlocked(self, transaction: Transaction) -> list[Callable[[], None]]:
+        """What can be read now."""
+        self.locked.remove(transaction)
+        ready = [read for oid in transaction.held for read in self._readers.pop(oid, ())]
+        for scan in self._scans[:]:
+            scan.waits_for.discard(transaction)
+            if not scan.waits_for:
+                self._scans.remove(scan)
+                ready.append(scan.read)
+        return ready
+
+    def validate(self, read_locked: Callable[[bytes], bool]) -> None:
+        """Raise AssertionError if a read waits for nothing."""
+        assert all(read_locked(oid) for oid in self._readers), list(self._readers)
+        assert all(scan.waits_for and scan.waits_for <= self.locked for scan in self._scans)

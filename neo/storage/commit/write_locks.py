@@ -1,0 +1,261 @@
+"""Who holds which object, and the requests that wait for it.
+
+PURE. The rules are those of :mod:`neo.storage.commit.locks`, which knows the transactions' lives; here
+are the attempts to hold an object. After a method, :attr:`WriteLocks.freed` may contain objects:
+:meth:`WriteLocks.execute` must follow in the same step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from neo.protocol.ids import MAX_TID, ZERO_TID
+from neo.storage.backend.api import Stored
+from neo.storage.commit.transactions import CellMode, Change, RebaseConflict, Request, Transaction
+
+_Holders = tuple[Transaction, ...]
+
+
+def may_deadlock(transaction: Transaction, holders: _Holders) -> bool:
+    """Whether it must not wait for these holders; see the theory of :mod:`neo.storage.commit.locks`."""
+    return any(h.locking_tid > transaction.locking_tid and not h.voted for h in holders)
+
+
+class WriteLocks:
+    """The lock table of a storage node."""
+
+    def __init__(
+        self,
+        cell_mode: Callable[[bytes], CellMode],
+        last_serial: Callable[[bytes], bytes | None],
+        deadlock: Callable[[bytes, bytes], None],
+        discard: Callable[[Stored], None],
+        clock: Callable[[], float],
+    ) -> None:
+        self._cell_mode = cell_mode
+        self._clock = clock
+        self._last_serial = last_serial
+        self._deadlock = deadlock
+        self._discard = discard
+        self.clear()
+
+    def clear(self) -> None:
+        self.holders: dict[bytes, _Holders] = {}
+        self.shared: set[bytes] = set()  # objects with several holders
+        self.queue: dict[bytes, list[Request]] = {}
+        self.freed: set[bytes] = set()  # objects whose requests may have to be executed
+
+    # -- attempts ---------------------------------------------------------------------------------
+
+    def attempt(self, request: Request) -> None:
+        """Answer the request, or delay it."""
+        transaction, oid = request.transaction, request.oid
+        mode = self._cell_mode(oid)
+        holders = self.holders.get(oid, ())
+        if mode is not CellMode.NORMAL or (len(holders) > 1 and transaction in holders):
+            self._accept_blindly(request, mode)
+        elif transaction.rebasing:
+            self._delay(request)
+        elif holders and transaction not in holders:
+            if may_deadlock(transaction, holders):
+                transaction.rebasing = True
+                self.release(transaction)
+                self._deadlock(transaction.ttid, transaction.locking_tid)
+            self._delay(request)
+        else:
+            self._check_and_hold(request)
+
+    def execute(self, limit: bytes | None = None) -> None:
+        """Attempt again what waits for freed objects, by locking tid; above ``limit`` later."""
+        later: set[bytes] = set()
+        while self.freed:
+            freed, self.freed = self.freed, set()
+            requests = [request for oid in freed for request in self.queue.get(oid, ())]
+            for request in sorted(requests, key=Request.order):
+                if limit is not None and request.transaction.locking_tid > limit:
+                    later.add(request.oid)
+                else:
+                    self.attempt(request)
+        self.freed = later
+
+    def take_again(self, transaction: Transaction) -> None:
+        """Hold what a rebased transaction already has and that is free and without conflict."""
+        for oid, change in transaction.changes.items():
+            if oid not in self.holders and self._cell_mode(oid) is CellMode.NORMAL:
+                if self._conflict(oid, change) is None:
+                    self._hold(oid, transaction)
+
+    def keep_places(self, transaction: Transaction, number: Callable[[], int]) -> None:
+        """Wait at once for what others hold of a rebased transaction; see the theory."""
+        for oid in transaction.to_rebase():
+            if oid in self.holders and not transaction.rebasing:
+                self.attempt(Request(transaction, oid, number(), None))
+
+    def leave_places(self, transaction: Transaction) -> None:
+        """The transaction is in deadlock or rebased again, has everything, or ends."""
+        for request in [request for request in transaction.delayed if request.keeps_place]:
+            self.undelay(request)
+
+    def _accept_blindly(self, request: Request, mode: CellMode) -> None:
+        transaction, oid = request.transaction, request.oid
+        self.undelay(request)
+        if request.answer_rebase is not None and self._is_unknown(transaction, oid):
+            request.answer_rebase(transaction.unverifiable())
+            return
+        if request.change is not None:
+            if mode is CellMode.ABSENT:
+                self.discard(request.change)
+            else:
+                self._keep(transaction, oid, request.change)
+                if oid not in transaction.held:
+                    transaction.lockless.add(oid)
+        request.succeed(ZERO_TID)
+
+    @staticmethod
+    def _is_unknown(transaction: Transaction, oid: bytes) -> bool:
+        """Whether it must be checked for a conflict, in a cell that cannot tell."""
+        return oid in transaction.unknown or oid in transaction.to_rebase()
+
+    def _check_and_hold(self, request: Request) -> None:
+        """The object is free or held by this transaction alone: look for a conflict."""
+        transaction, oid = request.transaction, request.oid
+        self.undelay(request)
+        change = request.change or transaction.changes.get(oid)
+        if change is None:
+            request.succeed(None)
+        elif (conflict_serial := self._conflict(oid, change)) is None:
+            self._keep(transaction, oid, change)
+            self._hold(oid, transaction)
+            request.succeed(None)
+        elif not request.keeps_place:  # else the client is told when it asks
+            if request.answer_rebase is not None:
+                request.answer_rebase(RebaseConflict(change.serial, conflict_serial, change.stored))
+            if request.answer_store is not None:
+                request.answer_store(conflict_serial)
+                self.discard(change)
+            self.forget(transaction, oid)
+            if change.stored is not None:
+                # It comes back with the conflict resolved: nobody may be faster meanwhile.
+                self._hold(oid, transaction)
+
+    def _conflict(self, oid: bytes, change: Change) -> bytes | None:
+        """The last serial, if it is not the one that the change is based on.
+
+        MAX_TID if there is none any more: deleted and packed away, or its creation truncated.
+        """
+        last = self._last_serial(oid)
+        if last is None and change.serial != ZERO_TID:
+            return MAX_TID
+        return None if last == change.serial else last
+
+    # -- changes of a transaction -----------------------------------------------------------------
+
+    def _keep(self, transaction: Transaction, oid: bytes, change: Change) -> None:
+        """Remember a store or check; a check never hides a store of the same transaction."""
+        known = transaction.changes.get(oid)
+        if known is not None and known is not change and known.stored is not None:
+            if change.stored is None:
+                change = Change(change.serial, known.stored)
+            else:
+                self.discard(known)
+        transaction.changes[oid] = change
+
+    def forget(self, transaction: Transaction, oid: bytes) -> None:
+        """The object no longer belongs to the transaction."""
+        change = transaction.changes.pop(oid, None)
+        if oid in transaction.held:
+            self._release(transaction, oid)
+        transaction.lockless.discard(oid)
+        if change is not None:
+            self.discard(change)
+
+    def discard(self, change: Change) -> None:
+        if change.stored is not None:
+            self._discard(change.stored)
+
+    def discard_all(self, transaction: Transaction) -> None:
+        """A transaction that did not vote ends: nothing refers to its data any more."""
+        for change in transaction.changes.values():
+            self.discard(change)
+        for request in transaction.delayed:
+            if request.change is not None:
+                self.discard(request.change)
+
+    def give_up(self, transaction: Transaction) -> None:
+        """It ends, or cannot be committed any more: nobody waits for it, and it for nobody."""
+        for request in list(transaction.delayed):
+            self.undelay(request)
+            if request.change is not None:
+                self.discard(request.change)
+            request.succeed(ZERO_TID)
+        self.release(transaction)
+        self.execute()
+
+    # -- the table --------------------------------------------------------------------------------
+
+    def _hold(self, oid: bytes, transaction: Transaction) -> None:
+        transaction.held.add(oid)
+        self.holders[oid] = transaction.alone
+
+    def share(self, oid: bytes, transaction: Transaction) -> None:
+        """Hold an object together with those that hold it already."""
+        transaction.held.add(oid)
+        others = self.holders.get(oid)
+        if others is None:
+            self.holders[oid] = transaction.alone
+        else:
+            self.holders[oid] = (*others, transaction)
+            self.shared.add(oid)
+
+    def release(self, transaction: Transaction) -> None:
+        """Let go all that a transaction holds, or has a place for."""
+        self.leave_places(transaction)
+        for oid in list(transaction.held):
+            self._release(transaction, oid)
+
+    def _release(self, transaction: Transaction, oid: bytes) -> None:
+        transaction.held.remove(oid)
+        others = tuple(other for other in self.holders[oid] if other is not transaction)
+        if not others:
+            del self.holders[oid]
+            self.freed.add(oid)
+        elif len(others) == 1:
+            self.holders[oid] = others[0].alone
+            self.shared.remove(oid)
+        else:
+            self.holders[oid] = others
+
+    def _delay(self, request: Request) -> None:
+        delayed = request.transaction.delayed
+        if request not in delayed:
+            if not delayed:
+                request.transaction.delayed_since = self._clock()
+            delayed[request] = None
+            self.queue.setdefault(request.oid, []).append(request)
+
+    def undelay(self, request: Request) -> None:
+        """The request is about to be answered, whether it was delayed or not."""
+        if request in request.transaction.delayed:
+            del request.transaction.delayed[request]
+            queue = self.queue[request.oid]
+            queue.remove(request)
+            if not queue:
+                del self.queue[request.oid]
+
+    def validate(self, transactions: Iterable[Transaction]) -> None:
+        """Raise AssertionError unless the table and the transactions tell the same story."""
+        held: dict[bytes, set[Transaction]] = {}
+        delayed: set[Request] = set()
+        for transaction in transactions:
+            for oid in transaction.held:
+                held.setdefault(oid, set()).add(transaction)
+            delayed.update(transaction.delayed)
+        assert held == {oid: set(holders) for oid, holders in self.holders.items()}
+        assert self.shared == {oid for oid, holders in self.holders.items() if len(holders) > 1}
+        assert delayed == {request for queue in self.queue.values() for request in queue}
+        assert all(r.oid == oid for oid, queue in self.queue.items() for r in queue)
+        assert not self.freed, self.freed
+        for request in delayed:
+            if not request.transaction.rebasing:
+                holders = self.holders[request.oid]
+                assert not may_deadlock(request.transaction, holders)

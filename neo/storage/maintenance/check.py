@@ -1,0 +1,370 @@
+"""CheckPartition: compare the readable cells of a partition (specification, messages 50 to 54).
+
+Theory of operation
+-------------------
+One node, which the master chose, asks all nodes with a readable cell, itself included, for digests of
+the same range, and goes on behind it while all are equal. Where they differ
+
+* and there is a reference, the others are wrong;
+* else the greatest group of equal ones is right, if it is greater than any other;
+* else nobody knows: all of them are reported, and the master leaves the decision to the operator.
+
+A node that moves its cell away meanwhile has voted, too. Who got a cell meanwhile has not: it may be a
+copy of one that is wrong. If there is such a node, or one that could not be asked, and nobody knows who
+is right, then nobody is reported: the others would be copied anew from what was not compared.
+
+Wrong nodes are reported and left out, and the comparison goes on with the others. Only ids are
+compared: a pack may make them differ for a moment, while it has ended on one node and another has not
+heard of it. So what differs is asked again before it is believed.
+
+In a backup the reference is a cell of the upstream cluster, unless the operator named another: it is
+asked like the others, and never reported. Cells of a backup, and the upstream cluster, are packed at
+different times, after which they differ for as long: only those are compared that are packed at one tid
+before and after.
+
+One partition is compared at a time, with the pace of replication.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from neo.net.sockets import format_address
+from neo.node.task import Cancelled, Future, Task
+from neo.protocol.enums import NodeState, NodeType
+from neo.protocol.errors import ConnectionLost, ErrorAnswer
+from neo.protocol.ids import ZERO_OID, add64, format_nid, format_nids
+from neo.protocol.packets import (
+    FEATURE_MAINTENANCE,
+    FEATURE_TAILS,
+    Address,
+    AnswerPackState,
+    AskCheckSerialRange,
+    AskCheckTIDRange,
+    AskPackState,
+    CheckPartition,
+    MendCell,
+    Message,
+    NotifyCellsBehind,
+    NotifyPartitionChecked,
+    NotifyPartitionCorrupted,
+)
+from neo.storage.backend.api import BackendFailure, RecordDamaged
+from neo.storage.maintenance.digests import check_readable, serial_digest, tid_digest
+from neo.storage.replication.backup_repair import mend
+from neo.storage.replication.fetch import FetchFailed
+
+if TYPE_CHECKING:
+    from neo.storage.core import StorageCore
+
+logger = logging.getLogger("neo.storage")
+
+#: Rows of a digest, as others ask for, too.
+LENGTH = 40_000
+#: A difference is believed when it is seen once more after each of these pauses.
+CONFIRM_SECONDS = (1.0, 3.0)
+#: A connection may break, and a node may not have heard yet that its cell can be read. It is asked again
+#: after each of these pauses.
+AGAIN_SECONDS = (0.1, 1.0)
+#: In :class:`~neo.storage.links.Links`.
+USER = "check"
+#: Among the ids of nodes to compare: the cell of the upstream cluster. No storage node has this id.
+UPSTREAM = 0
+
+_Request = AskCheckTIDRange | AskCheckSerialRange | AskPackState
+_Answers = dict[int, Message]
+
+
+class CheckFailed(Exception):
+    """The comparison cannot go on; the message says why."""
+
+
+class Checker:
+    """What the master asked this node to compare. Bound: one request per partition."""
+
+    def __init__(self, core: StorageCore) -> None:
+        self._core = core
+        self._queue: dict[int, CheckPartition | MendCell] = {}
+        self._working = False
+
+    def clear(self) -> None:
+        """The operation stops; the job is cancelled."""
+        self._queue.clear()
+        self._working = False
+
+    def add(self, m: CheckPartition | MendCell) -> None:
+        """Compare, or mend."""
+        self._queue[m.partition] = m
+        if not self._working:
+            self._working = True
+            self._core.run_job(self._work())
+
+    async def _work(self) -> None:
+        core = self._core
+        while self._queue:
+            m = self._queue.pop(next(iter(self._queue)))
+            problem = await self._problem(m)
+            if not problem:
+                logger.info("partition %s is checked", m.partition)
+            elif isinstance(m, MendCell):
+                logger.warning("partition %s is not completely mended: %s", m.partition, problem)
+            else:
+                logger.warning("partition %s is not completely checked: %s", m.partition, problem)
+            if core.master is not None and FEATURE_MAINTENANCE in core.master_features:
+                core.master.send(NotifyPartitionChecked(m.partition, problem))
+        self._working = False
+        core.links.release(USER)
+
+    async def _problem(self, m: CheckPartition | MendCell) -> str:
+        try:
+            if isinstance(m, MendCell):
+                await mend(self._core, m)
+                return ""
+            comparison = Comparison(self._core, m)
+            await comparison.run()
+            return "; ".join(comparison.problems)
+        except (CheckFailed, FetchFailed, ConnectionLost, ErrorAnswer) as e:
+            return str(e)
+        except (BackendFailure, Cancelled):
+            raise
+        except Exception:
+            # Only the master wanted it: this node goes on.
+            logger.exception("failure while checking partition %s", m.partition)
+            return "internal failure: see the log of the node that checked it"
+
+
+class Comparison:
+    """Of one partition. ``problems``: nodes that could not be compared."""
+
+    def __init__(self, core: StorageCore, m: CheckPartition) -> None:
+        """Raises CheckFailed."""
+        self._core = core
+        self._m = m
+        self.problems: list[str] = []
+        if not 0 <= m.partition < len(core.partitions):
+            raise CheckFailed(f"there is no partition {m.partition}")
+        running = (
+            nid
+            for nid in core.partitions.readable(m.partition)
+            if (node := core.nodes.get(nid)) is not None and node.state is NodeState.RUNNING
+        )
+        #: Those that are right as far as is known.
+        self._nodes = sorted(running)
+        #: Those that were reported.
+        self._wrong: set[int] = set()
+        self._reference: int | None = None
+        #: What all were packed at when the comparison began; None if that does not matter.
+        self._packed: Message | None = None
+        self._cluster, address = m.source
+        self._address: Address | None = address
+        if self._cluster:
+            if address is None or not core.backup.active:
+                raise CheckFailed(
+                    "cells are compared with those of another cluster in a backup only"
+                )
+            self._nodes.append(UPSTREAM)
+            self._reference = UPSTREAM
+        elif address is not None:
+            node = core.nodes.by_address(NodeType.STORAGE, address)
+            if node is None or node.nid not in self._nodes:
+                raise CheckFailed("the reference cannot be read any more")
+            self._reference = node.nid
+
+    async def run(self) -> None:
+        """Raises CheckFailed, Cancelled."""
+        if len(self._nodes) < 2:
+            raise CheckFailed("no other node can be compared any more")
+        if self._core.backup.active:
+            self._packed = await self._pack_state()
+        m, first = self._m, self._m.min_tid
+        while first <= m.max_tid:
+            answer = await self._agreed(AskCheckTIDRange(m.partition, LENGTH, first, m.max_tid))
+            if answer is None or answer.count < LENGTH:
+                break
+            first = add64(answer.max_tid, 1)
+        start = m.min_tid, ZERO_OID
+        while start[0] <= m.max_tid:
+            answer = await self._agreed(
+                AskCheckSerialRange(m.partition, LENGTH, start[0], m.max_tid, start[1])
+            )
+            if answer is None or answer.count < LENGTH:
+                break
+            start = answer.max_tid, add64(answer.max_oid, 1)
+
+    async def _pack_state(self) -> Message | None:
+        """The one of all. Raises CheckFailed if they have different ones."""
+        answers = await self._ask_all(AskPackState(self._m.partition))
+        self._check_reference(answers)
+        if len(set(answers.values())) > 1:
+            raise CheckFailed(
+                "the cells are not packed alike yet: check again when the backup has caught up"
+            )
+        return next(iter(answers.values()), None)
+
+    def _check_reference(self, answers: _Answers) -> None:
+        if self._reference is not None and self._reference not in answers:
+            raise CheckFailed(f"the reference does not answer: {self.problems[-1]}")
+
+    async def _agreed(self, request: AskCheckTIDRange | AskCheckSerialRange) -> Any:
+        """The digest of those that are right; None if there is nobody left to compare."""
+        pauses = list(CONFIRM_SECONDS)
+        last: _Answers = {}
+        while len(self._nodes) > 1:
+            answers = await self._ask_all(request)
+            last.update(answers)
+            self._check_reference(answers)
+            if len(set(answers.values())) <= 1:
+                return next(iter(answers.values()), None)
+            if pauses:
+                await self._core.sleep(pauses.pop(0))
+                continue
+            if self._packed is not None and await self._pack_state() != self._packed:
+                raise CheckFailed("the cells were packed meanwhile: check again")
+            await self._tell_behind(request, answers)
+            right = self._report(answers, last)
+            return right if len(self._nodes) > 1 else None
+        return None
+
+    def _report(self, answers: _Answers, last: _Answers) -> Message | None:
+        """Tell the master who is wrong, and go on without them; returns the digest to believe. ``last``:
+        the answers also of those who were lost since. Raises CheckFailed."""
+        core = self._core
+        right = self._right(answers, last)
+        wrong = [nid for nid, answer in answers.items() if answer != right]
+        others = set(core.partitions.readable(self._m.partition)) - answers.keys() - self._wrong
+        if right is None and others:
+            raise CheckFailed(
+                f"{format_nids(wrong)} differ, and who is right is not known: {format_nids(others)} could"
+                " not be compared. Check again"
+            )
+        logger.error(
+            "partition %s: %s differ%s",
+            self._m.partition,
+            format_nids(wrong),
+            " from the others" if right is not None else "",
+        )
+        if core.master is not None:
+            core.master.send(NotifyPartitionCorrupted(self._m.partition, wrong))
+        self._wrong.update(wrong)
+        self._nodes = [nid for nid in self._nodes if nid not in wrong]
+        return right
+
+    async def _tell_behind(
+        self, request: AskCheckTIDRange | AskCheckSerialRange, answers: _Answers
+    ) -> None:
+        """Tell the master which cells have only the first rows of what another one has: that one is asked
+        for as many. Nothing is told of cells that differ otherwise."""
+        core = self._core
+        if core.master is None or FEATURE_TAILS not in core.master_features:
+            return
+        most = self._reference
+        if most is None:
+            most = max(answers, key=lambda nid: (answers[nid].count, nid))
+        behind = {}
+        for nid, found in answers.items():
+            if found.count < answers[most].count:
+                try:
+                    since = await self._since(most, request, found)
+                except (ConnectionLost, ErrorAnswer, RecordDamaged) as e:
+                    logger.info("how far %s is behind is not known: %s", self._name(nid), e)
+                    return
+                if since is not None:
+                    behind[nid] = since, answers[most].count - found.count
+        if behind and UPSTREAM not in (most, *behind):
+            revisions = isinstance(request, AskCheckSerialRange)
+            core.master.send(NotifyCellsBehind(self._m.partition, most, revisions, behind))
+
+    async def _since(
+        self, nid: int, request: AskCheckTIDRange | AskCheckSerialRange, found: Any
+    ) -> bytes | None:
+        """Return the tid of the first row that a node has after those of another one, whose digest is
+        ``found``; None if these are not the first that it has."""
+        following: AskCheckTIDRange | AskCheckSerialRange = request._replace(length=1)
+        if found.count:
+            if await self._ask(nid, request._replace(length=found.count)) != found:
+                return None
+            if isinstance(request, AskCheckTIDRange):
+                following = request._replace(length=1, min_tid=add64(found.max_tid, 1))
+            else:
+                oid = add64(found.max_oid, 1)
+                following = request._replace(length=1, min_tid=found.max_tid, min_oid=oid)
+        since: bytes = (await self._ask(nid, following)).max_tid
+        return since
+
+    def _right(self, answers: _Answers, last: _Answers) -> Message | None:
+        """The digest to believe, None if there is none."""
+        if self._reference is not None:
+            return answers[self._reference]
+        votes: dict[Message, int] = {}
+        for answer in last.values():
+            votes[answer] = votes.get(answer, 0) + 1
+        most = max(votes.values())
+        best = [answer for answer, count in votes.items() if count == most]
+        return best[0] if len(best) == 1 and best[0] in answers.values() else None
+
+    # -- questions ---------------------------------------------------------------------------------
+
+    async def _ask_all(self, request: _Request) -> _Answers:
+        """By node; those that do not answer are left out from now on."""
+        core = self._core
+        began = core.shell.monotonic()
+        # All at once: the slowest one determines the time.
+        asked = {nid: Task(self._ask(nid, request)) for nid in self._nodes}
+        answers: _Answers = {}
+        try:
+            for nid, task in asked.items():
+                try:
+                    answers[nid] = await task
+                except (ConnectionLost, ErrorAnswer, RecordDamaged) as e:
+                    self.problems.append(f"{self._name(nid)}: {e}")
+                    self._nodes.remove(nid)
+        finally:
+            for task in asked.values():
+                task.cancel()
+        await core.pace.give_way(began)
+        return answers
+
+    def _name(self, nid: int) -> str:
+        if nid != UPSTREAM or self._address is None:
+            return format_nid(nid)
+        return f"{format_address(self._address)} of the upstream cluster"
+
+    async def _ask_other(self, nid: int, request: _Request) -> Message:
+        core = self._core
+        if nid == UPSTREAM:
+            assert self._address is not None
+            peer = await core.backup.links.connect(self._cluster, self._address)
+        else:
+            peer = await core.links.connect(nid, USER)
+        features = frozenset() if peer.node is None else peer.node.features
+        if isinstance(request, AskPackState) and FEATURE_MAINTENANCE not in features:
+            return await answer(core, request)  # it does not know the question
+        return await peer.ask(request)
+
+    async def _ask(self, nid: int, request: _Request) -> Message:
+        if nid != self._core.nid:
+            for pause in AGAIN_SECONDS:
+                try:
+                    return await self._ask_other(nid, request)
+                except (ConnectionLost, ErrorAnswer) as e:
+                    node = self._core.nodes.get(nid)
+                    if nid != UPSTREAM and (node is None or node.state is not NodeState.RUNNING):
+                        raise
+                    logger.info("%s is asked again: %s", self._name(nid), e)
+                    await self._core.sleep(pause)
+            return await self._ask_other(nid, request)
+        unlocked: Future[None] = Future()
+        self._core.locks.when_unlocked(lambda: unlocked.resolve(None))
+        await unlocked
+        return await answer(self._core, request)
+
+
+async def answer(core: StorageCore, request: _Request) -> Message:
+    """What this node answers. Raises ErrorAnswer."""
+    if isinstance(request, AskPackState):
+        check_readable(core, request.partition)
+        return AnswerPackState(core.packer.state(request.partition))
+    if isinstance(request, AskCheckTIDRange):
+        return await tid_digest(core, request)
+    return await serial_digest(core, request)

@@ -1,0 +1,72 @@
+"""How a cell of a backup goes on from a source that may have been packed meanwhile.
+
+Theory of operation
+-------------------
+The cell is complete up to a tid that clients may see, and goes on from there. A pack of the source at a
+tid that the cell has reached took nothing that matters: the same pack follows here, and leaves the
+same. One at a later tid may have taken
+
+* revisions that are to be fetched: others of the same objects follow, and the pack here removes
+  what is then not current any more;
+* deletions that are to be fetched, with all that was deleted: nothing would tell of them, and what
+  was deleted would stay here for ever.
+
+So a cell that is *behind* a pack fetches what is later, then compares what it had before. An object whose
+last revision up to the pack is not at the source any more was deleted: a deletion is written, at the tid
+of the pack. Clients that see an earlier state are not disturbed, other cells fetch it like any other, and
+the pack here removes it together with what it hides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from neo.node.peer import Peer
+from neo.protocol.ids import ZERO_HASH, ZERO_TID, add64, p64, u64
+from neo.storage.backend.api import Record
+from neo.storage.replication.fetch import Fetch, FetchFailed
+
+if TYPE_CHECKING:
+    from neo.storage.core import StorageCore
+
+
+class BackupFetch(Fetch):
+    """As :class:`Fetch`; what is before ``first`` can be read meanwhile."""
+
+    def __init__(
+        self, core: StorageCore, source: Peer, partition: int, first: bytes, last: bytes
+    ) -> None:
+        super().__init__(core, source, partition, first, last, 0)
+        #: The pack of the source, while what is older than ``first`` is compared.
+        self._pack: bytes | None = None
+
+    async def _all(self) -> None:
+        first = self._first
+        packed = await self._pack_tid()
+        behind = packed >= u64(first)
+        if behind and packed > u64(self._last):
+            # What was committed until then must be here before the comparison.
+            raise FetchFailed(f"{self.source} was packed at {p64(packed).hex()}, which comes later")
+        await self._transactions()
+        await self._objects()
+        if behind and first > ZERO_TID:
+            self._pack = p64(packed)
+            self._first, self._last = ZERO_TID, add64(first, -1)
+            await self._objects()
+        if u64(first) <= await self._pack_tid() != packed:
+            raise FetchFailed(f"{self.source} was packed meanwhile")
+
+    def _found_more(self) -> None:
+        """A pack took it away, or ``neoctl check`` will tell."""
+
+    async def _delete(self, gone: Sequence[tuple[bytes, bytes]]) -> None:
+        backend = self._core.backend
+        if self._pack is None:
+            # All came in the order of tids: what undos go back to is here.
+            backend.delete_objects(gone, packed=True)
+            backend.packed_elsewhere(gone[-1][0])
+            return
+        for tid, oid in gone:
+            if backend.serial_at(oid, self._pack) == tid:
+                backend.add_object(oid, Record(self._pack, None, None, ZERO_HASH, b"", None))

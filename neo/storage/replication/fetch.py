@@ -1,0 +1,295 @@
+"""Make a range of tids of one cell equal to that of a source (specification, *Replication*).
+
+Transactions first, then objects, by chunks. The destination says what it has, and the source sends the
+rest. A list of what is here is complete for the range it is sent with: when it would be longer than
+LENGTH, the range ends earlier. So nothing is sent that is here already, however much that is.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+from hashlib import sha1
+from typing import TYPE_CHECKING, Any
+
+from neo.node.peer import Peer
+from neo.node.task import Future
+from neo.protocol.ids import ZERO_HASH, ZERO_OID, ZERO_TID, add64, u64
+from neo.protocol.packets import (
+    FEATURE_MAINTENANCE,
+    AddObject,
+    AddTransaction,
+    AnswerFetchObjects,
+    AnswerFetchTransactions,
+    AnswerPackState,
+    AskFetchObjects,
+    AskFetchTransactions,
+    AskPackState,
+    Message,
+)
+from neo.storage.backend.api import BackendRefused, Record, Transaction
+from neo.storage.replication.replica_delete import remove
+from neo.storage.replication.throttle import STEP_BYTES
+
+if TYPE_CHECKING:
+    from neo.storage.core import StorageCore
+
+logger = logging.getLogger("neo.storage")
+
+#: Items of a chunk.
+LENGTH = 1000
+#: A chunk of the source is hardly longer.
+CHUNK_BYTES = 1 << 20
+
+
+class FetchFailed(Exception):
+    """What the source sends cannot be kept; the message says why."""
+
+
+class Fetch:
+    """``first`` and ``last``: tids, both included; ``first_transaction``: where transactions begin, if it
+    is another one. ``pack_tid``: up to which the own cell is packed,
+    then the source's; None if packs do not matter. ``lacking``: (tid, oid) of objects that are here
+    without their data, for data(). ``look_further`` is called, once, before anything is deleted that the
+    source has not, unless everything is compared already."""
+
+    def __init__(
+        self,
+        core: StorageCore,
+        source: Peer,
+        partition: int,
+        first: bytes,
+        last: bytes,
+        pack_tid: int | None = None,
+        lacking: frozenset[tuple[bytes, bytes]] = frozenset(),
+        look_further: Callable[[], None] = lambda: None,
+        first_transaction: bytes | None = None,
+    ) -> None:
+        self.source = source
+        self._core = core
+        self._partition = partition
+        self._first = first
+        self._first_transaction = first if first_transaction is None else first_transaction
+        self._last = last
+        self.unpacked = pack_tid is None
+        self.pack_tid = pack_tid or 0
+        self._lacking = lacking
+        self._look_further = look_further
+        self._failure: str | None = None
+        #: Something was here that the source has not, and not everything was being compared.
+        self.diverged = False
+        #: What came and is not written yet, of one chunk.
+        self._received: deque[AddTransaction | AddObject] = deque()
+        self._came: Future[None] = Future()
+
+    async def run(self) -> None:
+        """Raises ConnectionLost, ErrorAnswer (of the source), FetchFailed, Cancelled."""
+        await self._listening(self._all())
+
+    async def data(self) -> bool:
+        """What is lacking comes, and nothing goes: whatever else of these transactions the source has
+        not, it has packed, as the own cell will be when it can be read. A deletion that went before what
+        it deletes would bring that back. False if the source was packed at another tid than
+        ``pack_tid``: then everything must be compared. Raises as run()."""
+        if await self._pack_tid() != self.pack_tid:
+            return False
+        await self._listening(self._objects())
+        return await self._pack_tid() == self.pack_tid
+
+    async def _listening(self, work: Coroutine[Any, Any, None]) -> None:
+        """What the source sends meanwhile is for us."""
+        self._core.fetches[self] = None
+        try:
+            await work
+        finally:
+            del self._core.fetches[self]
+
+    async def _all(self) -> None:
+        pack_tid = await self._pack_tid()
+        if pack_tid != self.pack_tid:
+            # Revisions may be gone there that were fetched long ago.
+            self.pack_tid = pack_tid
+            self._begin_again()
+        await self._transactions()
+        await self._objects()
+        if self.diverged:
+            self._begin_again()
+            await self._transactions()
+            await self._objects()
+        if await self._pack_tid() != pack_tid:
+            raise FetchFailed(f"{self.source} was packed meanwhile")
+
+    def _begin_again(self) -> None:
+        self._first = self._first_transaction = ZERO_TID
+
+    def _found_more(self) -> None:
+        """The source has not all that is here, of which nothing is deleted yet."""
+        if self.diverged or self.everything:
+            return
+        logger.warning(
+            "partition %s: %s has not all that is here, which was given up if the cluster was started"
+            " without this node: everything is compared",
+            self._partition,
+            self.source,
+        )
+        self.diverged = True
+        self._look_further()
+
+    @property
+    def everything(self) -> bool:
+        """All up to the last tid is compared."""
+        return self._first == self._first_transaction == ZERO_TID
+
+    async def _pack_tid(self) -> int:
+        """At which the source's cell is packed, or will be before it lets anything until then be
+        fetched. The own one if the source does not know the question."""
+        node = self.source.node
+        if self.unpacked or node is None or FEATURE_MAINTENANCE not in node.features:
+            return self.pack_tid
+        answer = await self._ask(AskPackState(self._partition))
+        assert isinstance(answer, AnswerPackState)
+        tid: int = u64(answer.tid)
+        return tid
+
+    async def _ask(self, request: Message) -> Message:
+        """Returns when all that the source sent before its answer is durable."""
+        answer = self.source.ask(request)
+        answer.then(lambda _: self._came.resolve(None))
+        while self._received or not answer.done:
+            if self._received:
+                await self._write()
+            else:
+                self._came = Future()
+                await self._came
+        result = answer.result()
+        if self._failure is not None:
+            raise FetchFailed(self._failure)
+        await self._core.stored()
+        return result
+
+    async def _write(self) -> None:
+        """A piece of what came."""
+        core = self._core
+        pace, began = core.pace, core.shell.monotonic()
+        if core.partitions.state(self._partition, core.nid) is None:
+            # The eraser is done with it, or will be: nothing may come after.
+            self._failure = "the cell was taken away"
+        room = STEP_BYTES if pace.busy else CHUNK_BYTES
+        rows = pace.rows(LENGTH)
+        while self._received and rows and room > 0:
+            message = self._received.popleft()
+            if isinstance(message, AddTransaction):
+                self._add_transaction(message)
+            else:
+                self._add_object(message)
+                room -= len(message.data)
+            rows -= 1
+        await pace.executed(began)
+
+    async def _transactions(self) -> None:
+        backend = self._core.backend
+        first = self._first_transaction
+        while first <= self._last:
+            here = backend.tids_ascending(first, self._last, LENGTH, self._partition)
+            last = here[-1] if len(here) == LENGTH else self._last
+            answer = await self._ask(
+                AskFetchTransactions(self._partition, LENGTH, first, last, here)
+            )
+            assert isinstance(answer, AnswerFetchTransactions)
+            if gone := sorted(set(answer.delete_list).intersection(here)):
+                self._found_more()
+                backend.delete_transactions(gone)
+            following = answer.next_tid or add64(last, 1)
+            if following <= first:
+                raise FetchFailed(f"{self.source} goes back from {first.hex()}")
+            first = following
+
+    async def _objects(self) -> None:
+        first = self._first, ZERO_OID
+        while first[0] <= self._last:
+            here, last = self._known(*first)
+            known: dict[bytes, list[bytes]] = {}
+            for tid, oid in here:
+                if (tid, oid) not in self._lacking:
+                    known.setdefault(tid, []).append(oid)
+            answer = await self._ask(
+                AskFetchObjects(self._partition, LENGTH, first[0], last, first[1], known)
+            )
+            assert isinstance(answer, AnswerFetchObjects)
+            deleted = {(tid, oid) for tid, oids in answer.delete_dict.items() for oid in oids}
+            if not self._lacking and (gone := sorted(deleted.intersection(here))):
+                self._found_more()
+                await self._delete(gone)
+            following = (
+                (add64(last, 1), ZERO_OID)
+                if answer.next_tid is None
+                else (answer.next_tid, answer.next_oid or ZERO_OID)
+            )
+            if following <= first:
+                raise FetchFailed(f"{self.source} goes back from {first[0].hex()}")
+            first = following
+
+    async def _delete(self, gone: Sequence[tuple[bytes, bytes]]) -> None:
+        """The source has packed these, or never had them; in order of tids."""
+        await remove(self._core, self._partition, gone)
+        self._core.backend.packed_elsewhere(gone[-1][0])
+
+    def _known(self, tid: bytes, oid: bytes) -> tuple[list[tuple[bytes, bytes]], bytes]:
+        """What is here from (tid, oid) to the end of the tid that is returned with it."""
+        read = self._core.backend.objects_ascending
+        here = read(self._partition, tid, oid, self._last, LENGTH)
+        if len(here) < LENGTH:
+            return here, self._last
+        last = here[-1][0]
+        if last == tid:
+            # One transaction with many objects: there are as many oids as in its metadata.
+            while len(more := read(self._partition, tid, add64(here[-1][1], 1), tid, LENGTH)) > 0:
+                here += more
+            return here, tid
+        here = [item for item in here if item[0] < last]
+        return here, add64(last, -1)
+
+    # -- what the source sends -----------------------------------------------------------------------
+
+    def _wanted(self, first: bytes, tid: bytes, id_: bytes) -> bool:
+        """What comes for another cell, or after a failure, is dropped."""
+        return (
+            self._failure is None
+            and first <= tid <= self._last
+            and self._core.partitions.partition(id_) == self._partition
+        )
+
+    def add(self, message: AddTransaction | AddObject) -> None:
+        """The source sent this."""
+        self._received.append(message)
+        self._came.resolve(None)
+
+    def _add_transaction(self, m: AddTransaction) -> None:
+        if not self._wanted(self._first_transaction, m.tid, m.tid):
+            return
+        # ``packed`` is a consequence of the last pack, not a property of the row.
+        row = Transaction(m.tid, m.user, m.description, m.extension, False, m.oid_list, m.ttid)
+        try:
+            self._core.backend.add_transaction(row)
+            if m.packed:
+                self._core.backend.packed_elsewhere(m.tid)
+        except BackendRefused as e:
+            self._failure = str(e)
+
+    def _add_object(self, m: AddObject) -> None:
+        if not self._wanted(self._first, m.tid, m.oid):
+            return
+        deleted = m.checksum == ZERO_HASH and not m.data
+        if not deleted and sha1(m.data).digest() != m.checksum:
+            self._failure = (
+                f"object {m.oid.hex()} at {m.tid.hex()} does not match its checksum: it was damaged"
+                f" on its way from {self.source}"
+            )
+            return
+        compression = None if deleted else m.compression
+        record = Record(m.tid, None, compression, m.checksum, m.data, m.data_serial)
+        try:
+            self._core.backend.add_object(m.oid, record)
+        except BackendRefused as e:
+            self._failure = str(e)

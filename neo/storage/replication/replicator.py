@@ -1,0 +1,352 @@
+"""How own cells that are out of date become complete (specification, *Synchronous Replication*).
+
+Theory of operation
+-------------------
+A cell that is out of date is *writable*: it gets all of each transaction that begins after the master
+was asked for the unfinished ones. What is committed by then, and what the unfinished transactions
+commit, is fetched from a node where the cell can be read. So its life is::
+
+    asked ──AnswerUnfinishedTransactions──> fetching rounds ──> complete ──> announced
+
+* A round makes ``[first, last]`` equal to the source; ``last`` is the tid of the last transaction
+  that was committed when the master told us something. What the cell has up to is kept in the
+  database: after a restart it goes on there. It never passes an unfinished transaction, whose tid may
+  be imposed, thus less than ``last``.
+* A cell may have transactions that nobody else has, if the cluster was started without this node
+  (``neoctl start``) and gave them up. What is later than ``last`` is deleted at once. The first round
+  begins with the last TAIL_LENGTH rows here, at the latest: if the source has not something of it,
+  everything is compared, however often that is interrupted.
+* When no transaction is left to wait for, the round after that is the last one. The cell is then
+  complete: stores in it are checked for conflicts and locked, together with those that were accepted
+  blindly before (:meth:`Locks.replicated`).
+* When no object has several holders any more, the master is told, and makes it UP_TO_DATE.
+
+One cell is fetched at a time, by one job. A round that fails is tried again, from another source if
+there is one. Everything ends with the operation.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+from neo.node.peer import Peer
+from neo.node.task import Future
+from neo.protocol.enums import CellState, NodeState
+from neo.protocol.errors import ConnectionLost, ErrorAnswer
+from neo.protocol.ids import MAX_TID, ZERO_TID, add64, p64, u64
+from neo.protocol.packets import (
+    TAIL_LENGTH,
+    AnswerUnfinishedTransactions,
+    AskUnfinishedTransactions,
+    NotifyReplicationDone,
+)
+from neo.storage.maintenance import repair
+from neo.storage.replication import proof
+from neo.storage.replication.fetch import Fetch, FetchFailed
+from neo.storage.replication.replica_delete import remove
+
+if TYPE_CHECKING:
+    from neo.storage.core import StorageCore
+
+logger = logging.getLogger("neo.storage")
+
+#: After a round that failed: the source, or the news about it, need a moment.
+RETRY_SECONDS = 1.0
+#: How often it is looked whether the transactions in progress let a complete cell be announced.
+LOOK_SECONDS = 0.02
+#: In :class:`~neo.storage.links.Links`.
+USER = "replication"
+
+
+@dataclass(eq=False, slots=True)
+class OutdatedCell:
+    partition: int
+    first: bytes
+    #: Where the tail begins: its transactions, its revisions. None once it was compared.
+    tail: tuple[bytes, bytes] | None = None
+    #: None until the master answered.
+    last: bytes | None = None
+    waiting: set[bytes] = field(default_factory=set)
+    #: ``last`` of the last round.
+    fetched: bytes | None = None
+    finishing: bool = False
+    #: The pack of the source that was compared with.
+    pack_tid: int = 0
+    #: (tid, oid) of undos that go back to what was packed away at the source.
+    lacking: frozenset[tuple[bytes, bytes]] = frozenset()
+
+    @property
+    def ready(self) -> bool:
+        """There is something to do for it now."""
+        if self.last is None or self.finishing:
+            return False
+        return not self.waiting or self.fetched is None or self.fetched < self.last
+
+
+class Replicator:
+    def __init__(self, core: StorageCore) -> None:
+        self._core = core
+        self._start()
+
+    def _start(self) -> None:
+        self._cells: dict[int, OutdatedCell] = {}
+        self._complete: set[int] = set()
+        self._working = False
+        self._wake: Future[None] = Future()
+
+    def clear(self) -> None:
+        """The operation stops; the jobs are cancelled."""
+        self._start()
+
+    # -- own cells -----------------------------------------------------------------------------------
+
+    def is_complete(self, partition: int) -> bool:
+        """The cell is out of date for the others, but can tell conflicts already."""
+        return partition in self._complete
+
+    def update(self) -> None:
+        """Own cells changed, or the operation began. Call before :meth:`begin`."""
+        core = self._core
+        assert core.nid is not None
+        outdated = {
+            partition
+            for partition in core.partitions.assigned(core.nid)
+            if core.partitions.rows[partition][core.nid] is CellState.OUT_OF_DATE
+        }
+        for partition in self._cells.keys() - outdated:
+            del self._cells[partition]
+        self._complete &= outdated
+
+    def begin(self) -> None:
+        """Start to replicate what became out of date. The node is operational."""
+        core = self._core
+        assert core.nid is not None
+        complete = {
+            cell.partition: cell.tid for cell in core.backend.cells() if cell.nid == core.nid
+        }
+        new = [
+            OutdatedCell(partition, p64(tid), pack_tid=core.packer.packed(partition))
+            for partition, tid in sorted(complete.items())
+            if tid >= 0 and partition not in self._cells
+        ]
+        if not new:
+            return
+        self._cells.update((cell.partition, cell) for cell in new)
+        proof.begin(core, (cell.partition for cell in new))
+        core.run_job(self._ask(new))
+        if not self._working:
+            self._working = True
+            core.run_job(self._work())
+
+    def _current(self, cell: OutdatedCell) -> bool:
+        return self._cells.get(cell.partition) is cell
+
+    # -- transactions in progress --------------------------------------------------------------------
+
+    async def _ask(self, cells: list[OutdatedCell]) -> None:
+        master = self._core.master
+        assert master is not None
+        try:
+            answer = await master.ask(AskUnfinishedTransactions([c.partition for c in cells]))
+        except (ConnectionLost, ErrorAnswer) as e:
+            # The operation is about to stop; when it begins again, so does this.
+            logger.warning("the master does not let us replicate: %s", e)
+            return
+        assert isinstance(answer, AnswerUnfinishedTransactions)
+        for cell in cells:
+            self._look_back(cell, answer.max_tid)
+            cell.last = answer.max_tid
+            cell.waiting = set(answer.ttid_list)
+        self._look()
+
+    def _look_back(self, cell: OutdatedCell, last: bytes) -> None:
+        """Begin with what is last here, and delete it if it was given up. Nothing later is unlocked
+        before the answer that tells ``last``."""
+        core, backend = self._core, self._core.backend
+        _, tid = backend.last_ids([cell.partition])
+        if tid is None or core.backup.active:
+            return
+        if tid <= last:
+            tail = backend.tail(cell.partition, MAX_TID, TAIL_LENGTH)
+            cell.tail = (
+                _begin(tail.transactions),
+                _begin([tid for tid, _ in tail.revisions]),
+            )
+            return
+        logger.warning(
+            "partition %s: transactions after %s, up to %s, are deleted: the cluster was started"
+            " without this node, and gave them up",
+            cell.partition,
+            last.hex(),
+            tid.hex(),
+        )
+        self._look_further(cell)
+        backend.truncate(last, [cell.partition])
+
+    def _look_further(self, cell: OutdatedCell) -> None:
+        """Call before anything is deleted that was given up: what is before need not be equal to the
+        source, either. If a round fails, or the node, the next one compares everything, too."""
+        core = self._core
+        assert core.nid is not None
+        core.backend.forget_complete(core.nid)
+        cell.first = ZERO_TID
+
+    def finished(self, ttid: bytes, tid: bytes) -> None:
+        """NotifyTransactionFinished."""
+        for cell in self._cells.values():
+            if ttid in cell.waiting and cell.last is not None:
+                cell.waiting.remove(ttid)
+                cell.last = max(cell.last, tid)
+                cell.first = min(cell.first, tid)
+        self._look()
+
+    def aborted(self, ttid: bytes) -> None:
+        """AbortTransaction from the master."""
+        for cell in self._cells.values():
+            cell.waiting.discard(ttid)
+        self._look()
+
+    def _look(self) -> None:
+        wake, self._wake = self._wake, Future()
+        wake.resolve(None)
+
+    # -- work ----------------------------------------------------------------------------------------
+
+    async def _work(self) -> None:
+        core = self._core
+        while True:
+            cell = next((cell for cell in self._cells.values() if cell.ready), None)
+            if cell is None:
+                if all(cell.finishing for cell in self._cells.values()):
+                    core.links.release(USER)
+                await self._wake
+                continue
+            try:
+                await self._round(cell)
+            except (ConnectionLost, ErrorAnswer, FetchFailed) as e:
+                if not self._current(cell):
+                    continue
+                logger.warning("partition %s is not replicated yet: %s", cell.partition, e)
+                await core.sleep(RETRY_SECONDS)
+
+    async def _round(self, cell: OutdatedCell) -> None:
+        core = self._core
+        assert cell.last is not None and core.nid is not None
+        last, pending = cell.last, tuple(cell.waiting)
+        if cell.lacking:
+            await self._fetch_lacking(cell)
+        if cell.first <= last or cell.tail is not None:
+            source = await core.links.connect(self._source(cell.partition), USER)
+            await self._unlocked()
+            await core.stored()  # what was written is executed, be it the end of an earlier cell
+            if repair.marked(core, cell.partition):
+                await repair.erase(core, cell.partition, last)
+            fetch = self._fetch(source, cell, cell.first, last)
+            await fetch.run()
+            await core.stored()
+            if not self._current(cell):
+                return
+            cell.tail = None
+            cell.pack_tid = fetch.pack_tid
+            if fetch.everything:
+                # What is later than ``last`` comes from clients: it is packed with the readable cell.
+                done = fetch.pack_tid <= u64(last)
+                core.packer.set_packed(cell.partition, fetch.pack_tid if done else 0)
+                core.packer.want(p64(fetch.pack_tid))
+        if not self._current(cell):
+            return
+        cell.fetched = last
+        # Imposed tids: a transaction that finished meanwhile may have one that was passed.
+        cell.first = min([add64(last, 1), *pending])
+        if cell.first > ZERO_TID:
+            core.backend.set_complete(cell.partition, core.nid, add64(cell.first, -1))
+        if not cell.waiting and cell.first > cell.last:
+            cell.finishing = True
+            core.run_job(self._finish(cell))
+
+    def _fetch(
+        self,
+        source: Peer,
+        cell: OutdatedCell,
+        first: bytes,
+        last: bytes,
+        lacking: frozenset[tuple[bytes, bytes]] = frozenset(),
+    ) -> Fetch:
+        further = partial(self._look_further, cell)
+        partition, pack_tid = cell.partition, cell.pack_tid
+        tail = (first, first) if lacking or cell.tail is None else cell.tail
+        transaction, revision = (min(first, tid) for tid in tail)
+        where = self._core, source, partition
+        return Fetch(*where, revision, last, pack_tid, lacking, further, transaction)
+
+    async def _fetch_lacking(self, cell: OutdatedCell) -> None:
+        """The source has the data with the undos themselves, or has packed these as well: they were
+        locked there before they were unlocked here. What goes back to these, whether it has data or
+        not, is listed when the cell is looked at again: only the source can tell its origin now."""
+        core = self._core
+        source = await core.links.connect(self._source(cell.partition), USER)
+        for tid in sorted({tid for tid, _ in cell.lacking}):
+            fetch = self._fetch(source, cell, tid, tid, cell.lacking)
+            if not await fetch.data():
+                cell.first = ZERO_TID
+                return
+        if self._current(cell):
+            packed = cell.lacking.intersection(core.backend.link_undone(cell.partition))
+            cell.lacking = frozenset()
+            await remove(core, cell.partition, sorted(packed))
+
+    def _source(self, partition: int) -> int:
+        """Raises ConnectionLost if there is none."""
+        core = self._core
+        running = [
+            nid
+            for nid in core.partitions.readable(partition)
+            if (node := core.nodes.get(nid)) is not None and node.state is NodeState.RUNNING
+        ]
+        if not running:
+            raise ConnectionLost(f"no running node can read partition {partition}")
+        return core.shell.random.choice(running)
+
+    def _unlocked(self) -> Future[None]:
+        """Everything that the master finished until now is in the tables."""
+        future: Future[None] = Future()
+        self._core.locks.when_unlocked(lambda: future.resolve(None))
+        return future
+
+    async def _finish(self, cell: OutdatedCell) -> None:
+        """All data is here, or comes from clients: back to normal locking, then tell the master."""
+        core, partition = self._core, cell.partition
+
+        def here(oid: bytes) -> bool:
+            return core.partitions.partition(oid) == partition
+
+        while core.locks.undoing(here, blindly=True):
+            # What such an undo goes back to is looked up when it is in the tables.
+            await core.sleep(LOOK_SECONDS)
+            if not self._current(cell):
+                return
+        cell.lacking = frozenset(core.backend.link_undone(partition))
+        if cell.lacking:
+            cell.finishing = False
+            self._look()
+            return
+        self._complete.add(partition)
+        core.locks.replicated(here)
+        assert cell.last is not None
+        core.backup.replicated(partition, cell.last)
+        proof.announce(core, partition)
+        await core.stored()
+        while self._current(cell) and any(map(here, core.locks.shared())):
+            await core.sleep(LOOK_SECONDS)
+        if self._current(cell) and core.master is not None:
+            logger.info("partition %s is replicated up to %s", partition, cell.last.hex())
+            core.master.send(NotifyReplicationDone(partition, cell.last))
+
+
+def _begin(tids: Sequence[bytes]) -> bytes:
+    """The tid from which on these are all that there is."""
+    return tids[0] if len(tids) >= TAIL_LENGTH else ZERO_TID

@@ -1,0 +1,165 @@
+"""Who may connect to a storage node (specification, *Identification to Other Nodes*; FACTS 3.6)."""
+
+from __future__ import annotations
+
+from itertools import count
+
+from neo.node.handler import on
+from neo.node.peer import Peer
+from neo.node.task import Future
+from neo.protocol.enums import ErrorCode, NodeState, NodeType
+from neo.protocol.errors import ConnectionLost, ErrorAnswer
+from neo.protocol.ids import format_nid
+from neo.protocol.packets import (
+    FEATURE_LOCKS,
+    FEATURE_MAINTENANCE,
+    FEATURE_OIDS,
+    FEATURE_PAGES,
+    FEATURE_SIZE,
+    FEATURES,
+    AcceptIdentification,
+    Message,
+    NotifyFeatures,
+    Ping,
+    RequestIdentification,
+)
+from neo.storage.commit.transactions import Client
+from neo.storage.serving.handler import StorageHandler
+from neo.storage.serving.reader import ServeReader
+from neo.topology.nodes import Node
+
+_connections = count(1)
+
+
+class Identification(StorageHandler):
+    """The handler of whoever connects, until it is known."""
+
+    def lost(self, peer: Peer, reason: str) -> None:
+        self.core.delayed.pop(peer, None)
+
+    @on(RequestIdentification)
+    def identify(self, peer: Peer, message_id: int, request: RequestIdentification) -> None:
+        self._identify(peer, message_id, request, alive=False)
+
+    def _identify(
+        self, peer: Peer, message_id: int, request: RequestIdentification, alive: bool
+    ) -> None:
+        """``alive``: the peer has said that it waits for the answer, and no connection with it was made
+        since it was asked."""
+        try:
+            node = self._node(request)
+        except ErrorAnswer as e:
+            peer.turn_away(message_id, request, e)
+            return
+        if node is None:
+            # Bounded in time: a stranger that waits too long is disconnected by the base.
+            self.core.delayed[peer] = lambda: self.identify(peer, message_id, request)
+        elif node.type is not NodeType.STORAGE or node.nid is None:
+            self._accept(peer, message_id, request, node)
+        elif alive:
+            self._admit(peer, message_id, request, node)
+        else:
+            nid, made = node.nid, self.core.links.made(node.nid)
+
+            def answered(pong: Future[Message]) -> None:
+                try:
+                    pong.result()
+                except (ConnectionLost, ErrorAnswer):
+                    peer.close()
+                else:
+                    alive = self.core.links.made(nid) == made
+                    self._identify(peer, message_id, request, alive)
+
+            peer.ask(Ping()).then(answered)
+
+    def _admit(
+        self, peer: Peer, message_id: int, request: RequestIdentification, node: Node
+    ) -> None:
+        """A node of this cluster: there may be a connection with it, on its way or lost."""
+        assert node.nid is not None
+        admitted = self.core.links.admit(node.nid)
+        at_once = admitted.done
+
+        def go_on(_: Future[None]) -> None:
+            if peer.closed:
+                return
+            try:
+                admitted.result()
+            except ErrorAnswer as e:
+                # Nothing to warn of: two nodes had something to ask at the same time.
+                peer.refuse(message_id, e.code, e.message)
+                peer.close()
+                return
+            if at_once:
+                self._accept(peer, message_id, request, node)
+            else:
+                self.identify(peer, message_id, request)
+
+        admitted.then(go_on)
+
+    def _node(self, request: RequestIdentification) -> Node | None:
+        """Who it is; None if the master did not tell us yet. Raises ErrorAnswer."""
+        core = self.core
+        if request.name != core.cluster:
+            raise ErrorAnswer(
+                ErrorCode.PROTOCOL_ERROR,
+                f"invalid cluster name: this is {core.cluster!r}, you asked for {request.name!r}",
+            )
+        if not core.operational:
+            raise ErrorAnswer(ErrorCode.NOT_READY, "Retry Later")
+        if request.node_type is NodeType.STORAGE and request.nid is None:
+            # Of a backup cluster: it only fetches, so that the name is enough (FACTS 8.6).
+            return Node(NodeType.STORAGE, None, request.address, NodeState.RUNNING)
+        types = (NodeType.CLIENT, NodeType.STORAGE)
+        if request.node_type not in types or request.nid is None:
+            raise ErrorAnswer(
+                ErrorCode.PROTOCOL_ERROR,
+                f"a storage node serves identified clients and storages, not {request.node_type.name}"
+                f" {format_nid(request.nid)}",
+            )
+        node = core.nodes.get(request.nid)
+        if node is not None and node.type is not request.node_type:
+            node = None
+        known = node is not None and node.state is NodeState.RUNNING
+        if node is not None and known and node.id_timestamp == request.id_timestamp:
+            return node
+        if request.id_timestamp is not None and request.id_timestamp > core.nodes.timestamp:
+            return None
+        raise ErrorAnswer(ErrorCode.NOT_READY, "unknown by master")
+
+    def _accept(
+        self, peer: Peer, message_id: int, request: RequestIdentification, node: Node
+    ) -> None:
+        if node.nid is None:
+            # Nobody vouches for it. It asks; what it sends is short.
+            peer.welcome()
+            node.features = _features(request)
+            if FEATURES in request.extra:
+                # Before it is accepted: it fetches at once.
+                peer.send(NotifyFeatures([FEATURE_MAINTENANCE]))
+            peer.answer(message_id, AcceptIdentification(NodeType.STORAGE, None, None))
+            peer.node = node
+            peer.handler = self.core.storage_handler()
+            self.core.backup.serve(peer)
+            return
+        peer.trust()
+        peer.answer(message_id, AcceptIdentification(NodeType.STORAGE, self.core.nid, node.nid))
+        if node.type is NodeType.STORAGE:
+            self._link(peer, request, node)
+            return
+        peer.node = node
+        peer.handler = ServeReader(self.core, Client(node.nid, next(_connections)))
+        self.core.clients[peer] = None
+        if FEATURES in request.extra:
+            peer.send(NotifyFeatures([FEATURE_OIDS, FEATURE_PAGES, FEATURE_LOCKS, FEATURE_SIZE]))
+
+    def _link(self, peer: Peer, request: RequestIdentification, node: Node) -> None:
+        node.features = _features(request)
+        if FEATURES in request.extra:
+            peer.send(NotifyFeatures([FEATURE_MAINTENANCE]))
+        self.core.links.established(peer, node)
+
+
+def _features(request: RequestIdentification) -> frozenset[str]:
+    features = request.extra.get(FEATURES)
+    return frozenset(map(str, features)) if isinstance(features, list) else frozenset()

@@ -1,0 +1,243 @@
+"""What storage nodes ask of each other: to replicate (specification, *Replication*).
+
+The source sends what the destination misses, then answers with what it should delete. A chunk ends
+at the number of items that was asked for, or after CHUNK_BYTES. Between portions of BUFFER_BYTES, or
+of STEP_LENGTH rows, everybody else is served, so that clients keep their latency.
+
+Bound: a destination asks for one chunk at a time, and is given JOBS_MAX of :mod:`neo.node.backlog` at
+most: what waits to be sent is a chunk each.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+from neo.node.handler import on
+from neo.node.peer import Peer
+from neo.node.task import Cancelled
+from neo.protocol.enums import ErrorCode
+from neo.protocol.errors import ErrorAnswer
+from neo.protocol.ids import ZERO_HASH, u64
+from neo.protocol.packets import (
+    FEATURE_MAINTENANCE,
+    AddObject,
+    AddTransaction,
+    AnswerFetchObjects,
+    AnswerFetchTransactions,
+    AnswerPackState,
+    AskCheckSerialRange,
+    AskCheckTIDRange,
+    AskFetchObjects,
+    AskFetchTransactions,
+    AskPackState,
+    CloseClient,
+    Message,
+    NotifyFeatures,
+    Ping,
+)
+from neo.storage.backend.api import BackendFailure, Record, Transaction
+from neo.storage.maintenance.check import answer
+from neo.storage.maintenance.digests import check_comparable, check_readable
+from neo.storage.maintenance.jobs import Job
+from neo.storage.replication.destination import Destination
+from neo.storage.serving.handler import refusal
+
+logger = logging.getLogger("neo.storage")
+
+T = TypeVar("T")
+
+#: What is passed on together: throughput counts here, not latency.
+BUFFER_BYTES = 64 << 10
+#: Rows to read before others are served, if there is little to send and no client at work.
+STEP_LENGTH = 200
+#: A chunk that is longer ends early. More would only fill buffers.
+CHUNK_BYTES = 1 << 20
+#: Items of a chunk, whatever is asked for.
+LENGTH_MAX = 10_000
+#: Of a message besides its data.
+OVERHEAD_BYTES = 60
+
+
+class ServeStorage(Destination):
+    """The handler of an identified storage node, whoever dialed."""
+
+    def lost(self, peer: Peer, reason: str) -> None:
+        self.core.links.lost(peer)
+        self.core.backup.unserve(peer)
+
+    @on(CloseClient)
+    def close_client(self, peer: Peer, message_id: int, m: CloseClient) -> None:
+        self.core.links.close_client(peer)
+
+    @on(Ping)
+    def ping(self, peer: Peer, message_id: int, message: Ping) -> Message:
+        self.core.links.returned(peer)
+        return super().ping(peer, message_id, message)
+
+    @on(NotifyFeatures)
+    def features(self, peer: Peer, message_id: int, m: NotifyFeatures) -> None:
+        if peer.node is not None:
+            peer.node.features = frozenset(m.features)
+
+    # -- comparison --------------------------------------------------------------------------------
+
+    @on(AskCheckTIDRange, AskCheckSerialRange)
+    def check(self, peer: Peer, message_id: int, m: AskCheckTIDRange | AskCheckSerialRange) -> None:
+        """Everything up to ``max_tid`` is committed; what is locked may be part of it."""
+        check_comparable(self.core, m.partition)
+        self._run(peer, message_id, lambda: self._digest(peer, message_id, m))
+
+    async def _digest(
+        self, peer: Peer, message_id: int, m: AskCheckTIDRange | AskCheckSerialRange
+    ) -> None:
+        peer.answer(message_id, await answer(self.core, m))
+
+    # -- source ------------------------------------------------------------------------------------
+
+    @on(AskPackState)
+    def pack_state(self, peer: Peer, message_id: int, m: AskPackState) -> Message:
+        check_readable(self.core, m.partition, ErrorCode.REPLICATION_ERROR)
+        return AnswerPackState(self.core.packer.state(m.partition))
+
+    @on(AskFetchTransactions)
+    def fetch_transactions(self, peer: Peer, message_id: int, m: AskFetchTransactions) -> None:
+        self._start(peer, message_id, m, lambda: self._transactions(peer, message_id, m))
+
+    @on(AskFetchObjects)
+    def fetch_objects(self, peer: Peer, message_id: int, m: AskFetchObjects) -> None:
+        self._start(peer, message_id, m, lambda: self._objects(peer, message_id, m))
+
+    def _start(
+        self,
+        peer: Peer,
+        message_id: int,
+        m: AskFetchTransactions | AskFetchObjects,
+        job: Callable[[], Job],
+    ) -> None:
+        """Later transactions than ``max_tid`` do not matter; those that are locked may be earlier.
+        Who knows of packs gets what a pack may remove when that is done."""
+        check_readable(self.core, m.partition, ErrorCode.REPLICATION_ERROR)
+        if not self.core.backup.has(m.partition, m.max_tid):
+            raise ErrorAnswer(
+                ErrorCode.REPLICATION_ERROR,
+                f"partition {m.partition} is not complete up to {m.max_tid.hex()} here",
+            )
+        packer, node = self.core.packer, peer.node
+        knows = node is not None and FEATURE_MAINTENANCE in node.features
+        if knows and packer.pending(m.partition) and u64(m.min_tid) <= packer.wanted():
+            packer.hurry(m.partition)
+            raise ErrorAnswer(
+                ErrorCode.REPLICATION_ERROR, f"partition {m.partition} is being packed"
+            )
+        self._run(peer, message_id, job)
+
+    def _run(self, peer: Peer, message_id: int, job: Callable[[], Job]) -> None:
+        """Run a job when nothing is locked. The peer has a few at a time."""
+        peer.begin_job()
+        self.core.locks.when_unlocked(
+            lambda: self.core.run_job(self._refusing(peer, message_id, job()))
+        )
+
+    async def _refusing(self, peer: Peer, message_id: int, job: Job) -> None:
+        """A failure ends the job, and not the node: only the peer wanted it."""
+        try:
+            await job
+        except (BackendFailure, Cancelled):
+            raise
+        except Exception as e:  # noqa: BLE001  # logged and answered
+            refused = refusal(peer, e)
+            peer.refuse(message_id, refused.code, refused.message)
+        finally:
+            peer.end_job()
+
+    async def _pass(
+        self, partition: int, rows: Sequence[T], send: Callable[[Sequence[T]], Iterator[int]]
+    ) -> int:
+        """Send rows until the chunk is long enough; returns how many. ``send`` takes the next ones, and
+        gives the bytes of each that it sent. Raises ErrorAnswer if the data was lost meanwhile."""
+        core = self.core
+        done = total = 0
+        while done < len(rows) and total <= CHUNK_BYTES:
+            began, buffered = core.shell.monotonic(), 0
+            for size in send(rows[done : done + core.pace.rows(STEP_LENGTH)]):
+                done += 1
+                buffered += OVERHEAD_BYTES + size
+                if buffered > BUFFER_BYTES:
+                    break
+            total += buffered
+            await core.pace.give_way(began)
+            check_readable(self.core, partition, ErrorCode.REPLICATION_ERROR)
+        return done
+
+    async def _transactions(self, peer: Peer, message_id: int, m: AskFetchTransactions) -> None:
+        check_readable(self.core, m.partition, ErrorCode.REPLICATION_ERROR)
+        backend = self.core.backend
+        length = min(m.length, LENGTH_MAX)
+        tids = backend.tids_ascending(m.min_tid, m.max_tid, length + 1, m.partition)
+        known = set(m.tid_list)
+
+        def send(portion: Sequence[bytes]) -> Iterator[int]:
+            for tid in portion:
+                found = None if tid in known else backend.transaction(tid)
+                if found is None:
+                    yield 0
+                else:
+                    peer.send(_add_transaction(found), message_id)
+                    yield sum(
+                        map(len, (found.user, found.description, found.extension, *found.oids))
+                    )
+
+        done = await self._pass(m.partition, tids[:length], send)
+        next_tid = tids[done] if done < len(tids) else None
+        known.difference_update(tids)
+        deleted = sorted(tid for tid in known if next_tid is None or tid < next_tid)
+        peer.answer(message_id, AnswerFetchTransactions(None, next_tid, deleted))
+
+    async def _objects(self, peer: Peer, message_id: int, m: AskFetchObjects) -> None:
+        check_readable(self.core, m.partition, ErrorCode.REPLICATION_ERROR)
+        backend, packer = self.core.backend, self.core.packer
+        length = min(m.length, LENGTH_MAX)
+        rows = backend.objects_ascending(m.partition, m.min_tid, m.min_oid, m.max_tid, length + 1)
+        known = {(tid, oid) for tid, oids in m.object_dict.items() for oid in oids}
+
+        def send(portion: Sequence[tuple[bytes, bytes]]) -> Iterator[int]:
+            records = backend.records([row for row in portion if row not in known])
+            for row in portion:
+                # A pack may have removed it meanwhile.
+                record = None if row in known else next(records)
+                if record is None:
+                    yield 0
+                else:
+                    record = packer.as_packed(m.partition, row[1], record)
+                    peer.send(_add_object(row[1], record), message_id)
+                    yield len(record.data)
+
+        done = await self._pass(m.partition, rows[:length], send)
+        following = rows[done] if done < len(rows) else None
+        known.difference_update(rows)
+        deleted: dict[bytes, list[bytes]] = {}
+        for tid, oid in sorted(known):
+            if following is None or (tid, oid) < following:
+                deleted.setdefault(tid, []).append(oid)
+        next_tid, next_oid = following or (None, None)
+        peer.answer(message_id, AnswerFetchObjects(None, next_tid, next_oid, deleted))
+
+
+def _add_transaction(found: Transaction) -> Message:
+    tid, user, description, extension, packed, oids, ttid = found
+    return AddTransaction(tid, user, description, extension, packed, ttid, oids)
+
+
+def _add_object(oid: bytes, record: Record) -> Message:
+    if record.compression is None:
+        return AddObject(oid, record.serial, 0, ZERO_HASH, b"", record.data_serial)
+    return AddObject(
+        oid,
+        record.serial,
+        record.compression,
+        record.checksum,
+        record.data,
+        record.data_serial,
+    )

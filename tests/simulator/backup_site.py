@@ -1,0 +1,366 @@
+"""A backup cluster beside the run's own: it follows, is read, fails, takes over and comes back.
+
+Oracles, besides those of the history, to which its readers contribute:
+
+* no reader is ever shown an older state than one before, in whatever order processes die; one that
+  stays hears of everything in the end;
+* whenever the backup leaves its mode, its tables are a prefix of those of the upstream cluster: whole
+  transactions up to one, byte by byte;
+* at the end, once it has caught up, its tables are equal to the upstream's; then both change roles, and
+  the former upstream follows what is written to the former backup.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from ZODB.Connection import TransactionMetaData
+from ZODB.POSException import ReadOnlyError
+
+from neo.protocol.enums import ClusterState
+from neo.protocol.ids import MAX_TID, ZERO_TID, add64
+from neo.protocol.packets import SetClusterState
+from tests.simulator.clients import ClientProcess
+from tests.simulator.cluster import HEAL_SECONDS, Cluster, Shape, Site
+from tests.simulator.disk import SimDisk
+from tests.simulator.operator import Operator
+from tests.simulator.recorded import Recorded
+from tests.simulator.replicas import cell_rows, check_replicas, node_rows
+from tests.simulator.workloads.base import EXPECTED
+from tests.simulator.world import Violation, World
+
+if TYPE_CHECKING:
+    from tests.simulator.run import Run
+
+#: How often somebody looks whether a change of state is over, and what is next.
+LOOK_SECONDS = 0.2
+#: Mean time between two changes of role, or two acts of the operator.
+BETWEEN_SECONDS = 3.0
+STORAGES_MAX = 3
+READ_PAUSE_SECONDS = 0.3
+#: What is written to the backup once it has taken over.
+TRANSACTIONS = 5
+
+#: Rows of a cell; those of all readable cells by partition.
+Cell = set[tuple[Any, ...]]
+Partitions = list[list[Cell]]
+#: What a backup had when it left its mode, and its last tid.
+Snapshot = tuple[bytes, Partitions]
+
+
+class Shown(Recorded):
+    """What a reader of the backup sees. It lags behind what was acknowledged."""
+
+    site: BackupSite
+
+    def sync(self, force: bool = True) -> None:
+        self._storage.sync(force)
+
+    def new_oid(self) -> bytes:
+        """Where its cluster is none that follows for a moment: of that one alone."""
+        oid: bytes = self._storage.new_oid()
+        return oid
+
+    def lastTransaction(self) -> bytes:
+        shown = self.site.shown
+        tid = super().lastTransaction()
+        if tid < shown:
+            raise self._history.violated(
+                f"the backup shows {tid.hex()}, it has shown {shown.hex()} before"
+            )
+        return tid
+
+
+class BackupSite:
+    def __init__(
+        self, run: Run, random: Random, make_disk: Callable[[World, str], SimDisk]
+    ) -> None:
+        self._run = run
+        self._random = random
+        self._world = world = run.world
+        storages = random.randrange(1, STORAGES_MAX + 1)
+        main = run.cluster.shape
+        shape = Shape(storages, main.partitions, random.randrange(min(storages, 2)), main.masters)
+        self.cluster = Cluster(
+            world,
+            shape,
+            lambda name: make_disk(world, name),
+            run.sites,
+            Site("backup", "b-", 100),
+            beside=run.cluster,
+        )
+        self.cluster.upstream = run.cluster
+        self.cluster.scrub_seconds = run.cluster.scrub_seconds
+        run.cluster.backups.append(self.cluster.site.cluster)
+        self.operator = Operator(self.cluster, random, run.history, rewindable=False)
+        #: The greatest tid that any reader was shown.
+        self.shown = ZERO_TID
+        self._snapshots: list[Snapshot] = []
+        self._reader: ClientProcess | None = None
+        self._active = False
+        self._leaving = self._entering = self._over = False
+
+    def start(self) -> None:
+        """A new cluster becomes a backup."""
+        self.cluster.start()
+        self._entering = True
+        self._look()
+        self._active = True
+        self._plan()
+
+    def stop(self) -> None:
+        """No more faults."""
+        self._active = False
+
+    # -- roles -------------------------------------------------------------------------------------
+
+    def _plan(self) -> None:
+        delay = self._random.expovariate(1 / BETWEEN_SECONDS)
+        self._world.call_later(delay, self._act, "backup's operator")
+
+    def _act(self) -> None:
+        if not self._active:
+            return
+        if self._random.random() < 0.5:
+            self.leave()
+        elif self.operator.busy:
+            self.operator.act()
+        self._plan()
+
+    def leave(self) -> None:
+        """For the time that it takes to look at what is there."""
+        if not self._entering and self._state() is ClusterState.BACKINGUP:
+            self._stop_reader()
+            self._leaving = True
+            self.operator.command(SetClusterState(ClusterState.STOPPING_BACKUP), lambda told: None)
+
+    def _state(self) -> ClusterState | None:
+        master = self.cluster.master_core
+        return None if master is None else master.state
+
+    def _look(self) -> None:
+        if self._over:
+            return
+        state = self._state()
+        if state is ClusterState.RUNNING:
+            self._stop_reader()
+            if self._leaving:
+                self._snapshots.append(self._snapshot())
+            self._leaving, self._entering = False, True
+            self.operator.command(SetClusterState(ClusterState.STARTING_BACKUP), lambda told: None)
+        elif state is ClusterState.BACKINGUP and self._reader is None:
+            # The order to leave may also be lost with the master.
+            self._leaving = self._entering = False
+            self._start_reader()
+        self._world.call_later(LOOK_SECONDS, self._look, "backup's state")
+
+    # -- readers -----------------------------------------------------------------------------------
+
+    def _start_reader(self) -> None:
+        process = self._reader = self.cluster.client()
+        random = Random(self._world.random.getrandbits(64))
+        process.spawn(lambda: self._read(process, random), "reader")
+
+    def _stop_reader(self) -> None:
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.kill()
+
+    def _read(self, process: ClientProcess, random: Random) -> None:
+        current = self.cluster.threads.current
+        assert current is not None
+        storage = None
+        while True:
+            try:
+                if storage is None:
+                    opened = self.cluster.storage(process, wait_timeout=5.0)
+                    storage = Shown(opened, self._run.history, lambda: process.name)
+                    storage.site = self
+                self._read_some(storage, random)
+            except EXPECTED as e:
+                self._world.log(process.name, f"{type(e).__name__}: {e}")
+            current.sleep(random.random() * READ_PAUSE_SECONDS)
+
+    def _read_some(self, storage: Shown, random: Random) -> None:
+        storage.sync()
+        tid = storage.lastTransaction()
+        self.shown = max(self.shown, tid)
+        attempts = self._run.history.attempts
+        for attempt in random.sample(attempts, min(3, len(attempts))):
+            for oid in list(attempt.stored)[:3]:
+                try:
+                    storage.loadBefore(oid, add64(tid, 1))
+                except KeyError:
+                    pass  # it is not there yet, or deleted
+        if random.random() < 0.1:
+            try:
+                storage.new_oid()
+            except ReadOnlyError:
+                return
+            if self._state() is ClusterState.BACKINGUP and not self._entering:
+                raise self._run.history.violated("a backup gives oids")
+
+    # -- the end -----------------------------------------------------------------------------------
+
+    @property
+    def caught_up(self) -> bool:
+        """It shows the last transaction of the upstream cluster, in all cells, and a reader saw it."""
+        master = self.cluster.master_core
+        return (
+            follows(self.cluster, self._run.cluster)
+            and self.operator.settled
+            and master is not None
+            and self.shown == master.last_tid
+            and self._packed_alike
+        )
+
+    @property
+    def _packed_alike(self) -> bool:
+        """Both clusters are packed at the same tid."""
+        upstream = self._run.cluster.master_core
+        return upstream is not None and self.cluster.packed_at(upstream.packs.tid)
+
+    def judge(self) -> None:
+        """Raises Violation."""
+        self.cluster.validate()
+        upstream = self._rows(self._run.cluster)
+        # Both are packed at the same tid: what is older is the same, too.
+        self._compare("the backup", self._rows(self.cluster), upstream, None, 0)
+        for tid, partitions in self._snapshots:
+            self._compare(f"the backup left at {tid.hex()}", partitions, upstream, tid)
+        for disk in self.cluster.disks.values():
+            disk.check(quiet=True)
+
+    def take_over(self) -> None:
+        """The backup becomes a cluster of its own, and the former upstream cluster its backup."""
+        run, world = self._run, self._world
+        self._stop_reader()
+        self._over = True
+        self._world.log("world", "the backup takes over")
+        self._order(self.operator, ClusterState.STOPPING_BACKUP, self.cluster)
+        self._write()
+        run.cluster.upstream = self.cluster
+        run.cluster.masters.restart()
+        run.cluster.wait_running()
+        self._order(run.operator, ClusterState.STARTING_BACKUP, run.cluster)
+        world.run_until(
+            lambda: follows(run.cluster, self.cluster), HEAL_SECONDS, "the other way round"
+        )
+        world.run(LOOK_SECONDS)
+        self._compare(
+            "the former upstream", self._rows(run.cluster), self._rows(self.cluster), None
+        )
+        self._order(run.operator, ClusterState.STOPPING_BACKUP, run.cluster)
+        self._compare("after all", self._rows(run.cluster), self._rows(self.cluster), None)
+
+    def _order(self, operator: Operator, state: ClusterState, cluster: Cluster) -> None:
+        """Ask until it is so."""
+        leaves = state is ClusterState.STOPPING_BACKUP
+        reached = ClusterState.RUNNING if leaves else ClusterState.BACKINGUP
+
+        def ask() -> None:
+            if not cluster.is_at(reached):
+                operator.command(SetClusterState(state), lambda told: None)
+                self._world.call_later(LOOK_SECONDS, ask, "operator asks again")
+
+        ask()
+        self._world.run_until(lambda: cluster.is_at(reached), HEAL_SECONDS, reached.name)
+
+    def _write(self) -> None:
+        """Some transactions, by a client of the former backup."""
+        process = self.cluster.client()
+
+        def write() -> None:
+            storage = self.cluster.storage(process)
+            for number in range(TRANSACTIONS):
+                transaction = TransactionMetaData(description=f"takeover {number}")
+                storage.tpc_begin(transaction)
+                oid = storage.new_oid()
+                storage.store(oid, ZERO_TID, b"after the change of roles", "", transaction)
+                storage.tpc_vote(transaction)
+                storage.tpc_finish(transaction)
+            storage.close()
+
+        thread = process.spawn(write, "writer")
+        self._world.run_until(lambda: thread.finished, HEAL_SECONDS, "the backup takes over")
+        process.kill()
+        self._world.run(LOOK_SECONDS)
+
+    # -- tables ------------------------------------------------------------------------------------
+
+    def _packed(self) -> int:
+        """The last pack of either cluster: what is older is not compared."""
+        return max(
+            node_rows((name, disk.tables()) for name, disk in cluster.disks.items())[1]
+            for cluster in self._run.clusters
+        )
+
+    def _rows(self, cluster: Cluster, packed: int = 0) -> Partitions:
+        """Rows of the readable cells, by partition. ``packed``: as for check_replicas()."""
+        master = cluster.master_core
+        assert master is not None
+        disks = [(name, disk.tables()) for name, disk in cluster.disks.items()]
+        check_replicas(master, disks, packed)
+        nodes, _ = node_rows(disks)
+        return [
+            [
+                cell_rows(nodes[nid][1], partition, 0)
+                for nid in master.partitions.readable(partition)
+            ]
+            for partition in range(len(master.partitions))
+        ]
+
+    def _snapshot(self) -> Snapshot:
+        master = self.cluster.master_core
+        assert master is not None
+        # Backup mode can be left while a pack is at work.
+        return master.last_tid, self._rows(self.cluster, self._packed())
+
+    def _compare(
+        self,
+        what: str,
+        cells: Partitions,
+        sources: Partitions,
+        last: bytes | None,
+        packed: int | None = None,
+    ) -> None:
+        """``last``: the last transaction that may be there; None: nothing may be missing. ``packed``:
+        what is older is not compared; None: than the last pack of either."""
+        bound = MAX_TID if last is None else last
+        if packed is None:
+            packed = self._packed()
+        for partition, (copies, source) in enumerate(zip(cells, sources, strict=True)):
+            expected = _comparable(source[0], packed, bound)
+            for copy in copies:
+                found = _comparable(copy, packed, MAX_TID)
+                if missing := expected - found:
+                    raise Violation(f"{what}: partition {partition} misses {_show(missing)}")
+                if extra := found - expected:
+                    raise Violation(f"{what}: partition {partition} has too much: {_show(extra)}")
+
+
+def _comparable(rows: Cell, packed: int, last: bytes) -> Cell:
+    """Rows after a pack, up to a tid. A pack changes where an undo says that its value came from."""
+    bound = int.from_bytes(last, "big")
+    return {
+        (*row[:3], None, *row[4:]) if packed and row[0] == "obj" else row
+        for row in rows
+        if packed < row[1] <= bound
+    }
+
+
+def _show(rows: Cell) -> str:
+    ordered = sorted(rows, key=lambda row: (row[1], row[0]))
+    return ", ".join(f"{row[0]} {row[1]:016x} {row[2]}" for row in ordered[:3])
+
+
+def follows(backup: Cluster, upstream: Cluster) -> bool:
+    """The backup shows the last transaction of its upstream cluster."""
+    master, other = backup.master_core, upstream.master_core
+    if master is None or other is None or master.backup is None:
+        return False
+    if not backup.is_at(ClusterState.BACKINGUP) or not master.backup.following:
+        return False
+    return master.last_tid == other.last_tid

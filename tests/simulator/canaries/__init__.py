@@ -1,0 +1,46 @@
+"""Planted bugs: a simulator that finds nothing proves nothing.
+
+Each canary replaces one piece of product code by a wrong one, as a slip of a programmer would. It is
+switched on by name (``--canary``), and must be found within the number of seeds beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tests.simulator.canaries import (
+    backup,
+    client,
+    election,
+    interrupts,
+    locks,
+    maintenance,
+    mark,
+    master,
+    old_disks,
+    operation,
+    replication,
+    scrub,
+    storage,
+)
+from tests.simulator.canaries.base import Canary, plant
+
+CANARIES: dict[str, Canary] = {
+    canary.name: canary
+    for module in (
+        *(master, storage, client, replication, operation, backup, maintenance, election),
+        *(old_disks, mark, scrub, locks, interrupts),
+    )
+    for canary in module.CANARIES
+}
+
+
+@contextmanager
+def planted(name: str | None) -> Iterator[None]:
+    """With the bug inside the block; without any if there is no name."""
+    with plant(CANARIES[name].patches() if name else []):
+        yield
+
+
+__all__ = ["CANARIES", "Canary", "planted"]

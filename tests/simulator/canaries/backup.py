@@ -1,0 +1,162 @@
+"""Planted bugs of backup clusters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from neo.master.backup.cells import BackupCells, Cell
+from neo.master.backup.following import Backup
+from neo.master.backup.readers import Readers
+from neo.node.task import Future
+from neo.protocol.ids import ZERO_TID
+from neo.storage.core import StorageCore
+from neo.storage.replication.backup import BackupReplicator
+from neo.storage.replication.backup_fetch import BackupFetch
+from neo.storage.replication.backup_repair import Mending
+from tests.simulator.canaries.base import Canary, Patch
+
+#: A backup beside a busy cluster, and processes that are killed.
+KILLS = {"backup": True, "workloads": ("bank",), "faults": ("kill-server",), "seconds": 5.0}
+QUIET = {"backup": True, "workloads": ("bank",), "faults": ("none",), "seconds": 5.0}
+PACKS = {"backup": True, "workloads": ("pack", "bank"), "seconds": 6.0}
+
+
+def _shown_too_early() -> list[Patch]:
+    def advance(self: BackupCells) -> bool:
+        tid = max((cell.tid for cell in self.all()), default=ZERO_TID)
+        if tid <= self.tid:
+            return False
+        self.tid = tid
+        return True
+
+    return [(BackupCells, "advance", advance)]
+
+
+def _metadata_forgotten() -> list[Patch]:
+    original = BackupCells.heard
+
+    def heard(self: BackupCells, tid: bytes, partitions: Iterable[int]) -> None:
+        of_tid = int.from_bytes(tid, "big") % len(self.rows)
+        original(self, tid, [p for p in partitions if p != of_tid])
+
+    return [(BackupCells, "heard", heard)]
+
+
+def _left_too_late() -> list[Patch]:
+    def switch_tid(self: BackupCells) -> bytes:
+        return max(cell.tid for cell in self.all())
+
+    return [(BackupCells, "switch_tid", switch_tid)]
+
+
+def _resumed_too_late() -> list[Patch]:
+    def remember(self: BackupReplicator) -> None:
+        complete: Mapping[int, bytes] = self._complete
+        readable = self._core.readable_partitions()
+        if readable:
+            tid = max(complete.get(partition, ZERO_TID) for partition in readable).hex()
+            self._core.backend.set_config("backup_tid", tid)
+            self._core.commit_soon()
+
+    return [(BackupReplicator, "_remember", remember)]
+
+
+def _not_asked_whether_durable() -> list[Patch]:
+    original = Backup._acknowledged
+
+    def ask(self: Backup, nid: int) -> None:
+        cells: list[tuple[Cell, bytes]] = [
+            (cell, cell.told) for cell in self.cells.of_node(nid).values() if not cell.joining
+        ]
+        self._forgetful.discard(nid)
+        original(self, cells, None)
+
+    def stored(self: StorageCore) -> Future[None]:
+        return self.sleep(0.001)
+
+    # Nodes say that they are done before they have stored it, and are not asked whether they have.
+    return [(Backup, "_ask", ask), (StorageCore, "stored", stored)]
+
+
+def _packed_deletions_missed() -> list[Patch]:
+    async def delete(self: BackupFetch, gone: object) -> None: ...
+
+    return [(BackupFetch, "_delete", delete)]
+
+
+def _no_invalidations() -> list[Patch]:
+    return [(Readers, "show", lambda self, before, tid: None)]
+
+
+def _mended_without_objects() -> list[Patch]:
+    async def objects(self: Mending) -> None: ...
+
+    return [(Mending, "_objects", objects)]
+
+
+CANARIES = (
+    Canary(
+        "backup-keeps-deleted",
+        "what was deleted and packed away upstream, before a backup heard of it, stays there",
+        "backup: rows are too many",
+        _packed_deletions_missed,
+        30,
+        PACKS,
+    ),
+    Canary(
+        "backup-shown-too-early",
+        "clients of a backup are shown a transaction when one cell has it, not all",
+        "reads: not the last revision",
+        _shown_too_early,
+        20,
+        QUIET,
+    ),
+    Canary(
+        "backup-forgets-metadata",
+        "the partition of a transaction's metadata is not fetched, only those of its objects",
+        "backup: rows are missing",
+        _metadata_forgotten,
+        10,
+        QUIET,
+    ),
+    Canary(
+        "backup-left-too-late",
+        "a backup is truncated after the last transaction that any cell has",
+        "backup: not a prefix when it leaves its mode",
+        _left_too_late,
+        60,
+        KILLS,
+    ),
+    Canary(
+        "backup-resumed-too-late",
+        "a storage node remembers how far its best cell is, instead of its worst",
+        "backup: rows are missing",
+        _resumed_too_late,
+        60,
+        KILLS,
+    ),
+    Canary(
+        "backup-not-durable",
+        "clients are shown what a storage node would forget in a crash",
+        "backup: it shows less than before",
+        _not_asked_whether_durable,
+        60,
+        KILLS,
+    ),
+    Canary(
+        "backup-without-invalidations",
+        "clients of a backup are not told what changed",
+        "backup: readers do not catch up",
+        _no_invalidations,
+        10,
+        QUIET,
+    ),
+    Canary(
+        "mended-without-objects",
+        "a cell of a backup that is mended from upstream gets lost transactions, but no objects",
+        "drills: a lost object does not come back",
+        _mended_without_objects,
+        40,
+        QUIET,
+    ),
+)

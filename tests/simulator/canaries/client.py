@@ -1,0 +1,197 @@
+"""Bugs of a client: its cache, and what it makes of lost connections and conflicts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from neo.client import history, undo
+from neo.client.cache import Cache
+from neo.client.change import Asked
+from neo.client.changes import Changes
+from neo.client.commit import Commit
+from neo.client.errors import TransactionLostError
+from neo.client.invalidations import Invalidations
+from neo.client.scan import Range, Revision, Scanner
+from neo.client.session import Session
+from neo.protocol.packets import Conflict
+from tests.simulator.canaries.base import DEADLOCKS, Canary, Patch
+
+QUIET = {"faults": ("none",), "disk": "memory", "seconds": 2.0}
+KILLS = {"faults": ("kill-server",), "disk": "memory", "seconds": 10.0}
+
+
+def _load_in_flight_not_invalidated() -> list[Patch]:
+    original = Cache._close
+
+    def close(self: Cache, oid: bytes, tid: bytes) -> None:
+        loads, self._loads = self._loads, {}
+        try:
+            original(self, oid, tid)
+        finally:
+            self._loads = loads
+
+    return [(Cache, "_close", close)]
+
+
+def _cache_survives_reconnection() -> list[Patch]:
+    return [(Cache, "drop_current", lambda self: None)]
+
+
+def _zodb_not_told_at_reconnection() -> list[Patch]:
+    return [(Invalidations, "_empty_caches", lambda self, db, tid: None)]
+
+
+def _lost_master_means_aborted() -> list[Patch]:
+    def recover(
+        self: Commit, stored: dict[bytes, bytes | None], callback: Callable[[bytes], object]
+    ) -> bytes:
+        raise TransactionLostError("the master was lost, and the transaction was not committed")
+
+    return [(Commit, "_recover", recover)]
+
+
+def _first_master_for_ever() -> list[Patch]:
+    original = Commit.vote
+
+    def vote(self: Commit) -> None:
+        first = self._session.__dict__.setdefault("first", self._master)
+        if self._master is not first:
+            raise TransactionLostError("the master was lost: another one is there")
+        original(self)
+
+    return [(Commit, "vote", vote)]
+
+
+def _last_tid_before_cache() -> list[Patch]:
+    def invalidate(self: Invalidations, tid: bytes, oids: list[bytes], of: object) -> None:
+        if self._over(tid, of):
+            return
+        self.last_tid = tid
+        with self._lock:
+            self.cache.invalidate(tid, oids)
+            db = self._adapter()
+            if db is not None:
+                db.invalidate(tid, oids)
+
+    return [(Invalidations, "invalidate", invalidate)]
+
+
+def _rebase_conflict_ignored() -> list[Patch]:
+    def rebase_failed(self: Changes, asked: Asked, oid: bytes, conflict: Conflict) -> None: ...
+
+    return [(Changes, "_rebase_failed", rebase_failed)]
+
+
+def _undo_overwrites() -> list[Patch]:
+    """What was changed since is not merged."""
+    original = undo._undo_object
+
+    def undo_object(*arguments: Any) -> None:
+        original(*arguments[:-1], True)  # type: ignore[call-arg]
+
+    return [(undo, "_undo_object", undo_object)]
+
+
+def _second_page_forgotten() -> list[Patch]:
+    def partition_tids(
+        session: Session, partition: int, page: list[bytes], max_tid: bytes
+    ) -> Iterator[bytes]:
+        yield from page
+
+    return [(history, "_partition_tids", partition_tids)]
+
+
+def _page_ends_too_late() -> list[Patch]:
+    """The next page begins after a revision that was not read."""
+    original = Scanner._page
+
+    def page(self: Scanner, partition: int, rows: Any, what: Range) -> Iterator[Revision]:
+        whole = list(original(self, partition, rows, what))
+        yield from whole[:-1] if len(whole) > 1 else whole
+
+    return [(Scanner, "_page", page)]
+
+
+CANARIES = (
+    Canary(
+        "load-in-flight-not-invalidated",
+        "an invalidation that comes while an object is loaded does not reach the answer",
+        "reads: the cache gives a revision that is not the last one any more",
+        _load_in_flight_not_invalidated,
+        80,
+        QUIET | {"workloads": ("deadlocks",), "storages": 2, "seconds": 5.0},
+    ),
+    Canary(
+        "cache-survives-reconnection",
+        "the cache keeps current records over a lost connection to the master",
+        "reads: the invalidations of the time between are missing",
+        _cache_survives_reconnection,
+        60,
+        KILLS | {"workloads": ("bank", "counters")},
+    ),
+    Canary(
+        "zodb-survives-reconnection",
+        "connections of ZODB keep their objects over a lost connection to the master",
+        "workloads: a sum is wrong",
+        _zodb_not_told_at_reconnection,
+        60,
+        KILLS | {"workloads": ("bank", "counters")},
+    ),
+    Canary(
+        "lost-master-means-aborted",
+        "a master that is lost in tpc_finish is taken for an abort",
+        "history: what the application was told to be lost is visible",
+        _lost_master_means_aborted,
+        40,
+        KILLS | {"workloads": ("bank",)},
+    ),
+    Canary(
+        "first-master-for-ever",
+        "a commit compares its master with the first that the client had, not with the one it began at",
+        "progress: a client that connected again commits nothing any more",
+        _first_master_for_ever,
+        40,
+        KILLS | {"workloads": ("bank",)},
+    ),
+    Canary(
+        "last-tid-before-cache",
+        "the last tid is set before the caches are invalidated",
+        "reads: the cache gives the revision before at the new view",
+        _last_tid_before_cache,
+        100,
+        QUIET | {"workloads": ("phases", "increments"), "seconds": 5.0},
+    ),
+    Canary(
+        "rebase-conflict-ignored",
+        "an object that could not be rebased is taken for rebased",
+        "history: a transaction is half there",
+        _rebase_conflict_ignored,
+        30,
+        DEADLOCKS,
+    ),
+    Canary(
+        "undo-overwrites",
+        "an undo takes the undone revision for the current one, and overwrites what came later",
+        "workloads: a counter misses steps",
+        _undo_overwrites,
+        40,
+        QUIET | {"workloads": ("undo",), "seconds": 5.0},
+    ),
+    Canary(
+        "second-page-forgotten",
+        "an iterator ends with the first page of tids of each partition",
+        "history: transactions are missing in a listing",
+        _second_page_forgotten,
+        60,
+        QUIET | {"workloads": ("iteration", "bank"), "seconds": 5.0},
+    ),
+    Canary(
+        "page-ends-too-late",
+        "the last revision of a page of a pipeline is taken for the first of the next one",
+        "history: transactions or objects are missing in what a pipeline read",
+        _page_ends_too_late,
+        20,
+        QUIET | {"workloads": ("iteration", "bank"), "seconds": 5.0},
+    ),
+)

@@ -1,0 +1,59 @@
+"""Bugs of a client whose threads get exceptions from outside."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from neo.client.commit import Commit
+from neo.net.channel import Channel, Ticket
+from neo.protocol.packets import Message
+from tests.simulator.canaries.base import Canary, Patch
+
+INTERRUPTS: dict[str, Any] = {
+    "workloads": ("bank", "counters"),
+    "faults": ("interrupted",),
+    "sites": ("none",),
+    "disk": "memory",
+    "seconds": 10.0,
+}
+
+
+def _interrupted_leader_keeps_the_lead() -> list[Patch]:
+    def forget(self: Channel, ticket: Ticket) -> None:
+        with self._mutex:
+            ticket.forgotten = True
+            self._awaited.discard(ticket)
+            self._followers.pop(ticket, None)
+            if self._leader is not ticket:
+                self._rest()
+
+    def present(self: Ticket) -> bool:
+        return self.presence is not None
+
+    return [(Channel, "forget", forget), (Ticket, "present", property(present))]
+
+
+def _interrupted_finish_forgotten() -> list[Patch]:
+    def finished_alone(self: Commit, answer: Message) -> None: ...
+
+    return [(Commit, "_finished_alone", finished_alone)]
+
+
+CANARIES = (
+    Canary(
+        "interrupted-leader-keeps-the-lead",
+        "a thread that is interrupted while it leads does not hand the lead on, and is taken for present",
+        "progress: the other threads of its connection wait for ever",
+        _interrupted_leader_keeps_the_lead,
+        15,
+        INTERRUPTS,
+    ),
+    Canary(
+        "interrupted-finish-forgotten",
+        "the answer to an interrupted tpc_finish is not given to the connections of ZODB",
+        "reads, workloads: they hold objects that it has changed",
+        _interrupted_finish_forgotten,
+        80,
+        INTERRUPTS,
+    ),
+)

@@ -1,0 +1,89 @@
+"""Bugs of the comparison that finds disks which went back in time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from neo.master import primary
+from neo.master.phases import comparison
+from neo.master.phases.tails import Lack, Tail, Verdict, judge
+from neo.protocol.ids import ZERO_TID
+from neo.storage.replication import replicator
+from tests.simulator.canaries.base import Canary, Patch
+
+OLD_DISKS = {
+    "faults": ("old-disk", "lost-tail", "gap"),
+    "workloads": ("bank", "increments"),
+    "disk": "memory",
+    "storages": 3,
+    "replicas": 1,
+    "seconds": 10.0,
+}
+
+
+def _comparison_ignored() -> list[Patch]:
+    async def compare(*args: object) -> None: ...
+
+    return [(primary, "compare", compare)]
+
+
+def _behind_is_believed() -> list[Patch]:
+    def wrong(tails: Mapping[int, Tail]) -> Verdict:
+        verdict = judge(tails)
+        if not verdict.references or verdict.equal:
+            return verdict
+        return Verdict(
+            frozenset(verdict.lacks), {nid: Lack(ZERO_TID, 1) for nid in verdict.references}
+        )
+
+    return [(comparison, "judge", wrong)]
+
+
+def _last_tids_compared() -> list[Patch]:
+    def last(tails: Mapping[int, Tail]) -> Verdict:
+        greatest = max((tail.last for tail in tails.values()), default=ZERO_TID)
+        lacks = {nid: Lack(t.last, 1) for nid, t in tails.items() if t.last < greatest}
+        return Verdict(frozenset(tails.keys() - lacks.keys()), lacks)
+
+    return [(comparison, "judge", last)]
+
+
+def _replicated_from_the_last() -> list[Patch]:
+    """What is later than the gap is taken for a proof of what is before."""
+    return [(replicator, "_begin", lambda tids: tids[-1] if tids else ZERO_TID)]
+
+
+CANARIES = (
+    Canary(
+        "comparison-ignored",
+        "replicas are not compared before service",
+        "reads: old data; workloads: sums are wrong; cells: replicas are not equal",
+        _comparison_ignored,
+        30,
+        OLD_DISKS,
+    ),
+    Canary(
+        "behind-is-believed",
+        "the copy that lacks something is taken for the reference",
+        "history: acknowledged transactions are lost",
+        _behind_is_believed,
+        30,
+        OLD_DISKS,
+    ),
+    Canary(
+        "last-tids-compared",
+        "replicas are compared by their last tids only",
+        "reads, cells: what a gap has swallowed is missing",
+        _last_tids_compared,
+        30,
+        OLD_DISKS,
+    ),
+    Canary(
+        "replicated-from-the-last",
+        "a cell that was found to have a gap is replicated from its last transaction on",
+        "cells: replicas are not equal",
+        _replicated_from_the_last,
+        30,
+        OLD_DISKS,
+    ),
+)

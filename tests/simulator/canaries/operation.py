@@ -1,0 +1,247 @@
+"""Bugs that show when operators type, databases are truncated or copied, and disks fail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from neo.client.change import Asked, Change
+from neo.client.changes import Changes
+from neo.client.pack import _Collection
+from neo.client.restore import Restorer
+from neo.client.storage import NEOStorage
+from neo.master.commit.coordinator import Commits
+from neo.master.election.serve_masters import done
+from neo.master.phases import empty_database as blank
+from neo.master.serving import identification
+from neo.master.serving.admin import MAX_REPLICAS, ServeAdmin
+from neo.master.serving.denial import denied
+from neo.node import backlog, peer
+from neo.node.peer import Peer
+from neo.protocol.enums import ErrorCode
+from neo.protocol.errors import ErrorAnswer
+from neo.protocol.packets import AnswerObject, AskObject, Message, SetNumReplicas
+from neo.storage import core as storage_core
+from neo.storage.backend.api import BackendFailure
+from neo.storage.core import StorageCore
+from neo.storage.maintenance.clone import clone
+from neo.storage.serving.client import ServeClient
+from neo.storage.serving.master import ServeMaster
+from tests.simulator.canaries.base import Canary, Patch, plant
+
+OPERATED: dict[str, Any] = {"faults": ("operate",), "disk": "memory", "seconds": 10.0}
+BROKEN_DISKS: dict[str, Any] = {"faults": ("failing-disk",), "disk": "memory", "seconds": 5.0}
+QUIET: dict[str, Any] = {"faults": ("none",), "disk": "memory", "seconds": 3.0}
+
+
+def _changed_before_checked() -> list[Patch]:
+    def set_num_replicas(
+        self: ServeAdmin, peer: Peer, message_id: int, m: SetNumReplicas
+    ) -> Message:
+        self._serving("change the number of replicas")
+        self.master.change_partitions([], m.num_replicas)
+        if not 0 <= m.num_replicas <= MAX_REPLICAS:
+            raise denied("invalid number of replicas")
+        return done()
+
+    return [(ServeAdmin, "set_num_replicas", set_num_replicas)]
+
+
+def _drained_in_vain() -> list[Patch]:
+    def drained(self: Peer) -> None:
+        self._slow = False
+        self.core.backlog.drained(self)
+
+    # Little is much: requests wait all the time.
+    limits = [(peer, "SLOW_BYTES", 1), (backlog, "SLOW_BYTES", 1), (backlog, "PEER_BYTES", 1)]
+    return [(Peer, "drained", drained), *limits]
+
+
+def _truncation_forgotten() -> list[Patch]:
+    return [(ServeMaster, "truncate", lambda self, peer, message_id, m: None)]
+
+
+def _order_not_checked() -> list[Patch]:
+    return [(Commits, "late", lambda self, tid: False)]
+
+
+def _address_is_enough() -> list[Patch]:
+    return [(module, "is_blank", lambda request: False) for module in (blank, identification)]
+
+
+def _clone_without_id() -> list[Patch]:
+    async def wrong(core: StorageCore) -> None:
+        set_config = core.backend.set_config
+
+        def keep(name: str, value: str | None) -> None:
+            if name != "nid":
+                set_config(name, value)
+
+        with plant([(core.backend, "set_config", keep)]):
+            await clone(core)
+
+    return [(storage_core, "clone", wrong)]
+
+
+def _hint_believed() -> list[Patch]:
+    def same(self: Restorer, oid: bytes, serial: bytes, data: bytes) -> bytes | None:
+        view = self._session.view()
+        try:
+            answer = self._session.read(view.partition(oid), AskObject(oid, serial, None))
+        except ErrorAnswer:
+            return None
+        assert isinstance(answer, AnswerObject)
+        return answer.data_serial or answer.serial
+
+    return [(Restorer, "_same", same)]
+
+
+def _oid_kept() -> list[Patch]:
+    def new_oid(self: NEOStorage) -> bytes:
+        with self._oid_lock:
+            self._oids = self._oids or self._new_oids()
+            self._last_oid = self._oids.pop()
+            if self._oids and self._last_oid[-1] % 8 == 0:
+                self._oids.append(self._last_oid)
+            return self._last_oid
+
+    return [(NEOStorage, "new_oid", new_oid)]
+
+
+def _unresolved_kept() -> list[Patch]:
+    put, stored = Changes._put, Changes._stored
+    originals: WeakKeyDictionary[Changes, dict[bytes, bytes | None]] = WeakKeyDictionary()
+
+    def remember(self: Changes, oid: bytes, change: Change) -> None:
+        originals.setdefault(self, {}).setdefault(oid, change.data)
+        put(self, oid, change)
+
+    def keep(self: Changes, asked: Asked, oid: bytes, *arguments: Any) -> None:
+        stored(self, asked, oid, *arguments)
+        data = originals[self][oid]
+        if oid in self._cached and data is not None:
+            self._cached[oid] = data
+
+    return [(Changes, "_put", remember), (Changes, "_stored", keep)]
+
+
+def _error_means_missing() -> list[Patch]:
+    original: Callable[[ServeClient, AskObject], Message] = ServeClient._load
+
+    def load(self: ServeClient, m: AskObject) -> Message:
+        try:
+            return original(self, m)
+        except BackendFailure:
+            raise ErrorAnswer(ErrorCode.OID_DOES_NOT_EXIST, m.oid.hex()) from None
+
+    return [(ServeClient, "_load", load)]
+
+
+def _collected_unseen() -> list[Patch]:
+    return [(_Collection, "_in_use", lambda self, garbage: False)]
+
+
+def _failure_survived() -> list[Patch]:
+    return [(StorageCore, "backend_failed", lambda self, failure: None)]
+
+
+CANARIES = (
+    Canary(
+        "changed-before-checked",
+        "the number of replicas is changed before it is looked at",
+        "refusals: a command that is refused changes the partition table",
+        _changed_before_checked,
+        40,
+        OPERATED | {"workloads": ("bank",), "storages": 2},
+    ),
+    Canary(
+        "truncation-forgotten",
+        "a storage does not remember what it is to truncate",
+        "progress: recovery waits for ever",
+        _truncation_forgotten,
+        40,
+        OPERATED | {"workloads": ("bank",), "storages": 1},
+    ),
+    Canary(
+        "order-not-checked",
+        "a tid that is imposed may be less than the last one",
+        "history: a transaction is before what was told; the core's own assertions",
+        _order_not_checked,
+        20,
+        QUIET | {"workloads": ("restore", "bank")},
+    ),
+    Canary(
+        "clone-without-id",
+        "a clone forgets to store the id that it was given, and comes with its original's",
+        "progress: both claim to be one node",
+        _clone_without_id,
+        10,
+        OPERATED | {"faults": ("clone",)},
+    ),
+    Canary(
+        "hint-believed",
+        "a copy takes the data of the revision that it is said to be equal to, unseen",
+        "contents: a revision has not the data that was stored",
+        _hint_believed,
+        20,
+        QUIET | {"workloads": ("restore",)},
+    ),
+    Canary(
+        "oid-kept",
+        "some oids stay in the client's list when they are given",
+        "ids: an oid is given twice",
+        _oid_kept,
+        10,
+        QUIET | {"workloads": ("growth",)},
+    ),
+    Canary(
+        "unresolved-kept",
+        "the cache gets what the application stored, not what conflict resolution made of it",
+        "contents: a revision has other data in a cache than in the database",
+        _unresolved_kept,
+        40,
+        QUIET | {"workloads": ("counters",)},
+    ),
+    Canary(
+        "read-error-means-missing",
+        "a storage that cannot read an object says that there is none",
+        "reads: nothing is found where a revision is",
+        _error_means_missing,
+        80,
+        BROKEN_DISKS | {"workloads": ("bank",)},
+    ),
+    Canary(
+        "failure-survived",
+        "a storage whose database failed stays in the cluster",
+        "progress: threads wait for it for ever",
+        _failure_survived,
+        20,
+        BROKEN_DISKS | {"workloads": ("bank",)},
+    ),
+    Canary(
+        "collected-unseen",
+        "the garbage collection does not look again before it deletes",
+        "workloads: objects that are referred to are missing",
+        _collected_unseen,
+        60,
+        QUIET | {"workloads": ("pack",), "seconds": 4.0},
+    ),
+    Canary(
+        "address-is-enough",
+        "an empty database is taken for the one that was at its address",
+        "workloads: money appears or vanishes; tables: a transaction is missing",
+        _address_is_enough,
+        20,
+        {"faults": ("unmount", "kill-server"), "disk": "memory", "storages": 3, "replicas": 1}
+        | {"seconds": 5.0, "workloads": ("bank",)},
+    ),
+    Canary(
+        "drained-in-vain",
+        "what waits for a peer to read does not go on when it has read",
+        "progress: threads wait for it for ever",
+        _drained_in_vain,
+        5,
+        QUIET | {"workloads": ("bank",)},
+    ),
+)

@@ -1,0 +1,389 @@
+"""At the end of a run, on a cluster that is quiet: damage is found and repaired; packs and truncations
+are complete.
+
+They would be noise while the workloads run: damaged data makes every oracle cry, and most workloads do
+not stand that commits vanish.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from random import Random
+from typing import cast
+
+from neo.master.core import MasterCore
+from neo.master.maintenance.check import Finding
+from neo.node.peer import Peer
+from neo.protocol.enums import CellState, ErrorCode
+from neo.protocol.ids import ZERO_OID, ZERO_TID, add64, p64
+from neo.protocol.packets import CheckReplicas, Error, Message, Repair, RepairCells, Truncate
+from neo.storage.backend.api import Transaction
+from neo.storage.core import StorageCore
+from neo.storage.maintenance import check, pack
+from tests.simulator.canaries.base import plant
+from tests.simulator.cluster import Cluster
+from tests.simulator.console import Command
+from tests.simulator.disk_check import Rows, orphans
+from tests.simulator.operator import Operator
+from tests.simulator.process import Process
+from tests.simulator.world import Violation
+
+#: Virtual time for a check, a repair or a truncation.
+SECONDS = 120.0
+#: Nodes are killed so long after a truncation was asked, and stay away so long.
+KILL_CHANCE = 0.3
+KILL_SECONDS = 0.05
+AWAY_SECONDS = 2.0
+#: Orphans are looked for and deleted in the background, in pieces of a few rows: so often it is looked
+#: whether that is done, after so long each time.
+PRUNE_LOOKS = 10
+PRUNE_SECONDS = 5.0
+#: What the operator typed last is done, and every node has heard of it.
+HEARD_SECONDS = 5.0
+#: How often something may come up in that time: each node comes back once, and is balanced.
+ROUNDS_MAX = 20
+#: A node that lost its cells erases them in the background, a few rows at a time: it is looked so often
+#: whether there are less, after a second each time.
+ERASED_LOOKS = 20
+
+
+class _Nobody:
+    """Who asks for a pack: it is looked at what is done, not at what is said."""
+
+    def answer(self, message_id: int, message: Message) -> None: ...
+
+    def refuse(self, message_id: int, code: ErrorCode, text: str = "") -> None: ...
+
+
+class Drills:
+    def __init__(self, cluster: Cluster, operator: Operator, random: Random) -> None:
+        self._cluster = cluster
+        self._operator = operator
+        self._random = random
+
+    @property
+    def _master(self) -> MasterCore:
+        master = self._cluster.master_core
+        assert master is not None
+        return master
+
+    def _type(self, message: Message) -> None:
+        """A command that must be obeyed."""
+        answers: list[Message | None] = []
+        Command(self._cluster, message, answers.append)
+        self._wait(lambda: bool(answers), f"{type(message).__name__} is answered")
+        answer = answers[0]
+        self._cluster.world.log("drill", f"{message}: {answer}")
+        if not isinstance(answer, Error) or answer.code:
+            raise Violation(f"{message} is answered with {answer}")
+
+    def _wait(self, condition: Callable[[], bool], what: str) -> None:
+        self._cluster.world.run_until(condition, SECONDS, what)
+
+    def _wait_moving(self, condition: Callable[[], bool], what: str) -> None:
+        """As :meth:`_wait`, for what lasts as long as rows come and go: cells are erased and fetched
+        a few rows at a time, each time on disk before more."""
+        world, before = self._cluster.world, list[int]()
+        while not condition():
+            tables = [disk.tables() for disk in self._cluster.disks.values()]
+            rows = [sum(map(len, each.values())) for each in tables]
+            if rows == before:
+                raise Violation(f"nothing moves any more, and not yet: {what}")
+            before = rows
+
+            def over(end: float = world.now + SECONDS * world.slowness) -> bool:
+                return condition() or world.now >= end
+
+            world.run_until(over, 2 * SECONDS, what)
+
+    def _wait_complete(self) -> None:
+        self._wait_moving(lambda: self._operator.settled, "all cells are complete")
+
+    @contextmanager
+    def _resting(self) -> Iterator[None]:
+        """All cells are complete, and stay where they are: what the operator typed last is done.
+
+        Who copies what is damaged meanwhile would be wrong, too; and a node that gives its cell away
+        while it is compared makes the check fail. Who comes back late is first let in by the operator.
+        """
+        for _ in range(ROUNDS_MAX):
+            self._wait_complete()
+            self._operator.rests = True
+            self._cluster.world.run(HEARD_SECONDS)
+            if self._operator.settled:
+                break
+            self._operator.rests = False
+        else:
+            raise Violation(
+                f"cells were complete {ROUNDS_MAX} times, and not for {HEARD_SECONDS:g} s"
+            )
+        try:
+            yield
+        finally:
+            self._operator.rests = False
+
+    def _storage(self, nid: int) -> StorageCore:
+        for process in self._cluster.storages:
+            core = process.core
+            if isinstance(core, StorageCore) and core.nid == nid:
+                return core
+        raise AssertionError(f"no storage node has the id {nid}")
+
+    # -- check and repair --------------------------------------------------------------------------
+
+    def check_and_repair(self) -> None:
+        """A row is lost on one replica, or is there that should not be. Raises Violation."""
+        with self._resting():
+            cell = self._damage_one()
+            if cell is None:
+                return
+            partition, victim = cell
+            if self._check(partition, None) is Finding.UNDECIDED:
+                self._believe_the_other(partition, victim)
+            self._expect_wrong(partition, victim)
+            self._type(RepairCells([cell]))
+        self._end_repair()
+
+    def scrub_and_repair(self) -> None:
+        """The same, and nobody asks: the scrub finds it within its period. Raises Violation."""
+        with self._resting():
+            cell = self._damage_one()
+            if cell is None:
+                return
+            partition, victim = cell
+            found = (Finding.CORRUPTED, Finding.UNDECIDED)
+            # What a period takes, and the comparison itself.
+            seconds = self._cluster.scrub_seconds + SECONDS * self._cluster.world.slowness
+            self._cluster.world.run_until(
+                lambda: self._reported(partition) in found, seconds, "the scrub finds what is wrong"
+            )
+            # What was found may be followed by other differences.
+            self._cluster.world.run(1.0)
+            if self._reported(partition) is Finding.UNDECIDED:
+                self._believe_the_other(partition, victim)
+            self._expect_wrong(partition, victim)
+            self._type(RepairCells([cell]))
+        self._end_repair()
+
+    def _damage_one(self) -> tuple[int, int] | None:
+        """(partition, node) of a cell that is wrong now, and has a right copy; None without any."""
+        table = self._master.partitions
+        readable = [(p, table.readable(p)) for p in range(len(table))]
+        cells = [(p, nids) for p, nids in readable if len(nids) > 1]
+        if not cells:
+            return None
+        partition, nids = self._random.choice(cells)
+        victim = self._random.choice(nids)
+        # Before it is done: the scrub may find it at once.
+        self._cluster.damaged.add(partition)
+        if not self._damage(self._storage(victim), partition):
+            self._cluster.damaged.clear()
+            return None
+        return partition, victim
+
+    def _believe_the_other(self, partition: int, victim: int) -> None:
+        nids = self._master.partitions.readable(partition)
+        if len(nids) == 2:
+            (reference,) = set(nids) - {victim}
+            self._check(partition, reference)
+
+    def _expect_wrong(self, partition: int, *victims: int) -> None:
+        """These cells alone are CORRUPTED. Raises Violation."""
+        states = self._master.partitions.rows[partition]
+        wrong = {nid for nid, state in states.items() if state is CellState.CORRUPTED}
+        if wrong != {*victims}:
+            raise Violation(
+                f"check: {victims} are damaged in partition {partition}, found: {wrong or 'none'}"
+            )
+
+    def _end_repair(self) -> None:
+        self._wait_moving(lambda: self._operator.settled, "the cell is repaired")
+        self._cluster.damaged.clear()
+        self._check_all()
+
+    def _reported(self, partition: int) -> Finding | None:
+        rows = {row[0]: row[2] for row in self._master.checks.report().row_list}
+        return Finding(rows[partition]) if partition in rows else None
+
+    def _check_all(self) -> None:
+        """Partitions that have several copies, at once and once more right after: nodes dial each other,
+        and leave connections that others want to use. Nodes and network are sound, so that nobody need
+        ask twice. Raises Violation."""
+        with self._resting(), plant([(check, "AGAIN_SECONDS", ())]):
+            table = self._master.partitions
+            several: dict[int, int | None] = {
+                p: None for p in range(len(table)) if len(table.readable(p)) > 1
+            }
+            for _ in range(2 if several else 0):
+                self._type(CheckReplicas(several, ZERO_TID, None))
+                self._wait(lambda: Finding.RUNNING not in self._findings(), "a check ends")
+                if self._findings() != {Finding.EQUAL}:
+                    raise Violation(f"all should be equal: {self._master.checks.report()}")
+
+    def _findings(self) -> set[Finding]:
+        return {Finding(row[2]) for row in self._master.checks.report().row_list}
+
+    def compare_with_upstream(self) -> None:
+        """The same in a backup that has caught up: of one copy, too. Raises Violation."""
+        with self._resting():
+            table, report = self._master.partitions, self._master.checks.report()
+            if any(Finding(row[2]) is Finding.UNDECIDED for row in report.row_list):
+                raise Violation(f"sound cells differ: {report}")
+            partition = self._random.randrange(len(table))
+            self._expect_equal(partition)
+            nids = sorted(table.readable(partition))
+            victim = self._random.choice(nids)
+            if not self._damage(self._storage(victim), partition):
+                return
+            self._cluster.damaged.add(partition)
+            self._check(partition, None)
+            # By the states of cells: the report may be of a later scrub, which leaves out what is wrong.
+            # A single copy is not called so: the upstream may be what is wrong.
+            self._expect_wrong(partition, *((victim,) if len(nids) > 1 else ()))
+            self._type(RepairCells([(partition, victim)]))
+        self._wait_moving(lambda: self._operator.settled, "the cell is repaired")
+        self._wait(lambda: self._finding() is not Finding.RUNNING, "the cell is mended")
+        with self._resting():
+            self._expect_equal(partition)
+        self._cluster.damaged.clear()
+
+    def _expect_equal(self, partition: int) -> None:
+        self._type(CheckReplicas({partition: None}, ZERO_TID, None))
+        self._wait(lambda: self._finding() is not Finding.RUNNING, "the check ends")
+        if self._finding() is not Finding.EQUAL:
+            raise Violation(
+                f"partition {partition} should be equal: {self._master.checks.report()}"
+            )
+
+    def _finding(self) -> Finding:
+        ((_, _, text, _),) = self._master.checks.report().row_list
+        return Finding(text)
+
+    def _damage(self, core: StorageCore, partition: int) -> bool:
+        """False if there is nothing to be damaged."""
+        backend, last = core.backend, self._master.last_tid
+        objects = backend.objects_ascending(partition, ZERO_TID, ZERO_OID, last, 1000)
+        tids = backend.tids_ascending(ZERO_TID, last, 1000, partition)
+        choice = self._random.randrange(3)
+        if choice == 0 and objects:
+            what = self._random.choice(objects)
+            self._cluster.world.log("drill", f"{core.nid} loses object {what[1].hex()}")
+            backend.delete_objects([what])
+        elif choice == 1 and tids:
+            tid = self._random.choice(tids)
+            self._cluster.world.log("drill", f"{core.nid} loses transaction {tid.hex()}")
+            backend.delete_transactions([tid])
+        elif tids:
+            tid = add64(self._random.choice(tids), -len(core.partitions))
+            if tid in tids:
+                return False
+            self._cluster.world.log("drill", f"{core.nid} invents transaction {tid.hex()}")
+            backend.add_transaction(Transaction(tid, b"", b"", b"", False, [], tid))
+        else:
+            return False
+        done: list[bool] = []
+        backend.stored(lambda: done.append(True))
+        self._wait(lambda: bool(done), "the damage is done")
+        return True
+
+    def _check(self, partition: int, reference: int | None) -> Finding:
+        self._type(CheckReplicas({partition: reference}, ZERO_TID, None))
+
+        finding, running = self._finding, (Finding.RUNNING, Finding.UNKNOWN)
+        self._wait(lambda: finding() not in running, "the check ends")
+        if finding() not in (Finding.CORRUPTED, Finding.UNDECIDED):
+            raise Violation(f"check of partition {partition}: {self._master.checks.report()}")
+        # What was found may be followed by other differences.
+        self._cluster.world.run(1.0)
+        return finding()
+
+    # -- pack --------------------------------------------------------------------------------------
+
+    def pack(self) -> None:
+        """Object by object, while nodes die; oracles tell whether it is complete."""
+        tids = self._tids()
+        if not tids:
+            return
+        with plant([(pack, "STEP_LENGTH", 1)]):
+            self._wait(lambda: not self._master.packs.running, "no pack is running")
+            peer = cast(Peer, _Nobody())
+            self._master.packs.ask(peer, 0, p64(self._random.choice(tids)))
+            self._master.flush()
+            self._kill_some()
+            self._wait(
+                lambda: self._cluster.running and self._operator.settled and self._cluster.packed,
+                "the pack is done",
+            )
+        self._cluster.world.run(1.0)
+
+    # -- truncation --------------------------------------------------------------------------------
+
+    def truncate(self) -> None:
+        """Nodes die meanwhile; at the end it is done everywhere. Raises Violation."""
+        tids = self._tids()
+        if not tids:
+            return
+        tid = self._random.choice(tids)
+        self._type(Truncate(p64(tid)))
+        self._kill_some()
+        self._wait(
+            lambda: self._cluster.running and self._operator.settled, "the truncation is done"
+        )
+        least, looks = sys.maxsize, 0
+        while looks < ERASED_LOOKS:
+            self._cluster.world.run(1.0)
+            later = self._later(tid)
+            if not later:
+                return
+            rows = sum(map(len, later.values()))
+            least, looks = (rows, 0) if rows < least else (least, looks + 1)
+        name, tids = next(iter(later.items()))
+        raise Violation(f"{name} was to be truncated after {tid:016x} and has {max(tids):016x}")
+
+    def _later(self, tid: int) -> dict[str, list[int]]:
+        """The tids of all rows that are later than one, by storage node that has some."""
+        disks = self._cluster.disks.items()
+        return {name: tids for name, disk in disks if (tids := _later(disk.tables(), tid))}
+
+    # -- orphans -----------------------------------------------------------------------------------
+
+    def prune(self) -> None:
+        """``neoctl prune_orphan``: no data stays that crashes left behind. Raises Violation."""
+        nids = sorted(self._master.identified_storages())
+        self._type(Repair(nids, False))
+        for _ in range(PRUNE_LOOKS):
+            self._cluster.world.run(PRUNE_SECONDS)
+            if not any(orphans(disk.tables()) for disk in self._cluster.disks.values()):
+                break
+        for disk in self._cluster.disks.values():
+            disk.check_pruned()
+
+    def _tids(self) -> list[int]:
+        """Of transactions since the last pack."""
+        tables = [disk.tables() for disk in self._cluster.disks.values()]
+        first, last = self._master.packs.tid, self._master.last_tid
+        tids = {row[1] for rows in tables for row in rows["trans"]}
+        return sorted(tid for tid in tids if first <= p64(tid) <= last)
+
+    def _kill_some(self) -> None:
+        for process in self._cluster.storages:
+            if self._random.random() < KILL_CHANCE:
+                self._kill(process)
+        self._cluster.world.run(2 * KILL_SECONDS)
+
+    def _kill(self, process: Process) -> None:
+        world = self._cluster.world
+
+        def kill() -> None:
+            if process.alive:
+                process.kill()
+                world.call_later(AWAY_SECONDS, process.revive, f"start {process.name}")
+
+        world.call_later(self._random.random() * KILL_SECONDS, kill, f"kill {process.name}")
+
+
+def _later(tables: Rows, tid: int) -> list[int]:
+    tids = [row[1] for row in tables["trans"]] + [row[2] for row in tables["obj"]]
+    return [found for found in tids if found > tid]

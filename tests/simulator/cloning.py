@@ -1,0 +1,105 @@
+"""Copies of storage nodes' databases become nodes of their own (docs/operating.md, *Clone a node*), while
+the workloads write and everything fails.
+
+A copy is taken of a node that is dead, or is killed for it, and begins its life a while later: it may
+lack what was committed since, and have what was packed or truncated since. It runs with ``--new-nid``
+until that ends well, however often it is killed; then it is a storage node like the others. Ids that it
+was given in vain are dropped at the end (:meth:`tests.simulator.operator.Operator.settle`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+from neo.protocol.enums import CellState
+from neo.storage.core import StorageCore
+from tests.simulator.cluster import Cluster
+from tests.simulator.disk import SimDisk
+from tests.simulator.disk_check import Rows
+from tests.simulator.process import Process, SimShell
+
+#: Clones of one run: each has all data of another node.
+CLONES_MAX = 2
+#: How long the original stays away, and how old a copy is when it is started, on average.
+AWAY_SECONDS = 0.5
+OLD_SECONDS = 2.0
+#: How often one is killed while it is given its id, how soon, and how long it is away.
+KILL_CHANCE = 0.4
+KILL_SECONDS = 0.03
+
+
+class Clone(Process):
+    """A process with ``--new-nid``, and without once that is done."""
+
+    def __init__(self, cluster: Cluster, number: int, original: SimDisk) -> None:
+        name, address = cluster.storage_place(number)
+        self._cluster = cluster
+        self._disk = disk = original.copy(name)
+        self.joined = False
+
+        def make(shell: SimShell) -> StorageCore:
+            return cluster.storage_core(shell, address, disk, is_clone=not self.joined)
+
+        super().__init__(cluster.world, cluster.network, name, address, make, disk, cluster.faults)
+        # It ends with an error when it loses the master before it has the partition table.
+        self.may_fail = lambda: not self.joined
+        if cluster.clocks is not None:
+            cluster.clocks.give(self)
+        cluster.joining.append(self)
+
+    def ended(self, shell: SimShell, code: int) -> None:
+        if shell is self._shell and code == 0 and not self.joined:
+            self.joined = True
+            self._cluster.joining.remove(self)
+            self._cluster.storages.append(self)
+            self._cluster.disks[self.name] = self._disk
+        super().ended(shell, code)
+
+
+class Cloning:
+    def __init__(self, clusters: Sequence[Cluster], random: Random) -> None:
+        self._clusters = clusters
+        self._random = random
+        self._count = 0
+        self._stopped = False
+
+    def stop(self) -> None:
+        """The world heals: copies are left alone, also those that are not started yet."""
+        self._stopped = True
+
+    def act(self) -> None:
+        """Copy the disk of a node, which is dead for that moment, and start the copy later."""
+        random = self._random
+        cluster = random.choice(self._clusters)
+        original = random.choice(cluster.storages)
+        if self._count == CLONES_MAX:
+            return
+        world = cluster.world
+        if original.alive:
+            original.kill()
+            world.call_later(AWAY_SECONDS, original.revive, f"start {original.name}")
+        disk = cluster.disks[original.name]
+        if not _has_cells(disk.tables()):
+            return
+        self._count += 1
+        number = len(cluster.storages) + len(cluster.joining) + 1
+        clone = Clone(cluster, number, disk)
+        world.log(clone.name, f"is copied from {original.name}")
+        age = random.expovariate(1 / OLD_SECONDS)
+        world.call_later(age, clone.revive, f"start {clone.name}")
+        if random.random() < KILL_CHANCE:
+            moment = age + random.random() * KILL_SECONDS
+            world.call_later(moment, lambda: self._interrupt(clone), f"kill {clone.name}")
+
+    def _interrupt(self, clone: Clone) -> None:
+        if clone.alive and not self._stopped:
+            clone.kill()
+            clone.world.call_later(AWAY_SECONDS, clone.revive, f"start {clone.name}")
+
+
+def _has_cells(rows: Rows) -> bool:
+    """Without any it is no copy of a storage node."""
+    config: dict[str, str] = dict(rows["config"])
+    nid = int(config.get("nid") or 0)
+    return any(owner == nid and tid != -CellState.CORRUPTED.value for _, owner, tid in rows["pt"])

@@ -1,0 +1,297 @@
+"""A cluster of simulated processes: masters, storages, an admin, and clients that run the real code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from neo.admin.core import AdminCore
+from neo.master.core import MasterCore
+from neo.net.fault_sites import FaultSite
+from neo.protocol.enums import ClusterState, NodeType
+from neo.protocol.ids import u64
+from neo.protocol.packets import Address
+from neo.storage.backend.api import BackendFailure
+from neo.storage.core import StorageCore
+from neo.topology.masters import MasterCandidates
+from tests.simulator.clients import ClientProcess, SimHost
+from tests.simulator.clock import Clocks
+from tests.simulator.disk import SimDisk
+from tests.simulator.masters import Masters
+from tests.simulator.network import Network
+from tests.simulator.process import Process, SimShell
+from tests.simulator.tables import Tables, join_tables
+from tests.simulator.threads import Threads
+from tests.simulator.world import World
+
+CLUSTER_NAME = "tests/simulator"
+ADMIN_PORT, STORAGE_PORT = 11000, 12000
+#: A cluster is created, or comes back when nothing fails any more, within this virtual time.
+START_SECONDS = 60.0
+HEAL_SECONDS = 300.0
+
+
+@dataclass(frozen=True)
+class Site:
+    """Which cluster of a world it is: its name, what the names of its processes begin with, and how far
+    its ports are from those above."""
+
+    cluster: str = CLUSTER_NAME
+    prefix: str = ""
+    offset: int = 0
+
+    def address(self, port: int) -> Address:
+        return ("127.0.0.1", port + self.offset)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a seed chooses."""
+
+    storages: int = 2
+    partitions: int = 4
+    replicas: int = 0
+    masters: int = 1
+
+
+MAIN = Site()
+
+
+class Mount:
+    """Where a storage node finds its database: on its disk, or in an empty folder."""
+
+    process: Process
+
+    def __init__(self, disk: SimDisk, make_disk: Callable[[str], SimDisk]) -> None:
+        self.disk = self.used = disk
+        self._make_disk = make_disk
+
+    def unmount(self) -> None:
+        """The process is dead."""
+        self.used = self._make_disk(self.disk.name)
+
+    def remount(self) -> None:
+        """The process is dead. Nothing, if that is done."""
+        if self.used is not self.disk:
+            self.used.close()
+            self.used = self.disk
+
+    def crash(self) -> None:
+        self.used.crash()
+
+
+class Cluster:
+    """``make_disk(name)``: the disk of a storage's machine. ``beside``: another cluster of the same
+    world. ``upstream``: what a master is configured to follow when it starts."""
+
+    def __init__(
+        self,
+        world: World,
+        shape: Shape,
+        make_disk: Callable[[str], SimDisk],
+        faults: Callable[[str, FaultSite], bool] = lambda who, site: False,
+        site: Site = MAIN,
+        beside: Cluster | None = None,
+    ) -> None:
+        self.world = world
+        self.shape = shape
+        self.site = site
+        self.upstream: Cluster | None = None
+        #: Backups that the admin node watches over.
+        self.backups: list[str] = []
+        self.network: Network = Network(world) if beside is None else beside.network
+        self.threads: Threads = Threads(world) if beside is None else beside.threads
+        self.faults = faults
+        self.disks: dict[str, SimDisk] = {}
+        #: Of the nodes that it began with.
+        self.mounts: list[Mount] = []
+        self.clients: list[ClientProcess] = []
+        #: None if all clocks are right.
+        self.clocks: Clocks | None = None
+        #: Partitions in which a check has something to find.
+        self.damaged: set[int] = set()
+        #: In which all copies are compared once; 0 for never.
+        self.scrub_seconds = 0.0
+        self._make_disk = make_disk
+        self.masters = Masters(self, shape.masters)
+        name, address = f"{site.prefix}admin", site.address(ADMIN_PORT)
+        self.admin = Process(world, self.network, name, address, self._admin, faults=faults)
+        self.storages = [self._storage(number) for number in range(1, shape.storages + 1)]
+        #: Copies of databases that are not nodes yet.
+        self.joining: list[Process] = []
+
+    # -- processes -------------------------------------------------------------------------------
+
+    @property
+    def servers(self) -> list[Process]:
+        return [*self.masters.processes, *self.storages, self.admin]
+
+    def storage_place(self, number: int) -> tuple[str, Address]:
+        """(name, address) of a storage node."""
+        return f"{self.site.prefix}storage{number}", self.site.address(STORAGE_PORT + number)
+
+    def _storage(self, number: int) -> Process:
+        name, address = self.storage_place(number)
+        disk = self.disks[name] = self._make_disk(name)
+        mount = Mount(disk, self._make_disk)
+        self.mounts.append(mount)
+
+        def make(shell: SimShell) -> StorageCore:
+            return self.storage_core(shell, address, mount.used)
+
+        mount.process = Process(self.world, self.network, name, address, make, mount, self.faults)
+        return mount.process
+
+    @property
+    def unmounted(self) -> bool:
+        """Whether a node has an empty database instead of its own."""
+        return any(mount.used is not mount.disk for mount in self.mounts)
+
+    def storage_core(
+        self, shell: SimShell, address: Address, disk: SimDisk, is_clone: bool = False
+    ) -> StorageCore:
+        core: StorageCore
+
+        def failed(failure: BackendFailure) -> None:
+            core.backend_failed(failure)
+
+        core = StorageCore(
+            shell,
+            self.site.cluster,
+            MasterCandidates(self.masters.addresses),
+            address,
+            disk.open_backend(shell, failed),
+            is_clone=is_clone,
+        )
+        return core
+
+    def _admin(self, shell: SimShell) -> AdminCore:
+        return AdminCore(
+            shell,
+            self.site.cluster,
+            MasterCandidates(self.masters.addresses),
+            self.site.address(ADMIN_PORT),
+            remember=lambda masters: None,
+            backups=self.backups,
+        )
+
+    def skew(self, clocks: Clocks) -> None:
+        """Before it starts: no two machines agree about the time."""
+        self.clocks = clocks
+        for process in dict.fromkeys([*self.masters.all, *self.servers]):
+            clocks.give(process)
+
+    def start(self) -> None:
+        """Start everything and wait until clients are served."""
+        for process in self.servers:
+            self.world.call_later(
+                self.world.random.random() * 0.1, process.start, f"start {process.name}"
+            )
+        self.wait_running(START_SECONDS)
+
+    def client(self) -> ClientProcess:
+        """A new process of an application."""
+        name = f"{self.site.prefix}client{len(self.clients) + 1}"
+        clock = None if self.clocks is None else self.clocks.make()
+        process = ClientProcess(self.world, self.network, self.threads, name, self.faults, clock)
+        self.clients.append(process)
+        return process
+
+    def storage(self, process: ClientProcess, **options: Any) -> Any:
+        """The real client, opened inside a thread of a process."""
+        from neo.client import Storage
+
+        masters = " ".join(f"{host}:{port}" for host, port in self.masters.addresses)
+        return Storage(masters, self.site.cluster, host=SimHost(process), **options)
+
+    # -- state -----------------------------------------------------------------------------------
+
+    @property
+    def master(self) -> Process:
+        """The process of the primary master; any, if there is none."""
+        serving = self.masters.serving()
+        return self.masters.processes[0] if serving is None else serving[0]
+
+    @property
+    def master_core(self) -> MasterCore | None:
+        """The primary master."""
+        serving = self.masters.serving()
+        return None if serving is None else serving[1]
+
+    @property
+    def running(self) -> bool:
+        """Clients are served, and everybody is there (a storage without cells stays PENDING)."""
+        return self.is_at(ClusterState.RUNNING)
+
+    def is_at(self, state: ClusterState) -> bool:
+        """It is in this state, and everybody is there: the master may not have heard of an end yet."""
+        master = self.master_core
+        if master is None or master.state is not state or master.starting:
+            return False
+        if not master.of_type(NodeType.ADMIN) or not all(p.alive for p in self.storages):
+            return False
+        return len(master.identified_storages()) == len(self.storages)
+
+    @property
+    def packed(self) -> bool:
+        """No pack is left to be done."""
+        master = self.master_core
+        return master is not None and self.packed_at(master.packs.tid)
+
+    def packed_at(self, tid: bytes) -> bool:
+        """All readable cells are packed at ``tid`` or later, and no pack is left to be done."""
+        master = self.master_core
+        cores = {
+            process.core.nid: process.core
+            for process in self.storages
+            if isinstance(process.core, StorageCore) and process.core.operational
+        }
+        # A storage node may not have heard yet that its cells can be read.
+        return master is not None and all(
+            nid in cores
+            and cores[nid].packer.packed(partition) >= max(u64(tid), cores[nid].packer.wanted())
+            for partition in range(len(master.partitions))
+            for nid in master.partitions.readable(partition)
+        )
+
+    def wait_running(self, seconds: float = HEAL_SECONDS) -> None:
+        self.world.run_until(
+            lambda: self.running, seconds, f"the cluster {self.site.cluster} is RUNNING"
+        )
+
+    def heal(self) -> None:
+        """End all faults and start what does not run."""
+        self.world.log("world", "heals")
+        for mount in self.mounts:
+            if mount.used is not mount.disk:
+                mount.process.kill()
+                mount.remount()
+        self.network.heal()
+        for disk in self.disks.values():
+            disk.heal()
+        for platter in self.masters.platters.values():
+            platter.heal()
+        for client in self.clients:
+            client.resume()
+        for process in self.masters.all:
+            process.resume()
+        for process in dict.fromkeys([*self.masters.members(), *self.servers, *self.joining]):
+            process.resume()
+            process.revive()
+
+    def tables(self) -> Tables:
+        """What all storages keep together. Replicas must not differ: see the oracle of cells."""
+        return join_tables((disk.tables() for disk in self.disks.values()), self.masters.primaries)
+
+    def validate(self) -> None:
+        """Assert what must hold between any two events."""
+        master = self.master_core
+        if master is not None:
+            master.commits.transactions.validate()
+            if master.backup is not None:
+                master.backup.cells.validate()
+        for process in self.storages:
+            core = process.core
+            if isinstance(core, StorageCore):
+                core.locks.validate()

@@ -1,0 +1,73 @@
+"""All planted bugs, each sought within its own number of seeds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+
+from tests.simulator.canaries import CANARIES, Canary
+from tests.simulator.run import Options
+from tests.simulator.trial import attempt
+from tests.simulator.world import Violation
+
+
+@dataclass
+class Hunt:
+    """``seed``: the first that found it; None if none did. ``error``: as what."""
+
+    name: str
+    seed: int | None
+    error: str
+    seconds: float
+
+
+def options_of(canary: Canary) -> Options:
+    # The run without the bug has the same shape.
+    return Options(
+        canary=canary.name, **{"replicas": 0, "masters": 1, "backup": False, **canary.options}
+    )
+
+
+def hunt(name: str) -> Hunt:
+    """Seeds from 0 until an oracle complains of one that passes without the bug. Any other error may be
+    that of the planted bug itself, which proves nothing."""
+    canary = CANARIES[name]
+    options = options_of(canary)
+    started = time.monotonic()
+    error = ""
+    for seed in range(canary.seeds):
+        trial = attempt(seed, options, twice=False)
+        if trial.result is not None:
+            continue
+        if not trial.error.startswith(f"{Violation.__name__}:"):
+            error = f"seed {seed} is no complaint of an oracle: {trial.error}"
+            continue
+        right = attempt(seed, replace(options, canary=None), twice=False)
+        if right.result is not None:
+            return Hunt(name, seed, trial.error, time.monotonic() - started)
+        error = f"seed {seed} fails without the bug as well: {right.error}"
+    return Hunt(name, None, error, time.monotonic() - started)
+
+
+def hunt_all(jobs: int) -> int:
+    """Print a table. Exit code 0 if every bug was found."""
+    print(f"{'planted bug':32} {'found by':>8} {'within':>7} {'s':>5}  as")
+    with ProcessPoolExecutor(jobs) as pool:
+        missed = _print_table(pool.map(hunt, CANARIES))
+    print(f"{len(CANARIES) - missed} of {len(CANARIES)} were found")
+    return int(missed > 0)
+
+
+def _print_table(hunts: Iterable[Hunt]) -> int:
+    missed = 0
+    for found in hunts:
+        missed += found.seed is None
+        seed = "NO SEED" if found.seed is None else f"seed {found.seed}"
+        print(
+            f"{found.name:32} {seed:>8} {CANARIES[found.name].seeds:>7} {found.seconds:5.1f}  "
+            f"{found.error.splitlines()[0][:100] if found.error else ''}",
+            flush=True,
+        )
+    return missed

@@ -1,0 +1,191 @@
+"""The masters of a simulated cluster: one alone, or several that elect their primary."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Collection
+from random import Random
+from typing import TYPE_CHECKING
+
+from neo.master.core import MasterCore
+from neo.master.election.leadership import Tenure
+from neo.master.election.node import MasterNode
+from neo.master.maintenance.scrub import DAY_SECONDS
+from neo.master.primary import PrimaryMaster
+from neo.net.sockets import format_address
+from neo.node.core import Shell
+from neo.protocol.packets import Address, CellChange
+from tests.simulator.clock import Clock
+from tests.simulator.leadership import Reigns
+from tests.simulator.log_disk import LogPlatter, SimLogDisk
+from tests.simulator.log_watch import LogWatch
+from tests.simulator.process import Process, SimShell
+from tests.simulator.replicas import check_changes
+
+if TYPE_CHECKING:
+    from tests.simulator.cluster import Cluster
+
+MASTER_PORT = 10001
+
+
+class WatchedPrimary(PrimaryMaster):
+    """Its changes of the partition table are those that may be."""
+
+    damaged: set[int]
+
+    def change_partitions(self, changes: list[CellChange], replicas: int | None = None) -> None:
+        check_changes(self.partitions, changes, self.damaged)
+        super().change_partitions(changes, replicas)
+
+
+class WatchedNode(MasterNode):
+    """``new``: called with each primary that it becomes."""
+
+    new: Callable[[WatchedPrimary], None]
+
+    def make_primary(self, shell: Shell, tenure: Tenure) -> PrimaryMaster:
+        primary = WatchedPrimary(shell, self.settings, self.bind, tenure)
+        self.new(primary)
+        return primary
+
+
+class Masters:
+    def __init__(self, cluster: Cluster, count: int) -> None:
+        self._cluster = cluster
+        world, site = cluster.world, cluster.site
+        #: All of them, for nodes and clients.
+        self.addresses: list[Address] = [site.address(MASTER_PORT + i) for i in range(count)]
+        #: One that is not configured, and may become a member.
+        self.spare: Process | None = None
+        #: How many primary masters there were.
+        self.primaries = 0
+        self.log = LogWatch(world)
+        self.platters: dict[str, LogPlatter] = {}
+        if count == 1:
+            self.processes = [self._process(f"{site.prefix}master", self.addresses[0], self._alone)]
+        else:
+            self.processes = [
+                self._one_of_several(f"{site.prefix}master{i + 1}", address)
+                for i, address in enumerate(self.addresses)
+            ]
+            # Before the others in order, so that none has the index that it has in its configuration.
+            name, address = f"{site.prefix}master{count + 1}", site.address(MASTER_PORT - 1)
+            self.spare = self._one_of_several(name, address)
+        self.reigns = Reigns(world, self.all, self.log)
+
+    # -- processes -----------------------------------------------------------------------------------
+
+    def _process(
+        self,
+        name: str,
+        address: Address,
+        make: Callable[[SimShell], MasterCore | MasterNode],
+        platter: LogPlatter | None = None,
+    ) -> Process:
+        cluster = self._cluster
+        return Process(cluster.world, cluster.network, name, address, make, platter, cluster.faults)
+
+    def _one_of_several(self, name: str, address: Address) -> Process:
+        world = self._cluster.world
+        # Random numbers of their own, so that with one master nothing is different.
+        random = Random(f"{name} {world.seed}")
+        platter = LogPlatter(random, lambda tid, spec: self.log.saw(name, tid, spec))
+        self.platters[name] = platter
+        clock = Clock(world, random)
+
+        def make(shell: SimShell) -> MasterNode:
+            settings = self._settings()
+            settings.masters = list(dict.fromkeys([*self.addresses, address]))
+            disk = SimLogDisk(platter, shell.call_later)
+            node = WatchedNode(shell, settings, address, disk)
+            node.new = lambda primary: self._new(process, primary)
+            return node
+
+        process = self._process(name, address, make, platter)
+        process.clock = clock
+        process.may_fail = lambda: platter.full
+        process.writes = lambda peer: self.reigns.writes(process, peer)
+        return process
+
+    def _alone(self, shell: SimShell) -> PrimaryMaster:
+        primary = WatchedPrimary(shell, self._settings(), self.addresses[0])
+        primary.damaged = self._cluster.damaged
+        self.primaries += 1
+        return primary
+
+    def _new(self, process: Process, primary: WatchedPrimary) -> None:
+        primary.damaged = self._cluster.damaged
+        self.primaries += 1
+        self.reigns.begins(process, primary)
+
+    def _settings(self) -> argparse.Namespace:
+        cluster = self._cluster
+        upstream = cluster.upstream
+        return argparse.Namespace(
+            cluster=cluster.site.cluster,
+            nid=None,
+            partitions=cluster.shape.partitions,
+            replicas=cluster.shape.replicas,
+            autostart=cluster.shape.storages,
+            scrub_days=cluster.scrub_seconds / DAY_SECONDS,
+            upstream_cluster=upstream.site.cluster if upstream else None,
+            upstream_masters=list(upstream.masters.addresses) if upstream else None,
+        )
+
+    def restart(self) -> None:
+        """All that run."""
+        running = [process for process in self.all if process.alive]
+        for process in running:
+            process.kill()
+        for process in running:
+            process.start()
+
+    # -- state ---------------------------------------------------------------------------------------
+
+    @property
+    def several(self) -> bool:
+        return len(self.processes) > 1
+
+    @property
+    def all(self) -> list[Process]:
+        """Those that vote, and those that might."""
+        return self.processes if self.spare is None else [*self.processes, self.spare]
+
+    def members(self) -> list[Process]:
+        """Those that vote, as the log says."""
+        names = self.log.members
+        if names is None:
+            return self.processes
+        return [process for process in self.all if format_address(process.address) in names]
+
+    def forgetful(self) -> list[Process]:
+        """Members that do not know yet what they may have promised."""
+        return [p for p in self.members() if self.platters[p.name].forgetful]
+
+    def expendable(self) -> int:
+        """How many members more may be away or lose what they know."""
+        members = self.members()
+        return max(0, (len(members) - 1) // 2 - len(self.forgetful()))
+
+    def can_go_on(self, members: Collection[Process]) -> bool:
+        """Whether a majority of such a list would vote: who is new does not before the log has grown."""
+        remember = [p for p in members if not self.platters[p.name].forgetful]
+        return 2 * len(remember) > len(members)
+
+    def serving(self) -> tuple[Process, MasterCore] | None:
+        """The primary of the newest epoch, if there is one, and its process."""
+        serving: tuple[Process, MasterCore] | None = None
+        newest = -1
+        for process in self.all:
+            core = process.core
+            if isinstance(core, MasterCore):
+                return process, core
+            if isinstance(core, MasterNode) and core.primary and core.tenure:
+                if core.tenure.epoch > newest:
+                    newest, serving = core.tenure.epoch, (process, core.primary)
+        return serving
+
+    def equal(self) -> bool:
+        """The members have the same log, and all vote."""
+        logs = [self.platters[process.name].entries for process in self.members()]
+        return all(log == logs[0] for log in logs) and not self.forgetful()

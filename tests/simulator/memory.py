@@ -1,0 +1,400 @@
+"""The backend of a simulated storage node in memory: a model of what every backend promises.
+
+Theory of operation
+-------------------
+A :class:`MemoryDisk` has the rows that are durable; it survives the process. An open backend has the
+rows as the process sees them (:class:`~tests.simulator.memory_tables.Tables`) and knows which changed
+since the last commit. ``stored`` hands these changes to the disk, one commit at a time; when the
+simulated sync is over they are durable, and the next commit starts for those who waited. A crash keeps
+the durable rows; the commit whose sync was in progress is there or not, as a whole.
+
+``lag``: typical seconds between a write and its execution, as in a backend that writes in a thread of
+its own; 0: writes are executed at once. Until then reads that need not wait do not see the write.
+
+A misuse that a database would not notice (data released twice, voted without having been stored...)
+is a Violation.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from neo.protocol.enums import CellState
+from neo.storage.backend.api import (
+    LEFT_BACKUP_TID,
+    BackendFailure,
+    BackendRefused,
+    Cell,
+    Done,
+    Schedule,
+    Stored,
+    TransactionMeta,
+)
+from neo.storage.backend.schema import check_version
+from neo.storage.backend.sql import VERSION_ROW, storable, to_int
+from neo.storage.backend.writes import COUNTER_BITS
+from tests.simulator.disk_base import OnFailure
+from tests.simulator.memory_pages import MemoryPages
+from tests.simulator.memory_replication import MemoryReplication
+from tests.simulator.memory_tables import (
+    DataRow,
+    Image,
+    ObjectRow,
+    Tables,
+    TransactionRow,
+    apply,
+    empty_image,
+)
+from tests.simulator.world import Event
+
+if TYPE_CHECKING:
+    from tests.simulator.memory_disk import MemoryDisk
+
+
+class MemoryBackend(MemoryReplication, MemoryPages):
+    """See :class:`neo.storage.backend.api.Backend`."""
+
+    partitions_max = 1 << 15
+    text_max = 1 << 16
+
+    def __init__(
+        self,
+        disk: MemoryDisk,
+        schedule: Schedule,
+        on_failure: OnFailure,
+        dedup: bool = False,
+        lag: float = 0.0,
+    ) -> None:
+        self.name = disk.name
+        self._disk = disk
+        self._schedule = schedule
+        self._on_failure = on_failure
+        self._dedup = dedup
+        self._lag = lag
+        self._size_max = 1 << 30
+        self._failure: BackendFailure | None = None
+        self._broken: BackendFailure | None = None  # a failed sync that the loop will hear of
+        self._is_open = False
+        self._forget()
+
+    def _forget(self) -> None:
+        self.tables = Tables(empty_image())
+        self._queue: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
+        self._execution: Event | None = None
+        self._waiting: list[Done] = []
+        self._busy = False  # from a commit until the loop hears that it is synced
+        self._config: dict[str, str] = {}
+        self._cells: dict[tuple[int, int], int] = {}
+        self._next_data_id: dict[int, int] = {}
+        self._modulo = 1
+
+    # -- life -----------------------------------------------------------------------------------
+
+    def open(self, reset: bool = False) -> None:
+        assert not self._is_open, "already open"
+        self._failure = self._broken = None
+        self._forget()
+        self._disk.take(self)
+        try:
+            self._disk.check_usable()
+            self._load(empty_image() if reset else self._disk.image)
+        except BackendFailure:
+            self._disk.release(self)
+            raise
+        self._is_open = True
+        self._disk.image = self.tables.image()
+        self.tables.take_changes()
+
+    def _load(self, image: Image) -> None:
+        tables = self.tables = Tables(image)
+        if tables.config:
+            check_version(tables.config.get("version", (None, None))[1], self.name)
+        else:
+            tables.config.put(VERSION_ROW[0], VERSION_ROW)
+        self._config = dict(tables.config.values())
+        self._cells = {(partition, nid): tid for partition, nid, tid in tables.pt.values()}
+        self._modulo = max(1, self.partition_count())
+        for data_id in tables.data:
+            partition = data_id >> COUNTER_BITS
+            self._next_data_id[partition] = max(self._next_data_id.get(partition, 0), data_id + 1)
+
+    def close(self) -> None:
+        if not self._is_open:
+            return
+        try:
+            if self._failure is None:
+                self._execute_all()
+            self._disk.finish_sync()
+            if self._failure is None:
+                self._make_durable()
+        finally:
+            self.abandon()
+            self._disk.release(self)
+
+    def _make_durable(self) -> None:
+        if self._broken is not None:
+            raise self._broken
+        changes = self.tables.take_changes()
+        if changes:
+            self._disk.check_usable()
+            apply(self._disk.image, changes)
+        for done in self._waiting:
+            self._schedule(done)
+
+    def abandon(self) -> None:
+        """What the process had in memory is gone."""
+        self._is_open = False
+        if self._execution is not None:
+            self._execution.cancel()
+        self._forget()
+
+    # -- primitives -----------------------------------------------------------------------------
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+        if not self._is_open:
+            raise BackendFailure(f"{self.name}: the database is not open")
+        if self._disk.read_fails():
+            self._failure = self._disk.failure("a read failed")
+            raise self._failure
+
+    def _write(self, operation: Callable[..., object], *args: Any) -> None:
+        """Execute it now or, with ``lag``, later: always in the order of the calls."""
+        self._check()
+        if self._disk.write_fails():
+            self._failure = self._disk.failure("no space is left")
+            raise self._failure
+        if self._lag:
+            self._put(operation, *args)
+        else:
+            operation(*args)
+
+    def _put(self, operation: Callable[..., object], *args: Any) -> None:
+        self._queue.append((operation, args))
+        if self._execution is None:
+            world = self._disk.world
+            self._execution = world.call_later(
+                world.delay(self._lag), self._execute_some, f"{self.name} executes"
+            )
+
+    def _execute_some(self) -> None:
+        """What the thread of a real backend does."""
+        self._execution = None
+        if self._failure is not None:
+            return
+        try:
+            self._execute_all()
+        except BackendFailure as failure:
+            self._schedule(self._on_failure, failure)
+
+    def _execute_all(self) -> None:
+        while self._queue:
+            operation, args = self._queue.popleft()
+            operation(*args)
+
+    # -- durability -----------------------------------------------------------------------------
+
+    def drain(self) -> None:
+        self._check()
+        self._execute_all()
+
+    def executed(self, done: Done) -> None:
+        self._check()
+        if self._lag:
+            self._put(self._schedule, done)
+        else:
+            self._schedule(done)
+
+    def stored(self, done: Done) -> None:
+        self._check()
+        if self._lag:
+            self._put(self._store, done)
+        else:
+            self._store(done)
+
+    def _store(self, done: Done) -> None:
+        self._waiting.append(done)
+        if not self._busy:
+            self._commit()
+
+    def _commit(self) -> None:
+        """Hand all that is executed to the disk, for everybody who waits."""
+        covered, self._waiting = self._waiting, []
+        changes = self.tables.take_changes()
+        if not changes:
+            for done in covered:
+                self._schedule(done)
+            return
+        if self._disk.full:
+            self._failure = self._disk.failure("no space is left")
+            raise self._failure
+        self._busy = True
+        self._disk.sync(changes, lambda: self._schedule(self._synced, covered), self._sync_broke)
+
+    def _synced(self, covered: list[Done]) -> None:
+        """On the loop's thread: these are durable."""
+        if self._failure is not None:
+            return
+        if self._is_open:
+            self._busy = False
+            if self._waiting:
+                self._go_on()
+        for done in covered:
+            done()
+
+    def _go_on(self) -> None:
+        try:
+            self._commit()
+        except BackendFailure as failure:
+            self._on_failure(failure)
+
+    def _sync_broke(self, failure: BackendFailure) -> None:
+        self._broken = failure
+        self._schedule(self._sync_failed, failure)
+
+    def _sync_failed(self, failure: BackendFailure) -> None:
+        if self._is_open and self._failure is None:
+            self._failure = failure
+            self._on_failure(failure)
+
+    # -- configuration and partition table ------------------------------------------------------
+
+    def get_config(self, name: str) -> str | None:
+        return self._config.get(name)
+
+    def set_config(self, name: str, value: str | None) -> None:
+        if value is None:
+            if self._config.pop(name, None) is not None:
+                self._write(self.tables.config.remove, name)
+        elif self._config.get(name) != value:
+            self._config[name] = value
+            self._write(self.tables.config.put, name, (name, value))
+
+    def partition_count(self) -> int:
+        return 1 + max((partition for partition, _ in self._cells), default=-1)
+
+    def cells(self) -> list[Cell]:
+        return [Cell(*cell, tid) for cell, tid in sorted(self._cells.items())]
+
+    def change_cells(
+        self,
+        ptid: int,
+        replicas: int,
+        changes: Iterable[tuple[int, int, CellState]],
+        own_nid: int,
+        replace: bool,
+    ) -> None:
+        wanted: dict[tuple[int, int], int | None] = dict.fromkeys(self._cells) if replace else {}
+        for partition, nid, state in changes:
+            if not 0 <= partition < self.partitions_max:
+                raise BackendFailure(
+                    f"{self.name}: partition {partition} cannot be kept: this backend numbers"
+                    f" {self.partitions_max} partitions. Use another backend or fewer partitions."
+                )
+            cell = partition, nid
+            if state is CellState.DISCARDED:
+                wanted[cell] = None
+            elif state is not CellState.OUT_OF_DATE:
+                wanted[cell] = -state.value
+            else:
+                wanted[cell] = self._tid_when_outdated(partition, nid) if nid == own_nid else 0
+        for cell, tid in wanted.items():
+            if tid is None:
+                if self._cells.pop(cell, None) is not None:
+                    self._write(self.tables.pt.remove, cell)
+            else:
+                self._set_cell(cell, tid)
+        self._modulo = max(1, self.partition_count())
+        self.set_config("ptid", str(ptid))
+        self.set_config("replicas", str(replicas))
+
+    def _tid_when_outdated(self, partition: int, nid: int) -> int:
+        tid = self._cells.get((partition, nid))
+        if tid is None or tid == -CellState.CORRUPTED.value:
+            return 0
+        if tid >= 0:
+            return tid
+        backup_tid = self._config.get("backup_tid") or self._config.get(LEFT_BACKUP_TID)
+        if backup_tid is not None:
+            return int(backup_tid, 16)
+        self.drain()
+        return max(self._greatest_tids(partition), default=0)
+
+    def _set_cell(self, cell: tuple[int, int], tid: int) -> None:
+        if self._cells.get(cell) != tid:
+            self._cells[cell] = tid
+            self._write(self.tables.pt.put, cell, (*cell, tid))
+
+    # -- two-phase commit -----------------------------------------------------------------------
+
+    def store_data(self, oid: bytes, compression: int, checksum: bytes, data: bytes) -> int:
+        partition = storable(oid, "oid") % self._modulo
+        if self._dedup:
+            self.drain()
+            same = self.tables.same.get((checksum, compression))
+            if same is not None:
+                self.tables.hold(same)
+                return same
+        if len(data) > self._size_max:
+            raise BackendRefused(
+                f"the object has {len(data)} bytes; {self.name} keeps at most {self._size_max} in"
+                " one record"
+            )
+        data_id = self._next_data_id.get(partition, partition << COUNTER_BITS)
+        row = DataRow(data_id, checksum, compression, bytes(data))
+        self._write(self.tables.add_data, row)
+        self._next_data_id[partition] = data_id + 1
+        self.tables.hold(data_id)
+        return data_id
+
+    def release_data(self, data_ids: Iterable[int]) -> None:
+        self._write(self.tables.release, list(data_ids))
+
+    def vote(self, ttid: bytes, meta: TransactionMeta | None, stored: Iterable[Stored]) -> None:
+        t = storable(ttid, "ttid")
+        modulo = self._modulo
+        rows = []
+        for oid, data_id, value_serial in stored:
+            o = storable(oid, "oid")
+            value_tid = None if value_serial is None else to_int(value_serial)
+            rows.append(ObjectRow(o % modulo, o, t, data_id, value_tid))
+        if meta is not None:
+            if max(len(meta.user), len(meta.description), len(meta.extension)) > self.text_max:
+                raise BackendRefused(
+                    f"user, description or extension has more than {self.text_max} bytes, which"
+                    f" {self.name} cannot keep"
+                )
+            self._write(
+                self.tables.vote_transaction,
+                TransactionRow(
+                    t % modulo,
+                    None,
+                    0,
+                    b"".join(meta.oids),
+                    meta.user,
+                    meta.description,
+                    meta.extension,
+                    t,
+                ),
+            )
+        self._write(self.tables.vote, rows)
+
+    def lock(self, ttid: bytes, tid: bytes) -> None:
+        self._write(self.tables.lock, to_int(ttid), storable(tid, "tid"))
+
+    def unlock(self, ttid: bytes, tid: bytes) -> None:
+        final = storable(tid, "tid")
+        self._write(self.tables.unlock, to_int(ttid), final, final % self._modulo, False)
+
+    def validate(self, ttid: bytes, tid: bytes) -> None:
+        final = storable(tid, "tid")
+        self._write(self.tables.unlock, to_int(ttid), final, final % self._modulo, True)
+
+    def abort(self, ttid: bytes) -> None:
+        self._write(self.tables.abort, to_int(ttid))
+
+    def drop_unfinished(self) -> None:
+        self._write(self.tables.drop_unfinished)

@@ -1,0 +1,312 @@
+"""The tables of a storage node as dictionaries, with what changed since the last commit.
+
+A row is the tuple that ``schema/sqlite.sql`` gives it, so that rows of all disks compare. Indexes and
+counts of references are derived from the rows when a disk is opened, then kept up.
+
+Invariant: a row of ``data`` is deleted as soon as ``uses`` of it falls to 0. ``uses`` counts the rows
+of ``obj`` and ``tobj`` that have its id, and ``held``: changes that are stored and not voted yet, which
+only the process knows. So what a process held when it died is left without any use: an orphan.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+from tests.simulator.world import Violation
+
+Key = TypeVar("Key")
+Row = TypeVar("Row", bound=tuple[Any, ...])
+
+#: Rows by key, of each table by name: what a disk keeps.
+Image = dict[str, dict[Any, Any]]
+#: Rows that were written, or None for those deleted, of each table.
+Changes = dict[str, dict[Any, Any]]
+
+NAMES = ("config", "pt", "trans", "obj", "data", "ttrans", "tobj")
+
+
+class ObjectRow(NamedTuple):
+    """Of ``obj``, and of ``tobj`` where ``tid`` is the ttid."""
+
+    partition: int
+    oid: int
+    tid: int
+    data_id: int | None
+    value_tid: int | None
+
+
+class TransactionRow(NamedTuple):
+    """Of ``trans``, and of ``ttrans`` where ``tid`` is None until the transaction is locked."""
+
+    partition: int
+    tid: int | None
+    packed: int
+    oids: bytes
+    user: bytes
+    description: bytes
+    extension: bytes
+    ttid: int
+
+
+class DataRow(NamedTuple):
+    id: int
+    checksum: bytes
+    compression: int
+    value: bytes
+
+
+class Table(dict[Key, Row]):
+    """Rows by key. Only these two methods change it."""
+
+    def __init__(self, rows: Mapping[Key, Row]) -> None:
+        super().__init__(rows)
+        self.changed: dict[Key, Row | None] = {}
+
+    def put(self, key: Key, row: Row) -> None:
+        self[key] = row
+        self.changed[key] = row
+
+    def remove(self, key: Key) -> Row:
+        self.changed[key] = None
+        return self.pop(key)
+
+
+def empty_image() -> Image:
+    return {name: {} for name in NAMES}
+
+
+def apply(image: Image, changes: Changes) -> None:
+    """A commit becomes durable."""
+    for name, changed in changes.items():
+        rows = image[name]
+        for key, row in changed.items():
+            if row is None:
+                rows.pop(key, None)
+            else:
+                rows[key] = row
+
+
+class Tables:
+    def __init__(self, image: Image) -> None:
+        self.config: Table[str, tuple[str, str]] = Table(image["config"])
+        self.pt: Table[tuple[int, int], tuple[int, int, int]] = Table(image["pt"])
+        self.trans: Table[int, TransactionRow] = Table(image["trans"])  # by tid
+        self.obj: Table[tuple[int, int], ObjectRow] = Table(image["obj"])  # by (oid, tid)
+        self.data: Table[int, DataRow] = Table(image["data"])
+        self.ttrans: Table[int, TransactionRow] = Table(image["ttrans"])  # by ttid
+        self.tobj: Table[tuple[int, int], ObjectRow] = Table(image["tobj"])  # by (ttid, oid)
+        self._all: dict[str, Table[Any, Any]] = {name: getattr(self, name) for name in NAMES}
+        self.uses: Counter[int] = Counter()
+        self.held: Counter[int] = Counter()
+        self.serials: dict[int, list[int]] = {}  # ascending, by oid
+        self.oids: dict[int, list[int]] = {}  # ascending, by partition
+        self.revisions: dict[int, list[tuple[int, int]]] = {}  # (tid, oid) ascending, by partition
+        self.tids: dict[int, list[int]] = {}  # of trans, ascending, by partition
+        self.voted: dict[int, list[int]] = {}  # oids of tobj by ttid
+        self.same: dict[tuple[bytes, int], int] = {}  # id of data by checksum and compression
+        self._index()
+
+    def _index(self) -> None:
+        for oid, tid in sorted(self.obj):
+            row = self.obj[oid, tid]
+            if oid not in self.serials:
+                self.oids.setdefault(row.partition, []).append(oid)
+            self.serials.setdefault(oid, []).append(tid)
+            self.revisions.setdefault(row.partition, []).append((tid, oid))
+        for ascending in self.revisions.values():
+            ascending.sort()
+        for ttid, oid in sorted(self.tobj):
+            self.voted.setdefault(ttid, []).append(oid)
+        for tid in sorted(self.trans):
+            self.tids.setdefault(self.trans[tid].partition, []).append(tid)
+        for table in (self.obj, self.tobj):
+            self.uses.update(row.data_id for row in table.values() if row.data_id is not None)
+        for data_id, checksum, compression, _ in self.data.values():
+            self.same[checksum, compression] = data_id
+
+    # -- commits and comparisons -----------------------------------------------------------------
+
+    def take_changes(self) -> Changes:
+        """What was written since the last call."""
+        changes: Changes = {}
+        for name, table in self._all.items():
+            if table.changed:
+                changes[name] = table.changed
+                table.changed = {}
+        return changes
+
+    def image(self) -> Image:
+        return {name: dict(table) for name, table in self._all.items()}
+
+    def validate(self, name: str) -> None:
+        """Raises Violation if an index is not what the rows say: an error of this module."""
+        again = Tables(self.image())
+        again.uses.update(self.held)
+        for index in ("uses", "serials", "oids", "revisions", "tids", "voted"):
+            mine, right = getattr(self, index), getattr(again, index)
+            if index == "voted":
+                mine = {ttid: sorted(oids) for ttid, oids in mine.items()}
+            if {k: v for k, v in mine.items() if v} != right:
+                raise Violation(f"{name}: the index {index!r} in memory is wrong")
+
+    # -- data and its references -----------------------------------------------------------------
+
+    def add_data(self, row: DataRow) -> None:
+        if row.id in self.data:
+            raise Violation(f"row {row.id} of 'data' is written twice")
+        self.data.put(row.id, row)
+        self.same[row.checksum, row.compression] = row.id
+
+    def hold(self, data_id: int) -> None:
+        self.uses[data_id] += 1
+        self.held[data_id] += 1
+
+    def _unhold(self, data_id: int, what: str) -> None:
+        held = self.held.get(data_id, 0)
+        if not held:
+            raise Violation(f"{what} of data {data_id:#x}, to which no change refers")
+        if held == 1:
+            del self.held[data_id]
+        else:
+            self.held[data_id] = held - 1
+
+    def release(self, data_ids: Iterable[int]) -> None:
+        for data_id in data_ids:
+            self._unhold(data_id, "release")
+            self._unuse(data_id)
+
+    def _unuse(self, data_id: int | None) -> None:
+        if data_id is None:
+            return
+        uses = self.uses[data_id] - 1
+        if uses:
+            self.uses[data_id] = uses
+            return
+        del self.uses[data_id]
+        self.prune(data_id)
+
+    def prune(self, data_id: int) -> None:
+        """Delete it, unless it came into use."""
+        if self.uses.get(data_id) or data_id not in self.data:
+            return
+        row = self.data.remove(data_id)
+        if self.same.get((row.checksum, row.compression)) == data_id:
+            del self.same[row.checksum, row.compression]
+
+    # -- objects ---------------------------------------------------------------------------------
+
+    def put_object(self, row: ObjectRow) -> None:
+        """Its data has one use more, which the caller had until now."""
+        partition, oid, tid, _, _ = row
+        replaced = self.obj.get((oid, tid))
+        self.obj.put((oid, tid), row)
+        if replaced is not None:
+            self._unuse(replaced.data_id)
+            return
+        insort(self.revisions.setdefault(partition, []), (tid, oid))
+        serials = self.serials.get(oid)
+        if serials is None:
+            self.serials[oid] = [tid]
+            insort(self.oids.setdefault(partition, []), oid)
+        else:
+            insort(serials, tid)
+
+    def replicate(self, row: ObjectRow) -> None:
+        """A row of a replica; its data is held."""
+        if row.data_id is not None:
+            self._unhold(row.data_id, "replication")
+        self.put_object(row)
+
+    def link_undone(self, partition: int) -> None:
+        """Undos whose data was not known when they were voted get it."""
+        for oid in self.oids.get(partition, []):
+            for tid in self.serials[oid]:
+                row = self.obj[oid, tid]
+                if row.data_id is None and row.value_tid is not None:
+                    value = self.obj.get((oid, row.value_tid))
+                    if value is not None and value.data_id is not None:
+                        self.uses[value.data_id] += 1
+                        self.obj.put((oid, tid), row._replace(data_id=value.data_id))
+
+    def unlink(self, oid: int, tid: int) -> None:
+        row = self.obj[oid, tid]
+        self.obj.put((oid, tid), row._replace(data_id=None))
+        self._unuse(row.data_id)
+
+    def repoint(self, oid: int, tid: int, value_tid: int | None) -> None:
+        self.obj.put((oid, tid), self.obj[oid, tid]._replace(value_tid=value_tid))
+
+    def remove_object(self, oid: int, tid: int) -> None:
+        row = self.obj.remove((oid, tid))
+        ascending = self.revisions[row.partition]
+        del ascending[bisect_left(ascending, (tid, oid))]
+        serials = self.serials[oid]
+        del serials[bisect_left(serials, tid)]
+        if not serials:
+            del self.serials[oid]
+            oids = self.oids[row.partition]
+            del oids[bisect_left(oids, oid)]
+        self._unuse(row.data_id)
+
+    # -- transactions ----------------------------------------------------------------------------
+
+    def vote(self, rows: Iterable[ObjectRow]) -> None:
+        """What is held by them is in use by ``tobj`` from now on."""
+        for row in rows:
+            _, oid, ttid, data_id, _ = row
+            if (ttid, oid) in self.tobj:
+                raise Violation(f"object {oid:016x} is voted twice in transaction {ttid:016x}")
+            if data_id is not None:
+                self._unhold(data_id, "vote")
+            self.tobj.put((ttid, oid), row)
+            self.voted.setdefault(ttid, []).append(oid)
+
+    def vote_transaction(self, row: TransactionRow) -> None:
+        if row.ttid in self.ttrans:
+            raise Violation(f"the metadata of transaction {row.ttid:016x} is voted twice")
+        self.ttrans.put(row.ttid, row)
+
+    def lock(self, ttid: int, tid: int) -> None:
+        row = self.ttrans.get(ttid)
+        if row is not None:
+            self.ttrans.put(ttid, TransactionRow(row[0], tid, *row[2:]))
+
+    def unlock(self, ttid: int, tid: int, partition: int, validation: bool) -> None:
+        row = self.ttrans.get(ttid)
+        if row is not None:
+            if not validation and row.tid not in (None, tid):
+                raise Violation(f"transaction {ttid:016x}: locked as {row.tid}, unlocked as {tid}")
+            self.ttrans.remove(ttid)
+            if tid not in self.trans:
+                insort(self.tids.setdefault(partition, []), tid)
+            self.trans.put(tid, TransactionRow(partition, tid, *row[2:]))
+        for oid in self.voted.pop(ttid, ()):
+            of_oid, _, _, data_id, value_tid = self.tobj.remove((ttid, oid))
+            self.put_object(ObjectRow(of_oid, oid, tid, data_id, value_tid))
+
+    def abort(self, ttid: int) -> None:
+        if ttid in self.ttrans:
+            self.ttrans.remove(ttid)
+        for oid in self.voted.pop(ttid, ()):
+            self._unuse(self.tobj.remove((ttid, oid)).data_id)
+
+    def drop_unfinished(self) -> None:
+        for ttid in sorted({*self.voted, *self.ttrans}):
+            self.abort(ttid)
+
+    def put_transaction(self, row: TransactionRow) -> None:
+        assert row.tid is not None
+        if row.tid not in self.trans:
+            insort(self.tids.setdefault(row.partition, []), row.tid)
+        self.trans.put(row.tid, row)
+
+    def remove_transactions(self, partition: int, first: int, last: int) -> None:
+        """Those of ``trans`` from ``first`` to ``last``."""
+        tids = self.tids.get(partition, [])
+        start, end = bisect_left(tids, first), bisect_right(tids, last)
+        for tid in tids[start:end]:
+            self.trans.remove(tid)
+        del tids[start:end]

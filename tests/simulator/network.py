@@ -1,0 +1,274 @@
+"""The simulated network: streams that delay, split, hold, and break; never reorder within a stream.
+
+A stream has two ends. What one end writes is *delivered* to the other some time later, in portions
+of any size. Between two hosts a direction may be *cut*: then bytes are held, as TCP would retransmit
+them, and delivered when it heals; if that takes too long, both ends learn that the connection is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from neo.protocol.packets import Address
+from tests.simulator.world import World
+
+#: Typical time from one host to another.
+LATENCY_SECONDS = 0.0003
+#: Held longer than keep-alive waits (neo.net.sockets), a stream is lost.
+HELD_SECONDS_MAX = 90.0
+#: A dial to a host that cannot be reached fails after the time-out of the shells.
+DIAL_SECONDS = 10.0
+#: How long it takes to know that nobody listens, or that a process died.
+RESET_SECONDS = 0.0005
+
+
+class Receiver(Protocol):
+    """What an end of a stream gives its bytes to."""
+
+    def received(self, data: bytes) -> None: ...
+
+    def lost(self, reason: str) -> None: ...
+
+
+class End:
+    """One end of a stream. ``receiver`` takes what the other end writes."""
+
+    def __init__(self, network: Network, host: str, name: str) -> None:
+        self.network = network
+        self.host = host
+        self.name = name
+        self.other: End
+        self.receiver: Receiver | None = None
+        self.closed = False
+        #: Bytes that were written and that the other end has not taken.
+        self.unsent = 0
+        #: Called when the other end took some.
+        self.sent: Callable[[], None] = lambda: None
+        self._paused = False
+        self._unread: list[bytes] = []
+        self._last_delivery = 0.0
+        self._held: list[bytes] = []
+        self._held_since: float | None = None
+        self._finishing: str | None = None
+
+    def link(self, other: End) -> None:
+        self.other, other.other = other, self
+
+    # -- writing -----------------------------------------------------------------------------------
+
+    def write(self, data: bytes) -> None:
+        if self.closed or not data:
+            return
+        self.unsent += len(data)
+        if self.network.is_cut(self.host, self.other.host):
+            self._hold()
+            self._held.append(data)
+        else:
+            for portion in self._split(data):
+                self._send(portion)
+
+    def close(self) -> None:
+        """What was written still arrives, then the other end learns of the end."""
+        if not self.closed:
+            self.closed = True
+            self.receiver = None
+            self._finish("closed by the peer")
+
+    def reset(self, reason: str) -> None:
+        """The process of this end died: what is on its way may be lost."""
+        if not self.closed:
+            self.closed = True
+            self.receiver = None
+            self._held.clear()
+            self._finish(reason)
+
+    def sever(self) -> None:
+        """The connection ends, though both processes live: what is on its way is lost."""
+        for end in (self, self.other):
+            end._held.clear()
+            end.end("reset by the network")
+
+    def _finish(self, reason: str) -> None:
+        self._finishing = reason
+        if self._held or self.network.is_cut(self.host, self.other.host):
+            self._hold()
+        else:
+            self._at_delivery(lambda: self.other.end(reason), f"{self.other.name} end")
+
+    def end(self, reason: str) -> None:
+        """Nothing comes any more."""
+        receiver, self.receiver = self.receiver, None
+        if not self.closed:
+            self.closed = True
+            if receiver is not None:
+                receiver.lost(reason)
+
+    # -- delivery ----------------------------------------------------------------------------------
+
+    def _split(self, data: bytes) -> list[bytes]:
+        world = self.network.world
+        if len(data) < 2 or not world.chance(self.network.split_probability):
+            return [data]
+        at = world.random.randrange(1, len(data))
+        return [data[:at], data[at:]]
+
+    def _send(self, data: bytes) -> None:
+        self._at_delivery(lambda: self.other.arrive(data), f"{self.other.name} {len(data)}")
+
+    def _at_delivery(self, callback: Callable[[], None], name: str) -> None:
+        """After the latency, and after everything that was sent before."""
+        network = self.network
+        delay = network.world.delay(network.latency(self.host, self.other.host))
+        self._last_delivery = max(self._last_delivery, network.world.now + delay)
+        network.world.call_at(self._last_delivery, callback, name)
+
+    def arrive(self, data: bytes) -> None:
+        if self._paused or self._unread:
+            self._unread.append(data)
+        else:
+            self._take(data)
+
+    def _take(self, data: bytes) -> None:
+        self.other.unsent -= len(data)
+        if self.receiver is not None:
+            self.receiver.received(data)
+        self.other.sent()
+
+    # -- flow control --------------------------------------------------------------------------------
+
+    def pause_reading(self) -> None:
+        """What arrives waits here. What waits when the connection ends is lost, as with a reset."""
+        self._paused = True
+
+    def resume_reading(self) -> None:
+        if self._paused:
+            self._paused = False
+            if self._unread:
+                # Not at once: the receiver may be in the middle of something.
+                self.network.world.call_later(0.0, self._take_unread, f"{self.name} reads on")
+
+    def _take_unread(self) -> None:
+        while self._unread and not self._paused:
+            self._take(self._unread.pop(0))
+
+    # -- cuts --------------------------------------------------------------------------------------
+
+    def _hold(self) -> None:
+        if self._held_since is not None:
+            return
+        since = self._held_since = self.network.world.now
+
+        def give_up() -> None:
+            if self._held_since == since:
+                self._held.clear()
+                self.end("timed out")
+                self.other.end("timed out")
+
+        self.network.holding.append(self)
+        self.network.world.call_later(HELD_SECONDS_MAX, give_up, f"{self.name} timeout")
+
+    def release(self) -> None:
+        """The way is free again."""
+        self._held_since = None
+        held, self._held = self._held, []
+        for data in held:
+            self._send(data)
+        if self._finishing is not None:
+            reason = self._finishing
+            self._at_delivery(lambda: self.other.end(reason), f"{self.other.name} end")
+
+
+class Listener(Protocol):
+    """A process that listens on an address."""
+
+    host: str
+
+    def accepted(self, end: End) -> None: ...
+
+
+class Network:
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.split_probability = 0.05
+        self.listeners: dict[Address, Listener] = {}
+        self.holding: list[End] = []
+        self._cuts: set[tuple[str, str]] = set()
+        self._slow: dict[tuple[str, str], float] = {}
+        self._streams = 0
+        #: An end of each, maybe of some that are over.
+        self._connections: list[End] = []
+
+    # -- topology ----------------------------------------------------------------------------------
+
+    def is_cut(self, source: str, target: str) -> bool:
+        return (source, target) in self._cuts
+
+    def latency(self, source: str, target: str) -> float:
+        return self._slow.get((source, target), LATENCY_SECONDS)
+
+    def cut(self, source: str, target: str) -> None:
+        """One direction; nothing passes until it is healed."""
+        self._cuts.add((source, target))
+
+    def slow(self, source: str, target: str, seconds: float) -> None:
+        self._slow[source, target] = seconds
+
+    def heal(self) -> None:
+        """All links are as new."""
+        self._cuts.clear()
+        self._slow.clear()
+        holding, self.holding = self.holding, []
+        for end in holding:
+            end.release()
+
+    def join(self, one: str, other: str) -> None:
+        """The links between two hosts are not cut any more."""
+        pair = {one, other}
+        self._cuts = {cut for cut in self._cuts if set(cut) != pair}
+        for end in [end for end in self.holding if {end.host, end.other.host} == pair]:
+            self.holding.remove(end)
+            end.release()
+
+    # -- connections -------------------------------------------------------------------------------
+
+    @property
+    def connections(self) -> list[End]:
+        """One end of each that is there now, in the order in which they came."""
+        self._connections = [
+            end for end in self._connections if not end.closed and not end.other.closed
+        ]
+        return self._connections
+
+    def connect(
+        self,
+        host: str,
+        address: Address,
+        connected: Callable[[End], None],
+        failed: Callable[[str], None],
+    ) -> None:
+        """Dial from a host. ``connected`` or ``failed`` is called later."""
+        listener = self.listeners.get(address)
+        unreachable = listener is not None and (
+            self.is_cut(host, listener.host) or self.is_cut(listener.host, host)
+        )
+        if unreachable:
+            self.world.call_later(DIAL_SECONDS, lambda: failed("no answer"), f"{host} dial timeout")
+            return
+        delay = self.world.delay(LATENCY_SECONDS)
+
+        def arrive() -> None:
+            target = self.listeners.get(address)
+            if target is None:
+                failed(f"connection refused by {address[0]}:{address[1]}")
+                return
+            self._streams += 1
+            name = f"{host}>{target.host}#{self._streams}"
+            near = End(self, host, f"{name}.dialer")
+            far = End(self, target.host, f"{name}.server")
+            near.link(far)
+            self._connections = [*self.connections, near]
+            target.accepted(far)
+            connected(near)
+
+        self.world.call_later(delay, arrive, f"{host} dial {address[1]}")

@@ -1,0 +1,154 @@
+"""Disks that go back in time: a node finds an earlier state of its own database when it starts.
+
+* ``old-disk``: a copy that was made some seconds ago is put in its place.
+* ``lost-tail``: what was synced last is lost.
+* ``gap``: transactions are missing before the last ones, as if a node had served with an old copy.
+
+All storage nodes and the master are killed meanwhile and start together, or this node is alone. Each of
+its cells has another readable copy on a disk that is sound, so that nothing may be lost and nobody may
+read what is old.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from random import Random
+from typing import Any
+
+from neo.master.phases import comparison
+from neo.protocol import packets
+from neo.protocol.enums import ClusterState
+from neo.storage.core import StorageCore
+from neo.storage.replication import replicator
+from tests.simulator.canaries.base import plant
+from tests.simulator.cluster import Cluster, Mount
+from tests.simulator.operator import Operator
+from tests.simulator.process import Process
+from tests.simulator.world import Violation, World
+
+#: How old a copy is, and how much of the end is lost, on average.
+OLD_SECONDS = 2.0
+TAIL_SECONDS = 0.2
+#: How long a machine needs to start, on average.
+BOOT_SECONDS = 0.1
+ALONE_CHANCE = 0.3
+#: Rows of a tail. Most cells of a run are not longer than a usual one: with that alone, replication
+#: would never begin where a cell ends.
+TAIL_LENGTHS = (20, packets.TAIL_LENGTH, packets.TAIL_LENGTH)
+#: Where the tid is in rows.
+TIDS = {"trans": 1, "obj": 2}
+
+
+class OldDisks:
+    """One disk at a time, until all cells are complete again."""
+
+    def __init__(self, cluster: Cluster, operator: Operator, random: Random) -> None:
+        self._cluster = cluster
+        self._operator = operator
+        self._random = random
+        self._waiting = False
+        #: Whether any disk ever went back.
+        self.begun = False
+
+    def old_disk(self) -> None:
+        self._later_back(OLD_SECONDS)
+
+    def lost_tail(self) -> None:
+        self._later_back(TAIL_SECONDS)
+
+    def gap(self) -> None:
+        mount = self._choose()
+        if mount is not None:
+            self._strike(mount, lambda: self._cut(mount), alone=False)
+
+    def _choose(self) -> Mount | None:
+        """A node all of whose cells have another copy; None if there is no such one now."""
+        mounts = [mount for mount in self._cluster.mounts if self._replaceable(mount)]
+        return self._random.choice(mounts) if mounts else None
+
+    def _replaceable(self, mount: Mount) -> bool:
+        master, core = self._cluster.master_core, mount.process.core
+        if master is None or master.state is not ClusterState.RUNNING or not self._operator.settled:
+            return False
+        if not isinstance(core, StorageCore) or mount.used is not mount.disk:
+            return False
+        others = master.ready - {core.nid or 0}
+        return bool(others) and master.partitions.operational(others)
+
+    def _later_back(self, seconds: float) -> None:
+        mount = self._choose()
+        if mount is None or self._waiting:
+            return
+        self._waiting = True
+        restore = mount.disk.snapshot()
+
+        def back() -> None:
+            self._waiting = False
+            if self._replaceable(mount):
+                alone = self._random.random() < ALONE_CHANCE
+                self._strike(mount, restore, alone)
+
+        delay = self._random.expovariate(1 / seconds)
+        self._cluster.world.call_later(delay, back, f"{mount.disk.name} goes back")
+
+    def _cut(self, mount: Mount) -> None:
+        """Within the tails of all cells: what is before is not compared."""
+        rows = mount.disk.tables()
+        keys = {table: [(row[0], row[tid]) for row in rows[table]] for table, tid in TIDS.items()}
+        begins = [_tail_begin(of) for of in keys.values()]
+        tids = sorted({tid for _, tid in keys["trans"] if tid > max(begins)})
+        if len(tids) > 2:
+            first, last = sorted(self._random.sample(tids[:-1], 2))
+            mount.disk.lose(first, last)
+
+    def _strike(self, mount: Mount, change: Callable[[], None], alone: bool) -> None:
+        cluster = self._cluster
+        self.begun = True
+        cluster.world.log(mount.disk.name, "goes back in time")
+        struck = [mount.process] if alone else [*cluster.storages, *cluster.masters.processes]
+        for process in struck:
+            process.kill()
+        change()
+        for process in struck:
+            self._boot(process)
+
+    def _boot(self, process: Process) -> None:
+        delay = self._random.expovariate(1 / BOOT_SECONDS)
+        self._cluster.world.call_later(delay, process.revive, f"{process.name} boots")
+
+
+def _tail_begin(rows: list[tuple[int, int]]) -> int:
+    """The tid after which all rows (partition, tid) of a table are in the tails."""
+    tids: dict[int, list[int]] = {}
+    for partition, tid in rows:
+        tids.setdefault(partition, []).append(tid)
+    length = packets.TAIL_LENGTH
+    return max((sorted(of)[-length] for of in tids.values() if len(of) >= length), default=0)
+
+
+@contextmanager
+def varied_tails(seed: int) -> Iterator[None]:
+    """Inside the block, tails have a length that the seed chooses."""
+    length = Random(f"tails {seed}").choice(TAIL_LENGTHS)
+    with plant([(module, "TAIL_LENGTH", length) for module in (packets, comparison, replicator)]):
+        yield
+
+
+@contextmanager
+def watched_comparisons(world: World, allowed: Callable[[], bool]) -> Iterator[None]:
+    """Inside the block, the world fails when a master finds a copy that lacks something though no disk
+    went back in time: whatever else happens to nodes, verification makes their copies equal."""
+
+    def watch(name: str) -> tuple[Any, str, Any]:
+        original = getattr(comparison, name)
+
+        def watched(verdicts: Any, *others: Any) -> Any:
+            if not allowed():
+                world.fail(Violation(f"sound copies are found to differ: {verdicts}"))
+            return original(verdicts, *others)
+
+        return comparison, name, watched
+
+    with plant([watch("_log_behind"), watch("_disagreement")]):
+        yield

@@ -1,0 +1,373 @@
+"""Simulated processes: a core with a virtual shell, that is killed, paused and started again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Protocol
+
+from neo.net.fault_sites import FaultSite
+from neo.node import backlog
+from neo.node.core import Core, Timer
+from neo.node.peer import Peer
+from neo.protocol.packets import Address
+from neo.storage.backend.api import BackendFailure
+from tests.simulator.clock import Clock
+from tests.simulator.network import RESET_SECONDS, End, Network
+from tests.simulator.world import Event, Violation, World
+
+#: Pause before a core is made again after a failure of its database, and before a supervisor starts
+#: a process again that ended by itself.
+RESTART_SECONDS = 1.0
+
+
+class Machine(Protocol):
+    """What a process keeps when it dies: its disk. See ``disk.py``."""
+
+    def crash(self) -> None:
+        """Lose what was not synced."""
+
+
+class SimShell:
+    """Implements :class:`neo.node.core.Shell` for one life of a process."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._world = process.world
+        self.random = Random(process.world.random.getrandbits(64))
+        self.dead = False
+
+    def time(self) -> float:
+        return self._world.epoch + self._world.now + self._process.clock_skew
+
+    def monotonic(self) -> float:
+        clock = self._process.clock
+        return self._world.now if clock is None else clock.read()
+
+    def call_later(self, delay: float, callback: Callable[[], None]) -> Timer:
+        return self._event(delay, callback, "timer")
+
+    def from_thread(self, callback: Callable[..., None], *args: object) -> object:
+        return self._event(0.0, lambda: callback(*args), "thread")
+
+    def _event(self, delay: float, callback: Callable[[], None], what: str) -> Event:
+        process = self._process
+        # In a world without clocks of their own, all run like the world's.
+        later = self._world.call_later if process.clock is None else process.clock.call_later
+        return later(delay, lambda: process.run(self, callback), f"{process.name} {what}")
+
+    def dial(self, peer: Peer) -> None:
+        assert peer.address is not None
+        link = DialedLink(self._process, self, peer)
+        peer.link = link
+        self._process.network.connect(self._process.host, peer.address, link.connected, link.failed)
+
+    def reopen_logs(self) -> None:
+        pass  # there are no log files
+
+    def stop(self, code: int) -> None:
+        self._process.ended(self, code)
+
+    def restart(self, why: str) -> None:
+        self._process.restart_core(self)
+
+    def healthy(self) -> None:
+        pass  # pauses between restarts do not grow here
+
+    def fault(self, site: FaultSite) -> bool:
+        return self._process.faults(self._process.name, site)
+
+
+class PeerLink:
+    """Between a peer of a core and an end of a stream: events go through the process."""
+
+    def __init__(self, process: Process, shell: SimShell, peer: Peer) -> None:
+        self.process = process
+        self.shell = shell
+        self.peer = peer
+        self.end: End | None = None
+        self._slow = False
+
+    def attach(self, end: End) -> None:
+        self.end = end
+        end.receiver = self
+        end.sent = self._sent
+        self.process.ends.append(end)
+        self._watch_unsent()
+
+    def write(self, data: bytes) -> None:
+        if self.end is not None:
+            self.process.writes(self.peer)
+            self.end.write(data)
+            self._watch_unsent()
+
+    @property
+    def unsent(self) -> int:
+        return 0 if self.end is None else self.end.unsent
+
+    def _watch_unsent(self) -> None:
+        if not self._slow and self.unsent > backlog.SLOW_BYTES:
+            self._slow = True
+            self.peer.slow()
+
+    def _sent(self) -> None:
+        if self._slow and self.unsent <= backlog.SLOW_BYTES // 4:
+            self._slow = False
+            self.process.run(self.shell, self.peer.drained)
+
+    def pause_reading(self) -> None:
+        if self.end is not None:
+            self.end.pause_reading()
+
+    def resume_reading(self) -> None:
+        if self.end is not None:
+            self.end.resume_reading()
+
+    def close(self) -> None:
+        if self.end is not None:
+            self.end.close()
+
+    def received(self, data: bytes) -> None:
+        self.process.run(self.shell, lambda: self.peer.received(data))
+
+    def lost(self, reason: str) -> None:
+        self.process.run(self.shell, lambda: self.peer.lost(reason))
+
+
+class DialedLink(PeerLink):
+    """Keeps what is written until the dial succeeded."""
+
+    def __init__(self, process: Process, shell: SimShell, peer: Peer) -> None:
+        super().__init__(process, shell, peer)
+        self._waiting: list[bytes] = []
+        self._closed = False
+
+    def write(self, data: bytes) -> None:
+        if self.end is None:
+            self._waiting.append(data)
+        else:
+            self.end.write(data)
+            self._watch_unsent()
+
+    def close(self) -> None:
+        self._closed = True
+        super().close()
+
+    def connected(self, end: End) -> None:
+        if self.shell.dead:
+            end.reset("reset by the peer")
+            return
+        self.attach(end)
+        for data in self._waiting:
+            end.write(data)
+        self._watch_unsent()
+        if self._closed:
+            end.close()
+
+    def failed(self, reason: str) -> None:
+        if not self._closed:
+            self.lost(f"cannot connect: {reason}")
+
+
+MakeCore = Callable[[SimShell], Core]
+
+
+class Process:
+    """A node process on a host of its own. ``make_core`` raises StartFailure-like errors as
+    ``Violation``: a simulated node has no wrong settings."""
+
+    def __init__(
+        self,
+        world: World,
+        network: Network,
+        name: str,
+        address: Address,
+        make_core: MakeCore,
+        machine: Machine | None = None,
+        faults: Callable[[str, FaultSite], bool] = lambda who, site: False,
+    ) -> None:
+        self.world = world
+        self.network = network
+        self.name = self.host = name
+        self.address = address
+        self.machine = machine
+        self.faults = faults
+        self.clock_skew = 0.0
+        self.clock: Clock | None = None
+        #: Told of each write to a peer that dialed it.
+        self.writes: Callable[[Peer], None] = lambda peer: None
+        #: Whether it may end with an error.
+        self.may_fail: Callable[[], bool] = lambda: False
+        self.core: Core | None = None
+        self.exit_code: int | None = None
+        self.lives = 0
+        self.paused = False
+        #: It is not started before whoever holds it lets it go.
+        self.held = False
+        self.ends: list[End] = []
+        self._make_core = make_core
+        self._shell: SimShell | None = None
+        self._inbox: list[tuple[SimShell, Callable[[], None]]] = []
+
+    @property
+    def alive(self) -> bool:
+        return self._shell is not None
+
+    # -- life ------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        assert not self.alive, self.name
+        self.lives += 1
+        self.exit_code = None
+        if self.clock is not None:
+            self.clock.boot()
+        self.world.log(self.name, f"starts (life {self.lives})")
+        self._boot()
+
+    def _boot(self) -> None:
+        shell = self._shell = SimShell(self)
+        self.network.listeners[self.address] = self
+        try:
+            core = self.core = self._make_core(shell)
+        except BackendFailure as e:
+            self.world.log(self.name, f"cannot start: {e}")
+            self.restart_core(shell)
+            return
+        self.run(shell, core.start)
+
+    def revive(self) -> None:
+        """Start it, if nothing else has done so meanwhile and nobody holds it."""
+        if not self.alive and not self.held:
+            self.start()
+
+    def kill(self) -> None:
+        """``kill -9`` and, for a machine, the loss of power."""
+        if self.alive:
+            self.world.log(self.name, "is killed")
+            self._die("reset by the peer")
+            if self.machine is not None:
+                self.machine.crash()
+
+    def terminate(self) -> None:
+        """SIGTERM."""
+        if self.core is not None:
+            self.do(self.core.terminate)
+
+    def do(self, callback: Callable[[], None]) -> None:
+        """Something happens that nobody asked for; nothing, if it is dead."""
+        if self._shell is not None and self.core is not None:
+            self.run(self._shell, callback)
+
+    def pause(self) -> None:
+        """SIGSTOP: connections stay, nothing happens."""
+        if self.alive and not self.paused:
+            self.world.log(self.name, "is paused")
+            self.paused = True
+
+    def resume(self) -> None:
+        if self.paused:
+            self.world.log(self.name, "goes on")
+            self.paused = False
+            inbox, self._inbox = self._inbox, []
+            for shell, callback in inbox:
+                self.run(shell, callback)
+
+    def ended(self, shell: SimShell, code: int) -> None:
+        """The core stopped by itself."""
+        if shell is self._shell:
+            self.world.log(self.name, f"ends with exit code {code}")
+            self.exit_code = code
+            self._die("closed by the peer")
+            if code and not self.may_fail():
+                self.world.fail(Violation(f"{self.name} ended with exit code {code}"))
+            else:
+                # A supervisor starts what ended by itself.
+                self.world.call_later(RESTART_SECONDS, self.revive, f"{self.name} revival")
+
+    def restart_core(self, shell: SimShell) -> None:
+        """The core of a storage whose database failed is made again."""
+        if shell is not self._shell:
+            return
+        self.world.log(self.name, "makes its core again")
+        self._die("closed by the peer")
+
+        def boot() -> None:
+            if not self.alive and not self.held:
+                self._boot()
+
+        self.world.call_later(RESTART_SECONDS, boot, f"{self.name} restart")
+
+    def _die(self, reason: str) -> None:
+        assert self._shell is not None
+        self._shell.dead = True
+        self._shell = None
+        self.core = None
+        self.paused = False
+        self._inbox.clear()
+        self.network.listeners.pop(self.address, None)
+        ends, self.ends = self.ends, []
+        for end in ends:
+            self.world.call_later(RESET_SECONDS, resetter(end, reason), f"{end.name} reset")
+
+    # -- events ----------------------------------------------------------------------------------
+
+    def run(self, shell: SimShell, callback: Callable[[], None]) -> None:
+        """Something happens to this life of the process."""
+        if shell.dead:
+            return
+        if self.paused:
+            self._inbox.append((shell, callback))
+            return
+        core = self.core
+        callback()
+        if core is not None:
+            core.flush()
+
+    def accepted(self, end: End) -> None:
+        if self._shell is None or self.core is None:
+            end.reset("reset by the peer")
+            return
+        shell, core = self._shell, self.core
+
+        def accept() -> None:
+            peer = core.accepted((end.other.host, 0))
+            link = PeerLink(self, shell, peer)
+            peer.link = link
+            link.attach(end)
+
+        if self.paused:
+            # The kernel accepts for a process that is stopped.
+            hold = _Held(self, shell, end)
+            end.receiver = hold
+            self._inbox.append((shell, lambda: hold.release(accept)))
+        else:
+            self.run(shell, accept)
+
+
+class _Held:
+    """Bytes for a connection that a paused process has not accepted yet."""
+
+    def __init__(self, process: Process, shell: SimShell, end: End) -> None:
+        self._end = end
+        self._data: list[bytes] = []
+        self._lost: str | None = None
+
+    def received(self, data: bytes) -> None:
+        self._data.append(data)
+
+    def lost(self, reason: str) -> None:
+        self._lost = reason
+
+    def release(self, accept: Callable[[], None]) -> None:
+        accept()
+        receiver = self._end.receiver
+        if receiver is not None and receiver is not self:
+            for data in self._data:
+                receiver.received(data)
+            if self._lost is not None:
+                receiver.lost(self._lost)
+
+
+def resetter(end: End, reason: str) -> Callable[[], None]:
+    """What to call when the process of an end is dead."""
+    return lambda: end.reset(reason)

@@ -1,0 +1,424 @@
+"""One simulated run: a seed chooses cluster, workloads, faults and constants; oracles judge the end.
+
+A run has two phases, as FoundationDB and TigerBeetle do it: first *safety*, while things fail; then
+everything is healed and *progress* is demanded: within a bounded virtual time the cluster is RUNNING
+again, every thread of every workload works, and every client commits. At the end the history is compared
+with the tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from neo.storage.core import StorageCore
+from tests.simulator.admin_watch import watched_administration
+from tests.simulator.applications import Application
+from tests.simulator.backup_site import BackupSite
+from tests.simulator.broken_promises import BrokenPromises
+from tests.simulator.checks import Drills
+from tests.simulator.clock import Clocks
+from tests.simulator.cloning import Cloning
+from tests.simulator.cluster import HEAL_SECONDS, Cluster, Shape
+from tests.simulator.damage import Damage
+from tests.simulator.disk import SimDisk, disk_kind
+from tests.simulator.faults import Faults, Sites
+from tests.simulator.forced_start import Forsaking
+from tests.simulator.history import History
+from tests.simulator.interrupts import Interrupts
+from tests.simulator.knobs import turned
+from tests.simulator.log_watch import watched_logs
+from tests.simulator.master_faults import MasterFaults
+from tests.simulator.missing_disk import Unmounted
+from tests.simulator.old_disks import OldDisks, varied_tails, watched_comparisons
+from tests.simulator.operator import MOST_REPLICAS, Operator
+from tests.simulator.oracles import judge
+from tests.simulator.process import Process
+from tests.simulator.replicas import check_packed, check_replicas
+from tests.simulator.standing import Standing
+from tests.simulator.table_watch import check_tables, watched_tables
+from tests.simulator.workloads import LATER, WORKLOADS
+from tests.simulator.workloads.base import Workload
+from tests.simulator.world import World
+from tests.simulator.zodb_world import simulated_zodb
+
+#: Virtual time in which all threads work again, and all clients commit, once nothing fails any more.
+PROGRESS_SECONDS = 300.0
+SETUP_SECONDS = 120.0
+#: Workloads that a seed composes at most: with more, each of them does less.
+WORKLOADS_MAX = 4
+LATER_CHANCE = 0.15
+#: Threads that must make progress leave time to each other.
+PROGRESS_THINK_SECONDS = 0.2
+#: A run with more events than this finds less in its time than another seed.
+EVENTS = 8000
+#: How many seeds have a backup cluster.
+BACKUP_CHANCE = 0.2
+#: How many masters a cluster has, and in how many of ten seeds.
+MASTERS = ((1, 6), (3, 3), (5, 1))
+#: In how many seeds copies are compared in the background, and in which period.
+SCRUB_CHANCE = 0.2
+SCRUB_SECONDS = (4.0, 12.0, 40.0)
+#: Unlocked transactions become durable within a second.
+QUIET_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Options:
+    """``seconds``: virtual time with faults. The rest is a choice of the seed where it is None or
+    empty: ``faults`` (kinds, "none" for none), ``sites`` (fault sites that may fire) and ``knobs``
+    (that may be turned), "none" likewise, ``workloads``, ``disk`` (memory or sqlite),
+    ``storages``, ``replicas``, ``backup``, a second cluster, and ``masters``, of each cluster (none of
+    these three with a canary). ``scrub``: seconds in which the master compares all copies once, 0 for
+    never, which it is with a canary.
+    ``canary``: a planted bug."""
+
+    seconds: float = 10.0
+    faults: tuple[str, ...] | None = None
+    sites: tuple[str, ...] | None = None
+    knobs: tuple[str, ...] | None = None
+    workloads: tuple[str, ...] = ()
+    disk: str | None = None
+    storages: int | None = None
+    replicas: int | None = None
+    backup: bool | None = None
+    masters: int | None = None
+    scrub: float | None = None
+    canary: str | None = None
+
+    def arguments(self) -> str:
+        """As options of the command line, which give exactly these again: nothing of the canary's own."""
+        given = {
+            "seconds": None if self.seconds == 10.0 else self.seconds,
+            "faults": None if self.faults is None else ",".join(self.faults),
+            "sites": None if self.sites is None else ",".join(self.sites),
+            "knobs": None if self.knobs is None else ",".join(self.knobs),
+            "workloads": ",".join(self.workloads) or None,
+            "disk": self.disk,
+            "storages": self.storages,
+            "replicas": self.replicas,
+            "backup": {None: None, True: "yes", False: "no"}[self.backup],
+            "masters": self.masters,
+            "scrub": self.scrub,
+            "canary": self.canary and f"{self.canary} --full-mix",
+        }
+        return " ".join(f"--{name} {value}" for name, value in given.items() if value is not None)
+
+
+@dataclass
+class Result:
+    seed: int
+    digest: str
+    events: int
+    virtual_seconds: float
+    commits: int
+    attempts: int
+    reads: int
+    faults: dict[str, int]
+
+
+class Run:
+    def __init__(self, seed: int, options: Options) -> None:
+        self.options = options
+        self.world = world = World(seed)
+        random = world.random
+        make_disk = disk_kind(world, options.disk)
+        storages = options.storages or random.randrange(1, 5)
+        # Random numbers of its own: what was found without replicas is found again.
+        replicated = Random(f"replicas {seed}")
+        replicas = _replicas(options, storages, replicated)
+        shape = Shape(storages, random.randrange(1, 8), replicas, _masters(options, seed))
+        world.events_max *= shape.masters
+        self.sites = Sites(world, options.sites)
+        self.cluster = Cluster(world, shape, lambda name: make_disk(world, name), self.sites)
+        self.cluster.scrub_seconds = _scrub(options, seed)
+        self.cluster.threads.preemption = random.choice([0.0, 0.01, 0.1])
+        self.history = History(world)
+        self.workloads = self._choose_workloads()
+        #: Options of the clients' storages.
+        self.settings: dict[str, Any] = {
+            "cache_size": random.choice([0, 2000, 20_000_000]),
+            "compress": random.choice([False, True]),
+            "wait_timeout": random.choice([5.0, 30.0]),
+        }
+        self.think_seconds = random.choice([0.001, 0.05, 0.3])
+        self.ending = False
+        self.applications: list[Application] = []
+        self.backup = _backup(self, options, make_disk)
+        world.events_max *= len(self.clusters)
+        if options.canary is None:
+            clocks = Clocks(world)
+            for cluster in self.clusters:
+                cluster.skew(clocks)
+        # What a backup has that its upstream cluster loses stops it until somebody decides.
+        rewindable = self.backup is None and all(workload.rewindable for workload in self.workloads)
+        self.operator = Operator(self.cluster, replicated, self.history, rewindable)
+        self.drills = Drills(self.cluster, self.operator, Random(f"drills {seed}"))
+        self.cloning = Cloning(self.clusters, Random(f"clones {seed}"))
+        self.forsaking = Forsaking(
+            self.cluster, self.operator, Random(f"forsaking {seed}"), rewindable
+        )
+        self.damage = Damage(self.clusters, Random(f"damage {seed}"))
+        self.unmounted = Unmounted(self.clusters, Random(f"unmounted {seed}"))
+        self.old_disks = OldDisks(self.cluster, self.operator, Random(f"old disks {seed}"))
+        self.standing = Standing(self, Random(f"standing {seed}"))
+        self.interrupts = Interrupts(self, Random(f"interrupts {seed}"))
+        self.broken_promises = BrokenPromises(self.clusters, Random(f"promises {seed}"))
+        self.faults = Faults(self, options.faults)
+        self.master_faults = MasterFaults(self, options.faults)
+
+    def _choose_workloads(self) -> list[Workload]:
+        random = self.world.random
+        names = list(self.options.workloads)
+        if not names:
+            old = [name for name in WORKLOADS if name not in LATER]
+            names = random.sample(old, random.randint(1, WORKLOADS_MAX))
+            # Random numbers of its own: the other choices of the seed stay what they are.
+            later = Random(f"later workloads {self.world.seed}")
+            names += [name for name in LATER if later.random() < LATER_CHANCE]
+        return [WORKLOADS[name](Random(random.getrandbits(64))) for name in names]
+
+    # -- phases ----------------------------------------------------------------------------------
+
+    def execute(self) -> Result:
+        """Raises Violation, or whatever error the code under test made."""
+        try:
+            with (
+                turned(self.world, self.options.knobs),
+                varied_tails(self.world.seed),
+                watched_tables(self.world, self._storage_cores),
+                watched_logs(self.world),
+                watched_administration(self.history),
+                watched_comparisons(self.world, lambda: self.old_disks.begun),
+                simulated_zodb(self.cluster.threads),
+            ):
+                self._execute()
+        finally:
+            self._clean_up()
+        return Result(
+            self.world.seed,
+            self.world.digest,
+            self.world.events,
+            self.world.now,
+            self.history.acknowledged,
+            len(self.history.attempts),
+            len(self.history.reads),
+            self.faults.injected | self.master_faults.injected | self.sites.fired,
+        )
+
+    def _execute(self) -> None:
+        world = self.world
+        self.cluster.start()
+        self._start_applications()
+        world.run_until(
+            lambda: all(application.ready for application in self.applications),
+            SETUP_SECONDS,
+            "the workloads are set up",
+        )
+        if self.backup is not None:
+            with self._thinking(PROGRESS_THINK_SECONDS):
+                self.backup.start()
+        if self.faults.calm:
+            self.standing.watch()
+        self.faults.start()
+        self.master_faults.start()
+        self.sites.start()
+        world.run(self.options.seconds, EVENTS * len(self.clusters) * len(self.masters))
+        self.faults.stop()
+        self.standing.stop()
+        self.interrupts.stop()
+        self.cloning.stop()
+        self.master_faults.stop()
+        self.sites.stop()
+        if self.backup is not None:
+            self.backup.stop()
+        self._demand_progress()
+        self._finish()
+        self._judge()
+        if self.backup is None:
+            for drill in (self.drills.pack, self.drills.truncate, self.drills.prune):
+                drill()
+                self._judge_tables()
+        if self.backup is not None:
+            random = Random(f"drills {self.world.seed}")
+            Drills(self.backup.cluster, self.backup.operator, random).compare_with_upstream()
+            self.world.run(QUIET_SECONDS)
+            self.backup.judge()
+            self.backup.take_over()
+
+    @property
+    def clusters(self) -> list[Cluster]:
+        return [self.cluster] if self.backup is None else [self.cluster, self.backup.cluster]
+
+    @property
+    def servers(self) -> list[Process]:
+        return [process for cluster in self.clusters for process in cluster.servers]
+
+    @property
+    def masters(self) -> list[Process]:
+        """Of the run's own cluster."""
+        return self.cluster.masters.processes
+
+    @property
+    def disks(self) -> dict[str, SimDisk]:
+        return {name: disk for cluster in self.clusters for name, disk in cluster.disks.items()}
+
+    def _storage_cores(self, cluster: str) -> list[StorageCore]:
+        """Those that run, of the cluster of this name."""
+        processes = [p for c in self.clusters if c.site.cluster == cluster for p in c.storages]
+        return [p.core for p in processes if isinstance(p.core, StorageCore)]
+
+    def _start_applications(self) -> None:
+        random = self.world.random
+        jobs = [(w, number) for w in self.workloads for number in range(w.threads)]
+        count = random.randrange(1, min(3, len(jobs)) + 1)
+        shares: list[list[tuple[Workload, int]]] = [[] for _ in range(count)]
+        for index, job in enumerate(jobs):
+            shares[index % count].append(job)
+        self.applications = [Application(self, share) for share in shares]
+
+    def replace_client(self, index: int) -> None:
+        """Kill a client process and start another one that goes on with its work."""
+        application = self.applications[index]
+        application.process.kill()
+        self.applications[index] = Application(self, application.jobs)
+
+    @contextmanager
+    def _thinking(self, seconds: float) -> Iterator[None]:
+        """The threads leave time to each other. What lasts for virtual seconds would else be a million
+        events with links that take next to none."""
+        usual = self.think_seconds
+        self.think_seconds = max(usual, seconds)
+        yield
+        self.think_seconds = usual
+
+    def _demand_progress(self) -> None:
+        # From now on time counts, not what is done in it.
+        think = PROGRESS_THINK_SECONDS * self.world.slowness * self.world.slow_readers
+        self.think_seconds = max(self.think_seconds, think)
+        for cluster in self.clusters:
+            cluster.heal()
+        self.master_faults.demand_progress()
+        self.cluster.wait_running(HEAL_SECONDS)
+        self.operator.settle()
+        if self.backup is not None:
+            self.backup.operator.settle()
+        for application in self.applications:
+            application.demand_progress()
+        self.world.run_until(
+            self._progressed,
+            PROGRESS_SECONDS,
+            "every thread works again, and every workload and client commits",
+        )
+
+    def _progressed(self) -> bool:
+        if not all(application.works for application in self.applications):
+            return False
+        commits: dict[str, bool] = {}
+        for application in self.applications:
+            for workload, writes in application.writing().items():
+                commits[workload] = writes or commits.get(workload, False)
+        return all(commits.values())
+
+    def _finish(self) -> None:
+        self.ending = True
+        self._wait_finished()
+        self.interrupts.wait_heard()
+        self.applications[0].check()
+        self._wait_finished()
+        self.world.run_until(
+            lambda: self.standing.released, HEAL_SECONDS, "no lock is left on any storage node"
+        )
+        for application in self.applications:
+            application.process.kill()
+        self.world.run_until(lambda: self.operator.settled, HEAL_SECONDS, "all cells are complete")
+        self.world.run_until(lambda: self.cluster.packed, HEAL_SECONDS, "all cells are packed")
+        if self.backup is None:
+            self.world.run(QUIET_SECONDS)
+            if self.cluster.scrub_seconds:
+                self.drills.scrub_and_repair()
+            else:
+                self.drills.check_and_repair()
+        backup = self.backup
+        if backup is not None:
+            self.world.run_until(lambda: backup.caught_up, HEAL_SECONDS, "the backup catches up")
+        self.world.run(QUIET_SECONDS)
+
+    def _wait_finished(self) -> None:
+        self.world.run_until(
+            lambda: all(
+                thread.finished or thread.name.endswith("watcher")
+                for application in self.applications
+                for thread in application.process.members
+            ),
+            PROGRESS_SECONDS,
+            "the threads of the workloads end",
+        )
+
+    def _judge(self) -> None:
+        self.cluster.validate()
+        check_tables(self.cluster)
+        for disk in self.cluster.disks.values():
+            disk.check(quiet=True)
+        judge(self.history, self.cluster.tables())
+        self._judge_tables()
+
+    def _judge_tables(self) -> None:
+        """Nodes have what they should, and replicas are equal."""
+        assert self.cluster.master_core is not None
+        disks = [(name, disk.tables()) for name, disk in self.cluster.disks.items()]
+        check_replicas(self.cluster.master_core, disks)
+        check_packed(self.cluster.master_core, disks)
+        if self.backup is not None:
+            self.backup.judge()
+
+    def _clean_up(self) -> None:
+        """Let no real thread outlive the run."""
+        for cluster in self.clusters:
+            for process in cluster.clients:
+                process.dead = True
+                for thread in process.members:
+                    thread.resume()
+            for mount in cluster.mounts:
+                mount.remount()
+        for disk in self.disks.values():
+            disk.close()
+
+
+def _replicas(options: Options, storages: int, random: Random) -> int:
+    if options.replicas is not None:
+        return options.replicas
+    return 0 if options.canary else random.randrange(min(storages, MOST_REPLICAS + 1))
+
+
+def _scrub(options: Options, seed: int) -> float:
+    if options.scrub is not None:
+        return options.scrub
+    # Random numbers of its own, as for replicas.
+    random = Random(f"scrub {seed}")
+    wanted = options.canary is None and random.random() < SCRUB_CHANCE
+    return random.choice(SCRUB_SECONDS) if wanted else 0.0
+
+
+def _masters(options: Options, seed: int) -> int:
+    if options.masters is not None:
+        return options.masters
+    # Random numbers of its own, as for replicas.
+    counts, weights = zip(*MASTERS, strict=True)
+    return 1 if options.canary else Random(f"masters {seed}").choices(counts, weights)[0]
+
+
+def _backup(
+    run: Run, options: Options, make_disk: Callable[[World, str], SimDisk]
+) -> BackupSite | None:
+    # Random numbers of its own, as for replicas.
+    random = Random(f"backup {run.world.seed}")
+    by_chance = options.canary is None and random.random() < BACKUP_CHANCE
+    wanted = by_chance if options.backup is None else options.backup
+    return BackupSite(run, random, make_disk) if wanted else None
+
+
+__all__ = ["Options", "Result", "Run"]

@@ -1,0 +1,222 @@
+"""The real SQLite backend in a simulated world: its syncs take virtual time, and its disk has faults."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from neo.storage.backend.acknowledged import Acknowledged, Position
+from neo.storage.backend.api import BackendFailure, Done, Schedule, WentBack
+from neo.storage.backend.files import Files
+from neo.storage.backend.schema import TABLES
+from neo.storage.backend.sql import Row
+from neo.storage.backend.sqlite.backend import SQLite
+from neo.storage.backend.sqlite.mark import SQLiteMark
+from neo.storage.backend.sqlite.wal_sync import Report, Syncer
+from tests.simulator.disk_base import OnFailure, Sync
+from tests.simulator.disk_check import Rows
+
+if TYPE_CHECKING:
+    from tests.simulator.sqlite_disk import SQLiteDisk
+
+#: Primary keys of TABLES, as columns by number.
+_ORDERS = ("1", "1, 2", "1, 2", "1, 2, 3", "1", "8", "1, 2, 3")
+
+
+class SimSQLite(SQLite):
+    """The real backend, on files that a :class:`SQLiteDisk` looks after."""
+
+    def __init__(
+        self, disk: SQLiteDisk, schedule: Schedule, on_failure: OnFailure, dedup: bool
+    ) -> None:
+        self._disk = disk
+        super().__init__(str(disk.path), schedule, on_failure, dedup, partial(SimSyncer, disk))
+        self.name = disk.name
+
+    def _make_mark(self, acknowledged: Acknowledged) -> SQLiteMark:
+        return SimMark(self._disk, acknowledged)
+
+    def _examine(self, reset: bool) -> None:
+        try:
+            super()._examine(reset)
+        except WentBack as failure:
+            raise WentBack(str(self._disk.anonymous(failure))) from None
+
+    def _connect(self) -> None:
+        self._disk.backend = self
+        super()._connect()
+        self._execute(f"PRAGMA cache_size={self._disk.cache_pages}")
+
+    def _execute(self, sql: str, *args: Any) -> list[Any]:
+        if sql == "COMMIT" and self._disk.full:
+            self._fail(_full())
+        syncs = "wal_checkpoint" in sql
+        if syncs and self._disk.failing:
+            self._fail(_error("SQLITE_IOERR_FSYNC", "disk I/O error"))
+        if self._disk.read_fails():
+            self._fail(_error("SQLITE_IOERR_READ", "disk I/O error"))
+        rows = super()._execute(sql, *args)
+        if syncs:
+            self._disk.all_synced()
+        return rows
+
+    def _read(self, sql: str, *args: Any) -> Sequence[Row]:
+        if self._disk.read_fails():
+            self._fail(_error("SQLITE_IOERR_READ", "disk I/O error"))
+        return super()._read(sql, *args)
+
+    def _write(self, sql: str, *args: Any) -> list[Any]:  # type: ignore[override]
+        if self._disk.write_fails():
+            self._fail(_full())
+        return super()._execute(sql, *args)
+
+    def _fail(self, error: sqlite3.Error) -> NoReturn:
+        try:
+            super()._fail(error)
+        except BackendFailure as failure:
+            self._failure = self._disk.anonymous(failure)
+            raise self._failure from error
+
+    def _disconnect(self) -> None:
+        if self._db is None:
+            super()._disconnect()
+            return
+        if self._syncer is not None:
+            self._syncer.stop()
+        files = self._disk.read()
+        super()._disconnect()
+        self._disk.backend = None
+        self._disk.closed(files)
+
+    def abandon(self) -> None:
+        """The process is gone: nothing is committed or synced any more."""
+        if isinstance(self._syncer, SimSyncer):
+            self._syncer.cancel()
+        self._failure = self._disk.failure("the process was killed")
+        self._waiting = []
+        super()._disconnect()
+        self._disk.backend = None
+
+    def rows(self) -> Rows:
+        assert self._db is not None
+        return read_rows(self._db)
+
+    def held(self) -> dict[int, int]:
+        held = self._pending.copy()
+        for ids in self._voted.values():
+            held.subtract(ids)
+        return +held
+
+
+class SimMark(SQLiteMark):
+    """Tells its disk when it is durable."""
+
+    def __init__(self, disk: SQLiteDisk, acknowledged: Acknowledged) -> None:
+        super().__init__(str(disk.path), disk.name, acknowledged, disk.random_bytes)
+        self._disk = disk
+
+    def _write(self, position: Position, durable: bool) -> None:
+        super()._write(position, durable)
+        if durable:
+            self._disk.mark_synced()
+
+
+class SimSyncer(Syncer):
+    """The same work in steps of virtual time, without a thread. Nobody deletes the files there."""
+
+    def __init__(
+        self,
+        disk: SQLiteDisk,
+        path: str,
+        files: Files,
+        mark: SQLiteMark,
+        schedule: Schedule,
+        synced: Callable[[Syncer, list[Done], Report | None], None],
+        failed: Callable[[Syncer, Exception], None],
+    ) -> None:
+        self._disk = disk
+        self._path = path
+        self._mark = mark
+        self._schedule = schedule
+        self._synced = synced
+        self._failed = failed
+        self.busy = False
+        self._db: sqlite3.Connection | None = None
+        self._running: Sync | None = None
+        self._step: Callable[[], None] | None = None
+
+    def sync(self, covered: list[Done], checkpoint: bool) -> None:
+        assert not self.busy
+        self.busy = True
+        disk = self._disk
+        checkpoint = checkpoint or disk.world.chance(disk.checkpoint_chance)
+        self._next(partial(self._log_synced, disk.read_log(), covered, checkpoint))
+
+    def _next(self, step: Callable[[], None]) -> None:
+        self._step = step
+        self._running = self._disk.start_sync(self._run_step)
+
+    def _run_step(self) -> None:
+        step, self._step = self._step, None
+        assert step is not None
+        if self._disk.failing:
+            self._disk.distrusted = True
+            error = OSError(errno.EIO, os.strerror(errno.EIO))
+            self._schedule(self._failed, self, error)
+        else:
+            step()
+
+    def _log_synced(self, log: bytes, covered: list[Done], checkpoint: bool) -> None:
+        self._disk.log_synced(log)
+        self._mark.synced()
+        if not checkpoint:
+            self._schedule(self._finished, covered, None)
+            return
+        if self._db is None:
+            self._db = self._connect()
+        report = self._checkpoint(self._db)
+        self._disk.log_synced(self._disk.read_log())
+        self._next(partial(self._database_synced, covered, report))
+
+    def _database_synced(self, covered: list[Done], report: Report) -> None:
+        self._disk.database_synced()
+        self._schedule(self._finished, covered, report)
+
+    def stop(self) -> None:
+        while self._step is not None:
+            assert self._running is not None
+            self._running.cancel()
+            self._run_step()
+        self._disconnect()
+
+    def cancel(self) -> None:
+        """The process is gone."""
+        if self._running is not None:
+            self._running.cancel()
+        self._step = None
+
+    def _disconnect(self) -> None:
+        if self._db is not None:
+            self._db.close()
+            self._db = None
+
+
+def read_rows(db: sqlite3.Connection) -> Rows:
+    return {
+        table: db.execute(f"SELECT * FROM {table} ORDER BY {order}").fetchall()
+        for table, order in zip(TABLES, _ORDERS, strict=True)
+    }
+
+
+def _error(name: str, message: str) -> sqlite3.OperationalError:
+    error = sqlite3.OperationalError(message)
+    error.sqlite_errorname = name
+    return error
+
+
+def _full() -> sqlite3.OperationalError:
+    return _error("SQLITE_FULL", "database or disk is full")

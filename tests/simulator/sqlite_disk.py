@@ -1,0 +1,248 @@
+"""The files of the real SQLite backend on a simulated disk.
+
+Durability
+----------
+``_durable`` is the content of the two files that a crash cannot take away. The log is synced by
+:class:`~tests.simulator.sqlite_backend.SimSyncer`: what it had when a sync started is durable when the
+sync ends, a while later. The database file is written by checkpoints alone: when the pages are written
+the log is durable, since SQLite syncs it first, and, a while later, so is the database.
+
+At a crash each part of the log that was written since is kept or not: a piece at its beginning, or
+any of its sectors. Of the database file, any of the sectors that a checkpoint wrote and did not sync.
+A log that starts over begins by a new header, which SQLite syncs before it writes anything else. The
+mark (:mod:`neo.storage.backend.acknowledged`) is the last one that was written, or the last one synced.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import sqlite3
+import tempfile
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
+
+from neo.storage.backend.api import Backend, BackendFailure, WentBack
+from tests.simulator.broken_promises import Promises
+from tests.simulator.disk_base import DiskShell, OnFailure, SimDisk
+from tests.simulator.disk_check import Rows
+from tests.simulator.sqlite_backend import SimSQLite, read_rows
+from tests.simulator.world import World
+
+#: What a disk writes as a whole, or not, when the power fails.
+SECTOR_BYTES = 512
+LOG_HEADER_BYTES = 32
+
+
+class Files(NamedTuple):
+    """The content of the database and of its log."""
+
+    database: bytes
+    log: bytes
+
+
+class SQLiteDisk(SimDisk):
+    """``folder``: an empty one, a temporary one in memory if None.
+
+    Sizes of pages and of their cache, and how often the log is copied back, come from the seed.
+    """
+
+    def __init__(
+        self, world: World, name: str, folder: str | None = None, dedup: bool | None = None
+    ) -> None:
+        super().__init__(world, name, dedup)
+        self._folder = _temporary_folder(self) if folder is None else Path(folder)
+        self.path = self._folder / "db"
+        self._log_path = self._folder / "db-wal"
+        self._mark_path = self._folder / "db.acknowledged"
+        self.checkpoint_chance = world.random.choice((0.0, 0.05, 0.5))
+        self.cache_pages = world.random.choice((10, 2000))
+        self.backend: SimSQLite | None = None
+        #: A sync failed: pages of the process may be lost.
+        self.distrusted = False
+        self.promises = Promises(self)
+        self._durable_mark = b""
+        # Random numbers of its own: what seeds found before there were marks is found again.
+        self._mark_random = Random(f"mark {world.seed} {name}")
+        # An empty disk in the place of this one has the same name, and comes after other events.
+        self.random_bytes = Random(f"lineage {world.seed} {name} {world.events}").randbytes
+        self._create(world.random.choice((512, 1024, 4096)))
+        self._durable = self.read()
+
+    def _create(self, page_size: int) -> None:
+        db = sqlite3.connect(self.path, isolation_level=None)
+        db.execute(f"PRAGMA page_size={page_size}")
+        db.execute("PRAGMA journal_mode=WAL")
+        db.close()
+
+    def make_backend(
+        self, shell: DiskShell, failed: OnFailure, dedup: bool | None = None
+    ) -> SimSQLite:
+        dedup = self.dedup if dedup is None else dedup
+        return SimSQLite(
+            self, shell.from_thread, lambda failure: failed(self.anonymous(failure)), dedup
+        )
+
+    def open_backend(self, shell: DiskShell, failed: OnFailure | None = None) -> Backend:
+        try:
+            backend = super().open_backend(shell, failed)
+        except BackendFailure as failure:
+            if isinstance(failure, WentBack) or "SQLITE_CORRUPT" in str(failure):
+                self.promises.refused()
+            raise
+        self.promises.opened(self.tables())
+        return backend
+
+    def break_promise(self, random: Random) -> None:
+        self.promises.watch(random)
+
+    def anonymous(self, failure: BackendFailure) -> BackendFailure:
+        """The same without the path: nothing of the real world may be told in a simulated one."""
+        return BackendFailure(str(failure).replace(str(self.path), self.name))
+
+    def close(self) -> None:
+        if self.backend is not None:
+            self.backend.abandon()
+        shutil.rmtree(self._folder)
+
+    # -- files -----------------------------------------------------------------------------------
+
+    def read(self) -> Files:
+        return Files(_content(self.path), self.read_log())
+
+    def read_log(self) -> bytes:
+        return _content(self._log_path)
+
+    def write(self, files: Files) -> None:
+        self.path.write_bytes(files.database)
+        self._log_path.write_bytes(files.log)
+        (self._folder / "db-shm").unlink(missing_ok=True)
+
+    def log_synced(self, log: bytes) -> None:
+        self._durable = Files(self._durable.database, log)
+        self.promises.synced(lambda: Files(_content(self.path), log))
+
+    def mark_synced(self) -> None:
+        self._durable_mark = _content(self._mark_path)
+
+    def database_synced(self) -> None:
+        self._durable = Files(_content(self.path), self._durable.log)
+
+    def all_synced(self) -> None:
+        self._durable = self.read()
+        self.promises.synced(self.read)
+
+    def copy(self, name: str) -> SQLiteDisk:
+        assert self.backend is None, self.name
+        self.promises.restore()
+        copied = SQLiteDisk(self.world, name, dedup=self.dedup)
+        copied.write(self.read())
+        copied.all_synced()
+        return copied
+
+    def snapshot(self) -> Callable[[], None]:
+        files, mark = self._durable, self._durable_mark
+
+        def restore() -> None:
+            assert self.backend is None, self.name
+            self.write(files)
+            self._durable = files
+            # It is on the same disk. A newer one would refuse what the master shall find.
+            self._mark_path.write_bytes(mark)
+            self._durable_mark = mark
+
+        return restore
+
+    def lose(self, first: int, last: int) -> None:
+        assert self.backend is None, self.name
+        with contextlib.closing(sqlite3.connect(self.path)) as db, db:
+            for table in ("trans", "obj"):
+                db.execute(f"DELETE FROM {table} WHERE tid BETWEEN ? AND ?", (first, last))
+        self.all_synced()
+
+    # -- the end of processes --------------------------------------------------------------------
+
+    def crash(self) -> None:
+        files = self.read()
+        if self.backend is not None:
+            self.backend.abandon()
+        self._durable = self._after_crash(files)
+        self.distrusted = False
+        self.write(self._durable)
+        if not self.promises.breaks(self._durable) and self._mark_random.random() < 0.5:
+            self._mark_path.write_bytes(self._durable_mark)
+
+    def closed(self, files: Files) -> None:
+        """The process closed the files, which were these before: SQLite copied the log back."""
+        if self.distrusted and self.world.chance(0.5):
+            self.write(self._after_crash(files))
+        elif self.distrusted or self.full or self.failing or self.unreadable:
+            self.write(files)
+        else:
+            self.all_synced()
+        self.distrusted = False
+
+    def _after_crash(self, files: Files) -> Files:
+        durable = self._durable
+        log = durable.log
+        if files.log[:LOG_HEADER_BYTES] != log[:LOG_HEADER_BYTES]:
+            # It started over; or it is gone, which happens when everything was copied back.
+            log = files.log[:LOG_HEADER_BYTES] + log[LOG_HEADER_BYTES:]
+        how = self.world.random.choice(("nothing", "a part", "sectors", "all"))
+        self.world.log(self.name, f"keeps {how} of what was not synced")
+        if how == "all":
+            return files
+        if how == "a part":
+            end = self.world.random.randint(0, len(files.log))
+            log = files.log[:end] + log[end:]
+        elif how == "sectors":
+            log = self._mixed(log, files.log)
+        return Files(self._mixed(durable.database, files.database), log)
+
+    def _mixed(self, old: bytes, new: bytes) -> bytes:
+        """Each sector is the old or the new one."""
+        mixed = bytearray(old.ljust(len(new), b"\0"))
+        for start in range(0, len(new), SECTOR_BYTES):
+            if self.world.chance(0.5):
+                mixed[start : start + SECTOR_BYTES] = new[start : start + SECTOR_BYTES].ljust(
+                    min(SECTOR_BYTES, len(mixed) - start), b"\0"
+                )
+        return bytes(mixed)
+
+    # -- oracles ---------------------------------------------------------------------------------
+
+    def tables(self) -> Rows:
+        if self.backend is not None:
+            return self.backend.rows()
+        return self.rows_of(self.read())
+
+    def rows_of(self, files: Files) -> Rows:
+        """What a process would see."""
+        # Even a look at the files changes them.
+        with tempfile.TemporaryDirectory(dir=self._folder) as folder:
+            path = Path(folder) / self.path.name
+            path.write_bytes(files.database)
+            path.with_name(self._log_path.name).write_bytes(files.log)
+            db = sqlite3.connect(path)
+            try:
+                return read_rows(db)
+            finally:
+                db.close()
+
+    def references(self) -> dict[int, int]:
+        return {} if self.backend is None else self.backend.held()
+
+
+def _content(path: Path) -> bytes:
+    return path.read_bytes() if path.exists() else b""
+
+
+def _temporary_folder(disk: SQLiteDisk) -> Path:
+    """Deleted with the disk at the latest."""
+    memory = Path("/dev/shm")
+    made = tempfile.mkdtemp(prefix="neo-tests/simulator-", dir=memory if memory.is_dir() else None)
+    weakref.finalize(disk, shutil.rmtree, made, True)
+    return Path(made)

@@ -1,0 +1,53 @@
+"""Writers of overlapping sets of counters, each in an order of chance: many wait for each other in
+rings, and who gave way may have to give way again. Conflicts are resolved: nobody leaves early."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from random import Random
+
+from BTrees.Length import Length
+
+from tests.simulator.workloads.base import Context, Tally, Workload
+from tests.simulator.world import Violation
+
+#: Counters, and how many of them a transaction changes.
+COUNT = 6
+CHANGED = (3, 4, 5)
+
+
+class Cascades(Workload):
+    """All counters of a transaction are increased together: no step of any is lost or halved."""
+
+    name = "cascades"
+    threads = 5
+
+    def __init__(self, random: Random) -> None:
+        super().__init__(random)
+        self.tallies = [Tally() for _ in range(COUNT)]
+
+    def setup(self, context: Context) -> None:
+        with context.connection() as (connection, manager):
+            for number in range(COUNT):
+                connection.root().setdefault(f"cascade{number}", Length())
+            manager.commit()
+
+    def step(self, context: Context, thread: int) -> None:
+        numbers = context.random.sample(range(COUNT), context.random.choice(CHANGED))
+        with context.connection() as (connection, manager), ExitStack() as stack:
+            # ZODB stores objects in the order in which they were changed.
+            for number in numbers:
+                connection.root()[f"cascade{number}"].change(1)
+            for number in numbers:
+                stack.enter_context(self.tallies[number].tried())
+            manager.commit()
+
+    def check(self, context: Context) -> None:
+        with context.connection() as (connection, _):
+            for number, tally in enumerate(self.tallies):
+                value = connection.root()[f"cascade{number}"]()
+                if not tally.certain <= value <= tally.most:
+                    raise Violation(
+                        f"cascade{number} is {value}: {tally.certain} increments were "
+                        f"acknowledged, {tally.most} tried"
+                    )

@@ -1,0 +1,156 @@
+"""Copies of a database made elsewhere, as ``copyTransactionsFrom`` makes them, while others write.
+
+Its transactions have tids of their own, later than the last one; when others commit meanwhile they
+may come too late, and are refused. Records are created, changed, deleted and made equal to earlier
+ones, small and big.
+
+Its oids must not be those of other writers' objects, which it would overwrite without a conflict. They
+are below one that is in use from the beginning: no master gives them again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from random import Random
+from typing import Any
+
+from ZODB.BaseStorage import DataRecord
+from ZODB.Connection import TransactionMetaData
+from ZODB.POSException import POSKeyError, StorageError
+from ZODB.tests.MinPO import MinPO
+from ZODB.tests.StorageTestBase import zodb_pickle
+
+from neo.protocol.ids import ZERO_TID, add64, tid_from_time, time_from_tid, u64
+from tests.simulator.workloads.base import Context, Workload
+from tests.simulator.world import Violation
+
+OIDS = 6
+#: How far ahead of the last transaction the first tid of a copy may be; twice as far each time others
+#: were faster, up to so often: among dozens of writers it would be overtaken for ever.
+AHEAD_SECONDS = (0.0, 0.001, 0.05)
+DOUBLED_MAX = 6
+#: Between two tids of a copy, and before the first: 7 to 15 ms. The ttid of a transaction is the tid that
+#: is imposed, and two transactions with one ttid cannot be told apart. Masters whose clock is behind
+#: give ttids that follow the last tid closely; nobody else makes tids of copies out of that.
+APART = range(1 << 19, 1 << 20)
+SIZES = (0, 10, 1000, 100_000)
+
+
+class _Transaction(TransactionMetaData):
+    """What an iterator of another storage gives."""
+
+    def __init__(self, tid: bytes, records: list[DataRecord]) -> None:
+        super().__init__(b"somebody", b"elsewhere", {"copied": True})
+        self.tid = tid
+        self.status = " "
+        self._records = records
+
+    def __iter__(self) -> Iterator[DataRecord]:
+        return iter(self._records)
+
+
+class _Source:
+    """As much of another storage as a copy needs."""
+
+    def __init__(self, transactions: list[_Transaction]) -> None:
+        self._transactions = transactions
+
+    def iterator(self) -> Iterator[_Transaction]:
+        return iter(self._transactions)
+
+
+class Restore(Workload):
+    name = "restore"
+    rewindable = True
+
+    def __init__(self, random: Random) -> None:
+        super().__init__(random)
+        self.oids: list[bytes] = []
+        #: (oid, tid) → data, of what was acknowledged.
+        self.copied: dict[tuple[bytes, bytes], bytes | None] = {}
+        #: What each thread has not copied yet.
+        self._waiting: dict[int, list[_Transaction]] = {}
+        #: How often in a row others were faster, by thread.
+        self._overtaken: Counter[int] = Counter()
+
+    def setup(self, context: Context) -> None:
+        if self.oids:
+            return
+        storage: Any = context.storage
+        *oids, greatest = sorted(storage.new_oid() for _ in range(OIDS + 1))
+        transaction = TransactionMetaData()
+        storage.tpc_begin(transaction)
+        try:
+            storage.store(greatest, ZERO_TID, zodb_pickle(MinPO(0)), "", transaction)
+            storage.tpc_vote(transaction)
+            storage.tpc_finish(transaction)
+        except BaseException:
+            storage.tpc_abort(transaction)
+            raise
+        self.oids = oids
+
+    def step(self, context: Context, thread: int) -> None:
+        if self.copied and context.random.random() < 0.3:
+            self._look(context)
+            return
+        storage: Any = context.storage
+        # A copy that is interrupted goes on where it was.
+        waiting = self._waiting.get(thread) or self._make(context, thread)
+        while waiting:
+            self._waiting[thread] = waiting
+            try:
+                storage.copyTransactionsFrom(_Source(waiting[:1]))
+            except StorageError as e:
+                if "a copy can only continue a database" not in str(e):
+                    raise
+                self._waiting[thread] = []  # others were faster, or it was committed
+                self._overtaken[thread] += 1
+                return
+            self._overtaken[thread] = 0
+            for record in waiting[0]:
+                self.copied[record.oid, record.tid] = record.data
+            waiting = waiting[1:]
+        self._waiting[thread] = []
+
+    def _make(self, context: Context, thread: int) -> list[_Transaction]:
+        """With tids of which no other thread has one."""
+        random = context.random
+        ahead = random.choice(AHEAD_SECONDS) * 2 ** min(self._overtaken[thread], DOUBLED_MAX)
+        start = time_from_tid(context.storage.lastTransaction()) + ahead
+        tid = max(add64(context.storage.lastTransaction(), 1), tid_from_time(start))
+        tid = add64(tid, random.choice(APART))
+        tid = add64(tid, (thread - u64(tid)) % self.threads)
+        made = []
+        for _ in range(random.randrange(1, 4)):
+            oids = random.sample(self.oids, random.randrange(1, len(self.oids) + 1))
+            made.append(_Transaction(tid, [self._record(context, oid, tid) for oid in oids]))
+            tid = add64(tid, self.threads * (random.choice(APART) // self.threads))
+        return made
+
+    def _record(self, context: Context, oid: bytes, tid: bytes) -> DataRecord:
+        random = context.random
+        earlier = [
+            (serial, data) for (known, serial), data in self.copied.items() if known == oid and data
+        ]
+        choice = random.random()
+        if choice < 0.2:
+            return DataRecord(oid, tid, None, None)
+        if earlier and choice < 0.5:
+            serial, data = random.choice(earlier)
+            return DataRecord(oid, tid, data, serial)
+        value = random.randbytes(random.choice(SIZES)) + bytes(random.choice(SIZES))
+        # Where the data comes from is a hint, which may be wrong.
+        hint = random.choice(earlier)[0] if earlier and choice > 0.9 else None
+        return DataRecord(oid, tid, zodb_pickle(MinPO(value)), hint)
+
+    def _look(self, context: Context) -> None:
+        oid, tid = context.random.choice(list(self.copied))
+        # Another client may have copied it, of which this one has not heard yet.
+        context.storage.sync()
+        try:
+            found = context.storage.loadBefore(oid, add64(tid, 1))
+        except POSKeyError:
+            return  # deleted at that time, packed away, or truncated
+        if found is not None and found[1] == tid and found[0] != self.copied[oid, tid]:
+            raise Violation(f"restore: {oid.hex()} at {tid.hex()} has other data than the original")
