@@ -15,7 +15,7 @@ QUICK = ("--canary", "reads-do-not-wait")
 def test_a_failing_seed_tells_how_to_replay_it_and_the_replay_fails_alike() -> None:
     run = simulate(*QUICK, "--jobs", "1")
     assert run.returncode == 0, told(run)  # the canary is found
-    command = re.search(r"replay: python -m neo\.sim (.*)", run.stdout)
+    command = re.search(r"replay: python -m tests\.simulator (.*)", run.stdout)
     error = re.search(r"failed after (.*)", run.stdout)
     assert command and error, told(run)
     again = simulate(*command[1].split())
@@ -71,7 +71,7 @@ def test_the_shrinker_finds_a_shorter_failure(canary: str) -> None:
     events = [int(found) for found in re.findall(r"(\d+) events: ", run.stdout)]
     assert len(events) == 2 and events[1] < events[0], told(run)
     shortest = run.stdout.partition("shortest failure found")[2]
-    command = re.search(r"replay: python -m neo\.sim (.*)", shortest)
+    command = re.search(r"replay: python -m tests\.simulator (.*)", shortest)
     assert command, told(run)
     # Of two faults, ten sites and two dozen knobs, next to nothing is left.
     names = re.findall(r"--(?:faults|sites|knobs) (\S+)", command[1])

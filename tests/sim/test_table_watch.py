@@ -116,7 +116,7 @@ def test_a_master_that_goes_back_is_found(watched: Watched) -> None:
     table = watched.older
     watched.master.partitions.load(table.ptid, table.num_replicas, table.row_list)
     watched.master.tell_table()
-    violated(watched, "tells of partition table 1 of tests/simulator, after")
+    violated(watched, "tells of partition table 1 of sim, after")
 
 
 def test_a_table_that_is_told_again_with_other_rows_is_found(watched: Watched) -> None:

@@ -1,4 +1,4 @@
-"""``python -m tests.simulator``: run seeds, replay one with its story, find planted bugs, shrink failures.
+"""``python -m tests.simulator``: run seeds, replay one with its story, find planted bugs, shrink one.
 
 python -m tests.simulator --seeds 0:1000            the full mix; stops at the first failure
 python -m tests.simulator --seeds 123               one seed again, with its story if it fails

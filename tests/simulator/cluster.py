@@ -25,7 +25,7 @@ from tests.simulator.tables import Tables, join_tables
 from tests.simulator.threads import Threads
 from tests.simulator.world import World
 
-CLUSTER_NAME = "tests/simulator"
+CLUSTER_NAME = "sim"
 ADMIN_PORT, STORAGE_PORT = 11000, 12000
 #: A cluster is created, or comes back when nothing fails any more, within this virtual time.
 START_SECONDS = 60.0

@@ -47,7 +47,7 @@ exclude_also =
 def cover(seeds: range, seconds: float, jobs: int) -> int:
     """Run the seeds and print a report of each role. Exit code 0 if they pass and reach enough lines of
     every one."""
-    with tempfile.TemporaryDirectory(prefix="neo-tests/simulator-") as folder:
+    with tempfile.TemporaryDirectory(prefix="neo-sim-") as folder:
         settings = Path(folder) / "settings"
         settings.write_text(_SETTINGS.format(concurrency=_concurrency()))
         shares = [seeds[start::jobs] for start in range(min(jobs, len(seeds)))]

@@ -243,6 +243,6 @@ def _content(path: Path) -> bytes:
 def _temporary_folder(disk: SQLiteDisk) -> Path:
     """Deleted with the disk at the latest."""
     memory = Path("/dev/shm")
-    made = tempfile.mkdtemp(prefix="neo-tests/simulator-", dir=memory if memory.is_dir() else None)
+    made = tempfile.mkdtemp(prefix="neo-sim-", dir=memory if memory.is_dir() else None)
     weakref.finalize(disk, shutil.rmtree, made, True)
     return Path(made)

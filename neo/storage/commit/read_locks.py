@@ -1,4 +1,4 @@
-"""Reads that wait for transactions being finished, PURE; :mod:`neo.storage.commit.locks` has the rules."""
+"""Reads that wait for transactions being finished, PURE (rules: :mod:`neo.storage.commit.locks`)."""
 
 from __future__ import annotations
 

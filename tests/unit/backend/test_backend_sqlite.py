@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-import neo.storage.backend
 from neo.storage.backend import streaming
 from neo.storage.backend.api import BackendFailure, DatabaseGone
 from neo.storage.backend.sqlite import backend as module
@@ -321,9 +320,10 @@ def test_big_values_where_python_cannot_open_them_in_place(
     connect = sqlite3.connect
     with monkeypatch.context() as patch:
         patch.setattr(sqlite3, "connect", partial(connect, factory=Old))
-        for name, loaded in {"sqlite": module, "streaming": streaming}.items():
-            patch.setattr(neo.storage.backend, name, loaded)  # given back afterwards
-            patch.delitem(sys.modules, f"neo.storage.backend.{name}")
+        for loaded in (module, streaming):
+            package, _, name = loaded.__name__.rpartition(".")
+            patch.setattr(sys.modules[package], name, loaded)  # given back afterwards
+            patch.delitem(sys.modules, loaded.__name__)
         backend = sqlite.ready()
         data = os.urandom(5 << 20)
         sqlite.commit(backend, 10, {4: data})
