@@ -8,13 +8,15 @@ from typing import Any
 from neo.node.peer import Peer
 from neo.node.task import Future
 from neo.protocol.enums import CellState
-from neo.protocol.ids import ZERO_OID, add64
+from neo.protocol.ids import MAX_TID, ZERO_OID, add64
 from neo.protocol.packets import AskCheckSerialRange
 from neo.storage.backend.maintenance import Maintenance
 from neo.storage.backend.sql import Tables
 from neo.storage.links import Links
 from neo.storage.maintenance.check import Comparison
 from neo.storage.maintenance.pack import Packer
+from neo.storage.replication import replicator
+from neo.storage.replication.fetch import Fetch
 from tests.simulator.canaries.base import Canary, Patch
 
 REPLICAS: dict[str, Any] = {
@@ -63,6 +65,14 @@ def _resumed_too_far() -> list[Patch]:
         return oid if oid == ZERO_OID else add64(oid, 2 * len(self._core.partitions))
 
     return [(Packer, "_start_oid", start_oid)]
+
+
+def _not_compared_again() -> list[Patch]:
+    async def pack_tid(self: Fetch) -> int:
+        return self.pack_tid
+
+    # With a tail, the last rows are compared all the same: often a pack has removed one of them.
+    return [(Fetch, "_pack_tid", pack_tid), (replicator, "_begin", lambda tids: MAX_TID)]
 
 
 def _truncated_on_one() -> list[Patch]:
@@ -119,6 +129,15 @@ CANARIES = (
         _resumed_too_far,
         150,
         PACKS | {"storages": 1, "replicas": 0},
+    ),
+    Canary(
+        "pack-missed",
+        "a node that was away during a pack replicates only what is new, without a tail",
+        "drills: a check finds copies that differ",
+        _not_compared_again,
+        20,
+        # A node is away for seconds while objects are deleted and the deletions are packed.
+        PACKS | {"faults": ("unmount",), "storages": 2, "replicas": 1},
     ),
     Canary(
         "truncated-on-one",
