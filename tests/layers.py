@@ -63,6 +63,6 @@ SHELLS = (
 EXCEPTIONS = {
     "neo.codec.stubs": {"threading.local"},  # what one call leaves to the next on the same stack
     "neo.net.tls": {"ssl", "threading.Lock"},  # TLS in memory, shared by two threads
-    "neo.node.core": {"random.Random"},  # the type of what the shell gives
+    "neo.node.host": {"random.Random"},  # the type of what it gives
     "neo.master.election.leadership": {"random.Random"},
 }

@@ -11,7 +11,7 @@ from neo.admin.smtp import Smtp
 from neo.net.sockets import parse_address
 from neo.node.config import ConfigError, Option, load, names, role_options
 from neo.node.known_masters import RememberedMasters
-from neo.node.process import ProcessShell
+from neo.node.process import ProcessHost
 from neo.node.process import main as run
 from neo.topology.masters import MasterCandidates
 
@@ -59,7 +59,7 @@ def _check_mail(settings: argparse.Namespace) -> None:
         raise ConfigError("setting 'smtp_login': user:password expected")
 
 
-def _mailer(shell: ProcessShell, settings: argparse.Namespace) -> Smtp | None:
+def _mailer(shell: ProcessHost, settings: argparse.Namespace) -> Smtp | None:
     if not settings.smtp:
         return None
     user, _, password = (settings.smtp_login or "").partition(":")
@@ -73,7 +73,7 @@ def _mailer(shell: ProcessShell, settings: argparse.Namespace) -> Smtp | None:
     )
 
 
-def make_core(shell: ProcessShell) -> AdminCore:
+def make_core(shell: ProcessHost) -> AdminCore:
     """Raises ConfigError when the list of masters cannot be used."""
     settings = shell.settings
     remembered = RememberedMasters(settings.dynamic_master_list)

@@ -21,8 +21,9 @@ from neo.admin.monitor import Health, count_cells, count_down, examine
 from neo.admin.reporting import Reporter
 from neo.admin.watching import Watching
 from neo.node.bootstrap import find_primary
-from neo.node.core import Core, Shell
+from neo.node.core import Core
 from neo.node.handler import Handler, on
+from neo.node.host import Host
 from neo.node.peer import Peer
 from neo.node.task import Future, first
 from neo.protocol.enums import CellState, ClusterState, ErrorCode, NodeState, NodeType
@@ -66,7 +67,7 @@ class AdminCore(Core):
 
     def __init__(
         self,
-        shell: Shell,
+        shell: Host,
         cluster: str,
         masters: MasterCandidates,
         bind: Address,

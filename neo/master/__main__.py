@@ -18,7 +18,7 @@ from neo.net.sockets import format_address, parse_addresses
 from neo.node.config import ConfigError, Option, load, natural, positive, role_options
 from neo.node.core import Core
 from neo.node.known_masters import RememberedMasters
-from neo.node.process import ProcessShell, StartFailure
+from neo.node.process import ProcessHost, StartFailure
 from neo.node.process import main as run
 from neo.protocol.enums import NodeType
 from neo.protocol.ids import nid_namespace, parse_nid
@@ -99,7 +99,7 @@ def load_settings(argv: list[str]) -> argparse.Namespace:
     return settings
 
 
-def make_core(shell: ProcessShell) -> Core:
+def make_core(shell: ProcessHost) -> Core:
     """Raises StartFailure when the log cannot be used, ConfigError for the list of masters."""
     settings, bind = shell.settings, shell.bind
     assert bind is not None

@@ -25,8 +25,9 @@ from neo.master.phases.comparison import Disagreement
 from neo.master.phases.recovery import Recovery
 from neo.master.published_tables import ToldTables
 from neo.master.states import ADMITTED, TRANSITIONS, Event, hears_of
-from neo.node.core import Core, Shell
+from neo.node.core import Core
 from neo.node.handler import Handler
+from neo.node.host import Host
 from neo.node.peer import Link, Peer
 from neo.node.task import Future, Task
 from neo.protocol.enums import CellState, ClusterState, NodeState, NodeType
@@ -56,7 +57,7 @@ class MasterCore(Core):
 
     def __init__(
         self,
-        shell: Shell,
+        shell: Host,
         settings: argparse.Namespace,
         bind: Address,
         tenure: Tenure | None = None,

@@ -1,20 +1,19 @@
 """Base of the four roles: a node without IO, clock, randomness or threads (DESIGN, *Cores and shells*).
 
-The shell owns the process: it calls the core with what happened (bytes came, a connection ended, a
-time has come, a write is durable) and the core answers by queueing messages, starting timers and
-dialing through the :class:`Shell` it was given. After each event the shell's caller flushes.
+A core is called with what happened: bytes came, a connection ended, a time has come, a write is durable.
+It queues messages, starts timers and dials through its :class:`~neo.node.host.Host`. After each event the
+caller flushes the core.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Coroutine
-from random import Random
-from typing import Any, Protocol
+from typing import Any
 
-from neo.net.fault_sites import FaultSite
 from neo.node.backlog import Backlog
 from neo.node.handler import Handler
+from neo.node.host import Host, Timer
 from neo.node.log_throttle import Noise
 from neo.node.peer import Link, Peer
 from neo.node.task import Cancelled, Future, Task
@@ -30,42 +29,10 @@ STRANGER_SECONDS = 30.0
 WATCH_SECONDS = STRANGER_SECONDS / 4
 
 
-class Timer(Protocol):
-    def cancel(self) -> None: ...
-
-
-class Shell(Protocol):
-    """The world as a core knows it. The real one is in ``process.py``, another in the simulator."""
-
-    random: Random
-
-    def time(self) -> float:
-        """Seconds since 1970; may jump."""
-
-    def monotonic(self) -> float:
-        """Seconds that never jump."""
-
-    def call_later(self, delay: float, callback: Callable[[], None]) -> Timer: ...
-
-    def from_thread(self, callback: Callable[..., None], *args: object) -> object:
-        """Run a callback on the loop's thread; the only method that other threads may call."""
-
-    def dial(self, peer: Peer) -> None:
-        """Connect to ``peer.address``; a failure is reported by ``peer.lost``."""
-
-    def reopen_logs(self) -> None: ...
-
-    def fault(self, site: FaultSite) -> bool:
-        """Whether to do now what the site is for; False outside of simulations."""
-
-    def stop(self, code: int) -> None:
-        """End the process with this exit code when everything queued is sent."""
-
-
 class Core:
     """State that every role has: peers, node table, partition table."""
 
-    def __init__(self, shell: Shell) -> None:
+    def __init__(self, shell: Host) -> None:
         self.shell = shell
         # Dictionaries, not sets: the order of what is done with them must not depend on addresses.
         self.peers: dict[Peer, None] = {}

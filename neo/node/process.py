@@ -27,7 +27,8 @@ from neo.net.sockets import format_address, is_loopback
 from neo.net.tls import TlsLink, tls_context
 from neo.net.transport import Transport, bound_socket, dial
 from neo.node.config import ConfigError
-from neo.node.core import Core, Timer
+from neo.node.core import Core
+from neo.node.host import Timer
 from neo.node.log import configure_logging, reopen_logs
 from neo.node.log_throttle import Noise
 from neo.node.peer import Peer
@@ -51,7 +52,7 @@ BACKLOG = 1024
 #: of thousands of connections.
 STRANGERS_MOST = 1024
 
-MakeCore = Callable[["ProcessShell"], Core]
+MakeCore = Callable[["ProcessHost"], Core]
 
 
 class StartFailure(Exception):
@@ -65,8 +66,8 @@ class StartFailure(Exception):
         self.patience = patience
 
 
-class ProcessShell:
-    """Implements :class:`neo.node.core.Shell` for one process."""
+class ProcessHost:
+    """Implements :class:`neo.node.host.Host` for one process."""
 
     def __init__(self, settings: argparse.Namespace, make_core: MakeCore) -> None:
         self.random = random.Random()
@@ -88,7 +89,7 @@ class ProcessShell:
         self._thread: int
         self._ended: asyncio.Future[int]
 
-    # -- Shell -----------------------------------------------------------------------------------
+    # -- Host -----------------------------------------------------------------------------------
 
     def time(self) -> float:
         return time.time()
@@ -287,7 +288,7 @@ class ProcessShell:
 class _Accepted:
     """Owner of an accepted transport until it is connected, when its address is known."""
 
-    def __init__(self, shell: ProcessShell) -> None:
+    def __init__(self, shell: ProcessHost) -> None:
         self._shell = shell
         self._peer: Peer | None = None
         #: Of somebody who was turned away.
@@ -336,7 +337,7 @@ def main(
         except OSError as e:
             raise ConfigError(f"setting 'logfile': {e}") from None
         try:
-            return uvloop.run(ProcessShell(settings, make_core).run())
+            return uvloop.run(ProcessHost(settings, make_core).run())
         except (ConfigError, StartFailure) as e:
             if settings.logfile:  # else the log is where the message goes anyway
                 logger.critical("%s", e)

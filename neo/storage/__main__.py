@@ -13,7 +13,7 @@ from functools import partial
 
 from neo.node.config import ConfigError, Option, load, names, one_of, role_options, seconds
 from neo.node.known_masters import RememberedMasters
-from neo.node.process import ProcessShell, StartFailure
+from neo.node.process import ProcessHost, StartFailure
 from neo.node.process import main as run
 from neo.storage.backend.acknowledged import Acknowledged
 from neo.storage.backend.api import Backend, BackendFailure, DatabaseAway
@@ -78,7 +78,7 @@ def load_settings(argv: list[str]) -> argparse.Namespace:
     return settings
 
 
-def make_core(shell: ProcessShell, acknowledged: Acknowledged | None = None) -> StorageCore:
+def make_core(shell: ProcessHost, acknowledged: Acknowledged | None = None) -> StorageCore:
     """Return a core with its database open. ``acknowledged``: by earlier cores of this process.
 
     Raises StartFailure when the database cannot be used, ConfigError when a setting is wrong.
@@ -116,7 +116,7 @@ def make_core(shell: ProcessShell, acknowledged: Acknowledged | None = None) -> 
 
 
 def _open(
-    shell: ProcessShell,
+    shell: ProcessHost,
     settings: argparse.Namespace,
     failed: Callable[[BackendFailure], None],
     acknowledged: Acknowledged | None,

@@ -38,6 +38,7 @@ from neo.storage.commit import dropped_ttids as dropped
 from neo.storage.commit.locks import Locks
 from neo.storage.commit.transactions import CellMode
 from neo.storage.durability import Durability
+from neo.storage.host import StorageHost
 from neo.storage.identity import check_database, greatest_nid, load_partitions
 from neo.storage.links import Links
 from neo.storage.maintenance import jobs as maintenance
@@ -52,7 +53,6 @@ from neo.storage.replication.throttle import Pace
 from neo.storage.serving.identification import Identification
 from neo.storage.serving.master import ServeMaster
 from neo.storage.serving.storage import ServeStorage
-from neo.storage.shell import StorageShell
 from neo.topology.masters import MasterCandidates
 from neo.topology.nodes import Node, NodeTable
 
@@ -68,7 +68,7 @@ class StorageCore(Durability):
 
     def __init__(
         self,
-        shell: StorageShell,
+        shell: StorageHost,
         cluster: str,
         masters: MasterCandidates,
         address: Address,
@@ -84,7 +84,7 @@ class StorageCore(Durability):
         ValueError if the database is of another cluster.
         """
         super().__init__(shell, backend)
-        self.shell: StorageShell = shell
+        self.shell: StorageHost = shell
         self.cluster = cluster
         self.masters = masters
         self.address = address

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from neo.net.fault_sites import LATE_SECONDS, FaultSite
-from neo.node.core import Core, Shell
+from neo.node.core import Core
+from neo.node.host import Host
 from neo.node.peer import Peer
 from neo.node.task import Future
 from neo.protocol.packets import Message
@@ -17,7 +18,7 @@ def _nothing() -> None:
 
 
 class Durability(Core):
-    def __init__(self, shell: Shell, backend: Backend) -> None:
+    def __init__(self, shell: Host, backend: Backend) -> None:
         super().__init__(shell)
         self.backend = backend
         #: Whether the partition table is durable as it is.

@@ -13,7 +13,7 @@ from neo.master.election.node import MasterNode
 from neo.master.maintenance.scrub import DAY_SECONDS
 from neo.master.primary import PrimaryMaster
 from neo.net.sockets import format_address
-from neo.node.core import Shell
+from neo.node.host import Host
 from neo.protocol.packets import Address, CellChange
 from tests.simulator.clock import Clock
 from tests.simulator.leadership import Reigns
@@ -43,7 +43,7 @@ class WatchedNode(MasterNode):
 
     new: Callable[[WatchedPrimary], None]
 
-    def make_primary(self, shell: Shell, tenure: Tenure) -> PrimaryMaster:
+    def make_primary(self, shell: Host, tenure: Tenure) -> PrimaryMaster:
         primary = WatchedPrimary(shell, self.settings, self.bind, tenure)
         self.new(primary)
         return primary

@@ -8,7 +8,8 @@ from typing import Protocol
 
 from neo.net.fault_sites import FaultSite
 from neo.node import backlog
-from neo.node.core import Core, Timer
+from neo.node.core import Core
+from neo.node.host import Timer
 from neo.node.peer import Peer
 from neo.protocol.packets import Address
 from neo.storage.backend.api import BackendFailure
@@ -29,7 +30,7 @@ class Machine(Protocol):
 
 
 class SimShell:
-    """Implements :class:`neo.node.core.Shell` for one life of a process."""
+    """Implements :class:`neo.node.host.Host` for one life of a process."""
 
     def __init__(self, process: Process) -> None:
         self._process = process

@@ -25,7 +25,7 @@ import uvloop
 from neo.client import NEOStorage
 from neo.master.__main__ import load_settings as master_settings
 from neo.master.__main__ import make_core as make_master
-from neo.node.process import ProcessShell
+from neo.node.process import ProcessHost
 from neo.protocol import codec
 from neo.protocol.packets import CODES, AskOIDs, AskRevisions
 from neo.storage.__main__ import load_settings as storage_settings
@@ -65,7 +65,7 @@ class FleetStorage(NEOStorage):
         super().tpc_begin(transaction, tid, status)
 
 
-class _Shell(ProcessShell):
+class _Shell(ProcessHost):
     """Of a master whose clock may be ahead."""
 
     clock: Clock
@@ -168,7 +168,7 @@ class _Nodes:
         self._clock = Clock(Path(folder) / "clock")
         self._adapter = adapter
         self._databases = databases
-        self._running: list[tuple[ProcessShell, asyncio.Task[int]]] = []
+        self._running: list[tuple[ProcessHost, asyncio.Task[int]]] = []
 
     async def start(self, masters: str | None, foreign: bool) -> None:
         await self.stop()
@@ -187,9 +187,9 @@ class _Nodes:
             settings = storage_settings(
                 [*common, "127.0.0.1:0", "-a", self._adapter, "-d", database, "--reset"]
             )
-            self._run(ProcessShell(settings, make_storage))
+            self._run(ProcessHost(settings, make_storage))
 
-    def _run(self, shell: ProcessShell) -> None:
+    def _run(self, shell: ProcessHost) -> None:
         self._running.append((shell, asyncio.create_task(shell.run())))
 
     async def stop(self) -> None:

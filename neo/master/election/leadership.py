@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from neo.master.election.epochs import Table, encode
 from neo.master.election.membership import Membership
 from neo.net.fault_sites import FaultSite
-from neo.node.core import Shell, Timer
+from neo.node.host import Host, Timer
 from neo.node.peer import Peer
 from neo.transactor.messages import Kind
 
@@ -80,12 +80,12 @@ class Tenure:
             self.node.release()
 
 
-class TenureShell:
+class TenureHost:
     """The shell of a primary master: that of the process, which goes on when the primary ends."""
 
     def __init__(self, node: MasterNode) -> None:
         self._node = node
-        self._shell: Shell = node.shell
+        self._shell: Host = node.shell
         self.random: Random = node.shell.random
 
     def time(self) -> float:

@@ -10,7 +10,8 @@ from neo.master.election.founding import Beginning, Founding
 from neo.master.election.links import Link, Links
 from neo.master.election.log import LogDisk, LogFailure, MasterLog, genesis_of
 from neo.net.sockets import format_address
-from neo.node.core import Core, Shell
+from neo.node.core import Core
+from neo.node.host import Host
 from neo.node.known_masters import RememberedMasters
 from neo.protocol.enums import ClusterState, NodeState, NodeType
 from neo.protocol.ids import nid_namespace
@@ -32,7 +33,7 @@ FIRST_NID = nid_namespace(NodeType.MASTER) + 1
 class LogMember(Core):
     def __init__(
         self,
-        shell: Shell,
+        shell: Host,
         settings: argparse.Namespace,
         bind: Address,
         disk: LogDisk,

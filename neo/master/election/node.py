@@ -13,14 +13,14 @@ import logging
 
 from neo.master.election.election import SILENCE_SECONDS, Election
 from neo.master.election.epochs import Claim, Decision, Resign, encode
-from neo.master.election.leadership import Tenure, TenureShell
+from neo.master.election.leadership import Tenure, TenureHost
 from neo.master.election.links import Link
 from neo.master.election.log import TICK_SECONDS, LogDisk, MasterLog
 from neo.master.election.member import FIRST_NID, LogMember
 from neo.master.primary import PrimaryMaster
 from neo.net.sockets import format_address
-from neo.node.core import Shell
 from neo.node.handler import Handler, on
+from neo.node.host import Host
 from neo.node.known_masters import RememberedMasters
 from neo.node.peer import Peer
 from neo.protocol.enums import ClusterState, ErrorCode, NodeState, NodeType
@@ -77,7 +77,7 @@ class Strangers(Handler):
 class MasterNode(LogMember):
     def __init__(
         self,
-        shell: Shell,
+        shell: Host,
         settings: argparse.Namespace,
         bind: Address,
         disk: LogDisk,
@@ -270,12 +270,12 @@ class MasterNode(LogMember):
         epoch = self.election.epochs.epoch
         logger.info("this master is the primary, %s, in epoch %d", format_nid(self.nid), epoch)
         self.tenure = Tenure(self, epoch, self.nid)
-        self.primary = self.make_primary(TenureShell(self), self.tenure)
+        self.primary = self.make_primary(TenureHost(self), self.tenure)
         self.primary.set_masters(self.rows())
         self.primary.start()
         self.primary.flush()
 
-    def make_primary(self, shell: Shell, tenure: Tenure) -> PrimaryMaster:
+    def make_primary(self, shell: Host, tenure: Tenure) -> PrimaryMaster:
         """Another one in simulations."""
         return PrimaryMaster(shell, self.settings, self.bind, tenure)
 

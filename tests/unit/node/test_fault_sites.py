@@ -8,17 +8,18 @@ import pytest
 
 from neo.client.system import System
 from neo.net.fault_sites import FaultSite
-from neo.node.core import Core, Shell
-from neo.node.process import ProcessShell
+from neo.node.core import Core
+from neo.node.host import Host
+from neo.node.process import ProcessHost
 
 
-def no_core(shell: Shell) -> Core:
+def no_core(shell: Host) -> Core:
     raise AssertionError("nothing starts here")
 
 
 @pytest.mark.parametrize("site", FaultSite)
 def test_a_real_process_does_nothing_on_purpose(site: FaultSite) -> None:
-    shell = ProcessShell(argparse.Namespace(bind=None), no_core)
+    shell = ProcessHost(argparse.Namespace(bind=None), no_core)
     assert [shell.fault(site) for _ in range(100)] == [False] * 100
 
 

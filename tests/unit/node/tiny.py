@@ -12,7 +12,7 @@ from neo.node.config import load, role_options
 from neo.node.core import Core
 from neo.node.handler import Handler, on
 from neo.node.peer import Peer
-from neo.node.process import ProcessShell, StartFailure, main
+from neo.node.process import ProcessHost, StartFailure, main
 from neo.protocol.packets import (
     AnswerLastTransaction,
     AskLastTransaction,
@@ -65,7 +65,7 @@ class TinyCore(Core):
         return TinyHandler(self)
 
 
-def make_core(shell: ProcessShell) -> Core:
+def make_core(shell: ProcessHost) -> Core:
     if shell.settings.cluster == "patient" and not os.path.exists(shell.settings.logfile + ".go"):
         raise StartFailure("there is nothing to go on with", math.inf)
     TinyCore.count += 1

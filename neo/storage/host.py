@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from neo.node.core import Shell
+from neo.node.host import Host
 
 
-class StorageShell(Shell, Protocol):
+class StorageHost(Host, Protocol):
     """What a storage node needs more: to be made again when its database failed."""
 
     def restart(self, why: str) -> None:
