@@ -17,7 +17,7 @@ from neo.net.sockets import READ_SIZE, configure, format_address
 from neo.net.tls import TlsLink
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer, HandshakeError, PeerError, StrangerError
-from neo.protocol.packets import ANSWERS, Address, Error, Message, Ping
+from neo.protocol.packets import ANSWERS, A, Address, Error, Message, Ping, Request
 
 #: Long enough for a verb that waits for the storage nodes, short enough for a person.
 TIMEOUT_SECONDS = 30.0
@@ -77,17 +77,18 @@ class AdminClient:
                 self._write(self._link.farewell())
         self._socket.close()
 
-    def ask(self, message: Message) -> Message:
+    def ask(self, message: Request[A]) -> A:
         """The answer. Raises ErrorAnswer when refused, AdminAway when there is none."""
         self._connection.ask(message, None)
         answer = self._answer()
-        if isinstance(answer, Error):
-            if ANSWERS[type(message)] is Error and answer.code == ErrorCode.ACK.value:
-                return answer
+        if isinstance(answer, Error) and not (
+            ANSWERS[type(message)] is Error and answer.code == ErrorCode.ACK.value
+        ):
             if answer.message.startswith(f"unexpected {type(message).__name__} "):
                 raise AdminAway(self._not_admin(answer.message))
             raise ErrorAnswer.of(answer.code, answer.message)
-        return answer
+        # The connection matched it to the request.
+        return answer  # type: ignore[return-value]
 
     def notify(self, message: Message) -> None:
         """Send a message that has no answer; returns when the admin node has taken it."""

@@ -21,9 +21,9 @@ from neo.protocol.packets import (
     AskTransactions,
     CheckReplicas,
     EndTransaction,
+    Error,
     FlushLog,
     ForgetTable,
-    Message,
     Repair,
     RepairCells,
     SetClusterState,
@@ -55,7 +55,7 @@ from neoctl.verbs import (
 PARTITIONS_MAX = 2**32
 
 
-def _done(answer: Message) -> Reply:
+def _done(answer: Error) -> Reply:
     """What the master says of a command that it obeyed."""
     return Reply(answer.message, {"message": answer.message})
 

@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from typing import Any, NamedTuple
 
+from msgspec.structs import asdict
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
@@ -20,6 +21,7 @@ from neo.protocol.enums import CellState, ClusterState, ErrorCode, NodeState, No
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import ZERO_TID, format_nid, tid_from_time, time_from_tid
 from neo.protocol.packets import (
+    A,
     AskCheckReport,
     AskClusterState,
     AskDownNodes,
@@ -32,7 +34,7 @@ from neo.protocol.packets import (
     AskPrimary,
     AskScrub,
     AskUpstream,
-    Message,
+    Request,
 )
 from neoctl import render
 from neoctl.blocking import blocking, open_transactions
@@ -130,7 +132,7 @@ def status_reply(admin: AdminClient) -> Reply:
 # -- what only a master of this version tells ------------------------------------------------------
 
 
-def _asked(admin: AdminClient, question: Message) -> Message | None:
+def _asked(admin: AdminClient, question: Request[A]) -> A | None:
     """The answer; None from a master that does not know the question, or to which it does not apply."""
     try:
         return admin.ask(question)
@@ -170,7 +172,7 @@ def _obstacle(admin: AdminClient, state: ClusterState | None) -> Data | None:
     if state is not ClusterState.RECOVERING:
         return None
     answer = _asked(admin, AskObstacle())
-    return None if answer is None else answer._asdict()
+    return None if answer is None else asdict(answer)
 
 
 # -- judgement -----------------------------------------------------------------------------------
@@ -295,14 +297,13 @@ def _scrub(admin: AdminClient) -> Data | None:
         answer = None  # an admin node of an earlier version closes; nothing else is asked of it
     if answer is None:
         return None  # a master without a scrub
-    period, begun, round_end, compared = answer
-    if not period:
+    if not answer.period:
         return None
     return {
-        "period_seconds": period,
-        "begun": begun,
-        "round_end": round_end,
-        "compared": compared,
+        "period_seconds": answer.period,
+        "begun": answer.begun,
+        "round_end": answer.round_end,
+        "compared": answer.compared,
     }
 
 

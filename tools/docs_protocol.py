@@ -18,7 +18,7 @@ _ARROW = re.compile(rf"{_NODE} [→⇄] {_NODE}")
 
 #: Types that fields name, in the order in which people need them.
 _ALIASES = (
-    "Oid Tid Checksum Nid Count Number Unsigned Typed Compression Address Extra "
+    "Oid Tid Checksum Nid Count Number Unsigned Typed Finite Compression Address Extra "
     "NodeRow CellRow CellChange StoredData Conflict"
 ).split()
 
@@ -32,9 +32,8 @@ def table(header: list[str], rows: list[list[str]]) -> str:
 
 
 def _docstring(message: type) -> str:
-    """Without the one that NamedTuple makes up."""
-    text = message.__doc__ or ""
-    return "" if text.startswith(f"{message.__name__}(") else inspect.cleandoc(text)
+    """Without the one that is inherited."""
+    return inspect.cleandoc(vars(message).get("__doc__") or "")
 
 
 def describe(message: type) -> tuple[str, str]:
@@ -94,7 +93,7 @@ def _sections() -> list[tuple[str, list[type]]]:
     """The messages under the titles that the source gives them."""
     sections: list[tuple[str, list[type]]] = []
     asked = {message.__name__: message for message in packets.CODES if _leads(message)}
-    pattern = re.compile(r"^# -- (.*?) -+$|^class (\w+)\(NamedTuple\)", re.MULTILINE)
+    pattern = re.compile(r"^# -- (.*?) -+$|^class (\w+)\((?:\w+|Request\[\w+\])\):$", re.MULTILINE)
     for title, name in pattern.findall(inspect.getsource(packets)):
         if title:
             sections.append((title, []))
@@ -134,8 +133,9 @@ def wire(hint: Any) -> str:
     origin, args = get_origin(hint), get_args(hint)
     if origin is Annotated:
         if args[0] is int:
-            return f"int from {_power(args[1].least)} to {_power(args[1].greatest)}"
-        return f"bin of {args[1]} bytes"
+            greatest = 2**64 - 1 if args[1].le is None else args[1].le
+            return f"int from {_power(args[1].ge)} to {_power(greatest)}"
+        return "finite float" if args[0] is float else f"bin of {args[1].min_length} bytes"
     if origin in (Union, UnionType):
         (inner,) = (arg for arg in args if arg is not NoneType)
         return f"{wire(inner)} or nil"
@@ -147,7 +147,7 @@ def wire(hint: Any) -> str:
         return f"map {wire(args[0])} → {wire(args[1])}"
     if isinstance(hint, type) and issubclass(hint, Enum):
         return hint.__name__
-    names = {int: "int", bytes: "bin", str: "bin (UTF-8)", float: "float", bool: "bool", Any: "any"}
+    names = {bytes: "bin", str: "bin (UTF-8)", bool: "bool", Any: "any"}
     return names[hint]
 
 

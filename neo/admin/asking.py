@@ -11,7 +11,7 @@ from neo.node.handler import Handler
 from neo.node.peer import Peer
 from neo.node.task import Future, first
 from neo.protocol.enums import NodeState, NodeType
-from neo.protocol.packets import AnswerDownNodes, Message, Ping
+from neo.protocol.packets import AnswerDownNodes, Ping, Pong
 
 #: A process answers at once; a machine that vanished does not.
 ANSWER_SECONDS = 2.0
@@ -21,7 +21,7 @@ NODES_MAX = 100
 
 async def answer_down(core: Core, asker: Peer, message_id: int) -> None:
     """Answer AskDownNodes."""
-    asked: list[tuple[int, Peer, Future[Message]]] = []
+    asked: list[tuple[int, Peer, Future[Pong]]] = []
     for node in core.nodes.of_type(NodeType.STORAGE):
         if node.state is NodeState.DOWN and node.nid is not None and node.address is not None:
             peer = core.dial(node.address, Handler())

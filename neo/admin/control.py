@@ -19,6 +19,7 @@ from neo.protocol.packets import (
     FEATURE_SCRUB,
     FEATURE_STATUS,
     AddPendingNodes,
+    Answer,
     AnswerClusterState,
     AnswerMonitorInformation,
     AnswerNodeList,
@@ -48,6 +49,7 @@ from neo.protocol.packets import (
     Message,
     Repair,
     RepairCells,
+    Request,
     RequestIdentification,
     SetClusterState,
     SetNodeState,
@@ -175,12 +177,12 @@ class ControlHandler(Handler):
         Truncate,
         TweakPartitionTable,
     )
-    def command(self, peer: Peer, message_id: int, message: Message) -> None:
+    def command(self, peer: Peer, message_id: int, message: Request[Answer]) -> None:
         logger.info("%r commands: %s", peer, message)
         self.question(peer, message_id, message)
 
     @on(*OURS)
-    def ours(self, peer: Peer, message_id: int, message: Message) -> None:
+    def ours(self, peer: Peer, message_id: int, message: Request[Answer]) -> None:
         """Messages that only a master which announced them understands."""
         if self._primary(peer, message_id) is None:
             return
@@ -202,13 +204,14 @@ class ControlHandler(Handler):
         return AnswerRecovery(core.partitions.ptid, None, None)
 
     @on(AskLastIDs, AskLastTransaction)
-    def question(self, peer: Peer, message_id: int, message: Message) -> None:
+    def question(self, peer: Peer, message_id: int, message: Request[Answer]) -> None:
         primary = self._primary(peer, message_id)
         if primary is not None:
             primary.ask(message).then(lambda answer: self._answer(peer, message_id, answer))
 
-    def _answer(self, peer: Peer, message_id: int, future: Future[Message]) -> None:
+    def _answer(self, peer: Peer, message_id: int, future: Future[Answer]) -> None:
         """Pass on what the master said, or that it is gone."""
+        answer: Answer
         try:
             answer = future.result()
         except ErrorAnswer as e:

@@ -33,13 +33,14 @@ from neo.protocol.packets import (
     FEATURE_STATUS,
     FEATURES,
     Address,
+    AnswerClusterState,
     AnswerMonitorInformation,
+    AnswerUpstream,
     AskClusterState,
     AskLastTransaction,
     AskRecovery,
     AskUpstream,
     FlushLog,
-    Message,
     NotifyClusterInformation,
     NotifyFeatures,
     NotifyNodeInformation,
@@ -133,7 +134,7 @@ class AdminCore(Core):
             else:
                 logger.warning("lost the primary master %r: %s", peer, reason)
 
-    def _learn_state(self, answer: Future[Message]) -> None:
+    def _learn_state(self, answer: Future[AnswerClusterState]) -> None:
         try:
             state = answer.result().state
         except ConnectionLost:
@@ -201,15 +202,14 @@ class AdminCore(Core):
         )
 
 
-async def _unheard(asked: Future[Message]) -> float | None:
+async def _unheard(asked: Future[AnswerUpstream]) -> float | None:
     """Seconds since the upstream cluster was heard. None also if backup mode ended meanwhile."""
     try:
-        seconds: float | None = (await asked).seconds
+        return (await asked).seconds
     except ErrorAnswer as e:
         if e.code is ErrorCode.DENIED:
             return None
         raise
-    return seconds
 
 
 class MirrorHandler(Handler):

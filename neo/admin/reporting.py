@@ -18,11 +18,12 @@ from neo.protocol.enums import ErrorCode, NodeState, NodeType
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.packets import (
     Address,
+    Answer,
     AskLastTransaction,
     AskRecovery,
     Error,
-    Message,
     NotifyMonitorInformation,
+    Request,
     RequestIdentification,
 )
 from neo.topology.nodes import Node
@@ -106,14 +107,15 @@ class _UpstreamAdmin(Handler):
         self._reporter.lost(peer)
 
     @on(AskRecovery, AskLastTransaction)
-    def question(self, peer: Peer, message_id: int, message: Message) -> None:
+    def question(self, peer: Peer, message_id: int, message: Request[Answer]) -> None:
         """Asked on our connection (FACTS 9.4)."""
         primary = self._core.primary
         if primary is None:
             peer.refuse(message_id, ErrorCode.NOT_READY, "Not connected to a primary master.")
             return
 
-        def answered(future: Future[Message]) -> None:
+        def answered(future: Future[Answer]) -> None:
+            answer: Answer
             try:
                 answer = future.result()
             except ErrorAnswer as e:

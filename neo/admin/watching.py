@@ -21,8 +21,8 @@ from neo.protocol.packets import (
     AnswerRecovery,
     AskLastTransaction,
     AskRecovery,
-    Message,
     NotifyMonitorInformation,
+    Request,
     RequestIdentification,
 )
 from neo.topology.nodes import Node
@@ -78,10 +78,12 @@ class Watching:
         return futures
 
 
-def _ask(watched: Watched, peer: Peer, question: Message) -> Future[None]:
+def _ask(
+    watched: Watched, peer: Peer, question: Request[AnswerRecovery | AnswerLastTransaction]
+) -> Future[None]:
     done: Future[None] = Future()
 
-    def answered(future: Future[Message]) -> None:
+    def answered(future: Future[AnswerRecovery | AnswerLastTransaction]) -> None:
         try:
             answer = future.result()
         except (ConnectionLost, ErrorAnswer):

@@ -45,8 +45,10 @@ from neo.protocol.packets import (
     AskRebaseTransaction,
     AskStoreObject,
     Conflict,
+    Error,
     Message,
     Ping,
+    Request,
 )
 
 Resolve = Callable[[bytes, bytes, bytes, bytes], bytes]
@@ -76,8 +78,8 @@ class Changes:
         self._lock = session.host.lock()
         self._nodes: dict[int, Channel | None] = {}  # None: failed
         self._failures: dict[int, str] = {}  # why
-        self._asked: dict[Ticket, None] = {}
-        self._ready: deque[Ticket] = deque()
+        self._asked: dict[Ticket[Any], None] = {}
+        self._ready: deque[Ticket[Any]] = deque()
         self._conflicts: dict[bytes, bytes] = {}
         self._locking_tid = ZERO_TID
         self._unanswered_bytes = 0
@@ -94,9 +96,9 @@ class Changes:
         self._ended_by_operator = False
         self._ttid: bytes | None = None
         self._master: Channel
-        self._begin: Ticket | None = None
+        self._begin: Ticket[AnswerBeginTransaction] | None = None
         # Whether the master was told to abort: it takes a second time for an error.
-        self._farewell = Ticket()
+        self._farewell: Ticket[Any] = Ticket()
 
     def begin(self) -> None:
         """Ask for the transaction, without waiting. Raises as session.master()."""
@@ -108,14 +110,14 @@ class Changes:
         """tpc_begin does not wait."""
         self._begin = None
         self._master = self._session.master()
-        ticket = Ticket(orphan=self._begun_in_vain)
+        ticket: Ticket[AnswerBeginTransaction] = Ticket(orphan=self._begun_in_vain)
         self._begin = ticket
         try:
             self._master.ask(AskBeginTransaction(self._tid), ticket)
         except ConnectionLost:
             self._begin = None  # the master is lost again
 
-    def _begun_in_vain(self, answer: Message) -> None:
+    def _begun_in_vain(self, answer: AnswerBeginTransaction | Error) -> None:
         """The answer to tpc_begin, after the abort. Called by the thread that leads."""
         if isinstance(answer, AnswerBeginTransaction):
             self._master.send(AbortTransaction(answer.ttid, []), self._farewell)
@@ -132,7 +134,6 @@ class Changes:
             raise refusal("tpc_begin", e) from None
         except ConnectionLost:
             return False
-        assert isinstance(answer, AnswerBeginTransaction)
         self._ttid = answer.ttid
         self._session.commits[answer.ttid] = self
         return True
@@ -217,7 +218,7 @@ class Changes:
         if data is not None:
             self._cached_bytes -= len(data)
 
-    def _request(self, oid: bytes, change: Change, base: bytes) -> Message:
+    def _request(self, oid: bytes, change: Change, base: bytes) -> Request[Any]:
         if change.kind is Kind.CHECK:
             return AskCheckCurrentSerial(self.ttid, oid, base)
         if change.data is None:
@@ -291,12 +292,12 @@ class Changes:
     def _reasons(self) -> list[str]:
         return [f"{format_nid(nid)} {why}" for nid, why in sorted(self._failures.items())]
 
-    def _ask(self, message: Message, asked: Asked) -> bool:
+    def _ask(self, message: Request[Any], asked: Asked) -> bool:
         with self._lock:
             return self._ask_locked(message, asked)
 
-    def _ask_locked(self, message: Message, asked: Asked) -> bool:
-        ticket = Ticket(asked, self._ready)
+    def _ask_locked(self, message: Request[Any], asked: Asked) -> bool:
+        ticket: Ticket[Any] = Ticket(asked, self._ready)
         try:
             asked.channel.ask(message, ticket)
         except ConnectionLost as e:
@@ -336,7 +337,7 @@ class Changes:
                 wait.wait(ticket)
                 self._check_ended()
 
-    def _answered(self, ticket: Ticket) -> None:
+    def _answered(self, ticket: Ticket[Any]) -> None:
         with self._lock:
             if self._asked.pop(ticket, ticket) is ticket:
                 return  # it was in the queue twice

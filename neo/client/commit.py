@@ -24,14 +24,14 @@ from neo.protocol.ids import MAX_TID, format_nids
 from neo.protocol.packets import (
     AbortTransaction,
     AnswerBeginTransaction,
-    AnswerFinalTID,
     AnswerTransactionFinished,
     AskFinalTID,
     AskFinishTransaction,
     AskStoreTransaction,
     AskVoteTransaction,
+    Error,
     FailedVote,
-    Message,
+    Request,
 )
 
 
@@ -47,7 +47,9 @@ class Commit(Changes):
         resolve: Resolve,
     ) -> None:
         super().__init__(session, transaction, tid, options, resolve)
-        self._finish = Ticket(exclusive=True, orphan=self._finished_alone)
+        self._finish: Ticket[AnswerTransactionFinished] = Ticket(
+            exclusive=True, orphan=self._finished_alone
+        )
         self._aborted = False
 
     # -- vote ------------------------------------------------------------------------------------
@@ -79,7 +81,7 @@ class Commit(Changes):
             nodes = [(nid, channel) for nid, channel in self._nodes.items() if channel is not None]
         for nid, channel in nodes:
             if nid in keepers:
-                message: Message = AskStoreTransaction(
+                message: Request[Any] = AskStoreTransaction(
                     self.ttid,
                     metadata.user,
                     metadata.description,
@@ -176,13 +178,12 @@ class Commit(Changes):
         self,
         stored: dict[bytes, bytes | None],
         callback: Callable[[bytes], object],
-        answer: Message,
+        answer: AnswerTransactionFinished,
     ) -> bytes:
-        assert isinstance(answer, AnswerTransactionFinished)
         self._session.invalidations.committed(answer.tid, stored, callback, self._master)
         return answer.tid
 
-    def _finished_alone(self, answer: Message) -> None:
+    def _finished_alone(self, answer: AnswerTransactionFinished | Error) -> None:
         """The answer to tpc_finish, whose thread is gone: for all connections of ZODB, the transaction is
         one of another client. Called by the thread that leads, maybe twice, or after _finished()."""
         if isinstance(answer, AnswerTransactionFinished):
@@ -213,11 +214,9 @@ class Commit(Changes):
         """None: it was not committed. Raises ErrorAnswer, NEOStorageError."""
         question = AskFinalTID(self.ttid)
         answer = self._session.ask_master(question)
-        assert isinstance(answer, AnswerFinalTID)
         if answer.tid == MAX_TID:
             # Committed before this master came: its storage nodes know.
             answer = self._session.read(self._session.view().partition(self.ttid), question)
-            assert isinstance(answer, AnswerFinalTID)
         return answer.tid
 
     def abort(self) -> None:

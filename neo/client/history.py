@@ -16,17 +16,14 @@ from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import add64, time_from_tid
 from neo.protocol.packets import (
-    AnswerObject,
-    AnswerObjectHistory,
-    AnswerTIDs,
-    AnswerTIDsFrom,
+    A,
     AnswerTransactionInformation,
     AskObject,
     AskObjectHistory,
     AskTIDs,
     AskTIDsFrom,
     AskTransactionInformation,
-    Message,
+    Request,
 )
 
 #: Tids that are asked for at once, per partition or node.
@@ -53,7 +50,6 @@ def transaction_information(
                 raise refused("metadata of transactions", answer)
             found.append(None)
         else:
-            assert isinstance(answer, AnswerTransactionInformation)
             found.append(answer)
     return found
 
@@ -111,7 +107,6 @@ def tids_descending(session: Session, max_tid: bytes, page: int) -> Iterator[byt
     for answer in session.read_many(requests):
         if isinstance(answer, ErrorAnswer):
             raise refused("list of transactions", answer)
-        assert isinstance(answer, AnswerTIDs)
         pages.append(answer.tid_list)
     previous = add64(max_tid, 1)
     for tid in heapq.merge(
@@ -135,11 +130,10 @@ def _tids_descending(
         first += page
         page = PAGE
         answer = _read(session, partition, AskTIDs(first, first + page, partition))
-        assert isinstance(answer, AnswerTIDs)
         tids = answer.tid_list
 
 
-def _read(session: Session, partition: int, message: Message) -> Message:
+def _read(session: Session, partition: int, message: Request[A]) -> A:
     try:
         return session.read(partition, message)
     except ErrorAnswer as e:
@@ -158,7 +152,6 @@ def tids_ascending(
     for answer in answers:
         if isinstance(answer, ErrorAnswer):
             raise refused("list of transactions", answer)
-        assert isinstance(answer, AnswerTIDsFrom)
         pages.append(answer.tid_list)
     return heapq.merge(
         *(
@@ -178,7 +171,6 @@ def _partition_tids(
         answer = _read(
             session, partition, AskTIDsFrom(add64(page[-1], 1), max_tid, PAGE, partition)
         )
-        assert isinstance(answer, AnswerTIDsFrom)
         page = answer.tid_list
 
 
@@ -191,13 +183,13 @@ def object_history(session: Session, oid: bytes, size: int) -> list[Description]
     if size < 1:
         return []
     answer = _ask_object(session, oid, AskObjectHistory(oid, 0, size))
-    listed = answer.history_list if isinstance(answer, AnswerObjectHistory) else []
+    listed = [] if answer is None else answer.history_list
     last_tid = session.invalidations.last_tid
     revisions = [(tid, length) for tid, length in listed if tid <= last_tid]
     if len(revisions) < size:
         before = revisions[-1][0] if revisions else add64(last_tid, 1)
         kept = _ask_object(session, oid, AskObject(oid, None, before))
-        if isinstance(kept, AnswerObject):
+        if kept is not None:
             revisions.append((kept.serial, len(kept.data)))
     if not revisions:
         raise POSKeyError(oid)
@@ -209,7 +201,7 @@ def object_history(session: Session, oid: bytes, size: int) -> list[Description]
     ]
 
 
-def _ask_object(session: Session, oid: bytes, question: Message) -> Message | None:
+def _ask_object(session: Session, oid: bytes, question: Request[A]) -> A | None:
     """Return the answer; None if there is no such object or revision."""
     try:
         return session.read(session.view().partition(oid), question)

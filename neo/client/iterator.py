@@ -18,7 +18,6 @@ from neo.protocol.ids import MAX_TID, ZERO_OID, ZERO_TID, add64
 from neo.protocol.packets import (
     FEATURE_OIDS,
     AnswerObject,
-    AnswerOIDs,
     AnswerTransactionInformation,
     AskObject,
     AskOIDs,
@@ -90,12 +89,11 @@ class Reader:
         )
         return [self.known(answer) for answer in answers]
 
-    def known(self, answer: Any) -> AnswerObject | None:
+    def known(self, answer: AnswerObject | ErrorAnswer) -> AnswerObject | None:
         if isinstance(answer, ErrorAnswer):
             if answer.code in (ErrorCode.OID_NOT_FOUND, ErrorCode.OID_DOES_NOT_EXIST):
                 return None
             raise refused("records of a transaction", answer)
-        assert isinstance(answer, AnswerObject)
         self._largest = max(len(answer.data), self._largest * 99 // 100, 1)
         return answer
 
@@ -151,7 +149,6 @@ class Objects:
                 answer = self._session.read(partition, AskOIDs(partition, min_oid, length))
             except ErrorAnswer as e:
                 raise refused(f"list of objects of partition {partition}", e) from None
-            assert isinstance(answer, AnswerOIDs)
             return answer.oid_list
         if self._walked is None or self._walked[0] != partition:
             self._walked = partition, self._walk(partition)

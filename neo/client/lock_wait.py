@@ -9,6 +9,8 @@ order of the requests; the channel gives up a node that does not answer.
 
 from __future__ import annotations
 
+from typing import Any
+
 from ZODB.POSException import ConflictError, ReadConflictError
 
 from neo.client.change import Asked, Kind
@@ -18,12 +20,7 @@ from neo.net.channel import Ticket
 from neo.net.sockets import format_address
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.ids import format_nid
-from neo.protocol.packets import (
-    FEATURE_LOCKS,
-    AnswerLockHolders,
-    AskLockHolders,
-    HolderRow,
-)
+from neo.protocol.packets import FEATURE_LOCKS, AskLockHolders, HolderRow
 
 
 class LockWait:
@@ -35,9 +32,9 @@ class LockWait:
         self._timeout = session.settings.wait_timeout
         self._deadline = session.host.now() + self._timeout
         #: The request to which the deadline belongs. Only nodes without the feature need it.
-        self._ticket: Ticket | None = None
+        self._ticket: Ticket[Any] | None = None
 
-    def wait(self, ticket: Ticket) -> None:
+    def wait(self, ticket: Ticket[Any]) -> None:
         """Return when the request is answered, refused or lost, or to be waited for again. Raises
         ConflictError, ReadConflictError; UnavailableError if the cluster is lost."""
         asked = ticket.context
@@ -54,7 +51,7 @@ class LockWait:
             assert asked.oid is not None
             self._examine(ticket, asked, asked.oid)
 
-    def _examine(self, ticket: Ticket, asked: Asked, oid: bytes) -> None:
+    def _examine(self, ticket: Ticket[Any], asked: Asked, oid: bytes) -> None:
         """Raise ConflictError if a lock delays the request for too long, else set a new deadline."""
         session = self._session
         try:
@@ -64,7 +61,7 @@ class LockWait:
             known, blocked = True, None  # the ticket is lost, too, or soon will be
         waited: float | None = None
         holders: list[HolderRow] = []
-        if isinstance(blocked, AnswerLockHolders):
+        if blocked is not None:
             waited, holders = blocked.waited, blocked.holder_list
         elif not known and self._ticket is ticket:
             waited = self._timeout

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Generator, Iterable, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from neo.client.pause import LOST, NOT_HERE
 from neo.client.records import sound
 from neo.net.channel import Channel, Ticket
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
-from neo.protocol.packets import AnswerObject, AnswerTransactionInformation, Message
+from neo.protocol.packets import A, Answer, AnswerObject, AnswerTransactionInformation, Request
 
 if TYPE_CHECKING:
     from neo.client.session import Session
@@ -31,10 +31,10 @@ OTHER_BYTES = 1000
 #: Of a list of oids, with Python's object.
 OID_BYTES = 50
 
-Question = tuple[Channel, Ticket] | None
+Question = tuple[Channel, Ticket[A]] | None
 
 
-def ask(session: Session, partition: int, message: Message) -> Question:
+def ask(session: Session, partition: int, message: Request[A]) -> Question[A]:
     """Ask one of the nodes that can answer for a partition. None if that was not possible now."""
     nids = session.view().readable[partition]
     if not nids:
@@ -49,13 +49,13 @@ def ask(session: Session, partition: int, message: Message) -> Question:
         return None
 
 
-def collect(session: Session, partition: int, message: Message, question: Question) -> Message:
+def collect(session: Session, partition: int, message: Request[A], question: Question[A]) -> A:
     """The answer. Raises as :meth:`neo.client.session.Session.read`."""
     if question is not None:
         channel, ticket = question
         try:
             answer = channel.wait(ticket)
-            if type(answer) is not AnswerObject or sound(answer):
+            if not isinstance(answer, AnswerObject) or sound(answer):
                 return answer
         except ConnectionLost:
             pass  # tried again below
@@ -69,7 +69,7 @@ def collect(session: Session, partition: int, message: Message, question: Questi
     return session.read_patiently(partition, message)
 
 
-def forget(question: Question) -> None:
+def forget(question: Question[Any]) -> None:
     """Nobody wants the answer any more."""
     if question is not None:
         channel, ticket = question
@@ -77,15 +77,15 @@ def forget(question: Question) -> None:
 
 
 def read_each(
-    session: Session, requests: Iterable[tuple[int, Message]]
-) -> Generator[Message | ErrorAnswer, None, None]:
+    session: Session, requests: Iterable[tuple[int, Request[A]]]
+) -> Generator[A | ErrorAnswer, None, None]:
     """The answers of (partition, message), in this order, as they are wanted; refusals are among them.
 
     As much is asked ahead as fits in WINDOW_BYTES, by what the last answers had. Raises as
     :meth:`neo.client.session.Session.read`.
     """
     left = iter(requests)
-    asked: deque[tuple[int, Message, Question]] = deque()
+    asked: deque[tuple[int, Request[A], Question[A]]] = deque()
     window, largest = FIRST, 1
     try:
         while True:
@@ -93,7 +93,7 @@ def read_each(
                 asked.append((partition, message, ask(session, partition, message)))
             if not asked:
                 return
-            answer: Message | ErrorAnswer
+            answer: A | ErrorAnswer
             try:
                 answer = collect(session, *asked[0])
             except ErrorAnswer as e:
@@ -109,7 +109,7 @@ def read_each(
             forget(question)
 
 
-def _size(answer: Message | ErrorAnswer) -> int:
+def _size(answer: Answer | ErrorAnswer) -> int:
     """About the bytes of an answer."""
     if isinstance(answer, AnswerObject):
         return OTHER_BYTES + len(answer.data)
@@ -119,7 +119,7 @@ def _size(answer: Message | ErrorAnswer) -> int:
 
 
 def read_many(
-    session: Session, requests: Sequence[tuple[int, Message]]
-) -> list[Message | ErrorAnswer]:
+    session: Session, requests: Sequence[tuple[int, Request[A]]]
+) -> list[A | ErrorAnswer]:
     """See :meth:`neo.client.session.Session.read_many`."""
     return list(read_each(session, requests))

@@ -41,7 +41,7 @@ from neo.client.session import Session
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.ids import ZERO_OID, ZERO_TID, add64, p64, u64
-from neo.protocol.packets import AnswerObject, AnswerPack, AskObject, AskPack
+from neo.protocol.packets import AnswerObject, AskObject, AskPack
 
 #: Objects of one transaction: (oid, serial).
 Deleted = list[tuple[bytes, bytes]]
@@ -100,7 +100,6 @@ def pack(session: Session, storage: _Storage, tid: bytes, references: References
         raise NEOStorageError(
             f"the master was lost during the pack, which may go on: {e}"
         ) from None
-    assert isinstance(answer, AnswerPack)
     # Revisions in the cache may not exist any more.
     session.invalidations.cache.clear()
     if not answer.status:

@@ -103,7 +103,6 @@ class Reading(ConflictResolvingStorage):
             if e.code is ErrorCode.OID_NOT_FOUND:
                 return None
             raise refused(f"loading object {oid.hex()}", e) from None
-        assert isinstance(answer, AnswerObject)
         return answer
 
     # -- IPrefetchStorage --------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from neo.client.session import Session
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import ZERO_TID
-from neo.protocol.packets import AnswerObject, AskObject
+from neo.protocol.packets import AskObject
 
 #: Serials remembered to guess the base serial of the next revision: 30 MB. A wrong guess only
 #: costs that the object is sent again, with the serial from the answer.
@@ -46,7 +46,6 @@ class Restorer:
             if e.code in (ErrorCode.OID_NOT_FOUND, ErrorCode.OID_DOES_NOT_EXIST):
                 return None
             raise refused(f"loading object {oid.hex()}", e) from None
-        assert isinstance(answer, AnswerObject)
         if data_of(answer) != data:
             return None
         return answer.data_serial or answer.serial

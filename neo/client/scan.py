@@ -168,7 +168,6 @@ class Scanner:
         while asked is not None:
             message, question = asked
             answer = collect(self._session, partition, message, question)
-            assert isinstance(answer, AnswerRevisions)
             rows = answer.revision_list
             if rows:
                 after = rows[-1][0], rows[-1][1]
@@ -189,7 +188,7 @@ class Scanner:
 
     def _ask(
         self, partition: int, what: Range, after: tuple[bytes, bytes] | None
-    ) -> tuple[AskRevisions, Question] | None:
+    ) -> tuple[AskRevisions, Question[AnswerRevisions]] | None:
         """Ask for a page. None if a node that may be asked does not know pages."""
         if not self._knows_pages(partition):
             return None
@@ -218,7 +217,6 @@ class Scanner:
             answer = self._session.read(partition, AskObject(oid, tid, None))
         except CorruptedError as e:
             return Revision(u64(oid), u64(tid), False, 0, None, str(e))
-        assert isinstance(answer, AnswerObject)
         return _from_object(answer, what)
 
     @property

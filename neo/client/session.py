@@ -31,13 +31,14 @@ from neo.protocol.packets import (
     FEATURE_LOCKS,
     FEATURE_OIDS,
     FEATURES,
+    A,
     AcceptIdentification,
     Address,
     AnswerLastTransaction,
     AnswerObject,
     AskLastTransaction,
-    Message,
     Ping,
+    Request,
     RequestIdentification,
 )
 from neo.topology.masters import MasterCandidates, MasterListFile
@@ -117,7 +118,7 @@ class Session:
             assert self._master is not None
             return self._master
 
-    def ask_master(self, message: Message) -> Message:
+    def ask_master(self, message: Request[A]) -> A:
         """Ask the primary, again after a loss: only for what may be asked twice. Raises ErrorAnswer
         and what master() raises."""
         pause = Pause(self)
@@ -207,7 +208,7 @@ class Session:
             limit = MASTER_IDENTIFY_SECONDS if several else IDENTIFY_SECONDS
             accepted = self._identify(channel, request, NodeType.MASTER, limit, reported)
             self._nid = accepted.your_nid
-            ticket = Ticket(exclusive=True)
+            ticket: Ticket[AnswerLastTransaction] = Ticket(exclusive=True)
             with channel.presence(ticket):
                 channel.ask(AskLastTransaction(), ticket)
                 channel.hold(ticket, partial(self._joined, channel, link))
@@ -215,8 +216,7 @@ class Session:
             channel.close("identification failed")
             raise
 
-    def _joined(self, channel: Channel, link: MasterLink, answer: Message) -> None:
-        assert isinstance(answer, AnswerLastTransaction)
+    def _joined(self, channel: Channel, link: MasterLink, answer: AnswerLastTransaction) -> None:
         if not link.view.readable:
             raise ConnectionLost("it has no partition table yet")
         # Storage nodes know us under the identity that ended.
@@ -266,7 +266,6 @@ class Session:
                     channel.name,
                 )
                 accepted = channel.wait(ticket, begin + limit)
-        assert isinstance(accepted, AcceptIdentification)
         if accepted.node_type is not node_type:
             raise ConnectionLost(f"{channel.name} is not a {node_type.name.lower()}")
         return accepted
@@ -371,12 +370,12 @@ class Session:
 
     # -- reads -----------------------------------------------------------------------------------
 
-    def read(self, partition: int, message: Message) -> Message:
+    def read(self, partition: int, message: Request[A]) -> A:
         """Ask one of the nodes that can answer for a partition. Raises ErrorAnswer if the answer is
         that; UnavailableError after ``wait_timeout``; CorruptedError if no node has sound data."""
         return collect(self, partition, message, ask(self, partition, message))
 
-    def read_patiently(self, partition: int, message: Message) -> Message:
+    def read_patiently(self, partition: int, message: Request[A]) -> A:
         """At most one failure per node and round; before each new round, the master's news."""
         pause = Pause(self)
         failed: set[int] = set()
@@ -389,7 +388,7 @@ class Session:
                 nid = self.host.choose(nids)
                 try:
                     answer = self.storage(nid).call(message)
-                    if type(answer) is not AnswerObject or sound(answer):
+                    if not isinstance(answer, AnswerObject) or sound(answer):
                         return answer
                     reason = f"the answer of {format_nid(nid)} does not match its checksum"
                     damaged.add(nid)
@@ -418,7 +417,7 @@ class Session:
                 self.barrier()
                 failed.clear()
 
-    def read_many(self, requests: Sequence[tuple[int, Message]]) -> list[Message | ErrorAnswer]:
+    def read_many(self, requests: Sequence[tuple[int, Request[A]]]) -> list[A | ErrorAnswer]:
         """As read(), for all of (partition, message) at once; refusals are in the result."""
         return read_many(self, requests)
 

@@ -16,7 +16,7 @@ from neo.client.pause import LOST
 from neo.net.channel import Channel, Ticket
 from neo.net.host import Host
 from neo.protocol.errors import ErrorAnswer
-from neo.protocol.packets import FEATURE_SIZE, AnswerSize, AskSize, Message, Ping
+from neo.protocol.packets import FEATURE_SIZE, A, AnswerSize, AskSize, Ping, Request
 
 if TYPE_CHECKING:
     from neo.client.session import Session
@@ -75,15 +75,14 @@ class Size:
         alive = _ask_all(session.host, channels, Ping())
         knowing = {n: channels[n] for n in alive if FEATURE_SIZE in session.announced(n)}
         found = _ask_all(session.host, knowing, AskSize())
-        answers = {nid: answer for nid, answer in found.items() if isinstance(answer, AnswerSize)}
-        return total(session.view().readable, answers) if answers else None
+        return total(session.view().readable, found) if found else None
 
 
-def _ask_all(host: Host, channels: dict[int, Channel], question: Message) -> dict[int, Message]:
+def _ask_all(host: Host, channels: dict[int, Channel], question: Request[A]) -> dict[int, A]:
     """Return the answers that come in time. No thread waits for them: whichever reads takes them, so that
     a node that hangs delays neither the others nor another thread."""
     deadline = host.now() + MOMENT_SECONDS
-    asked: dict[int, Ticket] = {}
+    asked: dict[int, Ticket[A]] = {}
     for nid, channel in channels.items():
         try:
             asked[nid] = ticket = channel.ask(question)

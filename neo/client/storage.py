@@ -33,7 +33,7 @@ from neo.net.sockets import parse_addresses
 from neo.net.tls import tls_context
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import ZERO_OID, ZERO_TID, tid_from_time, u64
-from neo.protocol.packets import AnswerNewOIDs, AskNewOIDs
+from neo.protocol.packets import AskNewOIDs
 
 logger = logging.getLogger("neo.client")
 
@@ -219,7 +219,6 @@ class NEOStorage(Reading):
                 answer = self._session.ask_master(AskNewOIDs(count))
             except ErrorAnswer as e:
                 raise refusal("no new oids", e) from None
-            assert isinstance(answer, AnswerNewOIDs)
             oids = sorted((oid for oid in answer.oid_list if oid > self._last_oid), reverse=True)
             if oids:
                 return oids

@@ -15,7 +15,7 @@ from neo.client.session import Session
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import add64
-from neo.protocol.packets import AnswerObjectUndoSerial, AskObjectUndoSerial
+from neo.protocol.packets import AskObjectUndoSerial
 
 Merge = Callable[[bytes, bytes, bytes, bytes, bytes], bytes]
 """tryToResolveConflict(oid, committed serial, old serial, new data, committed data)."""
@@ -71,7 +71,6 @@ def _undo_serials(
             if answer.code is ErrorCode.OID_NOT_FOUND:
                 raise UndoError(f"transaction {undone.hex()}: earlier data was packed away")
             raise refused(f"undo of transaction {undone.hex()}", answer)
-        assert isinstance(answer, AnswerObjectUndoSerial)
         found.update(answer.undo_dict)
     return found
 

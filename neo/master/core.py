@@ -36,6 +36,7 @@ from neo.protocol.ids import format_nid, nid_namespace
 from neo.protocol.packets import (
     FEATURE_PACK,
     Address,
+    AnswerRecovery,
     AskRecovery,
     CellChange,
     Message,
@@ -363,7 +364,7 @@ class MasterCore(Core):
         they are believed.
         """
 
-        def answered(future: Future[Message]) -> None:
+        def answered(future: Future[AnswerRecovery]) -> None:
             try:
                 future.result()
             except ConnectionLost:

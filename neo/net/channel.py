@@ -46,7 +46,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from neo.net.connection import Connection, Mark
 from neo.net.fault_sites import FaultSite
@@ -55,7 +55,7 @@ from neo.net.inbox import Inbox
 from neo.protocol.codec import encode
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ConnectionLost, ErrorAnswer, HandshakeError, PeerError
-from neo.protocol.packets import Error, Message, Ping, Pong
+from neo.protocol.packets import A, Error, Message, Ping, Pong, Request
 
 Result = TypeVar("Result")
 
@@ -73,7 +73,7 @@ class Handler(Protocol):
         """Once, before the tickets fail."""
 
 
-class Ticket:
+class Ticket(Generic[A]):
     """A question whose answer will come. ``sink``: where the ticket is put when it is done, maybe twice.
     ``orphan``: called with the answer by the thread that leads, maybe twice, if the ticket was
     forgotten, or if it is exclusive and its thread is gone."""
@@ -86,12 +86,12 @@ class Ticket:
     def __init__(
         self,
         context: object = None,
-        sink: deque[Ticket] | None = None,
+        sink: deque[Ticket[Any]] | None = None,
         exclusive: bool = False,
-        orphan: Callable[[Message], None] | None = None,
+        orphan: Callable[[A], None] | None = None,
     ) -> None:
         self.done = False
-        self.answer: Message | ConnectionLost = None
+        self.answer: A | Error | ConnectionLost | None = None
         self.waker: Waker | None = None
         self.sink = sink
         self.context = context
@@ -107,16 +107,15 @@ class Ticket:
     def present(self) -> bool:
         return self.presence is not None and self.presence.locked()
 
-    def result(self) -> Message:
+    def result(self) -> A:
         """The answer. Raises ErrorAnswer for an Error packet, ConnectionLost."""
         answer = self.answer
-        if type(answer) is Error:
-            if answer.code == ErrorCode.ACK.value:
-                return answer
+        if type(answer) is Error and answer.code != ErrorCode.ACK.value:
             raise ErrorAnswer.of(answer.code, answer.message)
         if isinstance(answer, ConnectionLost):
             raise ConnectionLost(str(answer))
-        return answer
+        # The connection matched it to the request.
+        return answer  # type: ignore[return-value]
 
 
 class Channel:
@@ -136,10 +135,10 @@ class Channel:
         self._sending = host.lock()
         self._mutex = host.lock()
         # Tickets that somebody will wait for.
-        self._awaited: set[Ticket] = set()
+        self._awaited: set[Ticket[Any]] = set()
         # Changed with the mutex. The lead belongs to the thread that waits for that ticket.
-        self._leader: Ticket | None = None
-        self._followers: dict[Ticket, None] = {}
+        self._leader: Ticket[Any] | None = None
+        self._followers: dict[Ticket[Any], None] = {}
         self._armed = False
         self._told = self._ended = False
         # Of the leader.
@@ -147,14 +146,14 @@ class Channel:
         self._heard = 0.0
         self._pinged = False
         # Of the watcher: never done.
-        self._watching = Ticket()
+        self._watching: Ticket[Any] = Ticket()
         self._watch = host.watch(wire, self)
         with self._mutex:
             self._rest()
 
     # -- asking ----------------------------------------------------------------------------------
 
-    def ask(self, message: Message, ticket: Ticket | None = None) -> Ticket:
+    def ask(self, message: Request[A], ticket: Ticket[A] | None = None) -> Ticket[A]:
         """Send a request. Raises ConnectionLost. The ticket must be waited for, or forgotten.
 
         After any other exception, ``sent`` of the ticket tells whether the peer is asked; nobody
@@ -189,7 +188,7 @@ class Channel:
         if broken is not None:
             self._end(broken)
 
-    def call(self, message: Message) -> Message:
+    def call(self, message: Request[A]) -> A:
         """ask() and wait()."""
         ticket = self.ask(message)
         try:
@@ -209,7 +208,7 @@ class Channel:
 
     # -- waiting ---------------------------------------------------------------------------------
 
-    def wait(self, ticket: Ticket, deadline: float | None = None) -> Message:
+    def wait(self, ticket: Ticket[A], deadline: float | None = None) -> A:
         """The answer. Raises ErrorAnswer, ConnectionLost; TimeoutError after ``deadline``, also a little
         later: then the ticket may be waited for again."""
         assert not ticket.exclusive
@@ -223,13 +222,13 @@ class Channel:
                     raise
         return ticket.result()
 
-    def presence(self, ticket: Ticket) -> Lock:
+    def presence(self, ticket: Ticket[Any]) -> Lock:
         """Return what an exclusive ticket is asked and held with (``with``): it tells the others that
         the ticket has an owner."""
         ticket.presence = presence = self._presence()
         return presence
 
-    def hold(self, ticket: Ticket, effect: Callable[[Message], Result]) -> Result:
+    def hold(self, ticket: Ticket[A], effect: Callable[[A], Result]) -> Result:
         """Wait for the answer of an exclusive ticket, and return ``effect`` of it; nothing that came
         later takes effect before. ``effect`` must not wait on this channel. Raises as wait()."""
         assert ticket.exclusive and ticket.present
@@ -245,7 +244,7 @@ class Channel:
             self.forget(ticket)
             raise
 
-    def forget(self, ticket: Ticket) -> None:
+    def forget(self, ticket: Ticket[Any]) -> None:
         """Nobody will wait for this ticket any more. Idempotent."""
         with self._mutex:
             ticket.forgotten = True
@@ -257,7 +256,7 @@ class Channel:
         if leads:
             self._hand_on()
 
-    def _wait(self, ticket: Ticket, deadline: float | None) -> None:
+    def _wait(self, ticket: Ticket[Any], deadline: float | None) -> None:
         """Until the ticket is done; if it is exclusive, this thread then has the lead, unless the
         connection is lost."""
         while True:
@@ -318,7 +317,7 @@ class Channel:
         """Whether an interrupted thread left something to do: about this, no event tells."""
         return self._inbox.pending or bool(self._outgoing)
 
-    def _lead(self, ticket: Ticket, deadline: float | None) -> Ticket | None:
+    def _lead(self, ticket: Ticket[Any], deadline: float | None) -> Ticket[Any] | None:
         """Deliver until ``ticket`` is done, for the watcher's only what is there. Returns the exclusive
         ticket whose owner has to go on, if there is one. This thread still has the lead."""
         self._heard = self._host.now()
@@ -339,14 +338,14 @@ class Channel:
             if not self._read(ticket is not self._watching):
                 return None
 
-    def _deliver(self) -> Ticket | None:
+    def _deliver(self) -> Ticket[Any] | None:
         """All that is here, or up to an answer that its owner must handle alone."""
         inbox = self._inbox
         try:
             while (received := inbox.first()) is not None:
                 question = received.question
                 if question is not None:
-                    ticket: Ticket = question.context
+                    ticket: Ticket[Any] = question.context
                     if not ticket.done:
                         ticket.answer = received.message
                         self._complete(ticket)
@@ -356,7 +355,7 @@ class Channel:
                         ticket.orphan(received.message)
                     inbox.drop()
                 elif type(received.message) is Ping:
-                    packed = encode(received.message_id or 0, Pong())
+                    packed = encode(received.message_id, Pong())
                     inbox.drop_with(self._outgoing, packed)
                 else:
                     self._handler.notified(self, received.message)
@@ -408,14 +407,14 @@ class Channel:
             self._end(f"no answer, not even to Ping, for {silent:.0f} s")
         elif silent > self._patience and not self._pinged:
             self._pinged = True
-            pong = Ticket()
+            pong: Ticket[Pong] = Ticket()
             pong.forgotten = True
             with self._sending:
                 if self.lost is None:
                     self._connection.ask(Ping(), pong)
                     self._flush()
 
-    def _complete(self, ticket: Ticket) -> None:
+    def _complete(self, ticket: Ticket[Any]) -> None:
         """The answer is there. Idempotent."""
         with self._mutex:
             if ticket.sink is not None:
@@ -433,7 +432,7 @@ class Channel:
         finally:
             self._leave(next_leader)
 
-    def _leave(self, next_leader: Ticket | None) -> None:
+    def _leave(self, next_leader: Ticket[Any] | None) -> None:
         with self._mutex:
             if next_leader is None and self._followers:
                 next_leader = next(iter(self._followers))
@@ -443,7 +442,7 @@ class Channel:
             else:
                 self._rest()
 
-    def _wake(self, follower: Ticket) -> None:
+    def _wake(self, follower: Ticket[Any]) -> None:
         """With the mutex. It may get the lead and its answer before it runs."""
         self._followers.pop(follower, None)
         if follower.waker is not None:
@@ -500,7 +499,7 @@ class Channel:
             with self._sending:
                 self._connection.closed = True
                 for question in self._connection.open_questions():
-                    ticket: Ticket = question.context
+                    ticket: Ticket[Any] = question.context
                     if not ticket.done:
                         ticket.answer = ConnectionLost(f"{self.name}: {self.lost}")
                         self._complete(ticket)
@@ -511,7 +510,7 @@ class Channel:
 
 
 #: A ticket that is done: who leads for it delivers what is here, and reads no more.
-_DONE = Ticket()
+_DONE: Ticket[Any] = Ticket()
 _DONE.done = True
 
 

@@ -33,7 +33,7 @@ from neo.protocol.codec import (
 )
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import HandshakeError, LastWords, PeerError, StrangerError
-from neo.protocol.packets import ANSWERS, CODES, RESPONSE, Error, Message
+from neo.protocol.packets import ANSWERS, CODES, RESPONSE, Answer, Error, Message, Request
 
 MAGIC = b"\x92\xa3NEO"
 VERSION = b"\x01"
@@ -55,7 +55,7 @@ class Mark(Protocol):
 class Question(NamedTuple):
     """``context`` is what the asker needs when the answer comes."""
 
-    answer: type[Message]
+    answer: type[Answer]
     context: Any
 
 
@@ -130,7 +130,7 @@ class Connection:
             if mark is not None:
                 mark.sent = True
 
-    def ask(self, message: Message, context: Any, mark: Mark | None = None) -> int:
+    def ask(self, message: Request[Any], context: Any, mark: Mark | None = None) -> int:
         """Queue a request; ``context`` comes back with the answer. Returns the id of the message.
         ``mark``: as in :meth:`send`."""
         assert not self.closed
@@ -153,13 +153,9 @@ class Connection:
     def answer(self, message_id: int | None, message: Message) -> None:
         """Queue the answer to the request that came with ``message_id``."""
         if not self.closed:
-            # The id is nil only in an Error that answers no message.
-            self._queue(message_id, message)  # type: ignore[arg-type]
-
-    def _queue(self, message_id: int, message: Message) -> None:
-        packet = encode(message_id, message)
-        self._outgoing.append(packet)
-        self.queued += len(packet)
+            packet = encode(message_id, message)
+            self._outgoing.append(packet)
+            self.queued += len(packet)
 
     def take_outgoing(self) -> bytes:
         """All bytes to send; they are now the caller's."""

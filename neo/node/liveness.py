@@ -9,7 +9,7 @@ from __future__ import annotations
 from neo.node.peer import Peer
 from neo.node.task import Future
 from neo.protocol.errors import ConnectionLost
-from neo.protocol.packets import Message, Ping
+from neo.protocol.packets import Ping, Pong
 
 #: Between two looks.
 LOOK_SECONDS = 0.5
@@ -33,7 +33,7 @@ class Pulse:
             self.peer.ask(Ping()).then(self._answered)
         return self._looks * LOOK_SECONDS
 
-    def _answered(self, answer: Future[Message]) -> None:
+    def _answered(self, answer: Future[Pong]) -> None:
         self._asked = False
         try:
             answer.result()

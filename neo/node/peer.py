@@ -30,10 +30,12 @@ from neo.protocol.packets import (
     ANSWERS,
     CODES,
     RESPONSE,
+    A,
     Address,
     Error,
     Message,
     Ping,
+    Request,
     RequestIdentification,
 )
 from neo.topology.nodes import Node
@@ -120,9 +122,9 @@ class Peer:
         self.connection.send(message, message_id)
         self.core.touch(self)
 
-    def ask(self, message: Message) -> Future[Message]:
+    def ask(self, message: Request[A]) -> Future[A]:
         """The answer later; the future fails with ErrorAnswer or ConnectionLost."""
-        future: Future[Message] = Future()
+        future: Future[A] = Future()
         if self.connection.closed:
             future.fail(ConnectionLost(f"{self} is not connected any more"))
         else:

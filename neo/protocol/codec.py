@@ -1,24 +1,32 @@
-"""Messages to bytes and back, with the type of every argument checked (specification, *Messages*).
+"""Messages to bytes and back, checked against the table of messages (specification, *Messages*).
 
 A packet is the MessagePack array ``[message id, code, arguments]``; packets follow each other without
-a length prefix. :class:`Decoder` takes bytes in any portions and gives whole messages. Whatever the
+a length prefix. :class:`Decoder` takes bytes in any portions and returns whole messages. Whatever the
 bytes are, it raises nothing but :class:`PeerError`, and its memory is bounded by its limits.
+
+msgpack finds the end of a message and unpacks it; msgspec checks the arguments against the class of the
+message, and encodes. What neither of them does is here: texts, enumerations and free-form values, see
+decision 36.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator
 from enum import Enum
 from math import isfinite
 from types import NoneType, UnionType
-from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, Union, cast, get_args, get_origin, get_type_hints
 
 import msgpack
+from msgspec import ValidationError, convert
+from msgspec.msgpack import Encoder
+from msgspec.structs import astuple
 
 from neo.protocol.enums import EXTENSION_TYPES
 from neo.protocol.errors import PeerError
 from neo.protocol.lengths import check_lengths
-from neo.protocol.packets import BY_CODE, CODES, Message, Range
+from neo.protocol.packets import BY_CODE, CODES, Message
 
 #: Before a peer has identified itself: the longest legitimate message is RequestIdentification.
 LIMIT_STRANGER = 64 * 1024
@@ -44,16 +52,116 @@ HEAD_BYTES = 512
 
 MAX_ID = 0xFFFFFFFF
 
-_EXT = {
-    item: msgpack.ExtType(number, bytes([item.value]))
+#: The items of all enumerations by (extension type, data).
+_ITEMS: dict[tuple[int, bytes], Enum] = {
+    (number, bytes([item.value])): item
     for number, enum in enumerate(EXTENSION_TYPES)
     for item in enum
 }
+
+Translation = Callable[[Any], Any]
+"""Takes a value, returns another form of it. A value of a wrong type passes unchanged: msgspec refuses
+it, and names its place."""
+
+
+# -- texts, enumerations, free-form values ---------------------------------------------------------
+
+
+def _text(value: Any) -> Any:
+    return value.decode("utf-8", "backslashreplace") if type(value) is bytes else value
+
+
+def _free(value: Any) -> Any:
+    """Return a received free-form value. Texts inside are texts of people: names and paths."""
+    if type(value) is bytes:
+        return _text(value)
+    if type(value) is list:
+        return [_free(item) for item in value]
+    if type(value) is dict:
+        return {_free(key): _free(item) for key, item in value.items()}
+    if isinstance(value, float) and not isfinite(value):
+        raise ValueError(f"{value} is no finite number")
+    if value is not None and not isinstance(value, (float, int, Enum)):
+        raise TypeError(f"no value of the protocol: {_short(value)}")
+    return value
+
+
+def _number(enum: type[Enum]) -> Translation:
+    """msgspec makes an item of its number; an item of another enumeration, or a plain number, is none."""
+
+    def number(value: Any) -> Any:
+        if type(value) is enum:
+            return value._value_
+        raise TypeError(f"{enum.__name__} expected, got {_short(value)}")
+
+    return number
+
+
+def _reader(hint: Any) -> Translation | None:
+    """Return the translation of the values of an annotation; None if they need none."""
+    origin, args = get_origin(hint), get_args(hint)
+    if origin is list:
+        return _list(_reader(args[0]))
+    if origin is tuple:
+        return _row(args)
+    if origin is dict:
+        return _map(_reader(args[0]), _reader(args[1]))
+    if origin in (Union, UnionType):
+        (inner,) = (arg for arg in args if arg is not NoneType)
+        read = _reader(inner)
+        return read and (lambda value: None if value is None else read(value))
+    if hint in EXTENSION_TYPES:
+        return _number(hint)
+    return _free if hint is Any else _text if hint is str else None
+
+
+def _list(inner: Translation | None) -> Translation | None:
+    return inner and (
+        lambda value: [inner(item) for item in value] if type(value) is list else value
+    )
+
+
+def _row(hints: tuple[Any, ...]) -> Translation | None:
+    inners = [_reader(hint) for hint in hints]
+
+    def translate(value: Any) -> Any:
+        if type(value) is not list or len(value) != len(inners):
+            return value
+        return [
+            item if inner is None else inner(item)
+            for inner, item in zip(inners, value, strict=True)
+        ]
+
+    return translate if any(inners) else None
+
+
+def _map(key: Translation | None, inner: Translation | None) -> Translation | None:
+    if key is None and inner is None:
+        return None
+    key, inner = key or _same, inner or _same
+
+    def translate(value: Any) -> Any:
+        return {key(k): inner(v) for k, v in value.items()} if type(value) is dict else value
+
+    return translate
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _hints(cls: type[Message]) -> tuple[Any, ...]:
+    return tuple(get_type_hints(cls, include_extras=True).values())
+
+
+# -- encoding --------------------------------------------------------------------------------------
 
 
 def _encode_other(value: object) -> object:
     if isinstance(value, Enum):
         return _EXT[value]
+    if isinstance(value, bytes):
+        return bytes(value)  # of a class derived from it
     raise TypeError(f"{value!r} cannot travel in a message")
 
 
@@ -67,235 +175,33 @@ def _texts_to_bytes(value: Any) -> Any:
     return value
 
 
-def encode(message_id: int, message: Message) -> bytes:
-    """The bytes of one packet: texts become *bin*, enumerations extensions (FACTS 1). Any thread."""
+def encode(message_id: int | None, message: Message) -> bytes:
+    """Return the bytes of one packet: texts become *bin*, enumerations extensions (FACTS 1). Any thread.
+
+    ``message_id`` is None only in an Error that answers no message.
+    """
     cls = type(message)
-    arguments = _texts_to_bytes(message) if cls in _HAS_TEXT else message
+    if cls in _PLAIN:
+        return _ENCODE((message_id, CODES[cls], message))
+    arguments = astuple(message)
+    if cls in _HAS_TEXT:
+        arguments = _texts_to_bytes(arguments)
     packed: bytes = msgpack.packb((message_id, CODES[cls], arguments), default=_encode_other)
     return packed
 
 
-# -- types -----------------------------------------------------------------------------------------
-
-Check = Callable[[Any], Any]
-"""Takes the decoded value, returns it in its Python form, raises ValueError or TypeError."""
+def _mention(hints: tuple[Any, ...], kinds: tuple[Any, ...]) -> bool:
+    return any(hint in kinds or _mention(get_args(hint), kinds) for hint in hints)
 
 
-def _exact(cls: type) -> Check:
-    def check(value: Any) -> Any:
-        if type(value) is not cls:
-            raise TypeError(f"{cls.__name__} expected, got {_short(value)}")
-        return value
-
-    return check
+_ENCODE = Encoder(enc_hook=_encode_other).encode
+_EXT = {item: msgpack.ExtType(*extension) for extension, item in _ITEMS.items()}
+_HAS_TEXT = frozenset(cls for cls in CODES if _mention(_hints(cls), (str, Any)))
+#: Messages that msgspec encodes as they are.
+_PLAIN = frozenset(cls for cls in CODES if not _mention(_hints(cls), (str, Any, *EXTENSION_TYPES)))
 
 
-def _integer(least: int, greatest: int) -> Check:
-    def check(value: Any) -> Any:
-        if type(value) is not int:
-            raise TypeError(f"int expected, got {_short(value)}")
-        if not least <= value <= greatest:
-            raise ValueError(f"{value} is not between {least} and {greatest}")
-        return value
-
-    return check
-
-
-def _float(value: Any) -> float:
-    # A whole number of seconds may travel as an integer.
-    if type(value) is not float and type(value) is not int:
-        raise TypeError(f"float expected, got {_short(value)}")
-    if not isfinite(value):
-        raise ValueError(f"{value} is no finite number")
-    return float(value)
-
-
-def _text(value: Any) -> str:
-    if type(value) is not bytes:
-        raise TypeError(f"text expected, got {_short(value)}")
-    return value.decode("utf-8", "backslashreplace")
-
-
-def _fixed(length: int) -> Check:
-    def check(value: Any) -> Any:
-        if type(value) is not bytes or len(value) != length:
-            raise TypeError(f"{length} bytes expected, got {_short(value)}")
-        return value
-
-    return check
-
-
-def _any(value: Any) -> Any:
-    """Texts inside free-form values are texts of people: names and paths."""
-    if type(value) is bytes:
-        return _text(value)
-    if type(value) is list:
-        return [_any(item) for item in value]
-    if type(value) is dict:
-        return {_any(key): _any(item) for key, item in value.items()}
-    if type(value) is float:
-        return _float(value)
-    if value is None or isinstance(value, (int, Enum)):
-        return value
-    raise TypeError(f"no value of the protocol: {_short(value)}")
-
-
-def _optional(inner: Check) -> Check:
-    return lambda value: None if value is None else inner(value)
-
-
-def _list(inner: Check) -> Check:
-    def check(value: Any) -> list[Any]:
-        if type(value) is not list:
-            raise TypeError(f"array expected, got {_short(value)}")
-        return [inner(item) for item in value]
-
-    return check
-
-
-def _row(inners: list[Check]) -> Check:
-    def check(value: Any) -> tuple[Any, ...]:
-        if type(value) is not list or len(value) != len(inners):
-            raise TypeError(f"array of {len(inners)} expected, got {_short(value)}")
-        return tuple([inner(item) for inner, item in zip(inners, value, strict=True)])
-
-    return check
-
-
-class _Column(NamedTuple):
-    """Values that need no conversion: their types, and their length or range where that is limited."""
-
-    types: frozenset[type]
-    length: int | None = None
-    range: Range | None = None
-
-    @classmethod
-    def of(cls, hint: Any) -> _Column | None:
-        """None if values of this annotation are converted."""
-        origin, args = get_origin(hint), get_args(hint)
-        if origin is Annotated:
-            kind, limit = args
-            if kind is int:
-                return cls(frozenset([int]), range=limit)
-            return cls(frozenset([bytes]), length=limit)
-        if origin in (Union, UnionType):
-            (inner,) = (arg for arg in args if arg is not NoneType)
-            column = cls.of(inner)
-            return column and column._replace(types=column.types | {NoneType})
-        return cls(frozenset([hint])) if hint in (int, bool, bytes) else None
-
-    def match(self, values: Sequence[Any]) -> bool:
-        found = set(map(type, values))
-        if not found <= self.types:
-            return False
-        if self.length is None and self.range is None:
-            return True
-        given = [v for v in values if v is not None] if NoneType in found else values
-        if self.length is not None:
-            return set(map(len, given)) <= {self.length}
-        assert self.range is not None
-        least, greatest = self.range
-        return not given or (least <= min(given) and max(given) <= greatest)
-
-
-class _Columns(NamedTuple):
-    """A list of rows whose values come as they are."""
-
-    columns: list[_Column]
-
-    @classmethod
-    def of(cls, hints: tuple[Any, ...]) -> _Columns | None:
-        """None if values of some column are converted."""
-        columns = [_Column.of(hint) for hint in hints]
-        return None if None in columns else cls(columns)  # type: ignore[arg-type]
-
-    def match(self, rows: list[Any]) -> bool:
-        """Whether all rows are right. False says nothing about which is not, and why."""
-        if set(map(type, rows)) != {list} or set(map(len, rows)) != {len(self.columns)}:
-            return False
-        return all(
-            column.match(values)
-            for column, values in zip(self.columns, zip(*rows, strict=True), strict=True)
-        )
-
-
-def _rows(hints: tuple[Any, ...]) -> Check:
-    """A list of rows: column by column, which is four times as fast; if that fails, row by row, which
-    tells what is wrong."""
-    one_by_one = _list(_row([_checker(hint) for hint in hints]))
-    columns = _Columns.of(hints)
-    if columns is None:
-        return one_by_one
-
-    def check(value: Any) -> list[tuple[Any, ...]]:
-        if type(value) is list and value and columns.match(value):
-            return list(map(tuple, value))
-        checked: list[tuple[Any, ...]] = one_by_one(value)
-        return checked
-
-    return check
-
-
-def _map(key: Check, inner: Check) -> Check:
-    def check(value: Any) -> dict[Any, Any]:
-        if type(value) is not dict:
-            raise TypeError(f"map expected, got {_short(value)}")
-        return {key(k): inner(v) for k, v in value.items()}
-
-    return check
-
-
-def _short(value: object) -> str:
-    """For people, in bounded time whatever the value is."""
-    if isinstance(value, bytes):
-        return repr(value) if len(value) <= 24 else f"{value[:24]!r}... ({len(value)} bytes)"
-    if isinstance(value, (list, dict)):
-        return f"{'an array' if isinstance(value, list) else 'a map'} of {len(value)}"
-    return repr(value)
-
-
-def _checker(hint: Any) -> Check:
-    """The check of a field from its annotation in the table of messages."""
-    origin, args = get_origin(hint), get_args(hint)
-    if origin is Annotated:
-        kind, limit = args
-        return _integer(*limit) if kind is int else _fixed(limit)
-    if origin in (Union, UnionType):
-        (inner,) = (arg for arg in args if arg is not NoneType)
-        return _optional(_checker(inner))
-    if origin is list:
-        if get_origin(args[0]) is tuple:
-            return _rows(get_args(args[0]))
-        return _list(_checker(args[0]))
-    if origin is tuple:
-        return _row([_checker(arg) for arg in args])
-    if origin is dict:
-        return _map(_checker(args[0]), _checker(args[1]))
-    if hint is Any:
-        return _any
-    if hint is NoneType:
-        return _exact(NoneType)
-    return {float: _float, str: _text}.get(hint) or _exact(hint)
-
-
-def _fields(cls: type) -> dict[str, Any]:
-    return get_type_hints(cls, include_extras=True)
-
-
-def _mentions_text(hint: Any) -> bool:
-    return hint is str or hint is Any or any(_mentions_text(arg) for arg in get_args(hint))
-
-
-_HAS_TEXT = frozenset(
-    cls for cls in CODES if any(_mentions_text(hint) for hint in _fields(cls).values())
-)
-_CHECKS: dict[int, tuple[type[Message], tuple[Check, ...]]] = {
-    code: (cls, tuple(_checker(hint) for hint in _fields(cls).values()))
-    for code, cls in BY_CODE.items()
-}
-
-
-# -- decoding --------------------------------------------------------------------------------------
+# -- checking --------------------------------------------------------------------------------------
 
 
 class Packet(NamedTuple):
@@ -305,13 +211,18 @@ class Packet(NamedTuple):
     message: Message
 
 
+_READERS: dict[int, tuple[type[Message], Translation | None]] = {
+    code: (cls, _row(_hints(cls))) for code, cls in BY_CODE.items()
+}
+#: What msgspec says, and where.
+_REFUSAL = re.compile(r"(?P<problem>.*?)(?:, got `.*?`)?(?: - at (?:`key` in )?`\$(?P<place>.*)`)?")
+
+
 def _extension(number: int, data: bytes) -> Enum:
-    if 0 <= number < len(EXTENSION_TYPES) and len(data) == 1:
-        try:
-            return EXTENSION_TYPES[number](data[0])
-        except ValueError:
-            pass
-    raise PeerError(f"unknown enumeration item: extension type {number}, data {data[:8].hex()}")
+    item = _ITEMS.get((number, data))
+    if item is None:
+        raise PeerError(f"unknown enumeration item: extension type {number}, data {data[:8].hex()}")
+    return item
 
 
 def parse(packet: Any) -> Packet:
@@ -321,19 +232,62 @@ def parse(packet: Any) -> Packet:
     message_id, code, arguments = packet
     if type(code) is not int or type(arguments) is not list:
         raise PeerError(f"not a NEO packet (id, code, arguments): {_short(packet)}")
-    known = _CHECKS.get(code)
+    known = _READERS.get(code)
     if known is None:
         raise PeerError(f"unknown message code {code:#x}")
-    cls, checks = known
+    cls, translate = known
     if type(message_id) is not int and not (message_id is None and code == 0x8000):
         raise PeerError(f"{cls.__name__}: message id is {_short(message_id)}")
-    if len(arguments) != len(checks):
-        raise PeerError(f"{cls.__name__}: {len(checks)} arguments expected, got {len(arguments)}")
     try:
-        values = [check(value) for check, value in zip(checks, arguments, strict=True)]
-    except (TypeError, ValueError, RecursionError) as e:
-        raise PeerError(f"{cls.__name__}: wrong argument: {e}") from None
-    return Packet(message_id, cls(*values))
+        return Packet(
+            message_id, convert(arguments if translate is None else translate(arguments), cls)
+        )
+    except (ValidationError, TypeError, ValueError, RecursionError) as e:
+        raise PeerError(f"{cls.__name__}: {_refusal(cls, arguments, str(e))}") from None
+
+
+def _refusal(cls: type[Message], arguments: list[Any], problem: str) -> str:
+    """Return what is wrong with the arguments of a message: the name of the first wrong one, its place
+    there, and its value."""
+    names = cls.__struct_fields__
+    if len(arguments) != len(names):
+        return f"{len(names)} arguments expected, got {len(arguments)}"
+    found = cast(re.Match[str], _REFUSAL.fullmatch(problem))
+    if found["place"] is None:
+        return f"wrong argument: {_untranslatable(cls, arguments)}: {problem}"
+    value: Any = arguments
+    for index in re.findall(r"\[(\d+|\.\.\.)\]", found["place"]):
+        if index == "...":
+            break  # somewhere in a map, or a list of which msgspec does not count the items
+        value = value[int(index)]
+    first, *rest = re.findall(r"\[.*?\]", found["place"])
+    place = names[int(first[1:-1])] + "".join(rest)
+    problem = found["problem"].lower()
+    for theirs, ours in (("`", ""), ("object", "map"), ("null", "nil")):
+        problem = problem.replace(theirs, ours)
+    return f"wrong argument: {place}: {problem}, got {_short(value)}"
+
+
+def _untranslatable(cls: type[Message], arguments: list[Any]) -> str:
+    """Return the name of the argument that has no translation."""
+    for name, hint, value in zip(cls.__struct_fields__, _hints(cls), arguments, strict=True):
+        try:
+            (_reader(hint) or _same)(value)
+        except (TypeError, ValueError, RecursionError):
+            return name
+    return "?"
+
+
+def _short(value: object) -> str:
+    """Return a value for people, in bounded time whatever it is."""
+    if isinstance(value, bytes):
+        return repr(value) if len(value) <= 24 else f"{value[:24]!r}... ({len(value)} bytes)"
+    if isinstance(value, (list, dict)):
+        return f"{'an array' if isinstance(value, list) else 'a map'} of {len(value)}"
+    return repr(value)
+
+
+# -- decoding --------------------------------------------------------------------------------------
 
 
 class Decoder:

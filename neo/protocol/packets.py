@@ -1,55 +1,53 @@
-"""The 70 messages of protocol version 1: codes, names, arguments and types, in one table.
+"""The messages of protocol version 1 and of its extensions: codes, arguments and types, in one table.
 
-A message is a NamedTuple whose fields are its arguments in the order of the wire. ``@request`` gives
-the code and the message that answers it (the same code with the high bit set), ``@notification`` the
-code of a message without answer. Field types are those of the wire, see the aliases below; texts
-(names, host names, error messages) are UTF-8 ``str`` here and MessagePack *bin* there.
+A message is a :class:`Message` whose fields are its arguments in the order of the wire. ``@request``
+declares the code of a request, whose base names the message that answers it: that one has the same code
+with the high bit set. ``@notification`` declares the code of a message without answer. The annotations
+are the types on the wire, with lengths and ranges: :mod:`neo.protocol.codec` encodes, decodes and checks
+from them. Texts (names, host names, error messages) are UTF-8 ``str`` here and MessagePack *bin* there.
 
 Links, from the specification: M primary master, SM secondary master, S storage, C client, A admin,
 ctl the command line. ``M ⇄ S`` is a request of M to S, ``M → S`` a notification.
 
-Messages from 0x4000 up are ours: used only between nodes that both announced the feature in the
+Messages from 0x4000 up are extensions: used only between nodes that both announced the feature in the
 ``extra`` properties of RequestIdentification (DESIGN, *Fixed*).
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import Annotated, Any, Generic, TypeVar, dataclass_transform, get_args
+
+from msgspec import Meta, Struct
 
 from neo.protocol.enums import CellState, ClusterState, NodeState, NodeType
 
-
-class Range(NamedTuple):
-    """The least and the greatest value of an integer; the decoder refuses any other."""
-
-    least: int
-    greatest: int
-
-
 #: ``bin`` of exactly 8 bytes, big-endian.
-Oid = Annotated[bytes, 8]
-Tid = Annotated[bytes, 8]
+Oid = Annotated[bytes, Meta(min_length=8, max_length=8)]
+Tid = Annotated[bytes, Meta(min_length=8, max_length=8)]
 #: ``bin`` of exactly 20 bytes: SHA-1.
-Checksum = Annotated[bytes, 20]
+Checksum = Annotated[bytes, Meta(min_length=20, max_length=20)]
 #: A node id: 32 bits, of which the high-order byte is the type of the node.
-Nid = Annotated[int, Range(-(1 << 31), (1 << 31) - 1)]
+Nid = Annotated[int, Meta(ge=-(1 << 31), le=(1 << 31) - 1)]
 #: The number of a partition, a length, an index, a code.
-Count = Annotated[int, Range(0, (1 << 32) - 1)]
+Count = Annotated[int, Meta(ge=0, le=(1 << 32) - 1)]
 #: A number that databases keep in a signed column of 64 bits: ptid, size, position in a history.
-Number = Annotated[int, Range(0, (1 << 63) - 1)]
-#: The log of several masters counts with 64 bits, unsigned.
-Unsigned = Annotated[int, Range(0, (1 << 64) - 1)]
+Number = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+#: The log of several masters counts with 64 bits, unsigned: up to the greatest integer of MessagePack.
+Unsigned = Annotated[int, Meta(ge=0)]
 #: What an operator typed. The node that it is for refuses a wrong number in words.
-Typed = Annotated[int, Range(-(1 << 63), (1 << 63) - 1)]
+Typed = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+#: A number of seconds; neither infinite nor NaN. An integer on the wire is accepted.
+Finite = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
 #: How a record is compressed: a column of 8 bits.
-Compression = Annotated[int, Range(0, 255)]
+Compression = Annotated[int, Meta(ge=0, le=255)]
 #: (IP literal without brackets, port)
-Address = tuple[str, Annotated[int, Range(0, 65535)]]
+Address = tuple[str, Annotated[int, Meta(ge=0, le=65535)]]
 #: Keys are texts; values depend on the key, see *Extra Node Properties*.
 Extra = dict[str, Any]
 
-NodeRow = tuple[NodeType, Address | None, Nid | None, NodeState, float | None]
+NodeRow = tuple[NodeType, Address | None, Nid | None, NodeState, Finite | None]
 CellRow = tuple[Nid, CellState]
 CellChange = tuple[Count, Nid, CellState]
 StoredData = tuple[Compression, Checksum, bytes]
@@ -59,15 +57,32 @@ RESPONSE = 0x8000
 #: First code of messages that are not in the specification.
 EXTENSION = 0x4000
 
-Message = Any  # any of the classes below: a tuple of the arguments
-_Class = TypeVar("_Class", bound=type)
+
+@dataclass_transform(frozen_default=True)
+class Message(Struct, array_like=True, frozen=True, gc=False, forbid_unknown_fields=True):
+    """Base of all messages. The garbage collector ignores them: a message refers to no message."""
+
+
+class Answer(Message):
+    """Base of the messages that answer a request."""
+
+
+#: The message that answers a request.
+A = TypeVar("A", bound=Answer, covariant=True)
+_Request = TypeVar("_Request", bound="type[Request[Any]]")
+_Class = TypeVar("_Class", bound=type[Message])
+
+
+class Request(Message, Generic[A]):
+    """Base of the requests that ``A`` answers."""
+
 
 #: Every message class by its code on the wire. Filled at import, never changed afterwards.
 BY_CODE: dict[int, type[Message]] = {}
 #: The code on the wire of every message class.
 CODES: dict[type[Message], int] = {}
 #: The class that answers a request.
-ANSWERS: dict[type[Message], type[Message]] = {}
+ANSWERS: dict[type[Message], type[Answer]] = {}
 
 
 def _register(code: int, cls: type[Message]) -> None:
@@ -76,8 +91,11 @@ def _register(code: int, cls: type[Message]) -> None:
     CODES[cls] = code
 
 
-def request(code: int, answer: type[Message]) -> Callable[[_Class], _Class]:
-    def decorate(cls: _Class) -> _Class:
+def request(code: int) -> Callable[[_Request], _Request]:
+    """Declare the code of a request, and of its answer unless that is Error."""
+
+    def decorate(cls: _Request) -> _Request:
+        (answer,) = get_args(vars(cls)["__orig_bases__"][0])
         _register(code, cls)
         if answer is not Error:
             _register(code | RESPONSE, answer)
@@ -88,6 +106,8 @@ def request(code: int, answer: type[Message]) -> Callable[[_Class], _Class]:
 
 
 def notification(code: int) -> Callable[[_Class], _Class]:
+    """Declare the code of a message that is not answered."""
+
     def decorate(cls: _Class) -> _Class:
         _register(code, cls)
         return cls
@@ -99,7 +119,7 @@ def notification(code: int) -> Callable[[_Class], _Class]:
 
 
 @notification(0 | RESPONSE)
-class Error(NamedTuple):
+class Error(Answer):
     """Answer to any request: refusal, or ACK of those without an answer of their own. * → *
 
     ``code`` is the number of an ErrorCode, as a plain integer.
@@ -109,7 +129,7 @@ class Error(NamedTuple):
     message: str
 
 
-class AcceptIdentification(NamedTuple):
+class AcceptIdentification(Answer):
     """``your_nid``: the id given by the master, else an echo of ``nid``."""
 
     node_type: NodeType
@@ -117,8 +137,8 @@ class AcceptIdentification(NamedTuple):
     your_nid: Nid | None
 
 
-@request(1, AcceptIdentification)
-class RequestIdentification(NamedTuple):
+@request(1)
+class RequestIdentification(Request[AcceptIdentification]):
     """First message of any connection but those of ctl. * ⇄ *
 
     ``id_timestamp``: nil towards the master, except between masters during the election.
@@ -128,35 +148,35 @@ class RequestIdentification(NamedTuple):
     nid: Nid | None
     address: Address | None
     name: str
-    id_timestamp: float | None
+    id_timestamp: Finite | None
     extra: Extra
 
 
-class Pong(NamedTuple):
+class Pong(Answer):
     pass
 
 
-@request(2, Pong)
-class Ping(NamedTuple):
+@request(2)
+class Ping(Request[Pong]):
     """Network barrier; answered even before identification. * ⇄ *"""
 
 
 @notification(3)
-class CloseClient(NamedTuple):
+class CloseClient(Message):
     """The sender is finished with the receiver as a server; the receiver may close. S → S"""
 
 
-class AnswerPrimary(NamedTuple):
+class AnswerPrimary(Answer):
     primary_nid: Nid
 
 
-@request(4, AnswerPrimary)
-class AskPrimary(NamedTuple):
+@request(4)
+class AskPrimary(Request[AnswerPrimary]):
     """Node id of the primary master. ctl ⇄ A"""
 
 
 @notification(5)
-class NotPrimaryMaster(NamedTuple):
+class NotPrimaryMaster(Message):
     """``primary`` is an index into ``known_master_list``, nil if unknown. SM → *"""
 
     primary: Count | None
@@ -164,53 +184,53 @@ class NotPrimaryMaster(NamedTuple):
 
 
 @notification(6)
-class NotifyNodeInformation(NamedTuple):
+class NotifyNodeInformation(Message):
     """New state of nodes; UNKNOWN: forget it. M → *
 
     ``timestamp`` is strictly increasing; who identifies with a later one must wait.
     """
 
-    timestamp: float
+    timestamp: Finite
     node_list: list[NodeRow]
 
 
 # -- recovery and verification --------------------------------------------------------------------
 
 
-class AnswerRecovery(NamedTuple):
+class AnswerRecovery(Answer):
     ptid: Number | None
     backup_tid: Tid | None
     truncate_tid: Tid | None
 
 
-@request(7, AnswerRecovery)
-class AskRecovery(NamedTuple):
+@request(7)
+class AskRecovery(Request[AnswerRecovery]):
     """What a storage knows of the last time it was operational. M ⇄ S, ctl ⇄ A ⇄ M"""
 
 
-class AnswerLastIDs(NamedTuple):
+class AnswerLastIDs(Answer):
     loid: Oid | None
     ltid: Tid | None
 
 
-@request(8, AnswerLastIDs)
-class AskLastIDs(NamedTuple):
+@request(8)
+class AskLastIDs(Request[AnswerLastIDs]):
     """Greatest oid and tid; a storage truncates first if it was told to. M ⇄ S, ctl ⇄ A ⇄ M"""
 
 
-class AnswerPartitionTable(NamedTuple):
+class AnswerPartitionTable(Answer):
     ptid: Number | None
     num_replicas: Count
     row_list: list[list[CellRow]]
 
 
-@request(9, AnswerPartitionTable)
-class AskPartitionTable(NamedTuple):
+@request(9)
+class AskPartitionTable(Request[AnswerPartitionTable]):
     """The partition table that a storage remembers. M ⇄ S"""
 
 
 @notification(10)
-class SendPartitionTable(NamedTuple):
+class SendPartitionTable(Message):
     """The whole table; ptid nil and empty rows during RECOVERING. M → A, C, S"""
 
     ptid: Number | None
@@ -219,7 +239,7 @@ class SendPartitionTable(NamedTuple):
 
 
 @notification(11)
-class NotifyPartitionChanges(NamedTuple):
+class NotifyPartitionChanges(Message):
     """``ptid`` is the previous one plus 1. M → A, C, S"""
 
     ptid: Number
@@ -228,51 +248,51 @@ class NotifyPartitionChanges(NamedTuple):
 
 
 @notification(12)
-class StartOperation(NamedTuple):
+class StartOperation(Message):
     """Talk to other nodes than the master from now on. M → S"""
 
     backup: bool
 
 
 @notification(13)
-class StopOperation(NamedTuple):
+class StopOperation(Message):
     """The cluster is not operational any more. M → S, C"""
 
 
-class AnswerUnfinishedTransactions(NamedTuple):
+class AnswerUnfinishedTransactions(Answer):
     max_tid: Tid
     ttid_list: list[Tid]
 
 
-@request(14, AnswerUnfinishedTransactions)
-class AskUnfinishedTransactions(NamedTuple):
+@request(14)
+class AskUnfinishedTransactions(Request[AnswerUnfinishedTransactions]):
     """What must end before these outdated partitions can be complete. S ⇄ M"""
 
     offset_list: list[Count]
 
 
-class AnswerLockedTransactions(NamedTuple):
+class AnswerLockedTransactions(Answer):
     tid_dict: dict[Tid, Tid | None]
 
 
-@request(15, AnswerLockedTransactions)
-class AskLockedTransactions(NamedTuple):
+@request(15)
+class AskLockedTransactions(Request[AnswerLockedTransactions]):
     """Voted transactions: ttid → final tid, nil if it is not locked. M ⇄ S"""
 
 
-class AnswerFinalTID(NamedTuple):
+class AnswerFinalTID(Answer):
     tid: Tid | None
 
 
-@request(16, AnswerFinalTID)
-class AskFinalTID(NamedTuple):
+@request(16)
+class AskFinalTID(Request[AnswerFinalTID]):
     """The tid under which ttid was committed, nil if it was not. M ⇄ S, C ⇄ M, S"""
 
     ttid: Tid
 
 
 @notification(17)
-class ValidateTransaction(NamedTuple):
+class ValidateTransaction(Message):
     """Finish a transaction that was interrupted in tpc_finish. M → S"""
 
     ttid: Tid
@@ -282,32 +302,32 @@ class ValidateTransaction(NamedTuple):
 # -- two-phase commit -----------------------------------------------------------------------------
 
 
-class AnswerBeginTransaction(NamedTuple):
+class AnswerBeginTransaction(Answer):
     ttid: Tid
 
 
-@request(18, AnswerBeginTransaction)
-class AskBeginTransaction(NamedTuple):
+@request(18)
+class AskBeginTransaction(Request[AnswerBeginTransaction]):
     """tpc_begin; ``tid`` as in IStorageRestoreable. C ⇄ M"""
 
     tid: Tid | None
 
 
-@request(19, Error)
-class FailedVote(NamedTuple):
+@request(19)
+class FailedVote(Request[Error]):
     """Storage nodes that did not vote; ACK: go on without them. C ⇄ M"""
 
     ttid: Tid
     failed: list[Nid]
 
 
-class AnswerTransactionFinished(NamedTuple):
+class AnswerTransactionFinished(Answer):
     ttid: Tid
     tid: Tid
 
 
-@request(20, AnswerTransactionFinished)
-class AskFinishTransaction(NamedTuple):
+@request(20)
+class AskFinishTransaction(Request[AnswerTransactionFinished]):
     """tpc_finish. C ⇄ M"""
 
     ttid: Tid
@@ -315,12 +335,12 @@ class AskFinishTransaction(NamedTuple):
     checked_list: list[Oid]
 
 
-class AnswerInformationLocked(NamedTuple):
+class AnswerInformationLocked(Answer):
     ttid: Tid
 
 
-@request(21, AnswerInformationLocked)
-class AskLockInformation(NamedTuple):
+@request(21)
+class AskLockInformation(Request[AnswerInformationLocked]):
     """Lock for reading, and remember the final tid durably. M ⇄ S"""
 
     ttid: Tid
@@ -328,7 +348,7 @@ class AskLockInformation(NamedTuple):
 
 
 @notification(22)
-class InvalidateObjects(NamedTuple):
+class InvalidateObjects(Message):
     """A transaction of another client was committed. M → C"""
 
     tid: Tid
@@ -336,63 +356,63 @@ class InvalidateObjects(NamedTuple):
 
 
 @notification(23)
-class NotifyUnlockInformation(NamedTuple):
+class NotifyUnlockInformation(Message):
     """Make the transaction visible and release its locks. M → S"""
 
     ttid: Tid
 
 
-class AnswerNewOIDs(NamedTuple):
+class AnswerNewOIDs(Answer):
     oid_list: list[Oid]
 
 
-@request(24, AnswerNewOIDs)
-class AskNewOIDs(NamedTuple):
+@request(24)
+class AskNewOIDs(Request[AnswerNewOIDs]):
     """Ids for new objects. C ⇄ M"""
 
     num_oids: Count
 
 
 @notification(25)
-class NotifyDeadlock(NamedTuple):
+class NotifyDeadlock(Message):
     """S → M: its current locking tid. M → C: the new one, to rebase with."""
 
     ttid: Tid
     locking_tid: Tid
 
 
-class AnswerRebaseTransaction(NamedTuple):
+class AnswerRebaseTransaction(Answer):
     oid_list: list[Oid]
 
 
-@request(26, AnswerRebaseTransaction)
-class AskRebaseTransaction(NamedTuple):
+@request(26)
+class AskRebaseTransaction(Request[AnswerRebaseTransaction]):
     """Give up all locks and queue again with a new locking tid. C ⇄ S"""
 
     ttid: Tid
     locking_tid: Tid
 
 
-class AnswerRebaseObject(NamedTuple):
+class AnswerRebaseObject(Answer):
     conflict: Conflict | None
 
 
-@request(27, AnswerRebaseObject)
-class AskRebaseObject(NamedTuple):
+@request(27)
+class AskRebaseObject(Request[AnswerRebaseObject]):
     """Lock an object again; on conflict its data comes back. C ⇄ S"""
 
     ttid: Tid
     oid: Oid
 
 
-class AnswerStoreObject(NamedTuple):
+class AnswerStoreObject(Answer):
     """nil: locked; ZERO_TID: accepted without a lock; else the serial in conflict."""
 
     locked: Tid | None
 
 
-@request(28, AnswerStoreObject)
-class AskStoreObject(NamedTuple):
+@request(28)
+class AskStoreObject(Request[AnswerStoreObject]):
     """store, undo, deleteObject. C ⇄ S"""
 
     oid: Oid
@@ -405,19 +425,19 @@ class AskStoreObject(NamedTuple):
 
 
 @notification(29)
-class AbortTransaction(NamedTuple):
+class AbortTransaction(Message):
     """``nid_list``: involved storages, for the master; empty to a storage. C → S, C → M → S"""
 
     ttid: Tid
     nid_list: list[Nid]
 
 
-class AnswerStoreTransaction(NamedTuple):
+class AnswerStoreTransaction(Answer):
     pass
 
 
-@request(30, AnswerStoreTransaction)
-class AskStoreTransaction(NamedTuple):
+@request(30)
+class AskStoreTransaction(Request[AnswerStoreTransaction]):
     """Vote, with the metadata of the transaction. C ⇄ S"""
 
     ttid: Tid
@@ -427,12 +447,12 @@ class AskStoreTransaction(NamedTuple):
     oid_list: list[Oid]
 
 
-class AnswerVoteTransaction(NamedTuple):
+class AnswerVoteTransaction(Answer):
     pass
 
 
-@request(31, AnswerVoteTransaction)
-class AskVoteTransaction(NamedTuple):
+@request(31)
+class AskVoteTransaction(Request[AnswerVoteTransaction]):
     """Vote, for nodes that do not keep the metadata. C ⇄ S"""
 
     ttid: Tid
@@ -441,7 +461,7 @@ class AskVoteTransaction(NamedTuple):
 # -- reads ----------------------------------------------------------------------------------------
 
 
-class AnswerObject(NamedTuple):
+class AnswerObject(Answer):
     """compression nil: the creation of the object was undone."""
 
     oid: Oid
@@ -453,8 +473,8 @@ class AnswerObject(NamedTuple):
     data_serial: Tid | None
 
 
-@request(32, AnswerObject)
-class AskObject(NamedTuple):
+@request(32)
+class AskObject(Request[AnswerObject]):
     """load, loadBefore, loadSerial; ``at`` wins over ``before``. C ⇄ S"""
 
     oid: Oid
@@ -462,12 +482,12 @@ class AskObject(NamedTuple):
     before: Tid | None
 
 
-class AnswerTIDs(NamedTuple):
+class AnswerTIDs(Answer):
     tid_list: list[Tid]
 
 
-@request(33, AnswerTIDs)
-class AskTIDs(NamedTuple):
+@request(33)
+class AskTIDs(Request[AnswerTIDs]):
     """[first, last) of the tids in descending order, for undoLog. C ⇄ S"""
 
     first: Number
@@ -475,7 +495,7 @@ class AskTIDs(NamedTuple):
     partition: Count
 
 
-class AnswerTransactionInformation(NamedTuple):
+class AnswerTransactionInformation(Answer):
     tid: Tid
     user: bytes
     description: bytes
@@ -484,20 +504,20 @@ class AnswerTransactionInformation(NamedTuple):
     oid_list: list[Oid]
 
 
-@request(34, AnswerTransactionInformation)
-class AskTransactionInformation(NamedTuple):
+@request(34)
+class AskTransactionInformation(Request[AnswerTransactionInformation]):
     """Metadata of a committed transaction. C ⇄ S"""
 
     tid: Tid
 
 
-class AnswerObjectHistory(NamedTuple):
+class AnswerObjectHistory(Answer):
     oid: Oid
     history_list: list[tuple[Tid, Number]]
 
 
-@request(35, AnswerObjectHistory)
-class AskObjectHistory(NamedTuple):
+@request(35)
+class AskObjectHistory(Request[AnswerObjectHistory]):
     """[first, last) of (serial, stored size), newest first. C ⇄ S"""
 
     oid: Oid
@@ -508,14 +528,14 @@ class AskObjectHistory(NamedTuple):
 # -- administration -------------------------------------------------------------------------------
 
 
-class AnswerPartitionList(NamedTuple):
+class AnswerPartitionList(Answer):
     ptid: Number | None
     num_replicas: Count
     row_list: list[list[CellRow]]
 
 
-@request(36, AnswerPartitionList)
-class AskPartitionList(NamedTuple):
+@request(36)
+class AskPartitionList(Request[AnswerPartitionList]):
     """Rows [min_offset, max_offset), 0 for the end; nid is ignored. ctl ⇄ A"""
 
     min_offset: Typed
@@ -523,61 +543,61 @@ class AskPartitionList(NamedTuple):
     nid: Typed | None
 
 
-class AnswerNodeList(NamedTuple):
+class AnswerNodeList(Answer):
     node_list: list[NodeRow]
 
 
-@request(37, AnswerNodeList)
-class AskNodeList(NamedTuple):
+@request(37)
+class AskNodeList(Request[AnswerNodeList]):
     """The nodes of a type, or all. ctl ⇄ A"""
 
     node_type: NodeType | None
 
 
-@request(38, Error)
-class SetNodeState(NamedTuple):
+@request(38)
+class SetNodeState(Request[Error]):
     """DOWN: kill; UNKNOWN: drop. ctl ⇄ A ⇄ M"""
 
     nid: Typed
     state: NodeState
 
 
-@request(39, Error)
-class AddPendingNodes(NamedTuple):
+@request(39)
+class AddPendingNodes(Request[Error]):
     """PENDING storages become RUNNING. ctl ⇄ A ⇄ M"""
 
     nid_list: list[Typed]
 
 
-class AnswerTweakPartitionTable(NamedTuple):
+class AnswerTweakPartitionTable(Answer):
     changed: bool
     row_list: list[list[CellRow]]
 
 
-@request(40, AnswerTweakPartitionTable)
-class TweakPartitionTable(NamedTuple):
+@request(40)
+class TweakPartitionTable(Request[AnswerTweakPartitionTable]):
     """Balance the table, emptying the listed nodes. ctl ⇄ A ⇄ M"""
 
     dry_run: bool
     drop_nid_list: list[Typed]
 
 
-@request(41, Error)
-class SetNumReplicas(NamedTuple):
+@request(41)
+class SetNumReplicas(Request[Error]):
     """How many copies besides the first one a partition shall have. ctl ⇄ A ⇄ M"""
 
     num_replicas: Typed
 
 
-@request(42, Error)
-class SetClusterState(NamedTuple):
+@request(42)
+class SetClusterState(Request[Error]):
     """Start, stop, enter or leave backup mode. ctl ⇄ A ⇄ M"""
 
     state: ClusterState
 
 
-@request(43, Error)
-class Repair(NamedTuple):
+@request(43)
+class Repair(Request[Error]):
     """Look for orphan data, and delete it unless ``dry_run``. ctl ⇄ A ⇄ M"""
 
     nid_list: list[Typed]
@@ -585,36 +605,36 @@ class Repair(NamedTuple):
 
 
 @notification(44)
-class NotifyRepair(NamedTuple):
+class NotifyRepair(Message):
     """Look for orphan data, and delete it unless ``dry_run``. M → S"""
 
     dry_run: bool
 
 
 @notification(45)
-class NotifyClusterInformation(NamedTuple):
+class NotifyClusterInformation(Message):
     """The cluster is in another state. M → *"""
 
     state: ClusterState
 
 
-class AnswerClusterState(NamedTuple):
+class AnswerClusterState(Answer):
     state: ClusterState | None
 
 
-@request(46, AnswerClusterState)
-class AskClusterState(NamedTuple):
+@request(46)
+class AskClusterState(Request[AnswerClusterState]):
     """The state of the cluster; nil before an admin knows it. ctl ⇄ A, A ⇄ M"""
 
 
-class AnswerObjectUndoSerial(NamedTuple):
+class AnswerObjectUndoSerial(Answer):
     """oid → (current_serial, undo_serial, is_current); oids that were not touched are left out."""
 
     undo_dict: dict[Oid, tuple[Tid, Tid | None, bool]]
 
 
-@request(47, AnswerObjectUndoSerial)
-class AskObjectUndoSerial(NamedTuple):
+@request(47)
+class AskObjectUndoSerial(Request[AnswerObjectUndoSerial]):
     """Where the data is that undoing a transaction brings back. C ⇄ S
 
     ``max_tid``: excluded upper bound of what the client sees.
@@ -626,12 +646,12 @@ class AskObjectUndoSerial(NamedTuple):
     oid_list: list[Oid]
 
 
-class AnswerTIDsFrom(NamedTuple):
+class AnswerTIDsFrom(Answer):
     tid_list: list[Tid]
 
 
-@request(48, AnswerTIDsFrom)
-class AskTIDsFrom(NamedTuple):
+@request(48)
+class AskTIDsFrom(Request[AnswerTIDsFrom]):
     """At most ``length`` tids of a partition, ascending, both bounds included. C ⇄ S"""
 
     min_tid: Tid
@@ -640,19 +660,19 @@ class AskTIDsFrom(NamedTuple):
     partition: Count
 
 
-class AnswerPack(NamedTuple):
+class AnswerPack(Answer):
     status: bool
 
 
-@request(49, AnswerPack)
-class AskPack(NamedTuple):
+@request(49)
+class AskPack(Request[AnswerPack]):
     """Forget revisions that are not current at tid; false: one is running. C ⇄ M ⇄ S"""
 
     tid: Tid
 
 
-@request(50, Error)
-class CheckReplicas(NamedTuple):
+@request(50)
+class CheckReplicas(Request[Error]):
     """partition → reference node or nil. ctl ⇄ A ⇄ M"""
 
     partition_dict: dict[Typed, Typed | None]
@@ -661,7 +681,7 @@ class CheckReplicas(NamedTuple):
 
 
 @notification(51)
-class CheckPartition(NamedTuple):
+class CheckPartition(Message):
     """Compare a partition; ``source``: (upstream cluster or '', address or nil). M → S"""
 
     partition: Count
@@ -670,14 +690,14 @@ class CheckPartition(NamedTuple):
     max_tid: Tid
 
 
-class AnswerCheckTIDRange(NamedTuple):
-    count: Count  # type: ignore[assignment]  # the wire's name hides tuple.count
+class AnswerCheckTIDRange(Answer):
+    count: Count
     tid_checksum: Checksum
     max_tid: Tid
 
 
-@request(52, AnswerCheckTIDRange)
-class AskCheckTIDRange(NamedTuple):
+@request(52)
+class AskCheckTIDRange(Request[AnswerCheckTIDRange]):
     """Digest of the transactions of a range. S ⇄ S"""
 
     partition: Count
@@ -686,16 +706,16 @@ class AskCheckTIDRange(NamedTuple):
     max_tid: Tid
 
 
-class AnswerCheckSerialRange(NamedTuple):
-    count: Count  # type: ignore[assignment]  # the wire's name hides tuple.count
+class AnswerCheckSerialRange(Answer):
+    count: Count
     tid_checksum: Checksum
     max_tid: Tid
     oid_checksum: Checksum
     max_oid: Oid
 
 
-@request(53, AnswerCheckSerialRange)
-class AskCheckSerialRange(NamedTuple):
+@request(53)
+class AskCheckSerialRange(Request[AnswerCheckSerialRange]):
     """Digest of the object records of a range. S ⇄ S"""
 
     partition: Count
@@ -706,7 +726,7 @@ class AskCheckSerialRange(NamedTuple):
 
 
 @notification(54)
-class NotifyPartitionCorrupted(NamedTuple):
+class NotifyPartitionCorrupted(Message):
     """These nodes' cells differ from the reference. S → M"""
 
     partition: Count
@@ -714,27 +734,27 @@ class NotifyPartitionCorrupted(NamedTuple):
 
 
 @notification(55)
-class NotifyReady(NamedTuple):
+class NotifyReady(Message):
     """StartOperation is done: clients may come. S → M"""
 
 
-class AnswerLastTransaction(NamedTuple):
+class AnswerLastTransaction(Answer):
     tid: Tid
 
 
-@request(56, AnswerLastTransaction)
-class AskLastTransaction(NamedTuple):
+@request(56)
+class AskLastTransaction(Request[AnswerLastTransaction]):
     """Last committed tid. C ⇄ M, ctl ⇄ A ⇄ M"""
 
 
-class AnswerCheckCurrentSerial(NamedTuple):
+class AnswerCheckCurrentSerial(Answer):
     """As AnswerStoreObject."""
 
     locked: Tid | None
 
 
-@request(57, AnswerCheckCurrentSerial)
-class AskCheckCurrentSerial(NamedTuple):
+@request(57)
+class AskCheckCurrentSerial(Request[AnswerCheckCurrentSerial]):
     """checkCurrentSerialInTransaction. C ⇄ S"""
 
     ttid: Tid
@@ -746,7 +766,7 @@ class AskCheckCurrentSerial(NamedTuple):
 
 
 @notification(58)
-class NotifyTransactionFinished(NamedTuple):
+class NotifyTransactionFinished(Message):
     """A transaction of AnswerUnfinishedTransactions, or of before the node came, is committed. M → S"""
 
     ttid: Tid
@@ -754,7 +774,7 @@ class NotifyTransactionFinished(NamedTuple):
 
 
 @notification(59)
-class Replicate(NamedTuple):
+class Replicate(Message):
     """Fetch from upstream: partition → address, nil: nothing to fetch. M → S"""
 
     tid: Tid
@@ -763,21 +783,21 @@ class Replicate(NamedTuple):
 
 
 @notification(60)
-class NotifyReplicationDone(NamedTuple):
+class NotifyReplicationDone(Message):
     """A cell is complete up to ``max_tid``. S → M"""
 
     partition: Count
     max_tid: Tid
 
 
-class AnswerFetchTransactions(NamedTuple):
+class AnswerFetchTransactions(Answer):
     pack_tid: None
     next_tid: Tid | None
     delete_list: list[Tid]
 
 
-@request(61, AnswerFetchTransactions)
-class AskFetchTransactions(NamedTuple):
+@request(61)
+class AskFetchTransactions(Request[AnswerFetchTransactions]):
     """Send what is missing in ``tid_list``, which the asker has. S ⇄ S"""
 
     partition: Count
@@ -787,15 +807,15 @@ class AskFetchTransactions(NamedTuple):
     tid_list: list[Tid]
 
 
-class AnswerFetchObjects(NamedTuple):
+class AnswerFetchObjects(Answer):
     pack_tid: None
     next_tid: Tid | None
     next_oid: Oid | None
     delete_dict: dict[Tid, list[Oid]]
 
 
-@request(62, AnswerFetchObjects)
-class AskFetchObjects(NamedTuple):
+@request(62)
+class AskFetchObjects(Request[AnswerFetchObjects]):
     """Send what is missing in ``object_dict``: tid → oids that the asker has. S ⇄ S"""
 
     partition: Count
@@ -807,7 +827,7 @@ class AskFetchObjects(NamedTuple):
 
 
 @notification(63)
-class AddTransaction(NamedTuple):
+class AddTransaction(Message):
     """A replicated transaction; carries the id of its AskFetchTransactions. S → S"""
 
     tid: Tid
@@ -820,7 +840,7 @@ class AddTransaction(NamedTuple):
 
 
 @notification(64)
-class AddObject(NamedTuple):
+class AddObject(Message):
     """A replicated record; carries the id of its AskFetchObjects. S → S"""
 
     oid: Oid
@@ -831,19 +851,19 @@ class AddObject(NamedTuple):
     data_serial: Tid | None
 
 
-@request(65, Error)
-class Truncate(NamedTuple):
+@request(65)
+class Truncate(Request[Error]):
     """Everything after tid will be deleted. ctl ⇄ A ⇄ M, M → S (not answered)"""
 
     tid: Tid
 
 
 @notification(66)
-class FlushLog(NamedTuple):
+class FlushLog(Message):
     """Write out logs, and open log files again. ctl → A → M → *"""
 
 
-class AnswerMonitorInformation(NamedTuple):
+class AnswerMonitorInformation(Answer):
     """Names of backup clusters, nil for the cluster itself."""
 
     warning_list: list[str | None]
@@ -851,20 +871,20 @@ class AnswerMonitorInformation(NamedTuple):
     summary: str
 
 
-@request(67, AnswerMonitorInformation)
-class AskMonitorInformation(NamedTuple):
+@request(67)
+class AskMonitorInformation(Request[AnswerMonitorInformation]):
     """State of the cluster and of its backups, for people. ctl ⇄ A"""
 
 
 @notification(68)
-class NotifyMonitorInformation(NamedTuple):
+class NotifyMonitorInformation(Message):
     """State of a backup cluster, to the admin of its upstream. A → A"""
 
     info: Extra
 
 
 @notification(69)
-class NotifyUpstreamAdmin(NamedTuple):
+class NotifyUpstreamAdmin(Message):
     """Where the admin of the upstream cluster is. M → A"""
 
     address: Address
@@ -887,18 +907,18 @@ FEATURE_PACK = "pack"
 
 
 @notification(EXTENSION | 0)
-class NotifyFeatures(NamedTuple):
+class NotifyFeatures(Message):
     """Follows AcceptIdentification, to a peer that announced features: those of the server. * → *"""
 
     features: list[str]
 
 
-class AnswerOIDs(NamedTuple):
+class AnswerOIDs(Answer):
     oid_list: list[Oid]
 
 
-@request(EXTENSION | 1, AnswerOIDs)
-class AskOIDs(NamedTuple):
+@request(EXTENSION | 1)
+class AskOIDs(Request[AnswerOIDs]):
     """At most ``length`` oids of a partition from ``min_oid``, ascending. C ⇄ S"""
 
     partition: Count
@@ -911,15 +931,15 @@ class AskOIDs(NamedTuple):
 RevisionRow = tuple[Oid, Tid, Compression | None, Checksum, Number, bytes | None, Tid | None]
 
 
-class AnswerRevisions(NamedTuple):
+class AnswerRevisions(Answer):
     """``more``: the page after its last revision is not empty, as far as the node knows."""
 
     revision_list: list[RevisionRow]
     more: bool
 
 
-@request(EXTENSION | 2, AnswerRevisions)
-class AskRevisions(NamedTuple):
+@request(EXTENSION | 2)
+class AskRevisions(Request[AnswerRevisions]):
     """A page of the revisions of a partition, for readers of everything. C ⇄ S
 
     ``order`` 0: of each object the last revision up to ``max_tid``, by oid. 1: all from ``min_tid`` to
@@ -938,7 +958,7 @@ class AskRevisions(NamedTuple):
 
 
 @notification(EXTENSION | 3)
-class NotifyPack(NamedTuple):
+class NotifyPack(Message):
     """The cluster was packed at this tid; follows also AcceptIdentification. M → C (backup)"""
 
     tid: Tid
@@ -948,14 +968,14 @@ class NotifyPack(NamedTuple):
 FEATURE_MAINTENANCE = "maintenance"
 
 
-class AnswerPackState(NamedTuple):
+class AnswerPackState(Answer):
     """``tid``: of the last pack that was asked for."""
 
     tid: Tid
 
 
-@request(EXTENSION | 0x10, AnswerPackState)
-class AskPackState(NamedTuple):
+@request(EXTENSION | 0x10)
+class AskPackState(Request[AnswerPackState]):
     """At which tid a readable cell is packed, or will be. Meanwhile, to fetch what is not later is
     refused. S ⇄ S"""
 
@@ -963,14 +983,14 @@ class AskPackState(NamedTuple):
 
 
 @notification(EXTENSION | 0x11)
-class NotifyPartitionChecked(NamedTuple):
+class NotifyPartitionChecked(Message):
     """CheckPartition is over. ``problem``: why cells could not be compared, or ''. S → M"""
 
     partition: Count
     problem: str
 
 
-class AnswerCheckReport(NamedTuple):
+class AnswerCheckReport(Answer):
     """Of the last check: range, and by partition: (partition, checked by, state, explanation)."""
 
     min_tid: Tid
@@ -978,13 +998,13 @@ class AnswerCheckReport(NamedTuple):
     row_list: list[tuple[Count, Nid | None, str, str]]
 
 
-@request(EXTENSION | 0x12, AnswerCheckReport)
-class AskCheckReport(NamedTuple):
+@request(EXTENSION | 0x12)
+class AskCheckReport(Request[AnswerCheckReport]):
     """What was found by the last check of replicas. ctl ⇄ A ⇄ M"""
 
 
-@request(EXTENSION | 0x13, Error)
-class RepairCells(NamedTuple):
+@request(EXTENSION | 0x13)
+class RepairCells(Request[Error]):
     """Copy CORRUPTED cells (partition, node) anew from a good replica. In a backup, also: give its last
     cell of a partition what it lacks of the upstream cluster. ctl ⇄ A ⇄ M"""
 
@@ -992,7 +1012,7 @@ class RepairCells(NamedTuple):
 
 
 @notification(EXTENSION | 0x14)
-class MendCell(NamedTuple):
+class MendCell(Message):
     """Make a readable cell of a backup equal to one of the upstream cluster, up to ``max_tid``;
     ``source``: (upstream cluster, address). NotifyPartitionChecked tells the end. M → S"""
 
@@ -1006,7 +1026,7 @@ FEATURE_LOG = "log"
 
 
 @notification(EXTENSION | 0x20)
-class NotifyLogState(NamedTuple):
+class NotifyLogState(Message):
     """How the sender is with the log. M → M
 
     ``journal``: the name of its journal, a random number. ``genesis``: a digest of the first members,
@@ -1021,41 +1041,41 @@ class NotifyLogState(NamedTuple):
 
 
 @notification(EXTENSION | 0x21)
-class NotifyLog(NamedTuple):
+class NotifyLog(Message):
     """Messages of the transactor. M → M"""
 
     message_list: list[bytes]
 
 
 @notification(EXTENSION | 0x22)
-class NotifyLease(NamedTuple):
+class NotifyLease(Message):
     """The primary of ``epoch`` asks for its lease at ``sent``, seconds of its own clock. ``serving``: it
     has it, and serves. M → M"""
 
     epoch: Number
-    sent: float
+    sent: Finite
     serving: bool
 
 
 @notification(EXTENSION | 0x23)
-class NotifyLeaseGranted(NamedTuple):
+class NotifyLeaseGranted(Message):
     """Follows NotifyLease. ``age``: seconds since the sender granted the lease of an earlier epoch for
     the last time, at least. M → M"""
 
     epoch: Number
-    sent: float
-    age: float
+    sent: Finite
+    age: Finite
 
 
 @notification(EXTENSION | 0x24)
-class NotifySuspicion(NamedTuple):
+class NotifySuspicion(Message):
     """The sender does not hear the primary of ``epoch``. M → M"""
 
     epoch: Number
 
 
-@request(EXTENSION | 0x25, Error)
-class SetPrimary(NamedTuple):
+@request(EXTENSION | 0x25)
+class SetPrimary(Request[Error]):
     """The primary master hands over to another one. ctl ⇄ A ⇄ M"""
 
     nid: Typed
@@ -1065,24 +1085,24 @@ class SetPrimary(NamedTuple):
 MasterRow = tuple[Nid, Address, str, Unsigned, str]
 
 
-class AnswerElection(NamedTuple):
+class AnswerElection(Answer):
     """``lease``: seconds for which the primary may serve without hearing from the others. ``tid``: the
     last transaction of the log. ``ptid``: the newest partition table in it."""
 
     epoch: Number
-    lease: float
+    lease: Finite
     tid: Unsigned
     ptid: Number | None
     master_list: list[MasterRow]
 
 
-@request(EXTENSION | 0x26, AnswerElection)
-class AskElection(NamedTuple):
+@request(EXTENSION | 0x26)
+class AskElection(Request[AnswerElection]):
     """Epoch, lease and log of several masters; refused by a master that is alone. ctl ⇄ A ⇄ M"""
 
 
-@request(EXTENSION | 0x27, Error)
-class ForgetTable(NamedTuple):
+@request(EXTENSION | 0x27)
+class ForgetTable(Request[Error]):
     """The partition table ``ptid`` is lost for ever, and what was committed with it: the cluster may
     start with an older one. ctl ⇄ A ⇄ M"""
 
@@ -1099,7 +1119,7 @@ TAIL_LENGTH = 100
 TailRow = tuple[Count, bool, list[Tid], list[tuple[Tid, Oid]]]
 
 
-class AnswerTails(NamedTuple):
+class AnswerTails(Answer):
     """(partition, proven, last transactions, (tid, oid) of the last revisions), both ascending; proven:
     the node has had all of the partition, as far as it knows. ``pack_tid``: revisions up to it may be
     gone."""
@@ -1108,8 +1128,8 @@ class AnswerTails(NamedTuple):
     tail_list: list[TailRow]
 
 
-@request(EXTENSION | 0x70, AnswerTails)
-class AskTails(NamedTuple):
+@request(EXTENSION | 0x70)
+class AskTails(Request[AnswerTails]):
     """What a storage node has last of these partitions, up to ``max_tid`` if it is given: at most
     ``length`` transactions, and as many revisions. M ⇄ S"""
 
@@ -1119,7 +1139,7 @@ class AskTails(NamedTuple):
 
 
 @notification(EXTENSION | 0x71)
-class NotifyCellsBehind(NamedTuple):
+class NotifyCellsBehind(Message):
     """During a check, before NotifyPartitionCorrupted: these cells have a prefix of what ``nid`` has. By
     node: the tid from which on it lacks rows, and at least how many; ``revisions``: not transactions.
     S → M"""
@@ -1134,22 +1154,22 @@ class NotifyCellsBehind(NamedTuple):
 FEATURE_STATUS = "status"
 
 
-class AnswerUpstream(NamedTuple):
+class AnswerUpstream(Answer):
     """``cluster``: its name, empty if none is configured. ``seconds``: since it was heard, or since it is
     looked for if it never was (``ever``); nil while it is heard. ``reason``: why not, for people."""
 
     cluster: str
-    seconds: float | None
+    seconds: Finite | None
     ever: bool
     reason: str
 
 
-@request(EXTENSION | 0xB0, AnswerUpstream)
-class AskUpstream(NamedTuple):
+@request(EXTENSION | 0xB0)
+class AskUpstream(Request[AnswerUpstream]):
     """Whether a backup hears its upstream cluster; refused by a cluster that is no backup. ctl ⇄ A ⇄ M"""
 
 
-class AnswerObstacle(NamedTuple):
+class AnswerObstacle(Answer):
     """``reason``: why the cluster does not start by itself. ``forced``: why it would not if the operator
     asked it to start; empty if it would."""
 
@@ -1157,19 +1177,19 @@ class AnswerObstacle(NamedTuple):
     forced: str
 
 
-@request(EXTENSION | 0xB1, AnswerObstacle)
-class AskObstacle(NamedTuple):
+@request(EXTENSION | 0xB1)
+class AskObstacle(Request[AnswerObstacle]):
     """What a cluster in RECOVERING waits for; refused in other states. ctl ⇄ A ⇄ M"""
 
 
-class AnswerDownNodes(NamedTuple):
+class AnswerDownNodes(Answer):
     """(id, what it says) of those that answer the admin node; empty: it runs, and says nothing."""
 
     node_list: list[tuple[Nid, str]]
 
 
-@request(EXTENSION | 0xB2, AnswerDownNodes)
-class AskDownNodes(NamedTuple):
+@request(EXTENSION | 0xB2)
+class AskDownNodes(Request[AnswerDownNodes]):
     """What storage nodes that are DOWN for the master say themselves, each at its address. ctl ⇄ A"""
 
 
@@ -1178,18 +1198,18 @@ FEATURE_LOCKS = "locks"
 
 #: (ttid, its client, address of the client's connection or nil if it is lost, seconds since the
 #: transaction began on the node, phase: storing, waiting, voted or locked)
-HolderRow = tuple[Tid, Nid, Address | None, float, str]
+HolderRow = tuple[Tid, Nid, Address | None, Finite, str]
 
 
-class AnswerLockHolders(NamedTuple):
+class AnswerLockHolders(Answer):
     """``waited``: seconds since the request is delayed; nil if none is delayed now."""
 
-    waited: float | None
+    waited: Finite | None
     holder_list: list[HolderRow]
 
 
-@request(EXTENSION | 0x90, AnswerLockHolders)
-class AskLockHolders(NamedTuple):
+@request(EXTENSION | 0x90)
+class AskLockHolders(Request[AnswerLockHolders]):
     """Which transactions hold what a store, check or rebase of ``ttid`` waits for. C ⇄ S"""
 
     ttid: Tid
@@ -1198,42 +1218,42 @@ class AskLockHolders(NamedTuple):
 
 #: (ttid, its client, phase as in HolderRow, transactions that wait for it, seconds that the first of
 #: these has waited)
-LockRow = tuple[Tid, Nid, str, list[Tid], float]
+LockRow = tuple[Tid, Nid, str, list[Tid], Finite]
 
 
-class AnswerLocks(NamedTuple):
+class AnswerLocks(Answer):
     row_list: list[LockRow]
 
 
-@request(EXTENSION | 0x91, AnswerLocks)
-class AskLocks(NamedTuple):
+@request(EXTENSION | 0x91)
+class AskLocks(Request[AnswerLocks]):
     """The transactions in progress on a storage node, and the ones that wait for them. M ⇄ S"""
 
 
 #: (ttid, its client, address of the client's connection or nil if it is lost, seconds since it began,
 #: phase, how many transactions wait for it, seconds that the first of these has waited). Phases are those
 #: of HolderRow, ``finishing`` and ``ended``.
-TransactionRow = tuple[Tid, Nid, Address | None, float, str, Count, float]
+TransactionRow = tuple[Tid, Nid, Address | None, Finite, str, Count, Finite]
 
 
-class AnswerTransactions(NamedTuple):
+class AnswerTransactions(Answer):
     row_list: list[TransactionRow]
 
 
-@request(EXTENSION | 0x92, AnswerTransactions)
-class AskTransactions(NamedTuple):
+@request(EXTENSION | 0x92)
+class AskTransactions(Request[AnswerTransactions]):
     """The open transactions of the cluster. ctl ⇄ A ⇄ M"""
 
 
-@request(EXTENSION | 0x93, Error)
-class EndTransaction(NamedTuple):
+@request(EXTENSION | 0x93)
+class EndTransaction(Request[Error]):
     """Abort a transaction that is not being finished yet, whatever its client does. ctl ⇄ A ⇄ M"""
 
     ttid: Tid
 
 
 @notification(EXTENSION | 0x94)
-class NotifyTransactionEnded(NamedTuple):
+class NotifyTransactionEnded(Message):
     """The operator ended this transaction: it cannot be committed. M → C"""
 
     ttid: Tid
@@ -1243,7 +1263,7 @@ class NotifyTransactionEnded(NamedTuple):
 FEATURE_SIZE = "size"
 
 
-class AnswerSize(NamedTuple):
+class AnswerSize(Answer):
     """``size``: bytes of the node's database, which has ``cells`` cells. ``objects``: about how many
     objects ``partitions`` of the node's readable cells have together."""
 
@@ -1253,8 +1273,8 @@ class AnswerSize(NamedTuple):
     partitions: Count
 
 
-@request(EXTENSION | 0x95, AnswerSize)
-class AskSize(NamedTuple):
+@request(EXTENSION | 0x95)
+class AskSize(Request[AnswerSize]):
     """How large the node's database is. Measured once a minute at most. C ⇄ S"""
 
 
@@ -1262,17 +1282,17 @@ class AskSize(NamedTuple):
 FEATURE_SCRUB = "scrub"
 
 
-class AnswerScrub(NamedTuple):
+class AnswerScrub(Answer):
     """``period``: seconds in which all copies are compared once, 0 if they are not. ``begun``: when this
     master began; ``round_end``: when it had compared all for the last time, seconds since 1970.
     ``compared``: the partitions of the present round that are done."""
 
-    period: float
-    begun: float
-    round_end: float | None
+    period: Finite
+    begun: Finite
+    round_end: Finite | None
     compared: Count
 
 
-@request(EXTENSION | 0xA0, AnswerScrub)
-class AskScrub(NamedTuple):
+@request(EXTENSION | 0xA0)
+class AskScrub(Request[AnswerScrub]):
     """How far the comparison of copies in the background is. ctl ⇄ A ⇄ M"""

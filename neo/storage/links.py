@@ -37,8 +37,8 @@ from neo.protocol.packets import (
     FEATURES,
     AcceptIdentification,
     CloseClient,
-    Message,
     Ping,
+    Pong,
     RequestIdentification,
 )
 from neo.topology.nodes import Node
@@ -123,7 +123,7 @@ class Links:
         answer.then(lambda answer: self._answered(node, dial, answer))
         core.call_later(IDENTIFY_SECONDS, lambda: self._late(node, dial, answer))
 
-    def _answered(self, node: Node, dial: _Dial, answer: Future[Message]) -> None:
+    def _answered(self, node: Node, dial: _Dial, answer: Future[AcceptIdentification]) -> None:
         assert node.nid is not None and self._core.nid is not None
         try:
             accepted = answer.result()
@@ -145,7 +145,7 @@ class Links:
         else:
             self.established(dial.peer, node)
 
-    def _late(self, node: Node, dial: _Dial, answer: Future[Message]) -> None:
+    def _late(self, node: Node, dial: _Dial, answer: Future[AcceptIdentification]) -> None:
         if answer.done:
             self._fail(node, dial, "it refused us, because it dials itself, and nothing came")
         else:
@@ -199,7 +199,7 @@ class Links:
             core.call_later(REPLACE_SECONDS, lambda: self._replace(old, admitted))
         return admitted
 
-    def _alive(self, pong: Future[Message], admitted: Future[None], conflict: ErrorAnswer) -> None:
+    def _alive(self, pong: Future[Pong], admitted: Future[None], conflict: ErrorAnswer) -> None:
         try:
             pong.result()
         except ConnectionLost:

@@ -27,12 +27,7 @@ from ZODB.utils import z64
 
 from neo.protocol.enums import CellState
 from neo.protocol.errors import ErrorAnswer
-from neo.protocol.packets import (
-    AskPartitionList,
-    Message,
-    SetNumReplicas,
-    TweakPartitionTable,
-)
+from neo.protocol.packets import A, AskPartitionList, Request, SetNumReplicas, TweakPartitionTable
 from neoctl.client import AdminAway
 from tests.bench import clients
 from tests.bench.clients import ClientFailed
@@ -281,7 +276,7 @@ def _pack(cluster: Cluster) -> Window:
     return window
 
 
-def _ask(cluster: Cluster, message: Message) -> Message:
+def _ask(cluster: Cluster, message: Request[A]) -> A:
     with cluster.simple.admin() as admin:
         return admin.ask(message)
 

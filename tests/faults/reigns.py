@@ -15,15 +15,15 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import combinations
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from neo.protocol.enums import NodeType
 from neo.protocol.packets import (
     AcceptIdentification,
     Address,
     AskLastTransaction,
-    Message,
     Ping,
+    Request,
     RequestIdentification,
 )
 from tests.support.raw import RawPeer
@@ -57,7 +57,7 @@ class Observer(threading.Thread):
         super().__init__(name=name, daemon=True)
         self.reigns: list[Reign] = []
         self.node_type = NodeType.CLIENT if own is None else NodeType.ADMIN
-        self._question: Message = AskLastTransaction() if own is None else Ping()
+        self._question: Request[Any] = AskLastTransaction() if own is None else Ping()
         self._address = address
         self._request = RequestIdentification(self.node_type, None, own, cluster, None, {})
         self._stop_asked = stop

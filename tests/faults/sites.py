@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
 
 from ZODB.DB import DB
 
 from neo.protocol.enums import ClusterState, NodeState, NodeType
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.packets import (
+    A,
     AnswerClusterState,
     AnswerNodeList,
     AnswerRecovery,
     AskClusterState,
     AskNodeList,
     AskRecovery,
-    Message,
+    Request,
     SetClusterState,
 )
 from neoctl.client import AdminAway
@@ -35,7 +35,7 @@ class Site:
         self.cluster = cluster
         self.tls = tls
 
-    def ask(self, message: Message) -> Any:
+    def ask(self, message: Request[A]) -> A:
         with self.cluster.simple.admin() as admin:
             return admin.ask(message)
 

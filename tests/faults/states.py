@@ -12,7 +12,7 @@ from typing import Any
 
 from neo.protocol.enums import CellState, ClusterState
 from neo.protocol.errors import ErrorAnswer
-from neo.protocol.packets import AskPartitionList, Message, SetClusterState
+from neo.protocol.packets import A, AskPartitionList, Request, SetClusterState
 from neoctl.client import AdminAway
 from tests.faults.operator import DEADLINE_SECONDS, LOOK_SECONDS, neoctl
 from tests.support.cluster import Cluster
@@ -25,7 +25,7 @@ def wait(condition: Callable[[], bool], what: str) -> None:
         time.sleep(LOOK_SECONDS)
 
 
-def ask(cluster: Cluster, message: Message) -> Message:
+def ask(cluster: Cluster, message: Request[A]) -> A:
     with cluster.simple.admin() as admin:
         return admin.ask(message)
 

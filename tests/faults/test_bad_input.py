@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from hashlib import sha1
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from neo.net.connection import HANDSHAKE
 from neo.net.sockets import format_address
@@ -33,6 +36,7 @@ from neo.protocol.packets import (
     NotifyReady,
     Ping,
     Pong,
+    Request,
     RequestIdentification,
 )
 from neoctl.__main__ import main as neoctl
@@ -95,8 +99,8 @@ def test_who_does_not_speak_neo_is_sent_away(
         (b"\x93\x00\xcd\x12\x34\x90", "unknown message code 0x1234"),
         (b"\x93\x00\x01\x91\xc0", "RequestIdentification: 6 arguments expected, got 1"),
         (b"\x93\x00\x02\x91\xc0", "Ping: 0 arguments expected, got 1"),
-        (REQUEST.replace(b"\xc4\x03lab", b"\x07"), "wrong argument: text expected, got 7"),
-        (REQUEST[:-1] + b"\xc0", "RequestIdentification: wrong argument: map expected, got None"),
+        (REQUEST.replace(b"\xc4\x03lab", b"\x07"), "wrong argument: expected str, got 7"),
+        (REQUEST[:-1] + b"\xc0", "RequestIdentification: wrong argument: extra: expected map, got None"),
         (encode(0, Pong()), "answer to no question: Pong"),
         (encode(0, AskVoteTransaction(ZERO)), "unexpected AskVoteTransaction"),
         (encode(0, NotifyReady()), "unexpected NotifyReady"),
@@ -156,7 +160,7 @@ def test_an_admin_identifies_only_admins_of_backups(
 def test_a_client_that_the_master_does_not_know(patient: Patient) -> None:
     master, request = patient.client_of_master()
     with master, patient.connect("storage") as peer:
-        peer.say(request._replace(id_timestamp=1.0))
+        peer.say(replace(request, id_timestamp=1.0))
         assert peer.rest() == [Error(ErrorCode.NOT_READY.value, "unknown by master")]
     patient.logged("storage", "unknown by master")
     with patient.connect("storage") as peer:
@@ -261,7 +265,7 @@ def test_unknown_compression(bad: BadClient) -> None:
     ],
     ids=repr,
 )
-def test_questions_of_no_sense_hurt_nobody(bad: BadClient, question: Message) -> None:
+def test_questions_of_no_sense_hurt_nobody(bad: BadClient, question: Request[Any]) -> None:
     """They are answered, mostly by a refusal, and the connection goes on."""
     bad.storage.ask(question)
     assert bad.storage.ask(Ping()) == Pong()
@@ -282,7 +286,7 @@ def test_numbers_out_of_their_range_end_the_connection(bad: BadClient, question:
     error = bad.storage.rest()[-1]
     assert isinstance(error, Error)
     assert error.message.startswith(f"{type(question).__name__}: wrong argument: ")
-    assert "is not between" in error.message
+    assert re.search("expected int [<>]= ", error.message)
 
 
 @pytest.mark.parametrize("count", [0, 2**31])

@@ -7,14 +7,17 @@ from random import Random
 from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
+from msgspec import Meta
+from msgspec.structs import replace
+
 from neo.protocol.enums import EXTENSION_TYPES, NodeType
 from neo.protocol.packets import (
     BLANK,
     CODES,
     FEATURES,
     GREATEST_NID,
+    Finite,
     Message,
-    Range,
     RequestIdentification,
 )
 
@@ -31,7 +34,7 @@ BYTES = (b"", b"\0", b"\xff" * 300, bytes(40_000))
 KEYS = (FEATURES, BLANK, GREATEST_NID, "new_nid", "devpath", "pack_tid", "partitions", "backup", "",
         "cluster_state", "down", "pt_summary", "address")  # fmt: skip
 _FREE: tuple[Any, ...] = (
-    int, float, bool, bytes, str, NoneType, list[Any], dict[str, Any], NodeType,
+    int, Finite, bool, bytes, str, NoneType, list[Any], dict[str, Any], NodeType,
 )  # fmt: skip
 
 
@@ -52,7 +55,7 @@ class Extremes:
         values = [self.value(hint, wild) for hint in self._hints[cls].values()]
         message: Message = cls(*values)
         if cls is RequestIdentification and self._random.random() < 0.7:
-            message = message._replace(name="test")
+            message = replace(message, name="test")
         return message
 
     def value(self, hint: Any, wild: float = 0.0) -> Any:
@@ -63,7 +66,11 @@ class Extremes:
         if origin is Annotated:
             if args[0] is int:
                 return self._integer(args[1], wild)
-            return random.choice(IDS) if args[1] == 8 else random.choice((bytes(20), b"\xff" * 20))
+            if args[0] is float:
+                number = random.choice(FLOATS)
+                return number if random.random() < wild or abs(number) <= 1e308 else 0.0
+            length = args[1].min_length
+            return random.choice(IDS if length == 8 else (bytes(length), b"\xff" * length))
         if origin in (Union, UnionType):
             (inner,) = (arg for arg in args if arg is not NoneType)
             return None if random.random() < 0.4 else self.value(inner, wild)
@@ -90,14 +97,12 @@ class Extremes:
             if hint is int:
                 return random.choice(INTEGERS)
             return self.value(hint, wild)
-        if hint is float:
-            number = random.choice(FLOATS)
-            return number if random.random() < wild or abs(number) <= 1e308 else 0.0
         choices = {bool: (False, True), str: TEXTS[:8] + TEXTS[9:], bytes: BYTES, NoneType: (None,)}
         return random.choice(choices[hint])
 
-    def _integer(self, within: Range, wild: float) -> int:
-        least, greatest = within
+    def _integer(self, within: Meta, wild: float) -> int:
+        assert isinstance(within.ge, int)
+        least, greatest = within.ge, int(2**64 - 1 if within.le is None else within.le)
         random = self._random
         if random.random() < wild:
             return random.choice(INTEGERS)

@@ -27,8 +27,10 @@ def values(hint: Any) -> st.SearchStrategy[Any]:
     origin, args = get_origin(hint), get_args(hint)
     if origin is Annotated:
         if args[0] is int:
-            return st.integers(*args[1])
-        return st.binary(min_size=args[1], max_size=args[1])
+            return st.integers(args[1].ge, 2**64 - 1 if args[1].le is None else args[1].le)
+        if args[0] is float:
+            return st.floats(args[1].ge, args[1].le)
+        return st.binary(min_size=args[1].min_length, max_size=args[1].max_length)
     if origin in (Union, UnionType):
         (inner,) = (arg for arg in args if arg is not NoneType)
         return st.none() | values(inner)
@@ -43,8 +45,6 @@ def values(hint: Any) -> st.SearchStrategy[Any]:
     return {
         NoneType: st.none(),
         bool: st.booleans(),
-        int: INTEGERS,
-        float: st.floats(allow_nan=False),
         bytes: st.binary(max_size=300),
         str: TEXTS,
         Any: _FREE,

@@ -180,7 +180,7 @@ def test_a_page_is_on_its_way_while_the_one_before_is_used(
 ) -> None:
     asked: list[object] = []
 
-    def counting(*args: Any) -> many.Question:
+    def counting(*args: Any) -> many.Question[Any]:
         asked.append(args[2])
         return many.ask(*args)
 

@@ -35,6 +35,7 @@ from neo.protocol.packets import (
     AskVoteTransaction,
     FailedVote,
     InvalidateObjects,
+    Message,
     NotifyUnlockInformation,
 )
 from tests.sim.writing import Writing
@@ -203,7 +204,7 @@ class Loss:
     ("phase", "replicas"), CASES, ids=[f"{p.__name__}-{replicas}" for p, replicas in CASES]
 )
 def test_a_loss_in_this_phase_loses_and_halves_nothing(
-    phase: type, replicas: int, before: bool, kind: str
+    phase: type[Message], replicas: int, before: bool, kind: str
 ) -> None:
     world = World(0)
     lost: list[str] = []

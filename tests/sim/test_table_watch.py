@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from msgspec.structs import replace
 
 from neo.master.core import MasterCore
 from neo.master.phases.recovery import Recovery
@@ -146,7 +147,7 @@ def test_an_older_table_that_is_taken_is_found(watched: Watched) -> None:
 def test_a_table_that_no_master_told_is_found(watched: Watched) -> None:
     table = watched.master.table()
     row = [(1, UP), (2, FEEDING)]
-    watched.send(table._replace(row_list=[row, *table.row_list[1:]]))
+    watched.send(replace(table, row_list=[row, *table.row_list[1:]]))
     violated(watched, "that no master told")
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from neo.net.connection import Connection
 from neo.protocol.errors import PeerError
-from neo.protocol.packets import ANSWERS, Message, Ping, Pong
+from neo.protocol.packets import Message, Ping, Pong, Request
 from tests.simulator.cluster import Cluster
 from tests.simulator.network import End
 from tests.simulator.world import Violation
@@ -37,7 +37,7 @@ class Command:
         self._end = end
         end.receiver = self
         question = self._message
-        if type(question) not in ANSWERS:
+        if not isinstance(question, Request):
             self._connection.send(question)
             question = Ping()
         self._connection.ask(question, None)

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from weakref import WeakKeyDictionary
 
+from msgspec.structs import asdict
+
 from neo.net.connection import HANDSHAKE
 from neo.protocol.codec import Decoder
 from neo.protocol.errors import PeerError
@@ -57,7 +59,7 @@ def _messages(decoder: Decoder, data: bytes) -> Iterator[str]:
 
 def describe(message: Message) -> str:
     """One line: ``AskObject(oid=…05, at=None, before=…)``. Long values are cut."""
-    fields: dict[str, object] = getattr(message, "_asdict", dict)()
+    fields = asdict(message)
     return f"{type(message).__name__}({', '.join(f'{k}={_value(v)}' for k, v in fields.items())})"
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from neo.net.connection import HANDSHAKE
 from neo.protocol.codec import LIMIT_PEER, Decoder, Packet, encode
-from neo.protocol.packets import CODES, RESPONSE, Address, Message
+from neo.protocol.packets import CODES, RESPONSE, Address, Message, Request
 
 #: A node under test answers or closes in milliseconds; a loaded machine takes longer.
 PATIENCE_SECONDS = 20.0
@@ -77,7 +77,7 @@ class RawPeer:
             if type(message) is kind:
                 return message
 
-    def ask(self, message: Message) -> Message:
+    def ask(self, message: Request[Any]) -> Any:
         """The answer; other messages that come before it are passed over."""
         message_id = self.say(message)
         while True:

@@ -19,7 +19,7 @@ from neo.node.peer import Peer
 from neo.node.task import Future
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer, PeerError
-from neo.protocol.packets import Address, Error, Message
+from neo.protocol.packets import Address, Error, Message, Request
 
 M = TypeVar("M")
 
@@ -100,7 +100,7 @@ class Remote:
         self.peer = peer
         self.connection = Connection(server=server)
         self.connection.trust()
-        self.received: list[Message] = []
+        self.received: list[Any] = []
         self.ids: dict[int, int | None] = {}  # id(message) -> message id
         self.closed = False
         self.unsent = 0
@@ -151,7 +151,7 @@ class Remote:
         self.connection.send(message)
         self._flush()
 
-    def ask(self, message: Message) -> Future[Any]:
+    def ask(self, message: Request[Any]) -> Future[Any]:
         future: Future[Any] = Future()
         self.connection.ask(message, future)
         self._flush()

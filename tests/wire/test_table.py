@@ -14,7 +14,7 @@ from neo.protocol.packets import ANSWERS, BY_CODE, CODES, EXTENSION, RESPONSE, A
 from tests.wire import golden
 
 ENTRIES = golden.GOLDEN["messages"]
-SCALARS = {bool: "bool", int: "int", float: "float", bytes: "bin", str: "bin", Any: "any"}
+SCALARS = {bool: "bool", bytes: "bin", str: "bin", Any: "any"}
 SIZES = {8: "p64", 20: "bin20"}
 
 
@@ -24,7 +24,7 @@ def notation(hint: Any) -> str:
     if hint == Address:
         return "addr"
     if origin is Annotated:
-        return "int" if args[0] is int else SIZES[args[1]]
+        return SIZES[args[1].min_length] if args[0] is bytes else args[0].__name__
     if origin in (Union, UnionType):
         (inner,) = (arg for arg in args if arg is not NoneType)
         return f"?{notation(inner)}"

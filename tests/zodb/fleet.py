@@ -205,7 +205,7 @@ def _know_no_extensions() -> None:
     """From here on, storage nodes of this process do not hear of features, nor understand them."""
     identification.FEATURES = "unheard of"  # type: ignore[attr-defined]
     for message in (AskOIDs, AskRevisions):
-        codec._CHECKS.pop(CODES[message], None)
+        codec._READERS.pop(CODES[message], None)
 
 
 async def _serve(folder: str, adapter: str, replicas: str, databases: list[str]) -> None:

@@ -41,7 +41,6 @@ from neo.protocol.packets import (
     AnswerRecovery,
     AskRecovery,
     CellChange,
-    Message,
     NotifyUpstreamAdmin,
     Replicate,
 )
@@ -277,7 +276,9 @@ class Backup:
         self._asking[nid] = False
         peer.ask(AskRecovery()).then(lambda answer: self._answered(nid, cells, answer))
 
-    def _answered(self, nid: int, cells: list[tuple[Cell, bytes]], future: Future[Message]) -> None:
+    def _answered(
+        self, nid: int, cells: list[tuple[Cell, bytes]], future: Future[AnswerRecovery]
+    ) -> None:
         if self._stopped:
             return
         again = self._asking.pop(nid, False)
@@ -286,7 +287,6 @@ class Backup:
         except (ConnectionLost, ErrorAnswer) as e:
             logger.info("%s does not say how far it is: %s", format_nid(nid), e)
             return
-        assert isinstance(answer, AnswerRecovery)
         if answer.ptid is not None and self.master.partitions.readable_by(nid):
             self._kept_ptid = max(self._kept_ptid, answer.ptid)
         if answer.backup_tid is not None:

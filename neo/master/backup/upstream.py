@@ -23,7 +23,6 @@ from neo.protocol.packets import (
     FEATURES,
     AcceptIdentification,
     Address,
-    AnswerLastTransaction,
     AskLastTransaction,
     AskTransactionInformation,
     FlushLog,
@@ -143,7 +142,6 @@ async def join(
 async def last_transaction(peer: Peer, upstream: Upstream, partitions: int) -> bytes:
     """The last transaction of the upstream cluster. Raises Unfit, ConnectionLost, ErrorAnswer."""
     answer = await peer.ask(AskLastTransaction())
-    assert isinstance(answer, AnswerLastTransaction)
     if len(upstream.partitions) != partitions:
         raise Unfit(
             f"the upstream cluster has {len(upstream.partitions)} partitions and this one"

@@ -20,10 +20,10 @@ from neo.protocol.packets import (
     AbortTransaction,
     AnswerBeginTransaction,
     AnswerFinalTID,
+    AnswerInformationLocked,
     AnswerTransactionFinished,
     AskLockInformation,
     InvalidateObjects,
-    Message,
     NotifyUnlockInformation,
 )
 
@@ -133,7 +133,7 @@ class Commits:
                 self._ask_lock(storage, nid, transaction.ttid, tid)
 
     def _ask_lock(self, storage: Peer, nid: int, ttid: bytes, tid: bytes) -> None:
-        def locked(future: Future[Message]) -> None:
+        def locked(future: Future[AnswerInformationLocked]) -> None:
             try:
                 future.result()
             except ConnectionLost:

@@ -25,7 +25,6 @@ from neo.protocol.packets import (
     AnswerLocks,
     AskLocks,
     LockRow,
-    Message,
     NotifyTransactionEnded,
     TransactionRow,
 )
@@ -123,7 +122,7 @@ class OpenTransactions:
 
     async def _describe(self, answer: Callable[[list[TransactionRow]], None]) -> None:
         master = self._master
-        asked: list[Future[Message]] = [
+        asked: list[Future[AnswerLocks]] = [
             peer.ask(AskLocks())
             for peer in master.storages()
             if peer.node is not None and FEATURE_LOCKS in peer.node.features
@@ -160,7 +159,7 @@ class OpenTransactions:
                 yield ttid, rows[0][1], address, age, phase, count, seconds
 
 
-def _told(asked: list[Future[Message]]) -> Iterator[LockRow]:
+def _told(asked: list[Future[AnswerLocks]]) -> Iterator[LockRow]:
     for future in asked:
         if not future.done:
             continue
@@ -169,7 +168,6 @@ def _told(asked: list[Future[Message]]) -> Iterator[LockRow]:
         except (ConnectionLost, ErrorAnswer) as e:
             logger.info("a storage node does not tell its locks: %s", e)
             continue
-        assert isinstance(answer, AnswerLocks)
         yield from answer.row_list
 
 

@@ -35,6 +35,7 @@ from neo.protocol.packets import (
     NotifyNodeInformation,
     NotifySuspicion,
     Ping,
+    Pong,
     RequestIdentification,
 )
 
@@ -185,7 +186,7 @@ class Link:
             confirmed = self._unconfirmed
             self._peer.ask(Ping()).then(lambda answer: self._confirmed(answer, confirmed))
 
-    def _confirmed(self, answer: Future[Message], size: int) -> None:
+    def _confirmed(self, answer: Future[Pong], size: int) -> None:
         self._confirming = False
         try:
             answer.result()
@@ -202,7 +203,7 @@ class Link:
         )
         peer.ask(request).then(lambda answer: self._identified(peer, answer))
 
-    def _identified(self, peer: Peer, answer: Future[Message]) -> None:
+    def _identified(self, peer: Peer, answer: Future[AcceptIdentification]) -> None:
         try:
             answer.result()
         except ConnectionLost:

@@ -15,7 +15,7 @@ from neo.node.task import Future
 from neo.protocol.enums import ErrorCode, NodeState
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.ids import ZERO_TID
-from neo.protocol.packets import FEATURE_MAINTENANCE, AnswerPack, AskPack, Message
+from neo.protocol.packets import FEATURE_MAINTENANCE, AnswerPack, AskPack
 
 if TYPE_CHECKING:
     from neo.master.core import MasterCore
@@ -69,7 +69,7 @@ class Packs:
         else:
             peer.answer(message_id, AnswerPack(True))
 
-    def _send(self, storage: Peer) -> Future[Message]:
+    def _send(self, storage: Peer) -> Future[AnswerPack]:
         assert storage.node is not None
         storage.node.pack_tid = self.tid
         return storage.ask(AskPack(self.tid))
@@ -90,5 +90,5 @@ class Packs:
                 self._send(storage).then(_ignore)
 
 
-def _ignore(answer: Future[Message]) -> None:
+def _ignore(answer: Future[AnswerPack]) -> None:
     """It is remembered there."""

@@ -23,13 +23,7 @@ from neo.master.phases.verification import ask_each
 from neo.node.task import Checkpoint
 from neo.protocol.enums import CellState
 from neo.protocol.ids import format_nid, format_nids
-from neo.protocol.packets import (
-    FEATURE_TAILS,
-    TAIL_LENGTH,
-    AnswerTails,
-    AskTails,
-    CellChange,
-)
+from neo.protocol.packets import FEATURE_TAILS, TAIL_LENGTH, AskTails, CellChange
 from neo.topology.partitions import PartitionTable
 
 if TYPE_CHECKING:
@@ -163,7 +157,6 @@ async def _ask(
     ]
     tails: Tails = {partition: {} for partition in cells}
     for nid, answer in await ask_each(master, questions):
-        assert isinstance(answer, AnswerTails)
         for row in answer.tail_list:
             if nid in cells.get(row[0], ()):
                 tails[row[0]][nid] = make_tail(TAIL_LENGTH, answer.pack_tid, row)

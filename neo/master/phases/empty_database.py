@@ -11,6 +11,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from neo.net.sockets import format_address
 from neo.protocol.enums import NodeType
 from neo.protocol.ids import format_nid
@@ -49,7 +51,7 @@ def settled(master: MasterCore, request: RequestIdentification) -> RequestIdenti
         _warn(format_address(request.address), there.nid)
         there.address = None
         master.notify_nodes([there])
-    return request._replace(nid=nid)
+    return replace(request, nid=nid)
 
 
 def _make_room(master: MasterCore, nid: int) -> None:

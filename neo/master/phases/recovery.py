@@ -105,7 +105,6 @@ class Recovery:
         except ErrorAnswer as e:
             logger.error("%r cannot say what it remembers: %s", peer, e)
             return
-        assert isinstance(answer, AnswerRecovery)
         if self._done.done:
             return
         self._answers[node.nid] = answer
@@ -159,7 +158,6 @@ class Recovery:
             logger.warning("%r did not give its partition table: %s", peer, e)
             self._forget(nid)
             return None
-        assert isinstance(table, AnswerPartitionTable)
         return table
 
     def _absent_nodes(self) -> list[Node]:

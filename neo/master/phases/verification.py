@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
@@ -13,13 +14,11 @@ from neo.protocol.enums import NodeState
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.ids import ZERO_OID, ZERO_TID, format_nid
 from neo.protocol.packets import (
-    AnswerFinalTID,
-    AnswerLastIDs,
-    AnswerLockedTransactions,
+    A,
     AskFinalTID,
     AskLastIDs,
     AskLockedTransactions,
-    Message,
+    Request,
     ValidateTransaction,
 )
 
@@ -53,16 +52,16 @@ def _running(master: MasterCore) -> list[Peer]:
     return [p for p in master.storages() if p.node and p.node.state is NodeState.RUNNING]
 
 
-async def _ask_all(master: MasterCore, peers: list[Peer], message: Message) -> dict[int, Message]:
+async def _ask_all(master: MasterCore, peers: list[Peer], message: Request[A]) -> dict[int, A]:
     """Answers by node id; nodes that are lost or fail are left out."""
     return dict(await ask_each(master, [(peer, message) for peer in peers]))
 
 
 async def ask_each(
-    master: MasterCore, questions: list[tuple[Peer, Message]]
-) -> list[tuple[int, Message]]:
+    master: MasterCore, questions: Sequence[tuple[Peer, Request[A]]]
+) -> list[tuple[int, A]]:
     """Ask all at once; returns (node id, answer) of each but those of nodes that are lost or fail."""
-    asked: list[tuple[Peer, Message, Future[Message]]] = [
+    asked: list[tuple[Peer, Request[A], Future[A]]] = [
         (peer, message, peer.ask(message)) for peer, message in questions
     ]
     answers = []
@@ -89,7 +88,6 @@ async def _interrupted(
     voted: dict[bytes, list[int]] = {}
     locked: dict[bytes, bytes] = {}
     for nid, answer in (await _ask_all(master, _running(master), AskLockedTransactions())).items():
-        assert isinstance(answer, AnswerLockedTransactions)
         for ttid, tid in answer.tid_dict.items():
             if tid is not None:
                 locked[ttid] = tid
@@ -115,7 +113,7 @@ async def _find_tids(
                 continue
             answers = await _ask_all(master, [peer], AskFinalTID(ttid))
             answer = answers.get(nid)
-            if isinstance(answer, AnswerFinalTID) and answer.tid is not None:
+            if answer is not None and answer.tid is not None:
                 locked[ttid] = answer.tid
                 break
 
@@ -124,7 +122,6 @@ async def _last_ids(master: MasterCore) -> None:
     """The generators go on after the greatest oid and tid; storages truncate before answering."""
     loid, ltid = ZERO_OID, ZERO_TID
     for nid, answer in (await _ask_all(master, _running(master), AskLastIDs())).items():
-        assert isinstance(answer, AnswerLastIDs)
         if (answer.ltid or ZERO_TID) > GREATEST_TID:
             logger.error(
                 "%s says that its last transaction is %s, after which no other could be given: look at"

@@ -28,7 +28,10 @@ One partition is compared at a time, with the pace of replication.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, TypeVar
+
+from msgspec.structs import replace
 
 from neo.net.sockets import format_address
 from neo.node.task import Cancelled, Future, Task
@@ -38,7 +41,10 @@ from neo.protocol.ids import ZERO_OID, add64, format_nid, format_nids
 from neo.protocol.packets import (
     FEATURE_MAINTENANCE,
     FEATURE_TAILS,
+    A,
     Address,
+    AnswerCheckSerialRange,
+    AnswerCheckTIDRange,
     AnswerPackState,
     AskCheckSerialRange,
     AskCheckTIDRange,
@@ -49,6 +55,7 @@ from neo.protocol.packets import (
     NotifyCellsBehind,
     NotifyPartitionChecked,
     NotifyPartitionCorrupted,
+    Request,
 )
 from neo.storage.backend.api import BackendFailure, RecordDamaged
 from neo.storage.maintenance.digests import check_readable, serial_digest, tid_digest
@@ -72,8 +79,7 @@ USER = "check"
 #: Among the ids of nodes to compare: the cell of the upstream cluster. No storage node has this id.
 UPSTREAM = 0
 
-_Request = AskCheckTIDRange | AskCheckSerialRange | AskPackState
-_Answers = dict[int, Message]
+_D = TypeVar("_D", AnswerCheckTIDRange, AnswerCheckSerialRange)
 
 
 class CheckFailed(Exception):
@@ -155,7 +161,7 @@ class Comparison:
         self._wrong: set[int] = set()
         self._reference: int | None = None
         #: What all were packed at when the comparison began; None if that does not matter.
-        self._packed: Message | None = None
+        self._packed: AnswerPackState | None = None
         self._cluster, address = m.source
         self._address: Address | None = address
         if self._cluster:
@@ -185,14 +191,14 @@ class Comparison:
             first = add64(answer.max_tid, 1)
         start = m.min_tid, ZERO_OID
         while start[0] <= m.max_tid:
-            answer = await self._agreed(
+            objects = await self._agreed(
                 AskCheckSerialRange(m.partition, LENGTH, start[0], m.max_tid, start[1])
             )
-            if answer is None or answer.count < LENGTH:
+            if objects is None or objects.count < LENGTH:
                 break
-            start = answer.max_tid, add64(answer.max_oid, 1)
+            start = objects.max_tid, add64(objects.max_oid, 1)
 
-    async def _pack_state(self) -> Message | None:
+    async def _pack_state(self) -> AnswerPackState | None:
         """The one of all. Raises CheckFailed if they have different ones."""
         answers = await self._ask_all(AskPackState(self._m.partition))
         self._check_reference(answers)
@@ -202,14 +208,14 @@ class Comparison:
             )
         return next(iter(answers.values()), None)
 
-    def _check_reference(self, answers: _Answers) -> None:
+    def _check_reference(self, answers: Collection[int]) -> None:
         if self._reference is not None and self._reference not in answers:
             raise CheckFailed(f"the reference does not answer: {self.problems[-1]}")
 
-    async def _agreed(self, request: AskCheckTIDRange | AskCheckSerialRange) -> Any:
+    async def _agreed(self, request: Request[_D]) -> _D | None:
         """The digest of those that are right; None if there is nobody left to compare."""
         pauses = list(CONFIRM_SECONDS)
-        last: _Answers = {}
+        last: dict[int, _D] = {}
         while len(self._nodes) > 1:
             answers = await self._ask_all(request)
             last.update(answers)
@@ -226,7 +232,7 @@ class Comparison:
             return right if len(self._nodes) > 1 else None
         return None
 
-    def _report(self, answers: _Answers, last: _Answers) -> Message | None:
+    def _report(self, answers: dict[int, _D], last: dict[int, _D]) -> _D | None:
         """Tell the master who is wrong, and go on without them; returns the digest to believe. ``last``:
         the answers also of those who were lost since. Raises CheckFailed."""
         core = self._core
@@ -250,9 +256,7 @@ class Comparison:
         self._nodes = [nid for nid in self._nodes if nid not in wrong]
         return right
 
-    async def _tell_behind(
-        self, request: AskCheckTIDRange | AskCheckSerialRange, answers: _Answers
-    ) -> None:
+    async def _tell_behind(self, request: Request[_D], answers: Mapping[int, _D]) -> None:
         """Tell the master which cells have only the first rows of what another one has: that one is asked
         for as many. Nothing is told of cells that differ otherwise."""
         core = self._core
@@ -261,7 +265,7 @@ class Comparison:
         most = self._reference
         if most is None:
             most = max(answers, key=lambda nid: (answers[nid].count, nid))
-        behind = {}
+        behind: dict[int, tuple[bytes, int]] = {}
         for nid, found in answers.items():
             if found.count < answers[most].count:
                 try:
@@ -275,28 +279,25 @@ class Comparison:
             revisions = isinstance(request, AskCheckSerialRange)
             core.master.send(NotifyCellsBehind(self._m.partition, most, revisions, behind))
 
-    async def _since(
-        self, nid: int, request: AskCheckTIDRange | AskCheckSerialRange, found: Any
-    ) -> bytes | None:
+    async def _since(self, nid: int, request: Request[_D], found: _D) -> bytes | None:
         """Return the tid of the first row that a node has after those of another one, whose digest is
         ``found``; None if these are not the first that it has."""
-        following: AskCheckTIDRange | AskCheckSerialRange = request._replace(length=1)
+        following = replace(request, length=1)
         if found.count:
-            if await self._ask(nid, request._replace(length=found.count)) != found:
+            if await self._ask(nid, replace(request, length=found.count)) != found:
                 return None
-            if isinstance(request, AskCheckTIDRange):
-                following = request._replace(length=1, min_tid=add64(found.max_tid, 1))
-            else:
+            if isinstance(found, AnswerCheckSerialRange):
                 oid = add64(found.max_oid, 1)
-                following = request._replace(length=1, min_tid=found.max_tid, min_oid=oid)
-        since: bytes = (await self._ask(nid, following)).max_tid
-        return since
+                following = replace(request, length=1, min_tid=found.max_tid, min_oid=oid)
+            else:
+                following = replace(request, length=1, min_tid=add64(found.max_tid, 1))
+        return (await self._ask(nid, following)).max_tid
 
-    def _right(self, answers: _Answers, last: _Answers) -> Message | None:
+    def _right(self, answers: dict[int, _D], last: dict[int, _D]) -> _D | None:
         """The digest to believe, None if there is none."""
         if self._reference is not None:
             return answers[self._reference]
-        votes: dict[Message, int] = {}
+        votes: dict[_D, int] = {}
         for answer in last.values():
             votes[answer] = votes.get(answer, 0) + 1
         most = max(votes.values())
@@ -305,13 +306,13 @@ class Comparison:
 
     # -- questions ---------------------------------------------------------------------------------
 
-    async def _ask_all(self, request: _Request) -> _Answers:
+    async def _ask_all(self, request: Request[A]) -> dict[int, A]:
         """By node; those that do not answer are left out from now on."""
         core = self._core
         began = core.shell.monotonic()
         # All at once: the slowest one determines the time.
         asked = {nid: Task(self._ask(nid, request)) for nid in self._nodes}
-        answers: _Answers = {}
+        answers: dict[int, A] = {}
         try:
             for nid, task in asked.items():
                 try:
@@ -330,7 +331,7 @@ class Comparison:
             return format_nid(nid)
         return f"{format_address(self._address)} of the upstream cluster"
 
-    async def _ask_other(self, nid: int, request: _Request) -> Message:
+    async def _ask_other(self, nid: int, request: Request[A]) -> A:
         core = self._core
         if nid == UPSTREAM:
             assert self._address is not None
@@ -338,11 +339,12 @@ class Comparison:
         else:
             peer = await core.links.connect(nid, USER)
         features = frozenset() if peer.node is None else peer.node.features
-        if isinstance(request, AskPackState) and FEATURE_MAINTENANCE not in features:
-            return await answer(core, request)  # it does not know the question
+        unknown = isinstance(request, AskPackState) and FEATURE_MAINTENANCE not in features
+        if unknown:
+            return await answer(core, request)
         return await peer.ask(request)
 
-    async def _ask(self, nid: int, request: _Request) -> Message:
+    async def _ask(self, nid: int, request: Request[A]) -> A:
         if nid != self._core.nid:
             for pause in AGAIN_SECONDS:
                 try:
@@ -360,11 +362,15 @@ class Comparison:
         return await answer(self._core, request)
 
 
-async def answer(core: StorageCore, request: _Request) -> Message:
+async def answer(core: StorageCore, request: Request[A]) -> A:
     """What this node answers. Raises ErrorAnswer."""
+    found: Message
     if isinstance(request, AskPackState):
         check_readable(core, request.partition)
-        return AnswerPackState(core.packer.state(request.partition))
-    if isinstance(request, AskCheckTIDRange):
-        return await tid_digest(core, request)
-    return await serial_digest(core, request)
+        found = AnswerPackState(core.packer.state(request.partition))
+    elif isinstance(request, AskCheckTIDRange):
+        found = await tid_digest(core, request)
+    else:
+        assert isinstance(request, AskCheckSerialRange)
+        found = await serial_digest(core, request)
+    return found  # type: ignore[return-value]  # by the type of the request

@@ -18,15 +18,13 @@ from neo.node.task import Future
 from neo.protocol.ids import ZERO_HASH, ZERO_OID, ZERO_TID, add64, u64
 from neo.protocol.packets import (
     FEATURE_MAINTENANCE,
+    A,
     AddObject,
     AddTransaction,
-    AnswerFetchObjects,
-    AnswerFetchTransactions,
-    AnswerPackState,
     AskFetchObjects,
     AskFetchTransactions,
     AskPackState,
-    Message,
+    Request,
 )
 from neo.storage.backend.api import BackendRefused, Record, Transaction
 from neo.storage.replication.replica_delete import remove
@@ -148,11 +146,10 @@ class Fetch:
         if self.unpacked or node is None or FEATURE_MAINTENANCE not in node.features:
             return self.pack_tid
         answer = await self._ask(AskPackState(self._partition))
-        assert isinstance(answer, AnswerPackState)
         tid: int = u64(answer.tid)
         return tid
 
-    async def _ask(self, request: Message) -> Message:
+    async def _ask(self, request: Request[A]) -> A:
         """Returns when all that the source sent before its answer is durable."""
         answer = self.source.ask(request)
         answer.then(lambda _: self._came.resolve(None))
@@ -196,7 +193,6 @@ class Fetch:
             answer = await self._ask(
                 AskFetchTransactions(self._partition, LENGTH, first, last, here)
             )
-            assert isinstance(answer, AnswerFetchTransactions)
             if gone := sorted(set(answer.delete_list).intersection(here)):
                 self._found_more()
                 backend.delete_transactions(gone)
@@ -216,7 +212,6 @@ class Fetch:
             answer = await self._ask(
                 AskFetchObjects(self._partition, LENGTH, first[0], last, first[1], known)
             )
-            assert isinstance(answer, AnswerFetchObjects)
             deleted = {(tid, oid) for tid, oids in answer.delete_dict.items() for oid in oids}
             if not self._lacking and (gone := sorted(deleted.intersection(here))):
                 self._found_more()

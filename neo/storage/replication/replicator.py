@@ -38,12 +38,7 @@ from neo.node.task import Future
 from neo.protocol.enums import CellState, NodeState
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.ids import MAX_TID, ZERO_TID, add64, p64, u64
-from neo.protocol.packets import (
-    TAIL_LENGTH,
-    AnswerUnfinishedTransactions,
-    AskUnfinishedTransactions,
-    NotifyReplicationDone,
-)
+from neo.protocol.packets import TAIL_LENGTH, AskUnfinishedTransactions, NotifyReplicationDone
 from neo.storage.maintenance import repair
 from neo.storage.replication import proof
 from neo.storage.replication.fetch import Fetch, FetchFailed
@@ -156,7 +151,6 @@ class Replicator:
             # The operation is about to stop; when it begins again, so does this.
             logger.warning("the master does not let us replicate: %s", e)
             return
-        assert isinstance(answer, AnswerUnfinishedTransactions)
         for cell in cells:
             self._look_back(cell, answer.max_tid)
             cell.last = answer.max_tid

@@ -21,7 +21,6 @@ from neo.protocol.packets import (
     AcceptIdentification,
     Address,
     CloseClient,
-    Message,
     NotifyFeatures,
     RequestIdentification,
 )
@@ -88,7 +87,7 @@ class UpstreamLinks:
         )
         timer = core.call_later(IDENTIFY_SECONDS, lambda: peer.lost("it does not answer"))
 
-        def answered(answer: Future[Message]) -> None:
+        def answered(answer: Future[AcceptIdentification]) -> None:
             timer.cancel()
             try:
                 if self._dialed.get(address) is not established:

@@ -18,9 +18,9 @@ from neo.protocol.packets import (
     FEATURE_SIZE,
     FEATURES,
     AcceptIdentification,
-    Message,
     NotifyFeatures,
     Ping,
+    Pong,
     RequestIdentification,
 )
 from neo.storage.commit.transactions import Client
@@ -61,7 +61,7 @@ class Identification(StorageHandler):
         else:
             nid, made = node.nid, self.core.links.made(node.nid)
 
-            def answered(pong: Future[Message]) -> None:
+            def answered(pong: Future[Pong]) -> None:
                 try:
                     pong.result()
                 except (ConnectionLost, ErrorAnswer):

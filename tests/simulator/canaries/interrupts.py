@@ -19,7 +19,7 @@ INTERRUPTS: dict[str, Any] = {
 
 
 def _interrupted_leader_keeps_the_lead() -> list[Patch]:
-    def forget(self: Channel, ticket: Ticket) -> None:
+    def forget(self: Channel, ticket: Ticket[Any]) -> None:
         with self._mutex:
             ticket.forgotten = True
             self._awaited.discard(ticket)
@@ -27,7 +27,7 @@ def _interrupted_leader_keeps_the_lead() -> list[Patch]:
             if self._leader is not ticket:
                 self._rest()
 
-    def present(self: Ticket) -> bool:
+    def present(self: Ticket[Any]) -> bool:
         return self.presence is not None
 
     return [(Channel, "forget", forget), (Ticket, "present", property(present))]

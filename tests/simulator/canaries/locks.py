@@ -23,7 +23,7 @@ STANDING: dict[str, Any] = {
 
 
 def _lock_waited_for_for_ever() -> list[Patch]:
-    def wait(self: LockWait, ticket: Ticket) -> None:
+    def wait(self: LockWait, ticket: Ticket[Any]) -> None:
         assert isinstance(ticket.context, Asked)
         try:
             ticket.context.channel.wait(ticket)

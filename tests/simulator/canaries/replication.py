@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from msgspec.structs import replace
+
 from neo.master.maintenance.replication import Replication
 from neo.protocol.ids import add64
 from neo.protocol.packets import AnswerFetchObjects, AnswerUnfinishedTransactions
@@ -27,7 +29,7 @@ def _unfinished_not_told() -> list[Patch]:
     original = Replication.unfinished
 
     def unfinished(self: Replication, nid: int, partitions: Any) -> AnswerUnfinishedTransactions:
-        return original(self, nid, partitions)._replace(ttid_list=[])
+        return replace(original(self, nid, partitions), ttid_list=[])
 
     return [(Replication, "unfinished", unfinished)]
 
@@ -101,7 +103,7 @@ def _first_chunk_only() -> list[Patch]:
     async def ask(self: Fetch, request: Any) -> Any:
         answer = await original(self, request)
         if isinstance(answer, AnswerFetchObjects):
-            return answer._replace(next_tid=None, next_oid=None)
+            return replace(answer, next_tid=None, next_oid=None)
         return answer
 
     original = Fetch._ask

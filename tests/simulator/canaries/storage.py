@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from msgspec.structs import replace
+
 from neo.node.peer import Peer
 from neo.protocol.packets import (
     AcceptIdentification,
@@ -167,7 +169,7 @@ def _next_serial_lost() -> list[Patch]:
     def load(self: ServeClient, m: AskObject) -> Message:
         answer = original(self, m)
         assert isinstance(answer, AnswerObject)
-        return answer._replace(next_serial=None)
+        return replace(answer, next_serial=None)
 
     return [(ServeClient, "_load", load)]
 

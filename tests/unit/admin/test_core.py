@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -60,6 +61,7 @@ from neo.protocol.packets import (
     Ping,
     Repair,
     RepairCells,
+    Request,
     RequestIdentification,
     SetClusterState,
     SetNodeState,
@@ -147,7 +149,9 @@ def test_notified_state_wins_over_an_answer_that_was_under_way(world: World) -> 
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: type(command).__name__)
-def test_commands_go_to_the_master_and_its_words_come_back(world: World, command: Message) -> None:
+def test_commands_go_to_the_master_and_its_words_come_back(
+    world: World, command: Request[Any]
+) -> None:
     master = world.accept()
     # Ids of the two connections must not be the same by chance.
     ctl = world.ctl()
@@ -170,7 +174,7 @@ def test_commands_go_to_the_master_and_its_words_come_back(world: World, command
     ids=lambda message: type(message).__name__,
 )
 def test_questions_to_the_master_come_back_answered(
-    world: World, question: Message, answer: Message
+    world: World, question: Request[Any], answer: Message
 ) -> None:
     master = world.accept()
     future = world.ctl().ask(question)
@@ -225,7 +229,7 @@ def test_answers_find_the_asker_whatever_their_order(world: World) -> None:
     ids=lambda message: type(message).__name__,
 )
 def test_without_primary_every_question_is_refused_and_the_asker_sent_away(
-    world: World, question: Message
+    world: World, question: Request[Any]
 ) -> None:
     ctl = world.ctl()
     error = error_of(ctl.ask(question))
@@ -352,11 +356,12 @@ def test_health_names_this_cluster_nil_where_it_is_unwell(world: World) -> None:
         return future.result()
 
     master.send(NotifyPartitionChanges(2, 1, [(0, 2, CellState.CORRUPTED)]))
-    assert health()[:2] == ([None], [])
+    answer = health()
+    assert (answer.warning_list, answer.problem_list) == ([None], [])
     down = (NodeType.STORAGE, ("127.0.0.1", 2102), 2, NodeState.DOWN, 7.0)
     master.send(NotifyNodeInformation(11.0, [down]))
     answer = health()
-    assert answer[:2] == ([], [None])
+    assert (answer.warning_list, answer.problem_list) == ([], [None])
     assert answer.summary.startswith("RUNNING; UP_TO_DATE=4, CORRUPTED=1; DOWN=1; ltid=0000")
 
 
@@ -380,7 +385,7 @@ def test_commands_of_ours_need_a_master_that_knows_them(world: World) -> None:
     ],
 )
 def test_what_status_asks_needs_a_master_that_announced_it(
-    world: World, question: Message, answer: Message
+    world: World, question: Request[Any], answer: Message
 ) -> None:
     master = world.accept()
     master.send(NotifyFeatures([FEATURE_MAINTENANCE]))
@@ -450,4 +455,4 @@ def test_a_master_without_a_scrub_is_not_asked_how_far_it_is(world: World) -> No
     master.send(NotifyFeatures([FEATURE_MAINTENANCE, FEATURE_LOG, FEATURE_SCRUB]))
     answer = world.ctl().ask(AskScrub())
     master.answer(master.take(AskScrub), AnswerScrub(86400.0, 1.0, None, 3))
-    assert answer.result() == (86400.0, 1.0, None, 3)
+    assert answer.result() == AnswerScrub(86400.0, 1.0, None, 3)

@@ -26,7 +26,7 @@ class Peer:
         self.sock = sock
         self.connection = Connection(server=True)
         self.connection.trust()
-        self.received: list[Message] = []
+        self.received: list[Any] = []
         self.error: str | None = None
         self._changed = threading.Condition()
         # Tests speak from their own thread too: what is queued first must leave first.
@@ -141,7 +141,7 @@ class Recorder:
         self.messages: list[Message] = []
         self.reasons: list[str] = []
         self.changed = threading.Condition()
-        self.on_message: Callable[[Message], Any] = lambda message: None
+        self.on_message: Callable[[Any], Any] = lambda message: None
 
     def notified(self, channel: Channel, message: Message) -> None:
         self.on_message(message)

@@ -82,7 +82,7 @@ class Node:
         """The last connection."""
         return self.server.peers[-1]
 
-    def asked(self, *types: type) -> list[Message]:
+    def asked(self, *types: type) -> list[Any]:
         return [message for message in self.log if isinstance(message, types)]
 
     def wait_for(self, *types: type, count: int = 1) -> Message:
@@ -142,6 +142,7 @@ class Scripted:
         return rows
 
     def _master_identifies(self, peer: Peer, received: Received) -> None:
+        assert isinstance(received.message, RequestIdentification)
         assert received.message.name == NAME
         connection = peer.connection
         connection.answer(
@@ -156,6 +157,7 @@ class Scripted:
     def _storage_identifies(self, nid: int) -> Callable[[Peer, Received], None]:
         def identify(peer: Peer, received: Received) -> None:
             m = received.message
+            assert isinstance(m, RequestIdentification)
             assert (m.nid, m.id_timestamp) == (CLIENT, self.identified)
             accept = AcceptIdentification(NodeType.STORAGE, nid, m.nid)
             peer.answer(received.message_id, accept)

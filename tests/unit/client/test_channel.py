@@ -43,7 +43,7 @@ def nothing(peer: Peer, received: Received) -> None:
     pass
 
 
-def hold(channel: Channel, effect: Callable[[Any], Any], ticket: Ticket | None = None) -> Any:
+def hold(channel: Channel, effect: Callable[[Any], Any], ticket: Ticket[Any] | None = None) -> Any:
     """Ask for the last tid, and let nothing that comes later take effect before ``effect`` of it."""
     ticket = ticket or Ticket(exclusive=True)
     with channel.presence(ticket):
@@ -172,7 +172,7 @@ def test_a_held_answer_is_in_order_whoever_reads_it() -> None:
 
 
 def test_tickets_with_a_sink_are_found_there() -> None:
-    sink: deque[Ticket] = deque()
+    sink: deque[Ticket[Any]] = deque()
     with channel_to(echo) as (channel, _, _, _):
         tickets = [channel.ask(AskNewOIDs(n), Ticket(n, sink)) for n in range(3)]
         channel.wait(tickets[-1])
@@ -292,7 +292,7 @@ def test_a_lead_that_comes_back_while_its_owner_looks_is_left_once() -> None:
         hold(channel, lambda answer: None, tickets[number])
 
     questions: list[int | None] = []
-    tickets = [Ticket(exclusive=True), Ticket(exclusive=True)]
+    tickets: list[Ticket[Any]] = [Ticket(exclusive=True), Ticket(exclusive=True)]
     first = threading.Thread(target=alone, args=(0,), daemon=True)
     second = threading.Thread(target=alone, args=(1,), daemon=True)
     with channel_to(script, system=WatchedSystem(20.0)) as (channel, _, _, peer):
@@ -463,7 +463,7 @@ def test_a_request_is_sent_on_where_an_exception_interrupted_it() -> None:
         channel.call(AskNewOIDs(7))
         channel._wire._sock = Slow(channel._wire._sock)  # type: ignore[attr-defined]
         for n in range(5):
-            ticket = Ticket()
+            ticket: Ticket[Any] = Ticket()
             try:
                 channel.ask(AskNewOIDs(n), ticket)
             except KeyError:
@@ -474,7 +474,7 @@ def test_a_request_is_sent_on_where_an_exception_interrupted_it() -> None:
 
 def leave_the_lead_behind(channel: Channel) -> None:
     """As two exceptions do, the second one while the thread hands the lead on."""
-    gone = Ticket()
+    gone: Ticket[Any] = Ticket()
     with channel.presence(gone):
         pass
     with channel._mutex:

@@ -49,7 +49,7 @@ NAMED = (
     r"locked by another transaction for 31 s: C7 \(10\.0\.0\.7:4711\) holds it with transaction"
     r" 0x000000000000004d, which began 95 s ago and is voted; 'neoctl end 0x000000000000004d' ends it"
 )
-Holders = Callable[[AskLockHolders], Message]
+Holders = Callable[[AskLockHolders], Message | None]
 
 
 @pytest.fixture(autouse=True)

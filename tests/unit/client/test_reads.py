@@ -9,6 +9,7 @@ from hashlib import sha1
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from ZODB.POSException import POSKeyError
 
 from neo.client import many
@@ -127,7 +128,7 @@ def test_two_walks_through_the_records_do_not_disturb_each_other() -> None:
         oids = [p64(n) for n in range(10)]
         cluster.storages[1].answers |= {
             AskTIDsFrom: lambda m: AnswerTIDsFrom([p64(50)] if m.min_tid <= p64(50) else []),
-            AskTransactionInformation: lambda m: _information(m)._replace(oid_list=oids),
+            AskTransactionInformation: lambda m: replace(_information(m), oid_list=oids),
             AskObject: answer(b"x"),
         }
         load = storage.loadBefore
@@ -157,7 +158,7 @@ def test_a_walk_through_the_records_reads_ahead_what_the_cache_can_keep(
         oids = [p64(n) for n in range(20)]
         cluster.storages[1].answers |= {
             AskTIDsFrom: lambda m: AnswerTIDsFrom([p64(50)] if m.min_tid <= p64(50) else []),
-            AskTransactionInformation: lambda m: _information(m)._replace(oid_list=oids),
+            AskTransactionInformation: lambda m: replace(_information(m), oid_list=oids),
             AskObject: answer(b"x"),
         }
         prefetch = storage.prefetch
@@ -189,7 +190,7 @@ def test_an_unexpected_refusal_is_one_of_the_clients_errors() -> None:
 def test_damaged_data_is_read_from_another_replica() -> None:
     with scripted([1, 2], cache_size=0) as (cluster, storage):
         good = answer(b"x")
-        cluster.storages[1].answers[AskObject] = lambda m: good(m)._replace(data=b"y")
+        cluster.storages[1].answers[AskObject] = lambda m: replace(good(m), data=b"y")
         cluster.storages[2].answers[AskObject] = good
         assert storage.load(OID)[0] == b"x"
         cluster.storages[2].answers[AskObject] = cluster.storages[1].answers[AskObject]
@@ -276,6 +277,8 @@ def test_the_history_of_an_object_that_never_was_is_a_key_error() -> None:
         cluster.storages[1].answers[AskObject] = refuse(ErrorCode.OID_DOES_NOT_EXIST)
         with pytest.raises(POSKeyError):
             storage.history(OID, 10)
+
+
 @pytest.mark.parametrize(
     ("size", "most"), [(10, WINDOW), (WINDOW_BYTES // 10, 9), (WINDOW_BYTES, 1)]
 )

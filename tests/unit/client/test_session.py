@@ -57,7 +57,9 @@ def test_a_storage_opens_with_the_last_transaction_of_the_master() -> None:
     with scripted([1]) as (cluster, storage):
         assert storage.lastTransaction() == p64(100)
         request = cluster.master.asked(RequestIdentification)[0]
-        assert request[:5] == (NodeType.CLIENT, None, None, NAME, None)
+        assert request == RequestIdentification(
+            NodeType.CLIENT, None, None, NAME, None, request.extra
+        )
 
 
 def test_a_secondary_master_points_to_the_primary(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from neo.protocol.packets import (
     FlushLog,
     Message,
     NotifyClusterInformation,
+    Request,
 )
 from tests.unit.client.committing import OID, TTID, begin
 from tests.unit.client.scripted import Scripted, scripted
@@ -86,7 +87,7 @@ def test_a_transaction_that_the_news_overtake_is_aborted(monkeypatch: pytest.Mon
         master = storage._session.master()
         ask = master.ask
 
-        def late(message: Message, *rest: Any) -> Ticket:
+        def late(message: Request[Any], *rest: Any) -> Ticket[Any]:
             ticket = ask(message, *rest)
             if isinstance(message, AskBeginTransaction):
                 storage.sync()

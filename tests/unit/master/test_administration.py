@@ -11,19 +11,21 @@ from neo.protocol.ids import parse_nid
 from neo.protocol.packets import (
     AbortTransaction,
     AddPendingNodes,
+    AnswerLastIDs,
+    AnswerTweakPartitionTable,
     AskClusterState,
     AskLastIDs,
     AskLastTransaction,
     AskRecovery,
     CheckReplicas,
     FlushLog,
-    Message,
     NotifyClusterInformation,
     NotifyNodeInformation,
     NotifyPartitionChanges,
     NotifyReady,
     NotifyRepair,
     Repair,
+    Request,
     SetClusterState,
     SetNodeState,
     SetNumReplicas,
@@ -38,7 +40,7 @@ from tests.unit.master.committing import begin
 DOWN, UNKNOWN, PENDING = NodeState.DOWN, NodeState.UNKNOWN, NodeState.PENDING
 
 
-def ack(world: MasterWorld, message: Message) -> Any:
+def ack(world: MasterWorld, message: Request[Any]) -> Any:
     return world.admin().ask(message).result()
 
 
@@ -47,7 +49,7 @@ def _state(world: MasterWorld) -> object:
     return world.master.state, world.master.partitions.ptid, rows
 
 
-def refusal(world: MasterWorld, message: Message) -> str:
+def refusal(world: MasterWorld, message: Request[Any]) -> str:
     """The text of a refusal, which must have changed nothing and kept the connection."""
     admin = world.admin()
     before = _state(world)
@@ -79,7 +81,7 @@ def refusal(world: MasterWorld, message: Message) -> str:
         (Truncate(tid(2**40)), "nothing to delete"),
     ],
 )
-def test_refused_while_running(message: Message, text: str) -> None:
+def test_refused_while_running(message: Request[Any], text: str) -> None:
     world = MasterWorld()
     world.running(2)
     assert text in refusal(world, message)
@@ -95,7 +97,7 @@ def test_refused_while_running(message: Message, text: str) -> None:
         Truncate(tid(0)),
     ],
 )
-def test_refused_while_recovering(message: Message) -> None:
+def test_refused_while_recovering(message: Request[Any]) -> None:
     world = MasterWorld()
     world.storage(1)
     assert "must be RUNNING" in refusal(world, message)
@@ -104,7 +106,7 @@ def test_refused_while_recovering(message: Message) -> None:
 def test_questions_about_the_cluster(world: MasterWorld) -> None:
     world.running(1)
     assert ack(world, AskClusterState()).state is ClusterState.RUNNING
-    assert ack(world, AskLastIDs()) == (bytes(8), bytes(8))
+    assert ack(world, AskLastIDs()) == AnswerLastIDs(bytes(8), bytes(8))
     assert ack(world, AskLastTransaction()).tid == bytes(8)
     assert ack(world, AskRecovery()).ptid == 1
 
@@ -132,13 +134,13 @@ def test_added_node_must_be_ready_before_transactions_begin(world: MasterWorld) 
 def test_number_of_replicas_is_an_empty_change_of_the_table(world: MasterWorld) -> None:
     (storage,) = world.running(1)
     ack(world, SetNumReplicas(1))
-    assert storage.take(NotifyPartitionChanges) == (2, 1, [])
+    assert storage.take(NotifyPartitionChanges) == NotifyPartitionChanges(2, 1, [])
 
 
 def test_tweak_of_a_balanced_table_changes_nothing(world: MasterWorld) -> None:
     world.running(2)
     answer = ack(world, TweakPartitionTable(True, []))
-    assert answer == (False, world.master.partitions.row_list())
+    assert answer == AnswerTweakPartitionTable(False, world.master.partitions.row_list())
 
 
 def test_kill_with_a_replica_disconnects_the_node() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from neo.master.backup.following import UNFIT_SECONDS
@@ -21,12 +23,12 @@ from neo.protocol.packets import (
     AskTransactionInformation,
     Error,
     InvalidateObjects,
-    Message,
     NotifyNodeInformation,
     NotifyPartitionChanges,
     NotifyReplicationDone,
     NotifyUpstreamAdmin,
     Replicate,
+    Request,
     RequestIdentification,
     SetClusterState,
     SetNodeState,
@@ -333,7 +335,7 @@ def test_a_cluster_that_is_none_cannot_stop_to_be_a_backup(world: BackupWorld) -
     assert error.code is ErrorCode.DENIED and "not a backup" in error.message
 
 
-def refusal(world: BackupWorld, message: Message) -> str:
+def refusal(world: BackupWorld, message: Request[Any]) -> str:
     error = error_of(world.admin().ask(message))
     assert error.code is ErrorCode.DENIED
     return error.message

@@ -3,6 +3,8 @@ nothing is changed. Of several masters: ``test_bad_master_commands``."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from neo.master.serving.admin import MAX_REPLICAS
@@ -13,9 +15,9 @@ from neo.protocol.packets import (
     CheckReplicas,
     FlushLog,
     ForgetTable,
-    Message,
     Repair,
     RepairCells,
+    Request,
     SetClusterState,
     SetNodeState,
     SetNumReplicas,
@@ -64,7 +66,7 @@ def snapshot(world: MasterWorld) -> object:
     )
 
 
-def refused(world: MasterWorld, message: Message) -> str:
+def refused(world: MasterWorld, message: Request[Any]) -> str:
     """The text of the refusal. Nothing else happened."""
     admin = world.admin()
     before = snapshot(world)
@@ -80,7 +82,7 @@ def refused(world: MasterWorld, message: Message) -> str:
 
 IN_SERVICE = {worlds.starting, worlds.without_cells}
 #: A command that makes sense, and where it may be obeyed; in all other clusters it is refused.
-COMMANDS: list[tuple[Message, set[Make]]] = [
+COMMANDS: list[tuple[Request[Any], set[Make]]] = [
     (SetClusterState(STOPPING), set(WORLDS)),
     (SetClusterState(VERIFYING), {worlds.new}),
     *((SetClusterState(s), set()) for s in (RECOVERING, RUNNING, BACKINGUP)),
@@ -154,7 +156,7 @@ def test_every_state_is_there() -> None:
 # -- arguments ----------------------------------------------------------------------------------
 
 #: What is never obeyed, whatever the cluster does.
-WRONG: list[Message] = [
+WRONG: list[Request[Any]] = [
     *(SetNodeState(nid, state) for nid in (9, M1, A1, 0, -1) for state in (DOWN, UNKNOWN)),
     *(SetNodeState(nid, state) for nid in (1, 9) for state in (NodeState.RUNNING, PENDING)),
     *(AddPendingNodes([nid]) for nid in (9, M1, A1)),
@@ -197,7 +199,7 @@ def test_wrong_arguments_are_refused_in_every_state(make: Make) -> None:
         (worlds.running, SetClusterState(VERIFYING), "Can not switch to this state"),
     ],
 )
-def test_texts_that_scripts_know(make: Make, message: Message, text: str) -> None:
+def test_texts_that_scripts_know(make: Make, message: Request[Any], text: str) -> None:
     assert refused(make(), message) == text
 
 
@@ -224,7 +226,7 @@ def test_texts_that_scripts_know(make: Make, message: Message, text: str) -> Non
         (worlds.new, ForgetTable(1), "no partition table is missed"),
     ],
 )
-def test_the_reason_is_told(make: Make, message: Message, text: str) -> None:
+def test_the_reason_is_told(make: Make, message: Request[Any], text: str) -> None:
     assert refused(make(), message).startswith(text)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from neo.protocol.enums import ClusterState, ErrorCode, NodeState
@@ -10,7 +12,7 @@ from neo.protocol.packets import (
     AddPendingNodes,
     AskElection,
     ForgetTable,
-    Message,
+    Request,
     SetClusterState,
     SetNodeState,
     SetPrimary,
@@ -42,7 +44,7 @@ class Names:
         members = (election.epoch, election.ptid, [row[:3] for row in election.master_list])
         return members, states(self.masters), self.masters.serving(), running
 
-    def refused(self, message: Message) -> str:
+    def refused(self, message: Request[Any]) -> str:
         """The text of the refusal. Nothing else happened."""
         before = self.snapshot()
         error = error_of(admin(self.masters).ask(message))
@@ -107,5 +109,5 @@ def test_adding(names: Names, name: str) -> None:
     ],
     ids=str,
 )
-def test_what_is_never_obeyed(names: Names, message: Message) -> None:
+def test_what_is_never_obeyed(names: Names, message: Request[Any]) -> None:
     assert names.refused(message)

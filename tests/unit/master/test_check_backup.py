@@ -100,7 +100,7 @@ def test_a_single_copy_is_compared_with_the_upstream_cluster_up_to_what_readers_
     world.check()
     question = world.storages[0].take(CheckPartition)
     assert question.source in SOURCES
-    assert (question.partition, *question[2:]) == (0, ZERO_TID, tid(10))
+    assert question == CheckPartition(0, question.source, ZERO_TID, tid(10))
     world.storages[0].send(NotifyPartitionChecked(0, ""))
     assert world.rows() == [(0, 1, "equal", "")]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from neo.node.task import Future
 from neo.protocol.enums import CellState, ClusterState, ErrorCode, NodeState, NodeType
@@ -33,7 +34,7 @@ def ask(
     request = RequestIdentification(
         NodeType.STORAGE, None, None, "test", None, {"new_nid": new_nid, **(extra or {})}
     )
-    return remote, remote.ask(request._replace(**changes))
+    return remote, remote.ask(replace(request, **changes))
 
 
 def test_a_clone_gets_a_free_id_and_outdated_cells(world: MasterWorld) -> None:

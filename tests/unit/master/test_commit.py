@@ -10,6 +10,7 @@ from neo.protocol.packets import (
     AbortTransaction,
     AddPendingNodes,
     AnswerPack,
+    AnswerTransactionFinished,
     AskBeginTransaction,
     AskFinishTransaction,
     AskLastTransaction,
@@ -73,8 +74,8 @@ def test_order_of_the_end_of_a_commit(world: MasterWorld) -> None:
     answer = client.ask(AskFinishTransaction(ttid, [oid], []))
     assert not answer.done and not storage.has(NotifyUnlockInformation)
     final = lock(storage).tid
-    assert answer.result() == (ttid, final)
-    assert other.take(InvalidateObjects) == (final, [oid])
+    assert answer.result() == AnswerTransactionFinished(ttid, final)
+    assert other.take(InvalidateObjects) == InvalidateObjects(final, [oid])
     assert not client.has(InvalidateObjects)
     assert storage.take(NotifyUnlockInformation).ttid == ttid
     assert client.ask(AskLastTransaction()).result().tid == final
@@ -176,7 +177,7 @@ def test_abort_is_forwarded_to_the_involved_storages(world: MasterWorld) -> None
     client = world.client()
     ttid = begin(client)
     client.send(AbortTransaction(ttid, [2]))
-    assert second.take(AbortTransaction) == (ttid, [])
+    assert second.take(AbortTransaction) == AbortTransaction(ttid, [])
     assert not first.has(AbortTransaction)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from neo.protocol.enums import ErrorCode, NodeState, NodeType
 from neo.protocol.packets import (
@@ -14,6 +15,7 @@ from neo.protocol.packets import (
     Error,
     NotifyNodeInformation,
     Ping,
+    Pong,
     RequestIdentification,
     SendPartitionTable,
     SetNodeState,
@@ -23,11 +25,9 @@ from tests.unit.master.cluster import MASTER_ADDRESS, MasterWorld
 
 
 def identify(world: MasterWorld, **changes: Any) -> tuple[Remote, object]:
-    request = RequestIdentification(
-        NodeType.STORAGE, None, ("127.0.0.1", 9101), "test", None, {}
-    )._replace(**changes)
+    request = RequestIdentification(NodeType.STORAGE, None, ("127.0.0.1", 9101), "test", None, {})
     remote = Remote.connect(world.master)
-    return remote, remote.ask(request)
+    return remote, remote.ask(replace(request, **changes))
 
 
 def test_ids_are_given_from_the_namespace_of_the_type(world: MasterWorld) -> None:
@@ -62,7 +62,7 @@ def test_conflicts_are_refused_and_disconnected(
 
 def test_clients_are_told_to_retry_until_the_cluster_runs(world: MasterWorld) -> None:
     remote = world.client()
-    assert remote.take(Error) == (ErrorCode.NOT_READY.value, "Retry Later")
+    assert remote.take(Error) == Error(ErrorCode.NOT_READY.value, "Retry Later")
     assert remote.closed
 
 
@@ -113,12 +113,12 @@ def test_identification_times_increase_when_the_clock_jumps_back(world: MasterWo
 
 def test_admin_gets_an_empty_table_during_recovery(world: MasterWorld) -> None:
     table = world.join(NodeType.ADMIN, port=9000).take(SendPartitionTable)
-    assert table == (None, 0, [[], [], [], []])
+    assert table == SendPartitionTable(None, 0, [[], [], [], []])
 
 
 def test_ping_is_answered_before_identification(world: MasterWorld) -> None:
     remote = Remote.connect(world.master)
-    assert remote.ask(Ping()).result() == ()
+    assert remote.ask(Ping()).result() == Pong()
 
 
 def test_other_messages_before_identification_are_unexpected(world: MasterWorld) -> None:

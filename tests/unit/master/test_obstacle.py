@@ -8,7 +8,14 @@ import pytest
 
 from neo.protocol.enums import CellState, ClusterState, ErrorCode, NodeState
 from neo.protocol.errors import ErrorAnswer
-from neo.protocol.packets import AnswerRecovery, AskObstacle, AskRecovery, SetClusterState, Truncate
+from neo.protocol.packets import (
+    AnswerObstacle,
+    AnswerRecovery,
+    AskObstacle,
+    AskRecovery,
+    SetClusterState,
+    Truncate,
+)
 from tests.support.remote import error_of
 from tests.unit.master.cluster import MasterWorld, Rows, spread, tid
 
@@ -36,7 +43,9 @@ def starts(world: MasterWorld) -> bool:
 
 
 def test_nobody_is_here(world: MasterWorld) -> None:
-    assert told(world) == ("no storage node is connected", "no storage node is connected")
+    assert told(world) == AnswerObstacle(
+        "no storage node is connected", "no storage node is connected"
+    )
 
 
 def test_a_new_database_waits_for_the_operator(world: MasterWorld) -> None:
@@ -56,7 +65,7 @@ def test_the_only_copy_is_away(world: MasterWorld) -> None:
 
 def test_a_copy_is_away(world: MasterWorld) -> None:
     world.storage(1, 5, ROWS, nid=1)
-    assert told(world) == ("S2 must be connected first", "")
+    assert told(world) == AnswerObstacle("S2 must be connected first", "")
     assert starts(world)
 
 
@@ -82,7 +91,7 @@ def test_to_ask_makes_nobody_truncate(world: MasterWorld) -> None:
     world.tell_table(first, 1, ROWS)
     world.master.truncate_tid = tid(50)
     first.received.clear()
-    assert told(world) == ("S2 must be connected first", "S2 must be connected first")
+    assert told(world) == AnswerObstacle("S2 must be connected first", "S2 must be connected first")
     assert not first.received
     assert not starts(world), "it must remember the truncation first"
     assert first.take(Truncate).tid == tid(50)

@@ -236,7 +236,7 @@ def test_verification_finishes_locked_transactions_on_all_who_voted(world: Maste
     first.answer(first.take(AskLockedTransactions), AnswerLockedTransactions({ttid: final}))
     second.answer(second.take(AskLockedTransactions), AnswerLockedTransactions({ttid: None}))
     for storage in (first, second):
-        assert storage.take(ValidateTransaction) == (ttid, final)
+        assert storage.take(ValidateTransaction) == ValidateTransaction(ttid, final)
         assert storage.has(AskLastIDs)
 
 
@@ -246,7 +246,7 @@ def test_verification_asks_the_tid_of_those_who_already_unlocked(world: MasterWo
     first.answer(first.take(AskLockedTransactions), AnswerLockedTransactions({}))
     second.answer(second.take(AskLockedTransactions), AnswerLockedTransactions({ttid: None}))
     first.answer(first.take(AskFinalTID), AnswerFinalTID(final))
-    assert second.take(ValidateTransaction) == (ttid, final)
+    assert second.take(ValidateTransaction) == ValidateTransaction(ttid, final)
     assert not first.has(ValidateTransaction)
 
 
@@ -259,7 +259,7 @@ def test_verification_asks_the_tid_of_those_whose_cells_are_behind_too(world: Ma
     second.answer(second.take(AskLockedTransactions), AnswerLockedTransactions({ttid: None}))
     second.answer(second.take(AskFinalTID), AnswerFinalTID(None))
     first.answer(first.take(AskFinalTID), AnswerFinalTID(final))
-    assert second.take(ValidateTransaction) == (ttid, final)
+    assert second.take(ValidateTransaction) == ValidateTransaction(ttid, final)
 
 
 def test_verification_leaves_transactions_that_nobody_locked(world: MasterWorld) -> None:

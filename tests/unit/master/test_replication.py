@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from neo.protocol.enums import CellState, ErrorCode, NodeType
 from neo.protocol.packets import (
     AbortTransaction,
     AddPendingNodes,
+    AnswerUnfinishedTransactions,
     AskFinishTransaction,
     AskLockInformation,
     AskUnfinishedTransactions,
@@ -15,6 +18,7 @@ from neo.protocol.packets import (
     NotifyReplicationDone,
     NotifyTransactionFinished,
     NotifyUnlockInformation,
+    Request,
     SetNumReplicas,
     TweakPartitionTable,
 )
@@ -25,7 +29,7 @@ from tests.unit.master.committing import begin, lock, oid_of
 UP, OUT, FEEDING = CellState.UP_TO_DATE, CellState.OUT_OF_DATE, CellState.FEEDING
 
 
-def ask(world: MasterWorld, message: object) -> object:
+def ask(world: MasterWorld, message: Request[Any]) -> object:
     return world.admin().ask(message).result()
 
 
@@ -100,7 +104,7 @@ def test_unfinished_transactions_are_told_with_the_last_one_that_is_committed(
     lock(second)
     final = lock(first).tid
     answer = second.ask(AskUnfinishedTransactions([0, 1, 2, 3])).result()
-    assert answer == (final, [running])
+    assert answer == AnswerUnfinishedTransactions(final, [running])
 
 
 def test_the_end_of_a_transaction_follows_its_unlock(world: MasterWorld) -> None:
@@ -179,7 +183,7 @@ def test_a_node_that_came_meanwhile_hears_of_the_transactions_that_its_answer_li
     assert second.ask(AskUnfinishedTransactions([0])).result().ttid_list == [listed, late]
     client.ask(AskFinishTransaction(listed, [oid_of(world, 0)], []))
     final = lock(first).tid
-    assert second.take(NotifyTransactionFinished) == (listed, final)
+    assert second.take(NotifyTransactionFinished) == NotifyTransactionFinished(listed, final)
     assert not second.has(AbortTransaction)
 
 

@@ -6,6 +6,7 @@ from neo.protocol.enums import CellState, ClusterState, ErrorCode
 from neo.protocol.ids import ZERO_TID
 from neo.protocol.packets import (
     AnswerRecovery,
+    AnswerScrub,
     AskCheckReport,
     AskRecovery,
     AskScrub,
@@ -57,7 +58,7 @@ class Scrubbed(Served):
         """(node, partition) of the first comparison, which is not over."""
         self.shell.advance(PAUSE)
         ((nid, question),) = self.take()
-        assert question[1:] == (("", None), ZERO_TID, tid(100))
+        assert question == CheckPartition(question.partition, ("", None), ZERO_TID, tid(100))
         return nid, question.partition
 
     def rows(self) -> dict[int, tuple[str, str]]:
@@ -76,12 +77,12 @@ def test_how_far_it_is_is_told() -> None:
     world = Scrubbed()
     begun = world.admin().ask(AskScrub()).result().begun
     world.pass_by(2 * SLOT)
-    assert world.admin().ask(AskScrub()).result() == (4 * DAY, begun, None, 2)
+    assert world.admin().ask(AskScrub()).result() == AnswerScrub(4 * DAY, begun, None, 2)
     world.pass_by(SLOT)
     before = world.shell.time()
     world.pass_by(SLOT)
-    _, _, end, compared = world.admin().ask(AskScrub()).result()
-    assert before < end < world.shell.time() and compared == 0
+    scrub = world.admin().ask(AskScrub()).result()
+    assert before < scrub.round_end < world.shell.time() and scrub.compared == 0
 
 
 def test_a_master_that_begins_compares_what_is_due() -> None:
@@ -98,7 +99,7 @@ def test_without_a_period_nothing_is_compared() -> None:
     world = Served(scrub_days=0.0)
     world.shell.advance(100 * DAY)
     assert not world.asked()
-    assert world.admin().ask(AskScrub()).result()[0] == 0
+    assert world.admin().ask(AskScrub()).result().period == 0
 
 
 def test_single_copies_are_skipped() -> None:

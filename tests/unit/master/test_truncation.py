@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from neo.protocol.enums import CellState, ClusterState, ErrorCode, NodeState
@@ -15,6 +17,7 @@ from neo.protocol.packets import (
     AskLockedTransactions,
     AskPartitionTable,
     AskRecovery,
+    Request,
     SendPartitionTable,
     SetClusterState,
     SetNodeState,
@@ -81,7 +84,7 @@ def remembering() -> tuple[MasterWorld, list[Remote]]:
     return world, storages
 
 
-def refusal(world: MasterWorld, message: object) -> str:
+def refusal(world: MasterWorld, message: Request[Any]) -> str:
     error = error_of(world.admin().ask(message))
     assert error.code is ErrorCode.DENIED
     return error.message

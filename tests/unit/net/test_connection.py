@@ -205,7 +205,7 @@ def test_an_error_of_the_peer_about_nothing_is_its_last_word() -> None:
     connection = opened()
     for message_id in (None, 4):
         with pytest.raises(LastWords, match="the peer says: you are wrong") as raised:
-            receive(connection, encode(message_id, Error(6, "you are wrong")))  # type: ignore[arg-type]
+            receive(connection, encode(message_id, Error(6, "you are wrong")))
     connection.take_outgoing()
     connection.fail(raised.value)
     assert connection.closed and not connection.take_outgoing(), "it does not listen any more"
@@ -255,7 +255,7 @@ def test_a_gigabyte_announced_by_a_trusted_peer() -> None:
         receive(connection, b"\x93\x00\x1c\x97\xc6\x40\x00\x00\x00")
     connection.fail(caught.value)
     assert connection.take_outgoing() == encode(
-        None,  # type: ignore[arg-type]
+        None,
         Error(6, f"message of more than {LIMIT_PEER} bytes: {2**30} bytes are announced"),
     )
 

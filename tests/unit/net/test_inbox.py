@@ -125,7 +125,8 @@ def test_a_long_message_is_not_kept_beside_the_decoder(monkeypatch: pytest.Monke
     rest = stream[i + size :] + encode(1, Ping())
     inbox.portions.append(rest)
     received = inbox.first()
-    assert received is not None and len(received.message.oid_list) == KEPT_BYTES // 8
+    assert received is not None and isinstance(received.message, InvalidateObjects)
+    assert len(received.message.oid_list) == KEPT_BYTES // 8
     inbox.drop()
     Failing.chance = 1.0
     with pytest.raises(MemoryError):
@@ -134,7 +135,9 @@ def test_a_long_message_is_not_kept_beside_the_decoder(monkeypatch: pytest.Monke
     assert take(inbox) == [Ping()], "it is kept again"
 
 
-def test_an_exception_in_a_long_message_ends_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_exception_in_a_long_message_ends_the_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(module, "Decoder", Failing)
     monkeypatch.setattr(module, "KEPT_BYTES", 1000)
     Failing.chance = 0.0

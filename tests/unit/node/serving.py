@@ -11,6 +11,7 @@ from neo.node.task import Future
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ConnectionLost, ErrorAnswer, PeerError
 from neo.protocol.packets import (
+    A,
     AnswerLastTransaction,
     AskFinalTID,
     AskLastTransaction,
@@ -19,6 +20,7 @@ from neo.protocol.packets import (
     FlushLog,
     Message,
     NotifyReady,
+    Request,
 )
 from tests.support.remote import FakeShell
 
@@ -76,13 +78,13 @@ class Asking:
         self.remote = shell.dialed[-1]
         core.flush()
 
-    def ask(self, message: Message) -> Future[Message]:
+    def ask(self, message: Request[A]) -> Future[A]:
         future = self.peer.ask(message)
         self.peer.core.flush()
         return future
 
 
-def lost(future: Future[Message]) -> str:
+def lost(future: Future[A]) -> str:
     with pytest.raises(ConnectionLost) as caught:
         future.result()
     return str(caught.value)

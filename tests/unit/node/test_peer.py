@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import pytest
 
 from neo.net.connection import HANDSHAKE
 from neo.node.core import Core
+from neo.node.task import Future
 from neo.protocol.codec import encode
 from neo.protocol.enums import ErrorCode, NodeType
 from neo.protocol.packets import (
@@ -117,7 +119,7 @@ def test_a_farewell_is_the_reason_of_the_loss_and_no_breach(
     caplog.set_level(logging.INFO)
     remote = Remote.connect(core)
     last_words = Error(ErrorCode.NOT_READY.value, "my disk is full")
-    remote.peer.received(HANDSHAKE + encode(None, last_words))  # type: ignore[arg-type]
+    remote.peer.received(HANDSHAKE + encode(None, last_words))
     assert remote.closed
     assert core.handler.lost_peers == ["the peer says: my disk is full"]
     assert "ended: the peer says: my disk is full" in caplog.text
@@ -223,7 +225,7 @@ def test_the_wrong_answer_fails_the_question_with_the_connection(asking: Asking)
 
 
 def test_a_lost_connection_fails_all_questions(asking: Asking, core: Server) -> None:
-    futures = [asking.ask(AskNewOIDs(1)), asking.ask(Ping())]
+    futures: list[Future[Any]] = [asking.ask(AskNewOIDs(1)), asking.ask(Ping())]
     asking.remote.lose("cable cut")
     for future in futures:
         assert lost(future) == "connection with unidentified peer (127.0.0.1:7) ended: cable cut"

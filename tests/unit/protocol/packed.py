@@ -7,13 +7,13 @@ from typing import Any
 import msgpack
 import pytest
 
-from neo.protocol.codec import LIMIT_PEER, Decoder, Packet
+from neo.protocol.codec import LIMIT_PEER, Decoder
 from neo.protocol.errors import PeerError
 
 OID = bytes(8)
 
 
-def decode(data: bytes, limit: int = LIMIT_PEER) -> list[Packet]:
+def decode(data: bytes, limit: int = LIMIT_PEER) -> list[Any]:
     decoder = Decoder(limit)
     decoder.feed(data)
     return list(decoder)

@@ -25,18 +25,21 @@ from tests.unit.protocol.packed import OID, decode, packed, refusal
 @pytest.mark.parametrize(
     ("oid", "problem"),
     [
-        (None, "8 bytes expected, got None"),
-        (b"1234567", "8 bytes expected, got b'1234567'"),
-        (bytes(9), "8 bytes expected"),
-        (0, "8 bytes expected, got 0"),
-        ([OID], "8 bytes expected, got an array of 1"),
-        ({b"a": 1}, "8 bytes expected, got a map of 1"),
-        (b"x" * 1000, "8 bytes expected, got b'xxxxxxxxxxxxxxxxxxxxxxxx'... (1000 bytes)"),
+        (None, "expected bytes, got None"),
+        (b"1234567", "expected bytes of length >= 8, got b'1234567'"),
+        (bytes(9), "expected bytes of length <= 8"),
+        (0, "expected bytes, got 0"),
+        ([OID], "expected bytes, got an array of 1"),
+        ({b"a": 1}, "expected bytes, got a map of 1"),
+        (
+            b"x" * 1000,
+            "expected bytes of length <= 8, got b'xxxxxxxxxxxxxxxxxxxxxxxx'... (1000 bytes)",
+        ),
     ],
 )
 def test_wrong_argument(oid: Any, problem: str) -> None:
     assert refusal(packed(0, 32, [oid, None, None])).startswith(
-        f"AskObject: wrong argument: {problem}"
+        f"AskObject: wrong argument: oid: {problem}"
     )
 
 
@@ -48,15 +51,15 @@ _ROW: list[Any] = [OID, OID, 1, bytes(20), 5, b"data!", None]
 @pytest.mark.parametrize(
     ("column", "value", "problem"),
     [
-        (0, None, "8 bytes expected, got None"),
-        (0, b"", "8 bytes expected, got b''"),
-        (1, 7, "8 bytes expected, got 7"),
-        (2, True, "int expected, got True"),
-        (3, bytes(19), "20 bytes expected"),
-        (4, None, "int expected, got None"),
-        (5, 5, "bytes expected, got 5"),
-        (6, b"", "8 bytes expected, got b''"),
-        (6, bytes(9), "8 bytes expected"),
+        (0, None, "expected bytes, got None"),
+        (0, b"", "expected bytes of length >= 8, got b''"),
+        (1, 7, "expected bytes, got 7"),
+        (2, True, "expected int | nil, got True"),
+        (3, bytes(19), "expected bytes of length >= 20"),
+        (4, None, "expected int, got None"),
+        (5, 5, "expected bytes | nil, got 5"),
+        (6, b"", "expected bytes of length >= 8, got b''"),
+        (6, bytes(9), "expected bytes of length <= 8"),
     ],
 )
 def test_wrong_values_in_rows(position: int, column: int, value: object, problem: str) -> None:
@@ -64,29 +67,32 @@ def test_wrong_values_in_rows(position: int, column: int, value: object, problem
     assert len(decode(packed(0, ANSWER_REVISIONS, [rows, True]))) == 1
     rows[position][column] = value
     text = refusal(packed(0, ANSWER_REVISIONS, [rows, True]))
-    assert text.startswith(f"AnswerRevisions: wrong argument: {problem}")
+    place = f"revision_list[{position}][{column}]"
+    assert text.startswith(f"AnswerRevisions: wrong argument: {place}: {problem}")
 
 
 @pytest.mark.parametrize("row", [5, b"row", None, {}, [], _ROW[:6], [*_ROW, None]])
 def test_rows_that_are_none(row: object) -> None:
     text = refusal(packed(0, ANSWER_REVISIONS, [[_ROW, row], True]))
-    assert "array of 7 expected" in text
+    assert "AnswerRevisions: wrong argument: revision_list[1]: expected array" in text
 
 
 @pytest.mark.parametrize("number", [True, 1.0, b"1", None, msgpack.ExtType(4, b"\x01")])
 def test_an_integer_is_nothing_else(number: Any) -> None:
-    assert refusal(packed(0, 24, [number])).startswith("AskNewOIDs: wrong argument: int expected")
+    assert refusal(packed(0, 24, [number])).startswith(
+        "AskNewOIDs: wrong argument: num_oids: expected int"
+    )
 
 
 def test_a_boolean_is_not_an_integer() -> None:
     assert refusal(packed(0, 12, [1])).startswith(
-        "StartOperation: wrong argument: bool expected, got 1"
+        "StartOperation: wrong argument: backup: expected bool, got 1"
     )
 
 
 def test_a_state_of_another_enumeration() -> None:
-    assert "ClusterState expected" in refusal(packed(0, 42, [msgpack.ExtType(0, b"\x01")]))
-    assert "ClusterState expected" in refusal(packed(0, 42, [1]))
+    assert "state: ClusterState expected" in refusal(packed(0, 42, [msgpack.ExtType(0, b"\x01")]))
+    assert "state: ClusterState expected" in refusal(packed(0, 42, [1]))
 
 
 @pytest.mark.parametrize(
@@ -149,7 +155,7 @@ def test_unhashable_map_key() -> None:
 
 def test_keys_are_checked_too() -> None:
     assert refusal(packed(0, 50, [{b"0": None}, bytes(8), None])).startswith(
-        "CheckReplicas: wrong argument: int expected"
+        "CheckReplicas: wrong argument: partition_dict: expected int, got a map of 1"
     )
 
 

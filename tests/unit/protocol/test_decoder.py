@@ -229,16 +229,17 @@ def test_the_limit_is_raised_in_the_middle_of_a_longer_message(cut: int) -> None
     """It holds for that message if its beginning is short, and from the next one on if it is long."""
     first, second = bytes(150_000), bytes(LIMIT_GUEST)
     packets = b"".join(
-        encode(4, AskStoreObject(OID, OID, 0, bytes(20), data, None, OID)) for data in (first, second)
+        encode(4, AskStoreObject(OID, OID, 0, bytes(20), data, None, OID))
+        for data in (first, second)
     )
     decoder = Decoder(LIMIT_GUEST)
     decoder.feed(packets[:cut])
     assert list(decoder) == []
     decoder.raise_limit(LIMIT_PEER)
     decoder.feed(packets[cut:200_000])
-    assert [packet.message.data for packet in decoder] == [first]
+    assert [getattr(packet.message, "data", None) for packet in decoder] == [first]
     decoder.feed(packets[200_000:] + encode(7, Ping()))
-    assert [len(packet.message) for packet in decoder] == [7, 0]
+    assert [type(packet.message) for packet in decoder] == [AskStoreObject, Ping]
     assert decoder.incomplete == 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hashlib import sha1
+from typing import Any
 
 from neo.protocol.enums import NodeState, NodeType
 from neo.protocol.ids import ZERO_HASH, ZERO_TID, p64
@@ -74,7 +75,10 @@ class Compared:
 
     def replies(self, nid: int, message: Message) -> None:
         """To one question; then as often as it is asked again."""
-        kind = {AnswerCheckTIDRange: AskCheckTIDRange, AnswerCheckSerialRange: AskCheckSerialRange}
+        kind: dict[type[Message], Any] = {
+            AnswerCheckTIDRange: AskCheckTIDRange,
+            AnswerCheckSerialRange: AskCheckSerialRange,
+        }
         message_id, _ = take_question(self.others[nid], kind[type(message)])
         answer(self.others[nid], message_id, message)
 

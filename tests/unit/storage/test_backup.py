@@ -231,14 +231,17 @@ def test_the_end_of_the_backup_survives_a_crash_before_the_data_is_cut(
     world.close()
     world = make_world()
     master = world.join()
-    assert master.ask(AskRecovery())[1:] == (None, p64(14))
+    recovery = master.ask(AskRecovery())
+    assert (recovery.backup_tid, recovery.truncate_tid) == (None, p64(14))
     master.send(Truncate(p64(12)))
-    assert master.ask(AskRecovery())[1:] == (None, p64(12))
+    recovery = master.ask(AskRecovery())
+    assert (recovery.backup_tid, recovery.truncate_tid) == (None, p64(12))
     world.send_table(master, [[(1, OUT), (2, UP)], [(1, OUT), (2, UP)]], 2)
     assert {c.tid for c in world.backend.cells() if c.nid == 1} == {10}, "less than 12"
     master.send(StartOperation(False))
     master.take(NotifyReady)
-    assert master.ask(AskRecovery())[1:] == (None, None)
+    recovery = master.ask(AskRecovery())
+    assert (recovery.backup_tid, recovery.truncate_tid) == (None, None)
 
 
 def test_what_was_fetched_in_part_is_fetched_again_after_the_backup_ended(world: World) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from neo.protocol.enums import CellState, ErrorCode, NodeState, NodeType
 from neo.protocol.ids import ZERO_HASH, ZERO_OID, ZERO_TID, p64
@@ -37,12 +38,12 @@ def test_digests_of_transactions(world: World) -> None:
     peer = storage(world, master, 2)
     ask = AskCheckTIDRange(0, 40000, ZERO_TID, MAX)
     assert peer.ask(ask) == AnswerCheckTIDRange(3, digest(12, 16, 20), p64(20))
-    assert peer.ask(ask._replace(length=2)) == AnswerCheckTIDRange(2, digest(12, 16), p64(16))
-    assert peer.ask(ask._replace(max_tid=p64(17), min_tid=p64(13))) == AnswerCheckTIDRange(
+    assert peer.ask(replace(ask, length=2)) == AnswerCheckTIDRange(2, digest(12, 16), p64(16))
+    assert peer.ask(replace(ask, max_tid=p64(17), min_tid=p64(13))) == AnswerCheckTIDRange(
         1, digest(16), p64(16)
     )
     nothing = AnswerCheckTIDRange(0, ZERO_HASH, ZERO_TID)
-    assert peer.ask(ask._replace(partition=1)) == nothing
+    assert peer.ask(replace(ask, partition=1)) == nothing
 
 
 def test_digests_of_revisions_by_tid_and_oid(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,7 +55,7 @@ def test_digests_of_revisions_by_tid_and_oid(world: World, monkeypatch: pytest.M
     assert peer.ask(ask) == AnswerCheckSerialRange(
         3, digest(12, 16, 20), p64(20), digest(0, 2, 0), p64(0)
     )
-    later = ask._replace(min_tid=p64(16), min_oid=p64(3), length=1)
+    later = replace(ask, min_tid=p64(16), min_oid=p64(3), length=1)
     assert peer.ask(later) == AnswerCheckSerialRange(1, digest(20), p64(20), digest(0), p64(0))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hashlib import sha1
+from typing import Any
 
 import pytest
 
@@ -64,7 +65,10 @@ class Followed:
         self.master.send(CheckPartition(0, ("up", SOURCE), ZERO_TID, p64(12)))
 
     def replies(self, message: Message) -> None:
-        kind = {AnswerCheckTIDRange: AskCheckTIDRange, AnswerCheckSerialRange: AskCheckSerialRange}
+        kind: dict[type[Message], Any] = {
+            AnswerCheckTIDRange: AskCheckTIDRange,
+            AnswerCheckSerialRange: AskCheckSerialRange,
+        }
         message_id, _ = take_question(self.source, kind[type(message)])
         answer(self.source, message_id, message)
 

@@ -78,7 +78,9 @@ def accept(master: End, message_id: int) -> None:
 
 def test_asks_for_an_id_and_for_cells_of_what_it_has(clone: World) -> None:
     _, _, request = ask(clone)
-    assert request[:5] == (NodeType.STORAGE, None, None, "test", None)
+    assert request == RequestIdentification(
+        NodeType.STORAGE, None, None, "test", None, request.extra
+    )
     assert request.extra["new_nid"] == [0, 2] and request.extra["partitions"] == 4
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from neo.protocol.ids import ZERO_TID, p64
 from neo.protocol.packets import (
@@ -95,7 +96,7 @@ def test_all_who_wait_for_an_object_cost_one_store_each_and_one_more_to_resolve(
     waiting = {ttid: other.ask_later(store_request(ttid, 1)) for ttid in range(11, 20)}
     ttid, owner, serial = 10, client, 0
     while True:
-        owner.ask(METADATA._replace(ttid=p64(ttid)))
+        owner.ask(replace(METADATA, ttid=p64(ttid)))
         serial = 100 + ttid
         master.ask(AskLockInformation(p64(ttid), p64(serial)))
         master.send(NotifyUnlockInformation(p64(ttid)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from neo.node import backlog
@@ -15,10 +17,10 @@ from neo.protocol.packets import (
     AskLockInformation,
     AskObject,
     AskRevisions,
-    Message,
     NotifyUnlockInformation,
     Ping,
     Pong,
+    Request,
 )
 from tests.unit.storage.replicas import MAX, full, storage
 from tests.unit.storage.requests import store, vote
@@ -39,7 +41,7 @@ def mistake(*arguments: object) -> None:
 def test_a_mistake_in_a_job_that_a_peer_asked_for_fails_the_job(
     world: World,
     master: End,
-    request_: Message,
+    request_: Request[Any],
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -12,6 +12,7 @@ from neo.protocol.ids import INVALID_PARTITION, ZERO_OID, ZERO_TID, p64
 from neo.protocol.packets import (
     AnswerObject,
     AnswerPack,
+    AnswerTransactionInformation,
     AskFinalTID,
     AskLockInformation,
     AskObject,
@@ -116,7 +117,9 @@ def test_transactions_are_listed_and_described(master: End, client: End) -> None
     assert client.ask(AskTIDsFrom(p64(12), p64(14), 9, 0)).tid_list == [p64(12), p64(14)]
     assert client.ask(AskTIDsFrom(p64(12), p64(14), 1, 0)).tid_list == [p64(12)]
     answer = client.ask(AskTransactionInformation(p64(12)))
-    assert tuple(answer) == (p64(12), b"user", b"note", b"ext", False, [p64(1)])
+    assert answer == AnswerTransactionInformation(
+        p64(12), b"user", b"note", b"ext", False, [p64(1)]
+    )
     assert client.ask(AskTransactionInformation(p64(13))) == Error(
         ErrorCode.TID_NOT_FOUND.value, p64(13).hex()
     )

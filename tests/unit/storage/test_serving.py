@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from neo.protocol.enums import ErrorCode, NodeState
 from neo.protocol.ids import ZERO_HASH, ZERO_TID, p64
@@ -44,7 +45,7 @@ from tests.unit.storage.world import C1, C2, DISCARDED, OUT, UP, End, MakeWorld,
 
 
 def test_a_wrong_checksum_is_answered_and_not_stored(world: World, client: End) -> None:
-    request = store_request(10, 1)._replace(data=b"damaged")
+    request = replace(store_request(10, 1), data=b"damaged")
     code, text = refused(client.ask(request))
     assert code == ErrorCode.PROTOCOL_ERROR.value and "does not match its checksum" in text
     assert world.backend.prune_orphans(True, 0, 10)[0] == 0
@@ -53,7 +54,7 @@ def test_a_wrong_checksum_is_answered_and_not_stored(world: World, client: End) 
 
 
 def test_an_unknown_compression_is_refused(client: End) -> None:
-    code, text = refused(client.ask(store_request(10, 1)._replace(compression=2)))
+    code, text = refused(client.ask(replace(store_request(10, 1), compression=2)))
     assert code == ErrorCode.PROTOCOL_ERROR.value and "compression 2" in text
 
 
@@ -135,7 +136,7 @@ def test_undo_brings_back_the_data_of_an_older_serial(
     answer = client.ask(AskObjectUndoSerial(p64(20), p64(17), p64(16), [p64(1), p64(3)]))
     assert {o: tuple(s) for o, s in answer.undo_dict.items()} == {p64(1): (p64(16), p64(12), True)}
     undo = AskStoreObject(p64(1), p64(16), 0, ZERO_HASH, b"", p64(12), p64(20))
-    assert client.ask(undo._replace(data_serial=p64(11))).code == ErrorCode.OID_NOT_FOUND.value
+    assert client.ask(replace(undo, data_serial=p64(11))).code == ErrorCode.OID_NOT_FOUND.value
     assert client.ask(undo).locked is None
     vote(client, 20, 1)
     finish(master, 20, 22)

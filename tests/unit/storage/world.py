@@ -8,6 +8,8 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, TypeVar
 
+from msgspec.structs import replace
+
 from neo.net.connection import Connection
 from neo.net.fault_sites import FaultSite
 from neo.node.peer import Peer
@@ -23,6 +25,7 @@ from neo.protocol.packets import (
     NotifyNodeInformation,
     Ping,
     Pong,
+    Request,
     RequestIdentification,
     SendPartitionTable,
     StartOperation,
@@ -121,7 +124,7 @@ class End:
         self.world = world
         self.peer = peer
         self.connection = Connection(server=False)
-        self.inbox: list[tuple[int | None, Message]] = []
+        self.inbox: list[tuple[int | None, Any]] = []
         self.closed = False
         self.unsent = 0
         self.paused = False
@@ -160,14 +163,14 @@ class End:
         self.connection.send(message)
         self._deliver()
 
-    def ask_later(self, message: Message) -> list[Any]:
+    def ask_later(self, message: Request[Any]) -> list[Any]:
         """A list that will have the answer."""
         answers: list[Any] = []
         self.connection.ask(message, answers.append)
         self._deliver()
         return answers
 
-    def ask(self, message: Message) -> Any:
+    def ask(self, message: Request[Any]) -> Any:
         answers = self.ask_later(message)
         self.world.wait(lambda: bool(answers), f"no answer to {message}")
         return answers[0]
@@ -288,7 +291,7 @@ class World:
 
     def identify(self, end: End, nid: int = C1, **changes: Any) -> Any:
         request = RequestIdentification(NodeType.CLIENT, nid, None, "test", 10.0 + nid, {})
-        return end.ask(request._replace(**changes))
+        return end.ask(replace(request, **changes))
 
     def client(self, master: End, nid: int = C1) -> End:
         self.notify(master, self.client_row(nid))
