@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from neo.net.sockets import format_address
+from neo.node.core import Core
 from neo.node.handler import Handler, on
 from neo.node.liveness import LOOK_SECONDS, Pulse
 from neo.node.peer import Peer
@@ -21,9 +21,6 @@ from neo.protocol.packets import (
     RequestIdentification,
 )
 from neo.topology.masters import MasterCandidates
-
-if TYPE_CHECKING:
-    from neo.node.core import Core
 
 logger = logging.getLogger("neo.node")
 

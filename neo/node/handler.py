@@ -7,12 +7,10 @@ the handler's table does not have is *unexpected*: the peer's error.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
+from neo.node.peer import Peer
 from neo.protocol.packets import Message, Ping, Pong
-
-if TYPE_CHECKING:
-    from neo.node.peer import Peer
 
 Method = Callable[..., Message | None]
 _M = TypeVar("_M", bound=Callable[..., Any])

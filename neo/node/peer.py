@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from neo.net.connection import Connection, Question, Received
 from neo.net.sockets import format_address
@@ -20,8 +20,9 @@ from neo.node.backlog import (
     SMALL_BYTES,
     TURN_BYTES,
     TURN_SECONDS,
+    Backlog,
 )
-from neo.node.handler import Handler
+from neo.node.log_throttle import Noise
 from neo.node.task import Future
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ConnectionLost, ErrorAnswer, LastWords, PeerError
@@ -39,9 +40,6 @@ from neo.protocol.packets import (
     RequestIdentification,
 )
 from neo.topology.nodes import Node
-
-if TYPE_CHECKING:
-    from neo.node.core import Core
 
 logger = logging.getLogger("neo.net")
 
@@ -70,10 +68,47 @@ class Link(Protocol):
         """Close after what was written is sent; report nothing any more."""
 
 
+class MessageHandler(Protocol):
+    """What takes the messages of a peer; see :class:`neo.node.handler.Handler`."""
+
+    def method(self, message: type[Message]) -> Callable[..., Message | None] | None:
+        """Return the method for messages of this type, None if they are unexpected."""
+
+    def lost(self, peer: Peer, reason: str) -> None:
+        """React to the end of the connection."""
+
+
+class Clock(Protocol):
+    def monotonic(self) -> float: ...
+
+
+class PeerOwner(Protocol):
+    """The core that a peer belongs to; see :class:`neo.node.core.Core`."""
+
+    peers: dict[Peer, None]
+    strangers: dict[Peer, None]
+    backlog: Backlog
+    noise: Noise
+
+    @property
+    def shell(self) -> Clock: ...
+
+    def touch(self, peer: Peer) -> None:
+        """Write out what is queued for the peer at the end of this event."""
+
+    def output(self, link: Link, data: bytes, close: bool) -> None: ...
+
+    def call_later(self, delay: float, callback: Callable[[], None]) -> object: ...
+
+    def flush(self) -> None: ...
+
+
 class Peer:
     """``node`` is set once the peer is identified. All methods run on the loop's thread."""
 
-    def __init__(self, core: Core, handler: Handler, address: Address | None, server: bool) -> None:
+    def __init__(
+        self, core: PeerOwner, handler: MessageHandler, address: Address | None, server: bool
+    ) -> None:
         self.core = core
         self.handler = handler
         self.address = address  # where it was dialed, or where it comes from

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from neo.node.core import Core
+from neo.node.handler import Handler
 from neo.node.peer import Peer
 from neo.protocol.codec import encode
 from neo.protocol.enums import ErrorCode, NodeType
@@ -149,6 +150,7 @@ def attack(node: Node, random: Random, sent: list[str], only: type[Message] | No
     extremes = Extremes(random)
     who, peer = node.choose(random)
     for _ in range(random.choice((1, 1, 3))):
+        assert isinstance(peer.handler, Handler)
         handled = list(peer.handler.table)
         message = extremes.message(
             only or (random.choice(handled) if random.random() < 0.7 else None)
