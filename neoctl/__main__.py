@@ -1,5 +1,8 @@
-"""``neoctl``: the command line of operators. Exit codes: 0 done, 1 refused or not possible, or ``status``
-of a backup that gets nothing from its upstream cluster, 2 wrong options, 3 ``status`` found a problem."""
+"""``neoctl``: the command line of operators.
+
+Exit codes: 0 done, 1 refused or not possible, or ``status`` of a backup that gets nothing from its
+upstream cluster, 2 wrong options, 3 ``status`` found a problem.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from neoctl.verbs import VERBS, Arguments, CommandError, Reply, find, meant
 
 __all__ = ["commands", "main"]
 
-#: What to do when the master refuses; its own words, which scripts parse, stay alone on stdout.
+#: Advice by refusal of the master. It goes to stderr, because scripts parse the refusal on stdout.
 HINTS = {
     "unknown node": "'neoctl print node' lists the nodes",
     "a running node must be stopped before removal": "stop its process, or: neoctl kill NODE",
@@ -58,7 +61,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _seconds(text: str) -> float:
-    """Of an answer. A day is longer than anybody waits for one."""
+    """Parse the timeout of an answer, at most a day."""
     try:
         seconds = float(text)
     except ValueError:
@@ -69,7 +72,7 @@ def _seconds(text: str) -> float:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit code."""
+    """Run one command and return the exit code."""
     parser = _parser()
     options = parser.parse_intermixed_args(argv)
     if not options.command:
@@ -98,13 +101,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             if reply.hint:
                 print(f"neoctl: {reply.hint}", file=sys.stderr)
     except BrokenPipeError:
-        # Whoever reads has seen enough (head, grep -q); there is nobody to tell.
+        # The reader has closed the pipe (head, grep -q).
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return reply.exit_code
 
 
 def _help(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
-    """``help``: as ``--help``; ``help VERB``: only what begins with these words. Nobody is asked."""
+    """Print the help of the verbs that begin with these words, or of all. Needs no connection."""
     name = " ".join(options.command[1:])
     found = [each for verb, each in VERBS.items() if f"{verb} ".startswith(f"{name} ")]
     if not name and not options.json:
@@ -130,7 +133,7 @@ def _run(options: argparse.Namespace) -> Reply:
 
 
 def _refused(options: argparse.Namespace, code: str, message: str, hint: str) -> int:
-    """``message`` goes to stdout, where scripts look for it; what else there is to say, to stderr."""
+    """Print a refusal: ``message`` to stdout, where scripts expect it, ``hint`` to stderr."""
     if options.json:
         _print_json({"error": {"code": code, "message": message, "hint": hint}})
         return 1
@@ -141,7 +144,7 @@ def _refused(options: argparse.Namespace, code: str, message: str, hint: str) ->
 
 
 def _impossible(options: argparse.Namespace, error: Exception) -> int:
-    """Nobody was asked, or nobody answered."""
+    """Print that no question was sent, or that no answer came."""
     if options.json:
         _print_json({"error": {"code": type(error).__name__, "message": str(error), "hint": ""}})
     else:

@@ -1,4 +1,4 @@
-"""Open transactions: as data and text, and those that make others wait as problems of ``status``."""
+"""Open transactions as data and text, and the blocking ones as problems of ``status``."""
 
 from __future__ import annotations
 
@@ -12,19 +12,22 @@ from neo.protocol.packets import AskTransactions, TransactionRow
 from neoctl import render
 from neoctl.client import AdminClient
 
-#: A transaction that others wait for longer is a problem. Commits take a fraction of a second; what is
-#: left are stopped clients, and bulk imports, of which an operator wants to know as well.
+#: A transaction that blocks others for longer is a problem. Commits take a fraction of a second. Longer
+#: ones belong to stopped clients or to bulk imports.
 BLOCKING_SECONDS = 5.0
-#: More of them are counted only: they would fill the screen.
+#: Bound of the listed transactions; the others are only counted.
 NAMED_MOST = 5
 
 Data = dict[str, Any]
 
 
 def transaction_data(rows: list[TransactionRow]) -> list[Data]:
-    """``ttid client address age phase waiting seconds`` of each: ``address`` is null if its client is not
-    connected, ``age`` and ``seconds`` are seconds, ``waiting`` is how many wait for it, the first of them
-    for ``seconds``. Phases: ``begun storing waiting voted finishing``, ``ended`` by the operator."""
+    """Return ``ttid client address age phase waiting seconds`` of each.
+
+    ``address``: null if the client is not connected. ``age``: seconds. ``waiting``: how many transactions
+    wait for it, the first of them for ``seconds``. ``phase``: ``begun``, ``storing``, ``waiting``,
+    ``voted``, ``finishing``, or ``ended`` by the operator.
+    """
     return [
         {
             "ttid": render.hex_id(ttid),
@@ -40,7 +43,7 @@ def transaction_data(rows: list[TransactionRow]) -> list[Data]:
 
 
 def transaction_text(rows: list[Data]) -> str:
-    """A title, then a line for each: ``0x…12 | C1 | 10.0.0.7:41234 | 95.1 | voted | 3 | 42.0``."""
+    """Return a title, then a line for each: ``0x…12 | C1 | 10.0.0.7:41234 | 95.1 | voted | 3 | 42.0``."""
     lines = [
         " | ".join(
             (
@@ -54,7 +57,7 @@ def transaction_text(rows: list[Data]) -> str:
 
 
 def open_transactions(admin: AdminClient) -> list[Data]:
-    """Ask for them. Empty if the master does not tell, as one of another version."""
+    """Ask for the open transactions. Empty if the master does not know the question."""
     try:
         return transaction_data(admin.ask(AskTransactions()).row_list)
     except ErrorAnswer as e:
@@ -64,9 +67,9 @@ def open_transactions(admin: AdminClient) -> list[Data]:
 
 
 def blocking(rows: list[Data]) -> list[tuple[str, str]]:
-    """(what is wrong, what to do) for each transaction that makes others wait for too long.
+    """Return (what is wrong, what to do) for each transaction that blocks others for too long.
 
-    One that waits itself is not named: the one that it waits for is.
+    A transaction that waits itself is omitted, because the one that it waits for is listed.
     """
     found = [row for row in rows if row["waiting"] and row["seconds"] >= BLOCKING_SECONDS]
     first = [row for row in found if row["phase"] != "waiting"] or found
@@ -88,7 +91,7 @@ def _sentence(row: Data) -> str:
 
 
 def _advice(row: Data | None) -> str:
-    """``row``: None for those that are not named."""
+    """Return what to do. ``row``: None for the transactions that are only counted."""
     if row is None:
         return "neoctl print transactions"
     if row["phase"] == "finishing":

@@ -1,7 +1,8 @@
 """A blocking connection to an admin node: one question, one answer.
 
-Used by ``neoctl``, by ``neosimple`` and by tests, in the caller's thread. It does not identify itself:
-whoever reaches the port of an admin node administers the cluster (specification, *Link Establishment*).
+``neoctl``, ``neosimple`` and tests use it in the caller's thread. It does not identify itself: any
+process that reaches the port of an admin node administers the cluster (specification, *Link
+Establishment*).
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer, HandshakeError, PeerError, StrangerError
 from neo.protocol.packets import ANSWERS, A, Address, Error, Message, Ping, Request
 
-#: Long enough for a verb that waits for the storage nodes, short enough for a person.
+#: Default timeout: enough for a verb that waits for the storage nodes.
 TIMEOUT_SECONDS = 30.0
 BROKEN_HINT = "look at its log; do both sides use TLS, or none?"
 ADDRESS_HINT = "give the address of neoadmin with --address"
 
 
 class AdminAway(Exception):
-    """The admin node, or the cluster behind it, cannot answer; the message says what to do."""
+    """The admin node, or the cluster behind it, cannot answer. The message says what to do."""
 
 
 class AdminClient:
@@ -73,12 +74,12 @@ class AdminClient:
     def close(self) -> None:
         self._connection.close()
         if self._link is not None:
-            with suppress(OSError):  # the peer was first
+            with suppress(OSError):  # the peer closed first
                 self._write(self._link.farewell())
         self._socket.close()
 
     def ask(self, message: Request[A]) -> A:
-        """The answer. Raises ErrorAnswer when refused, AdminAway when there is none."""
+        """Return the answer. Raises ErrorAnswer if refused, AdminAway if there is no answer."""
         self._connection.ask(message, None)
         answer = self._answer()
         if isinstance(answer, Error) and not (
@@ -91,7 +92,7 @@ class AdminClient:
         return answer  # type: ignore[return-value]
 
     def notify(self, message: Message) -> None:
-        """Send a message that has no answer; returns when the admin node has taken it."""
+        """Send a message that has no answer. Return when the admin node has received it."""
         self._connection.send(message)
         self.ask(Ping())
 
@@ -104,7 +105,7 @@ class AdminClient:
                 for received in self._connection.receive(self._read()):
                     if received.question is not None:
                         return received.message
-                    # An admin node asks its visitors nothing, but anybody may ask for a Pong.
+                    # An admin node sends no requests here, except Ping.
                     if not isinstance(received.message, Ping):
                         raise PeerError(f"unexpected {type(received.message).__name__}")
         except TimeoutError:
@@ -112,7 +113,7 @@ class AdminClient:
         except StrangerError as e:
             raise AdminAway(f"{self._name}: {e}: {ADDRESS_HINT}") from None
         except PeerError as e:
-            # What is said of a notification answers no question.
+            # An error about a notification answers no question.
             foreign = "the peer says: unexpected " in str(e)
             raise AdminAway(self._not_admin(e) if foreign else f"{self._name}: {e}") from None
         except OSError as e:
@@ -156,7 +157,7 @@ class AdminClient:
         try:
             data = self._link.decrypt(raw)
         except HandshakeError:
-            with suppress(OSError):  # the peer was first
+            with suppress(OSError):  # the peer closed first
                 self._write(self._link.farewell())
             raise
         self._write(self._link.outgoing())

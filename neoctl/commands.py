@@ -1,4 +1,5 @@
-"""What each verb asks, and what is said of the answer. Documented forms: see ``render``."""
+"""The verbs: the questions that each one asks, and its reply. For the forms of text and data see
+``render``."""
 
 from __future__ import annotations
 
@@ -51,12 +52,12 @@ from neoctl.verbs import (
     verb,
 )
 
-#: A number below this that stands alone was meant to be a partition: as a TID it is of 1900.
+#: A number below this, without a colon, was probably meant as a partition: as a TID it is in 1900.
 PARTITIONS_MAX = 2**32
 
 
 def _done(answer: Error) -> Reply:
-    """What the master says of a command that it obeyed."""
+    """Return the master's confirmation of a command."""
     return Reply(answer.message, {"message": answer.message})
 
 
@@ -255,7 +256,7 @@ def kill(admin: AdminClient, arguments: Arguments) -> Reply:
     None,
 )
 def check(admin: AdminClient, arguments: Arguments) -> Reply:
-    """A partition that is named is compared as its own word says, all others as ``:NODE`` does."""
+    """The reference of ``:NODE`` applies to all partitions that have no word of their own."""
     words = [cell(word) for word in arguments.words if ":" in word]
     tids = [tid(word) for word in arguments.words if ":" not in word]
     if len(tids) > 2:
@@ -279,14 +280,14 @@ def check(admin: AdminClient, arguments: Arguments) -> Reply:
 
 
 def _believing(admin: AdminClient, reference: int | None) -> dict[int, int | None]:
-    """All partitions that a node can be the reference of."""
+    """Return all partitions of which a node can be the reference."""
     rows = admin.ask(AskPartitionList(0, 0, None)).row_list
     readable = [
         partition
         for partition, row in enumerate(rows)
         if any(node == reference and state.readable for node, state in row)
     ]
-    # If there is none, the master says why.
+    # If there is none, the refusal of the master says why.
     return dict.fromkeys(readable or range(len(rows)), reference)
 
 
@@ -302,7 +303,7 @@ def repair(admin: AdminClient, arguments: Arguments) -> Reply:
     cells: dict[tuple[int, int], None] = {}
     for wanted, owner in map(cell, arguments.words or [":"]):
         if wanted is not None and owner is not None:
-            cells[wanted, owner] = None  # the master tells why it cannot be repaired, if so
+            cells[wanted, owner] = None  # the master's refusal says if it cannot be repaired
             continue
         if wanted is not None and wanted >= len(rows):
             raise CommandError(f"there is no partition {wanted}: there are {len(rows)}, from 0")
@@ -352,7 +353,8 @@ def truncate(admin: AdminClient, arguments: Arguments) -> Reply:
 
 @verb("flush_log", "make every node write out its log and open the file again")
 def flush_log(admin: AdminClient, arguments: Arguments) -> Reply:
-    """It has no answer: that the admin node is connected is asked before, that it came, after."""
+    """Check before that a master is connected. FlushLog has no answer; ``notify`` waits for its
+    arrival."""
     admin.ask(AskPrimary())
     admin.notify(FlushLog())
     return Reply(None, {"message": ""})

@@ -1,7 +1,7 @@
-"""Answers as data for ``--json``, and that data as the text that scripts of operators parse.
+"""Answers as data for ``--json``, and data as text.
 
-The text forms are fixed (they are those of all NEO installations); the keys of the data are ours and
-documented at each function. Nodes are written ``S1``, ids ``0x…`` of 16 digits, states by name.
+The forms of the text are fixed, because scripts of operators parse them. The keys of the data are
+documented at each function. Nodes are written ``S1``, ids ``0x…`` with 16 digits, states by name.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from neo.protocol.enums import CellState
 from neo.protocol.ids import format_nid, u64
 from neo.protocol.packets import AnswerElection, CellRow, NodeRow
 
-#: Cells in ``print pt``: one letter per partition.
+#: Letters of cells in ``print pt``.
 LETTERS = {
     CellState.UP_TO_DATE.name: "U",
     CellState.OUT_OF_DATE.name: "O",
@@ -31,7 +31,7 @@ Data = dict[str, Any]
 
 
 def hex_id(id_: bytes | None) -> str | None:
-    """An oid or a tid in data: all 16 digits, so that texts sort as ids do."""
+    """Return an oid or a tid with all 16 digits, so that texts sort as ids do."""
     return None if id_ is None else f"0x{id_.hex()}"
 
 
@@ -39,7 +39,7 @@ def hex_id(id_: bytes | None) -> str | None:
 
 
 def node_data(rows: Iterable[NodeRow]) -> list[Data]:
-    """``nid type address state id_timestamp`` of each node, by node id; times are seconds, UTC."""
+    """Return ``nid type address state id_timestamp`` of each node, by node id; times are seconds, UTC."""
     ordered = sorted(rows, key=lambda row: (row[2] is not None, row[2] or 0))
     return [
         {
@@ -54,14 +54,15 @@ def node_data(rows: Iterable[NodeRow]) -> list[Data]:
 
 
 def timestamp_text(seconds: float | None) -> str:
-    """``2026-11-20 12:33:11.414714`` in UTC, or ``None``."""
+    """Return ``2026-11-20 12:33:11.414714`` in UTC, or ``None``."""
     if seconds is None:
         return "None"
     return str(datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None))
 
 
 def node_text(nodes: Sequence[Data]) -> str | None:
-    """A line per node: ``S1 | STORAGE | 127.0.0.1:2001 | RUNNING | 2026-11-20 12:33:11.445111``."""
+    """Return a line per node: ``S1 | STORAGE | 127.0.0.1:2001 | RUNNING | 2026-11-20
+    12:33:11.445111``."""
     rows = [
         (
             node["nid"],
@@ -74,7 +75,7 @@ def node_text(nodes: Sequence[Data]) -> str | None:
     ]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)][:-1]
     lines = [
-        " | ".join([*map(str.ljust, row, widths), row[-1]])  # the last one ends the line
+        " | ".join([*map(str.ljust, row, widths), row[-1]])  # no padding at the end of a line
         for row in rows
     ]
     return "\n".join(lines) or None
@@ -84,7 +85,8 @@ def node_text(nodes: Sequence[Data]) -> str | None:
 
 
 def election_data(answer: AnswerElection) -> Data:
-    """``epoch lease tid ptid masters``, lease in seconds; each master: ``nid address role tid note``."""
+    """Return ``epoch lease tid ptid masters``, lease in seconds; each master: ``nid address role tid
+    note``."""
     return {
         "epoch": answer.epoch,
         "lease": round(answer.lease, 3),
@@ -104,12 +106,12 @@ def election_data(answer: AnswerElection) -> Data:
 
 
 def election_line(data: Data) -> str:
-    """``epoch 3, lease 1.8 s, log 17``"""
+    """Return ``epoch 3, lease 1.8 s, log 17``."""
     return f"epoch {data['epoch']}, lease {data['lease']:.1f} s, log {data['tid']}"
 
 
 def election_text(data: Data) -> str:
-    """A line for all, then one per master: ``M1 | 127.0.0.1:2000 | primary | 17 | ``."""
+    """Return a title, then a line per master: ``M1 | 127.0.0.1:2000 | primary | 17 | ``."""
     rows = [
         (row["nid"], row["address"], row["role"], str(row["tid"]), row["note"])
         for row in data["masters"]
@@ -128,7 +130,7 @@ def election_text(data: Data) -> str:
 def table_data(
     ptid: int | None, replicas: int, rows: Sequence[Sequence[CellRow]], first: int = 0
 ) -> Data:
-    """``ptid replicas partitions``; each partition: ``partition`` and ``cells``, node -> state."""
+    """Return ``ptid replicas partitions``; each partition: ``partition`` and ``cells``, node -> state."""
     return {
         "ptid": ptid,
         "replicas": replicas,
@@ -147,7 +149,7 @@ def table_header(table: Data) -> str:
 
 
 def letters(table: Data, nid: str) -> str:
-    """The cells of a node, one letter per partition."""
+    """Return the cells of a node, one letter per partition."""
     return "".join(
         LETTERS[row["cells"][nid]] if nid in row["cells"] else NO_CELL
         for row in table["partitions"]
@@ -155,7 +157,7 @@ def letters(table: Data, nid: str) -> str:
 
 
 def table_by_node(table: Data, nodes: Sequence[Data]) -> str:
-    """A line per storage node: its name, the initial of its state, a letter per partition."""
+    """Return a line per storage node: its name, the initial of its state, a letter per partition."""
     width = max((len(node["nid"]) for node in nodes), default=0)
     lines = [
         f"{node['nid']:{width}} {node['state'][0]} {letters(table, node['nid'])}" for node in nodes
@@ -164,7 +166,7 @@ def table_by_node(table: Data, nodes: Sequence[Data]) -> str:
 
 
 def table_by_partition(table: Data) -> str:
-    """A line per partition: ``000 | S1 - UP_TO_DATE | S2 - UP_TO_DATE |``."""
+    """Return a line per partition: ``000 | S1 - UP_TO_DATE | S2 - UP_TO_DATE |``."""
     lines = [
         f"{row['partition']:03} | "
         + "".join(f"{nid} - {state} | " for nid, state in row["cells"].items())
@@ -177,7 +179,8 @@ def table_by_partition(table: Data) -> str:
 
 
 def id_lines(oid: bytes | None, ptid: int | None, tids: dict[str, bytes | None]) -> str:
-    """``name = value`` lines of ``print ids``; tids that are None are left out, but the last one."""
+    """Return the ``name = value`` lines of ``print ids``. Tids that are None are omitted, except
+    last_tid."""
     lines = [f"last_oid = {None if oid is None else hex(u64(oid))}"]
     for name, tid in tids.items():
         if tid is not None:
@@ -192,7 +195,7 @@ def id_lines(oid: bytes | None, ptid: int | None, tids: dict[str, bytes | None])
 
 
 def check_text(rows: Sequence[Data], min_tid: bytes, max_tid: bytes) -> str:
-    """How many partitions were found how, then a line for each that is not simply equal."""
+    """Return the number of partitions by finding, then a line per partition that is not equal."""
     if not rows:
         return "No check was made since the master started: neoctl check"
     counts = Counter(row["finding"] for row in rows)

@@ -1,4 +1,4 @@
-"""Where the admin node is: the command line, the environment, or ``neo.conf``, in this order."""
+"""Address of the admin node: from the command line, the environment, or ``neo.conf``, in this order."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ ADDRESS_VARIABLE = "NEO_ADMIN"
 
 
 class SettingError(Exception):
-    """An option of neoctl is wrong or missing; the message says what to write."""
+    """An option of neoctl is wrong or missing. The message says what to write."""
 
 
 class Target(NamedTuple):
-    """The admin node to talk to; ``tls`` is None for plain connections."""
+    """The admin node to connect to. ``tls``: None for plain connections."""
 
     address: Address
     tls: ssl.SSLContext | None
 
 
 def target(options: argparse.Namespace, environ: Mapping[str, str] = os.environ) -> Target:
-    """From ``address``, ``file``, ``section``, ``ca``, ``cert``, ``key``. Raises SettingError."""
+    """Return the admin node that the options, the environment or the file name. Raises SettingError."""
     section = _section(options.file, options.section) if options.file else {}
     address = options.address or environ.get(ADDRESS_VARIABLE) or section.get("bind")
     if not address:

@@ -1,6 +1,6 @@
-"""``neoctl status``: the whole cluster on one screen, and what should be done about it.
+"""``neoctl status``: the cluster on one screen, its problems, and what to do about them.
 
-:func:`find_problems` is pure: from states and tables to sentences.
+:func:`find_problems` is a pure function from states and tables to sentences.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ from neoctl.blocking import blocking, open_transactions
 from neoctl.client import AdminAway, AdminClient
 from neoctl.verbs import Reply
 
-#: More partitions than this are shown as counts: their letters would fill the screen.
+#: More partitions than this are shown as counts instead of letters.
 LETTERS_MOST = 64
-#: Columns when the output is not a terminal: nothing is to be broken into lines then.
+#: Columns if the output is not a terminal, so that no line is broken.
 FILE_WIDTH = 200
-#: ``status`` found a problem: something does not work now.
+#: Exit code: something does not work now.
 EXIT_PROBLEM = 3
-#: This backup does not hear its upstream cluster, whatever else there is.
+#: Exit code: this backup does not hear its upstream cluster.
 EXIT_UNHEARD = 1
 
 Data = dict[str, Any]
@@ -63,7 +63,7 @@ SINCE = ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
 
 
 class Problem(NamedTuple):
-    """``severity``: ``problem`` when something does not work now, ``warning`` when it may not soon."""
+    """``severity``: ``problem`` if something does not work now, ``warning`` if it may not work soon."""
 
     severity: str
     text: str
@@ -71,13 +71,16 @@ class Problem(NamedTuple):
 
 
 def status_reply(admin: AdminClient) -> Reply:
-    """Data: ``state primary election`` (see ``render.election_data``, null if there is one master)
-    ``upstream`` (of a backup: ``cluster heard ever seconds reason``, else null) ``last_oid last_tid
-    last_tid_date nodes`` (see ``render.node_data``; storages with ``cells``: state -> count, and if they
-    are down with ``says``) ``ptid replicas partitions can_lose`` (storage nodes that may be lost now
-    without losing service, null when it does not serve) ``scrub`` (``period_seconds begun round_end
-    compared``, as AnswerScrub; null if copies are not compared in the background) and ``problems`` (each
-    with ``severity text advice``)."""
+    """Ask everything, and return the screen and its data.
+
+    Data: ``state primary``; ``election`` (see ``render.election_data``, null if there is one master);
+    ``upstream`` (of a backup: ``cluster heard ever seconds reason``, else null); ``last_oid last_tid
+    last_tid_date``; ``nodes`` (see ``render.node_data``; storage nodes also have ``cells``, state ->
+    count, and ``says`` if they are down); ``ptid replicas partitions``; ``can_lose`` (storage nodes that
+    may be lost now without losing service, null if the cluster does not serve); ``scrub``
+    (``period_seconds begun round_end compared``, see AnswerScrub; null if copies are not compared in the
+    background); ``problems`` (``severity text advice`` of each).
+    """
     state = admin.ask(AskClusterState()).state
     primary = format_nid(admin.ask(AskPrimary()).primary_nid)
     last_oid = admin.ask(AskLastIDs()).loid
@@ -129,11 +132,11 @@ def status_reply(admin: AdminClient) -> Reply:
     return Reply(to_text(data, age), data, code)
 
 
-# -- what only a master of this version tells ------------------------------------------------------
+# -- questions of extensions -----------------------------------------------------------------------
 
 
 def _asked(admin: AdminClient, question: Request[A]) -> A | None:
-    """The answer; None from a master that does not know the question, or to which it does not apply."""
+    """Return the answer, or None if the master does not know the question or it does not apply."""
     try:
         return admin.ask(question)
     except ErrorAnswer as e:
@@ -143,8 +146,8 @@ def _asked(admin: AdminClient, question: Request[A]) -> A | None:
 
 
 def _add_words(admin: AdminClient, nodes: list[Data]) -> None:
-    """``says`` of storage nodes that are down: what their processes say; empty if they run and say
-    nothing, null if they are not reached."""
+    """Add ``says`` to storage nodes that are down: the message of the process, empty if it runs without a
+    message, null if it is not reached."""
     down = [node for node in nodes if node["type"] == "STORAGE" and node["state"] == "DOWN"]
     said = dict(admin.ask(AskDownNodes()).node_list) if down else {}
     words = {format_nid(nid): text for nid, text in said.items()}
@@ -168,7 +171,7 @@ def _upstream(admin: AdminClient, state: ClusterState | None) -> Data | None:
 
 
 def _obstacle(admin: AdminClient, state: ClusterState | None) -> Data | None:
-    """What a cluster in RECOVERING waits for."""
+    """Return what a cluster in RECOVERING waits for."""
     if state is not ClusterState.RECOVERING:
         return None
     answer = _asked(admin, AskObstacle())
@@ -179,13 +182,13 @@ def _obstacle(admin: AdminClient, state: ClusterState | None) -> Data | None:
 
 
 def _readable(nodes: list[Data], row: Data) -> int:
-    """How many running nodes can answer for a partition."""
+    """Return the number of running nodes that can read a partition."""
     running = {node["nid"] for node in nodes if node["state"] == NodeState.RUNNING.name}
     return sum(nid in running and CellState[state].readable for nid, state in row["cells"].items())
 
 
 def can_lose(nodes: list[Data], table: Data) -> int:
-    """How many storage nodes, whichever they are, may be lost now without losing service."""
+    """Return the number of storage nodes, whichever they are, that may be lost without losing service."""
     counts = [_readable(nodes, row) for row in table["partitions"]]
     return max(min(counts, default=0) - 1, 0)
 
@@ -197,8 +200,8 @@ def find_problems(
     obstacle: Data | None = None,
     election: Data | None = None,
 ) -> list[Problem]:
-    """All there is to say, the worst first. Each advice can be followed in the state that it is given in,
-    and tests do so."""
+    """Return all problems, the worst first. Each advice can be followed in the state for which it is
+    given; tests follow it."""
     problems = [
         *_state_problems(state, nodes, table, obstacle),
         *_node_problems(state, nodes, election),
@@ -208,12 +211,12 @@ def find_problems(
 
 
 def _down(nodes: list[Data]) -> list[str]:
-    """Storage nodes that do not run."""
+    """Return the storage nodes that are DOWN."""
     return [node["nid"] for node in nodes if node["type"] == "STORAGE" and node["state"] == "DOWN"]
 
 
 def find_upstream_problems(upstream: Data | None, nodes: list[Data]) -> list[Problem]:
-    """Of a backup that gets nothing, and looks as if it were complete."""
+    """Return the problem of a backup that gets nothing, although its tables look complete."""
     if upstream is None or upstream["heard"]:
         return []
     reason, seconds = upstream["reason"], upstream["seconds"]
@@ -231,7 +234,7 @@ def find_upstream_problems(upstream: Data | None, nodes: list[Data]) -> list[Pro
     text = f"this backup gets nothing from its upstream cluster {name} since {since}: {reason}"
     if not upstream["ever"]:
         text = f"this backup never reached its upstream cluster {name}, and tries since {since}: {reason}"
-    if _down(nodes):  # they must be there when backup mode ends
+    if _down(nodes):  # backup mode can end only when all nodes are present
         return [
             Problem(
                 "problem", text, "start the upstream cluster, or mend the network between the two"
@@ -248,7 +251,7 @@ def find_upstream_problems(upstream: Data | None, nodes: list[Data]) -> list[Pro
 
 
 def _check_problems(admin: AdminClient) -> list[Problem]:
-    """What the last check, or the comparison when the cluster started, left to the operator."""
+    """Return what the last check, or the comparison at the start, leaves to the operator."""
     report = _asked(admin, AskCheckReport())
     rows = [] if report is None else report.row_list
     problems = [
@@ -271,19 +274,19 @@ def _check_problems(admin: AdminClient) -> list[Problem]:
 
 
 def _election(admin: AdminClient) -> Data | None:
-    """None: there is one master."""
+    """Return the state of the election, None if there is one master."""
     answer = _asked(admin, AskElection())
     return None if answer is None else render.election_data(answer)
 
 
 def _voting(election: Data) -> tuple[int, int]:
-    """(masters that run and vote, all that should)."""
+    """Return (masters that run and vote, all members)."""
     members = [row for row in election["masters"] if row["role"] != "pending"]
     return sum(not row["note"] or "behind" in row["note"] for row in members), len(members)
 
 
 def _may_grow(election: Data | None) -> bool:
-    """Whether those who vote would be a majority of one master more."""
+    """Return whether the voting masters would be a majority with one more member."""
     if election is None:
         return True
     voting, masters = _voting(election)
@@ -294,7 +297,7 @@ def _scrub(admin: AdminClient) -> Data | None:
     try:
         answer = _asked(admin, AskScrub())
     except AdminAway:
-        answer = None  # an admin node of an earlier version closes; nothing else is asked of it
+        answer = None  # an admin node of an earlier version closes; this is the last question
     if answer is None:
         return None  # a master without a scrub
     if not answer.period:
@@ -308,7 +311,7 @@ def _scrub(admin: AdminClient) -> Data | None:
 
 
 def find_master_problems(election: Data | None) -> list[Problem]:
-    """What the table of nodes does not show."""
+    """Return the problems of the election, which the node table does not show."""
     if election is None:
         return []
     members = [row for row in election["masters"] if row["role"] != "pending"]
@@ -355,7 +358,7 @@ def _state_problems(
 
 
 def _recovery_problem(nodes: list[Data], table: Data, obstacle: Data | None) -> Problem:
-    """``obstacle``: None if the master does not tell what it waits for."""
+    """Return why the cluster does not start. ``obstacle``: None if the master does not tell."""
     storages = [node["nid"] for node in nodes if node["type"] == NodeType.STORAGE.name]
     forced = "" if obstacle is None else obstacle["forced"]
     if table["ptid"] is None and storages:
@@ -371,7 +374,7 @@ def _recovery_problem(nodes: list[Data], table: Data, obstacle: Data | None) -> 
             "when all storage nodes are there: neoctl start",
         )
     rows = table["partitions"]
-    # With a copy of everything here, it waits because others may have committed more since.
+    # If all data is present, it waits because a missing node may have later commits.
     lacking = [row for row in rows if not _present(nodes, row)] or rows
     missing = sorted({nid for row in lacking for nid in row["cells"]} & set(_down(nodes)))
     what = f"storage nodes: {_join(missing)}" if missing else "storage nodes"
@@ -422,7 +425,7 @@ def _storage_down(node: Data, state: ClusterState | None, nodes: list[Data]) -> 
         return Problem("problem", text, "its log says why; look at the network to the master")
     if state not in SERVING:
         return Problem("problem", text, "start neostorage there")
-    if len(_down(nodes)) > 1:  # a tweak is refused until all are back, or dropped
+    if len(_down(nodes)) > 1:  # a tweak is refused until all are back or dropped
         return Problem(
             "problem", text, f"start neostorage there; if it is lost for ever: neoctl drop {nid}"
         )
@@ -507,7 +510,7 @@ def _join(names: list[str]) -> str:
 
 
 def duration(seconds: float) -> str:
-    """``3 hours`` for people: the largest unit, rounded down."""
+    """Return ``3 hours``: the largest unit, rounded down."""
     for size, name in SINCE:
         if seconds >= size:
             count = int(seconds // size)
@@ -516,11 +519,11 @@ def duration(seconds: float) -> str:
 
 
 def to_text(data: Data, age: float | None) -> str:
-    """The screen; colours only when stdout is a terminal. ``age``: seconds of the last tid."""
+    """Return the screen, with colours if stdout is a terminal. ``age``: of the last tid, in seconds."""
     console = Console(highlight=False, width=None if sys.stdout.isatty() else FILE_WIDTH)
     with console.capture() as capture:
         for part in _screen(data, age):
-            # A terminal breaks long sentences itself, and joins them again when it is widened.
+            # A terminal breaks long sentences itself, and joins them when it is widened.
             console.print(part, soft_wrap=isinstance(part, Text))
     return "\n".join(line.rstrip() for line in capture.get().rstrip("\n").split("\n"))
 
@@ -568,7 +571,7 @@ def _table_sentence(data: Data) -> str:
 
 
 def _scrub_sentence(data: Data, now: float) -> list[Text]:
-    """Nothing if there is nothing to compare."""
+    """Return a sentence about the comparison of copies, if there are copies."""
     scrub = data["scrub"]
     if scrub is None or not data["replicas"]:
         return []

@@ -1,4 +1,4 @@
-"""The table of verbs and how their arguments are read."""
+"""The table of verbs, and the parsers of their arguments."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from neo.protocol.enums import ClusterState, NodeType
 from neo.protocol.ids import parse_nid, parse_tid
 from neoctl.client import AdminClient
 
-#: How much of a verb must be right to guess which one was meant.
+#: Similarity from which a verb is suggested.
 MEANT_RATIO = 0.7
-#: Of a number that travels in a message: 64 bits.
+#: Digits of a number in a message, which has 64 bits.
 MOST_DIGITS = 18
 
 T = TypeVar("T")
@@ -21,7 +21,7 @@ E = TypeVar("E", bound=Enum)
 
 
 class CommandError(Exception):
-    """What was typed makes no sense. ``hint``: what to do; the message alone is what scripts parse."""
+    """Invalid arguments. ``hint``: what to do; scripts parse the message alone."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
@@ -29,8 +29,8 @@ class CommandError(Exception):
 
 
 class Reply(NamedTuple):
-    """``text`` for people and scripts, None for nothing; ``data`` for ``--json``. ``hint``: what else is
-    to be known, on standard error."""
+    """``text``: for operators and scripts, None for no output. ``data``: for ``--json``. ``hint``: an
+    addition on stderr."""
 
     text: str | None
     data: dict[str, Any]
@@ -39,7 +39,7 @@ class Reply(NamedTuple):
 
 
 class Arguments(NamedTuple):
-    """What follows the verb. ``dry_run``: option ``-n``."""
+    """The words after the verb. ``dry_run``: option ``-n``."""
 
     words: list[str]
     dry_run: bool
@@ -49,7 +49,7 @@ Run = Callable[[AdminClient, Arguments], Reply]
 
 
 class Verb(NamedTuple):
-    """``least`` and ``most``: how many arguments; None for any number."""
+    """``least`` and ``most``: numbers of arguments; None for no limit."""
 
     usage: str
     help: str
@@ -58,12 +58,12 @@ class Verb(NamedTuple):
     run: Run
 
 
-#: By what is typed: ``print ids``, ``tweak``. In the order of the help.
+#: By name: ``print ids``, ``tweak``. In the order of the help.
 VERBS: dict[str, Verb] = {}
 
 
 def verb(usage: str, help: str, least: int = 0, most: int | None = 0) -> Callable[[Run], Run]:
-    """Register a function; its name on the command line is the lower-case beginning of ``usage``."""
+    """Register a function. Its name on the command line is the lower-case beginning of ``usage``."""
 
     def register(run: Run) -> Run:
         words = usage.split()
@@ -75,7 +75,7 @@ def verb(usage: str, help: str, least: int = 0, most: int | None = 0) -> Callabl
 
 
 def find(words: list[str]) -> tuple[Verb, list[str]]:
-    """The verb and its arguments. Raises CommandError."""
+    """Return the verb and its arguments. Raises CommandError."""
     for length in (2, 1):
         found = VERBS.get(" ".join(words[:length])) if len(words) >= length else None
         if found is not None:
@@ -87,7 +87,7 @@ def find(words: list[str]) -> tuple[Verb, list[str]]:
 
 
 def meant(words: list[str]) -> str:
-    """What to type instead of words that are no verb."""
+    """Return a hint for words that are not a verb."""
     if len(words) == 1 and (group := [name for name in VERBS if name.startswith(f"{words[0]} ")]):
         return f"write one of: {', '.join(group)}"
     for typed in (" ".join(words[:2]), words[0]):
@@ -108,7 +108,7 @@ def nids(words: list[str]) -> list[int]:
 
 
 def cell(text: str) -> tuple[int | None, int | None]:
-    """``[PARTITION]:[NODE]``; None for what is left out."""
+    """Parse ``[PARTITION]:[NODE]``. Return None for an omitted part."""
     partition, colon, node = text.partition(":")
     if not colon:
         raise CommandError(f"{text!r} is not PARTITION:NODE, PARTITION: or :NODE")

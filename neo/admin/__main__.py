@@ -41,7 +41,7 @@ OPTIONS = role_options(
 
 
 def load_settings(argv: list[str]) -> argparse.Namespace:
-    """Raises ConfigError."""
+    """Return the settings. Raises ConfigError."""
     settings = load("admin", DESCRIPTION, OPTIONS, argv)
     if settings.bind is None:
         raise ConfigError("setting 'bind' is missing: the address where neoctl finds this node")
@@ -74,7 +74,7 @@ def _mailer(shell: ProcessHost, settings: argparse.Namespace) -> Smtp | None:
 
 
 def make_core(shell: ProcessHost) -> AdminCore:
-    """Raises ConfigError when the list of masters cannot be used."""
+    """Return the core of the node. Raises ConfigError if the list of masters cannot be used."""
     settings = shell.settings
     remembered = RememberedMasters(settings.dynamic_master_list)
     assert shell.bind is not None

@@ -1,8 +1,8 @@
-"""Tell people by mail when the health of the cluster, or of a backup, changes.
+"""Send mail when the health of the cluster, or of a backup, changes.
 
-A state must last for two looks before it is told, so that a commit after a quiet night is no alarm for
-a backup that has it a moment later. What keeps changing is told, too, as it is then. A mail that could
-not be sent is tried again at the next look.
+A change is reported when it has lasted for two checks, because a backup may lag for a moment after a
+commit. A health that keeps changing is reported after some checks. A mail that could not be sent is
+sent again at the next check.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("neo.admin")
 
-#: How often the state is looked at.
+#: Interval of the checks.
 LOOK_SECONDS = 30.0
-#: After so many looks that differ from what people know, they hear of it although it still changes.
+#: After this many checks that differ from the last mail, a mail is sent although the health still
+#: changes.
 CHANGING_LOOKS = 4
 
 Severities = tuple[tuple[str, ...], tuple[str, ...]]
@@ -28,17 +29,18 @@ Severities = tuple[tuple[str, ...], tuple[str, ...]]
 
 class Mailer(Protocol):
     def send(self, subject: str, text: str, sent: Callable[[str | None], None]) -> None:
-        """``sent`` is called on the loop's thread, with the reason if it failed."""
+        """Send a mail. ``sent`` is called on the thread of the event loop, with the reason of a
+        failure."""
 
 
 class Alerts:
     def __init__(self, core: AdminCore, mailer: Mailer) -> None:
         self._core = core
         self._mailer = mailer
-        #: What people know; at the beginning they think that all is well.
+        #: As reported by the last mail; empty at the beginning.
         self._known: Severities = ((), ())
         self._seen: Severities = ((), ())
-        self._untold = 0  # looks in a row that found something else than people know
+        self._untold = 0  # consecutive checks that differ from the last mail
         self._sending = False
 
     def start(self) -> None:
@@ -49,7 +51,7 @@ class Alerts:
         self._core.call_later(LOOK_SECONDS, self._look)
 
     def _examined(self, found: AnswerMonitorInformation | None) -> None:
-        """None: there is no primary master."""
+        """Compare the health with the last mail. ``found``: None if there is no primary master."""
         own = self._core.cluster
         if found is None:
             found = AnswerMonitorInformation([], [None], "no primary master is connected")

@@ -1,7 +1,8 @@
-"""Ask storage nodes that are down for the master whether they are.
+"""Ask the storage nodes that the master reports as DOWN why they are down.
 
-A process whose database is away is no part of the cluster, but it runs, and tells everybody who connects
-what it waits for (:mod:`neo.node.process`). One that is cut off from the master runs, too.
+A storage process without its database is not part of the cluster, but it runs, and tells any peer that
+connects what it waits for (:mod:`neo.node.process`). A storage process that cannot reach the master
+runs, too.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from neo.node.task import Future, first
 from neo.protocol.enums import NodeState, NodeType
 from neo.protocol.packets import AnswerDownNodes, Ping, Pong
 
-#: A process answers at once; a machine that vanished does not.
+#: Timeout. A process answers at once; a lost machine does not answer.
 ANSWER_SECONDS = 2.0
-#: So many nodes are asked at most, all at once: each is a connection.
+#: Bound of the simultaneous connections.
 NODES_MAX = 100
 
 

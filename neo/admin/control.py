@@ -1,4 +1,4 @@
-"""Questions and commands of ``neoctl``: answered by the mirror, or forwarded to the primary master."""
+"""Handler of ``neoctl``: answers from the mirror, or forwards to the primary master."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ logger = logging.getLogger("neo.admin")
 
 NOT_CONNECTED = "Not connected to a primary master."
 
-#: What the primary master must have announced to be asked.
+#: Feature that the primary master must have announced, by message.
 OURS: dict[type[Message], str] = {
     AskCheckReport: FEATURE_MAINTENANCE,
     RepairCells: FEATURE_MAINTENANCE,
@@ -82,13 +82,14 @@ OURS: dict[type[Message], str] = {
 
 
 class ControlHandler(Handler):
-    """Questions and commands of ``neoctl``, which does not identify itself."""
+    """Handles questions and commands of ``neoctl``, which does not identify itself."""
 
     def __init__(self, core: AdminCore) -> None:
         self._core = core
 
     def _primary(self, peer: Peer, message_id: int) -> Peer | None:
-        """The primary master; without it, the question is refused and the peer sent away."""
+        """Return the primary master. Without it, refuse the question, disconnect the peer and return
+        None."""
         primary = self._core.primary
         if primary is None:
             peer.refuse(message_id, ErrorCode.NOT_READY, NOT_CONNECTED)
@@ -150,7 +151,7 @@ class ControlHandler(Handler):
 
     @on(RequestIdentification)
     def identify(self, peer: Peer, message_id: int, message: RequestIdentification) -> None:
-        """The admin of a backup cluster; neoctl does not identify."""
+        """Accept the admin of a backup cluster. neoctl does not identify itself."""
         watched = accept(self._core, peer, message_id, message)
         if watched is None:
             if message.node_type is NodeType.ADMIN:
@@ -183,7 +184,7 @@ class ControlHandler(Handler):
 
     @on(*OURS)
     def ours(self, peer: Peer, message_id: int, message: Request[Answer]) -> None:
-        """Messages that only a master which announced them understands."""
+        """Forward a message of an extension, if the primary master has announced it."""
         if self._primary(peer, message_id) is None:
             return
         if OURS[type(message)] not in self._core.features:
@@ -195,8 +196,8 @@ class ControlHandler(Handler):
 
     @on(AskRecovery)
     def recovery(self, peer: Peer, message_id: int, message: AskRecovery) -> Message | None:
-        """A master of another implementation does not survive this while it recovers a backup (FACTS
-        10): it is answered by the mirror."""
+        """Forward, except to a master of another implementation in RECOVERING, which would crash if it
+        recovers a backup (FACTS 10). Then answer from the mirror."""
         core = self._core
         if core.primary is None or core.features or core.state is not ClusterState.RECOVERING:
             self.question(peer, message_id, message)
@@ -210,7 +211,7 @@ class ControlHandler(Handler):
             primary.ask(message).then(lambda answer: self._answer(peer, message_id, answer))
 
     def _answer(self, peer: Peer, message_id: int, future: Future[Answer]) -> None:
-        """Pass on what the master said, or that it is gone."""
+        """Forward the master's answer. If the master is lost, refuse and disconnect the peer."""
         answer: Answer
         try:
             answer = future.result()
@@ -224,7 +225,7 @@ class ControlHandler(Handler):
 
     @on(FlushLog)
     def flush_log(self, peer: Peer, message_id: int, message: FlushLog) -> None:
-        """Every node writes its log out and opens the file again; not answered."""
+        """Reopen the logs of all nodes. Not answered."""
         self._core.shell.reopen_logs()
         if self._core.primary is not None:
             self._core.primary.send(message)

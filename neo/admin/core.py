@@ -1,12 +1,12 @@
-"""The admin node: a mirror of what the primary master knows, and the way of ``neoctl`` to it.
+"""The admin node: mirrors the tables of the primary master and relays the commands of ``neoctl``.
 
 Theory of operation
 -------------------
-One workflow, :meth:`AdminCore._follow`, finds the primary master, keeps its node table, partition
-table and cluster state until the connection ends, and begins again, for ever. What the mirror knows
-is answered here; commands are forwarded with message ids of our own, and their answers, refusals
-included, copied back (FACTS 6.1). Without a primary every question is refused and its connection
-closed, so that nobody reads a stale mirror.
+The workflow :meth:`AdminCore._follow` finds the primary master, mirrors its node table, partition table
+and cluster state until the connection ends, and starts again, forever. Questions about these are
+answered from the mirror. Commands are forwarded with new message ids, and their answers, including
+refusals, are copied back (FACTS 6.1). Without a primary, every question is refused and its connection
+closed, so that no peer reads a stale mirror.
 """
 
 from __future__ import annotations
@@ -54,15 +54,16 @@ from neo.topology.nodes import Node, NodeTable
 
 logger = logging.getLogger("neo.admin")
 
-#: A backup that is further behind is worth a look, unless the operator knows better.
+#: Default lag of a backup that is a warning.
 MAX_LAG_SECONDS = 60.0
 BACKUP_STATES = (ClusterState.STARTING_BACKUP, ClusterState.BACKINGUP)
-#: How long the answers of backups are waited for.
+#: Timeout of the answers of backups.
 REFRESH_SECONDS = 5.0
 
 
 class AdminCore(Core):
-    """``bind``: our address, told to the master. ``remember``: keeps the addresses of all masters."""
+    """``bind``: this node's address, sent to the master. ``remember``: stores the addresses of all
+    masters."""
 
     must_identify = False
 
@@ -76,8 +77,8 @@ class AdminCore(Core):
         backups: Sequence[str] = (),
         max_lag: float = MAX_LAG_SECONDS,
     ) -> None:
-        """``backups``: clusters that are backups of this one. ``max_lag``: if one of them, or this
-        cluster as a backup, is so many seconds behind, that is a warning."""
+        """``backups``: names of the backup clusters of this cluster. ``max_lag``: seconds of lag, of
+        one of them or of this cluster as a backup, above which there is a warning."""
         super().__init__(shell)
         self.cluster = cluster
         self.masters = masters
@@ -85,12 +86,12 @@ class AdminCore(Core):
         self.primary: Peer | None = None
         self.primary_nid: int | None = None
         self.state: ClusterState | None = None
-        #: What the primary master understands besides the 70 messages.
+        #: Extensions that the primary master has announced.
         self.features: frozenset[str] = frozenset()
         self.max_lag = max_lag
         self.watching = Watching(list(backups))
         self.reporter = Reporter(self)
-        #: Given by the process if people want mails.
+        #: Set by the process if mails are configured.
         self.alerts: Alerts | None = None
         self._bind = bind
         self._nid: int | None = None
@@ -105,14 +106,14 @@ class AdminCore(Core):
         return ControlHandler(self)
 
     async def _follow(self) -> None:
-        """Be connected to the primary master, whoever it is, until this node stops."""
+        """Stay connected to the primary master until this node stops."""
         while True:
             ended: Future[str] = Future()
             request = RequestIdentification(
                 *(NodeType.ADMIN, self._nid, self._bind, self.cluster, None),
                 {"backup": list(self.watching.backups), FEATURES: [FEATURE_MAINTENANCE]},
             )
-            # The tables follow the acceptance in the same bytes: nothing may be awaited in between.
+            # Await nothing between the acceptance and the tables, which follow in the same bytes.
             peer, accepted = await find_primary(
                 self, self.masters, request, MirrorHandler(self, ended)
             )
@@ -138,23 +139,24 @@ class AdminCore(Core):
         try:
             state = answer.result().state
         except ConnectionLost:
-            return  # the workflow is told by the handler
+            return  # the handler tells the workflow
         except ErrorAnswer as e:
             logger.error("the primary master does not tell the state of the cluster: %s", e)
             return
-        # A notification that came meanwhile is newer.
+        # A state that was notified meanwhile is newer.
         if self.state is None:
             self.state = state
             self.reporter.changed()
 
     def counts(self) -> tuple[Counter[CellState], int]:
-        """(cells by state, number of servers that are down)."""
+        """Return (cells by state, number of masters and storage nodes that are DOWN)."""
         return count_cells(self.partitions), count_down(self.nodes)
 
     # -- health ----------------------------------------------------------------------------------
 
     def examine(self, done: Callable[[AnswerMonitorInformation | None], None]) -> None:
-        """How this cluster and its backups are; None if there is no primary master."""
+        """Examine this cluster and its backups, then call ``done``; with None if there is no primary
+        master."""
         self.spawn(self._examine(done))
 
     async def _examine(self, done: Callable[[AnswerMonitorInformation | None], None]) -> None:
@@ -168,7 +170,7 @@ class AdminCore(Core):
         tells = backup and FEATURE_STATUS in self.features
         ask_upstream = primary.ask(AskUpstream()) if tells else None
         refreshed = self.watching.refresh()
-        # A backup that does not answer must not make this cluster silent.
+        # A backup that does not answer must not block the answer about this cluster.
         limit = self.sleep(REFRESH_SECONDS)
         try:
             last_tid = (await ask_tid).tid
@@ -185,7 +187,8 @@ class AdminCore(Core):
     def _health(
         self, last_tid: bytes, backup_tid: bytes | None, unheard: float | None
     ) -> AnswerMonitorInformation:
-        """None stands for the cluster itself, among names of backup clusters."""
+        """Return the answer. In its lists, None stands for this cluster among names of backup
+        clusters."""
         own = examine(
             *(self.state, self.partitions, self.nodes, last_tid, backup_tid, self.max_lag, unheard)
         )
@@ -203,7 +206,8 @@ class AdminCore(Core):
 
 
 async def _unheard(asked: Future[AnswerUpstream]) -> float | None:
-    """Seconds since the upstream cluster was heard. None also if backup mode ended meanwhile."""
+    """Return the seconds since the upstream cluster was heard, None if it is heard or backup mode
+    ended."""
     try:
         return (await asked).seconds
     except ErrorAnswer as e:
@@ -213,7 +217,7 @@ async def _unheard(asked: Future[AnswerUpstream]) -> float | None:
 
 
 class MirrorHandler(Handler):
-    """Messages of the primary master."""
+    """Handles the messages of the primary master."""
 
     def __init__(self, core: AdminCore, ended: Future[str]) -> None:
         self._core = core

@@ -1,7 +1,7 @@
-"""What is to be said of a cluster in one line: the answer to AskMonitorInformation.
+"""Summary of the health of a cluster in one line: the answer to AskMonitorInformation.
 
+Scripts of operators parse it, so the form is fixed:
 ``RUNNING; OUT_OF_DATE=4, UP_TO_DATE=8; DOWN=1; ltid=040d24252187ba31 (2026-11-20 10:45:07.858637)``
-is parsed by the scripts of operators: the form is fixed.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from neo.protocol.ids import ZERO_TID, time_from_tid, u64
 from neo.topology.nodes import Node
 from neo.topology.partitions import PartitionTable
 
-#: States in which a cluster does what it is there for.
+#: States in which a cluster serves.
 SERVING = (ClusterState.RUNNING, ClusterState.BACKINGUP)
 
 
 class Health(NamedTuple):
-    """``problem``: something is missing now; ``warning``: some copies cannot be relied on."""
+    """``problem``: something does not work now; ``warning``: some copies are not reliable."""
 
     problem: bool
     warning: bool
@@ -29,7 +29,7 @@ class Health(NamedTuple):
 
 
 def tid_date(tid: bytes) -> str:
-    """The moment of a tid in UTC, cut (not rounded) to microseconds, without them when zero."""
+    """Return the time of a tid in UTC, truncated to microseconds, without them when zero."""
     minutes, units = divmod(u64(tid), 2**32)
     days, minute = divmod(minutes, 24 * 60)
     months, day = divmod(days, 31)
@@ -43,7 +43,7 @@ def count_cells(partitions: PartitionTable) -> Counter[CellState]:
 
 
 def count_down(nodes: Iterable[Node]) -> int:
-    """Servers that are not there."""
+    """Return the number of masters and storage nodes that are DOWN."""
     return sum(
         node.state is NodeState.DOWN and node.type in (NodeType.MASTER, NodeType.STORAGE)
         for node in nodes
@@ -51,9 +51,9 @@ def count_down(nodes: Iterable[Node]) -> int:
 
 
 def describe(state: ClusterState | None, cells: Mapping[CellState, int], down: int) -> list[str]:
-    """What a summary begins with."""
+    """Return the first parts of a summary."""
     parts = [state.name if state else "UNKNOWN"]
-    # In the order of the enumeration; an empty table says nothing.
+    # In the order of the enumeration; nothing for an empty table.
     counts = ", ".join(f"{cell.name}={cells[cell]}" for cell in CellState if cells.get(cell))
     if counts:
         parts.append(counts)
@@ -65,13 +65,13 @@ def describe(state: ClusterState | None, cells: Mapping[CellState, int], down: i
 def severity(
     state: ClusterState | None, cells: Mapping[CellState, int], down: int
 ) -> tuple[bool, bool]:
-    """(problem, warning)."""
+    """Return (problem, warning)."""
     incomplete = any(count for cell, count in cells.items() if cell is not CellState.UP_TO_DATE)
     return state not in SERVING or down > 0, incomplete
 
 
 def lag(tid: bytes | None, last_tid: bytes | None) -> float | None:
-    """Seconds between what a backup has and what its upstream cluster has; None if it is not known."""
+    """Return the seconds that a backup is behind its upstream cluster; None if unknown."""
     if tid is None or last_tid is None:
         return None
     return max(0.0, time_from_tid(last_tid) - time_from_tid(tid))
@@ -86,11 +86,11 @@ def examine(
     max_lag: float = 0.0,
     unheard: float | None = None,
 ) -> Health:
-    """The health of one cluster. ``state`` and ``last_tid`` are None while they are unknown.
+    """Return the health of one cluster. ``state`` and ``last_tid`` are None while they are unknown.
 
-    ``backup_tid``: what it has, if it is a backup; ``last_tid`` is that of the upstream cluster then.
-    ``max_lag``: more seconds between the two are a warning. ``unheard``: seconds since a backup heard its
-    upstream cluster, None if it hears it: how far it is behind is not known then.
+    ``backup_tid``: the last tid of a backup; ``last_tid`` is then that of the upstream cluster.
+    ``max_lag``: a larger lag in seconds is a warning. ``unheard``: seconds since a backup heard its
+    upstream cluster, None if it hears it; its lag is unknown while it does not.
     """
     cells, down = count_cells(partitions), count_down(nodes)
     parts = describe(state, cells, down)

@@ -1,7 +1,7 @@
-"""The admin of a backup reports to the one of the upstream cluster (FACTS 9.4).
+"""Report the health of a backup cluster to the admin of its upstream cluster (FACTS 9.4).
 
-The master says where that one is (NotifyUpstreamAdmin). What is shown in the summary is sent in whole
-first, then as it changes; questions about tids are forwarded to our master.
+The master sends the address of that admin (NotifyUpstreamAdmin). The first report is complete, later ones
+contain the changes. Questions of that admin about tids are forwarded to the primary master.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Reporter:
         self._reported = ""
 
     def upstream(self, address: Address) -> None:
-        """NotifyUpstreamAdmin."""
+        """Report to the admin at this address from now on (NotifyUpstreamAdmin)."""
         if address != self._address:
             self._address = address
             if self._peer is not None:
@@ -86,7 +86,7 @@ class Reporter:
             self._core.spawn(self._connect())
 
     def changed(self) -> None:
-        """Something of our cluster may have changed."""
+        """Send what has changed since the last report."""
         core = self._core
         if self._peer is None or core.primary is None or core.state is None:
             return
@@ -108,7 +108,7 @@ class _UpstreamAdmin(Handler):
 
     @on(AskRecovery, AskLastTransaction)
     def question(self, peer: Peer, message_id: int, message: Request[Answer]) -> None:
-        """Asked on our connection (FACTS 9.4)."""
+        """Forward to the primary master (FACTS 9.4)."""
         primary = self._core.primary
         if primary is None:
             peer.refuse(message_id, ErrorCode.NOT_READY, "Not connected to a primary master.")

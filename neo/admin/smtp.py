@@ -1,4 +1,4 @@
-"""Mail by SMTP, in a thread of its own: a mail server may take its time."""
+"""Mail by SMTP, in a thread of its own, because a mail server may be slow."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from email.message import EmailMessage
 
 from neo.protocol.packets import Address
 
-#: A mail server that does not answer in this time is given up.
+#: Timeout of the mail server.
 TIMEOUT_SECONDS = 30.0
 
 FromThread = Callable[..., object]
@@ -19,7 +19,7 @@ FromThread = Callable[..., object]
 
 @dataclass(frozen=True)
 class Smtp:
-    """``login``: (user, password). One mail at a time is sent: see :mod:`neo.admin.alerts`."""
+    """``login``: (user, password). :mod:`neo.admin.alerts` sends one mail at a time."""
 
     server: Address
     sender: str
@@ -35,7 +35,7 @@ class Smtp:
         threading.Thread(target=run, name="smtp", daemon=True).start()
 
     def _deliver(self, subject: str, text: str) -> str | None:
-        """The reason if it failed. Runs in the thread."""
+        """Send the mail, and return the reason of a failure. Runs in the thread."""
         host, port = self.server
         try:
             message = EmailMessage()
@@ -48,6 +48,6 @@ class Smtp:
                 if self.login is not None:
                     server.login(*self.login)
                 server.send_message(message)
-        except Exception as e:  # noqa: BLE001 - who does not hear of it would send no later mail
+        except Exception as e:  # noqa: BLE001 - any failure must be reported, or no later mail is sent
             return f"{host}:{port}: {str(e) or repr(e)}"
         return None

@@ -1,6 +1,6 @@
-"""The backups of this cluster, as their admin nodes tell (specification, *Admin*; FACTS 9.4).
+"""Monitor the backups of this cluster through their admin nodes (specification, *Admin*; FACTS 9.4).
 
-The admin of a backup connects, says what changes in its cluster, and answers how far it is.
+The admin of a backup connects, reports changes of its cluster, and answers questions about its last tid.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 @dataclass
 class Watched:
-    """One backup cluster. ``peer``: its admin, while it is connected. ``tid``: of what is shown there;
-    None while nobody knows."""
+    """One backup cluster. ``peer``: its admin, while connected. ``tid``: its last tid, None if
+    unknown."""
 
     name: str
     peer: Peer | None = None
@@ -44,7 +44,8 @@ class Watched:
     tid: bytes | None = None
 
     def health(self, last_tid: bytes | None, max_lag: float) -> Health:
-        """``last_tid``: of the upstream cluster. ``max_lag``: seconds; more is a warning."""
+        """Return its health. ``last_tid``: of the upstream cluster. ``max_lag``: seconds; more is a
+        warning."""
         if self.peer is None:
             return Health(True, False, "not connected: its admin node did not report here")
         behind = lag(self.tid, last_tid)
@@ -59,14 +60,15 @@ class Watched:
 
 
 class Watching:
-    """``names``: the backups that must be there."""
+    """The monitored backups. ``names``: as configured."""
 
     def __init__(self, names: list[str]) -> None:
         self.backups = {name: Watched(name) for name in names}
 
     def refresh(self) -> list[Future[None]]:
-        """Ask each backup how far it is; the futures never fail. A master of another implementation
-        that recovers does not survive AskRecovery (FACTS 10)."""
+        """Ask each backup for its last tid. The futures never fail. AskRecovery is sent only to a
+        backup in BACKINGUP, because a recovering master of another implementation crashes on it (FACTS
+        10)."""
         futures = []
         for watched in self.backups.values():
             if watched.peer is not None:
@@ -92,7 +94,7 @@ def _ask(
             if isinstance(answer, AnswerRecovery):
                 watched.tid = answer.backup_tid
             elif isinstance(answer, AnswerLastTransaction) and watched.tid is None:
-                watched.tid = answer.tid  # it is no backup any more
+                watched.tid = answer.tid  # the cluster has left backup mode
         done.resolve(None)
 
     peer.ask(question).then(answered)
@@ -100,7 +102,7 @@ def _ask(
 
 
 class WatchedHandler(Handler):
-    """Messages of the admin of a backup."""
+    """Handles the messages of the admin of a backup."""
 
     def __init__(self, watched: Watched, changed: Callable[[], None]) -> None:
         self._watched = watched
@@ -113,7 +115,7 @@ class WatchedHandler(Handler):
 
     @on(NotifyMonitorInformation)
     def changed(self, peer: Peer, message_id: int, m: NotifyMonitorInformation) -> None:
-        """Only what changed; what another version may add is ignored."""
+        """Apply the changes. Unknown keys of another version are ignored."""
         watched, info = self._watched, m.info
         state = info.get("cluster_state")
         if isinstance(state, ClusterState):
@@ -130,12 +132,12 @@ class WatchedHandler(Handler):
 def accept(
     core: AdminCore, peer: Peer, message_id: int, request: RequestIdentification
 ) -> Watched | None:
-    """The backup whose admin asks to report here; None if nobody watches over it."""
+    """Accept the admin of a backup and return the backup; None if it is not monitored."""
     watched = core.watching.backups.get(request.name)
     if request.node_type is not NodeType.ADMIN or watched is None:
         return None
     if watched.peer is not None:
-        watched.peer.close()  # it does not know of that connection any more
+        watched.peer.close()  # the admin has replaced that connection
     watched.peer, watched.state, watched.tid = peer, None, None
     peer.node = Node(NodeType.ADMIN, None, peer.address, NodeState.RUNNING)
     peer.welcome()

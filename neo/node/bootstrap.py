@@ -1,4 +1,4 @@
-"""How a node finds the primary master and becomes known to it (specification, *Joining a Cluster*)."""
+"""Find the primary master and identify to it (specification, *Joining a Cluster*)."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ from neo.topology.masters import MasterCandidates
 
 logger = logging.getLogger("neo.node")
 
-#: Pause before the same master is dialed again, so that a cluster without primary is not flooded
+#: Pause before the same master is dialed again, so that a cluster without a primary is not flooded
 #: (FACTS 3.10).
 RETRY_SECONDS = 1.0
-#: Among several masters, the first pause between two of them; it doubles.
+#: First pause between two of several masters; it doubles.
 FIRST_RETRY_SECONDS = 0.05
-#: A master answers at once or refuses; a clone, when others have stored its id, or were given up.
+#: Timeout of an identification. A master answers at once, but to a clone only when other nodes have
+#: stored its id or were given up.
 ANSWER_SECONDS = 30.0
-#: The same if there are others, from which one that is stopped must not keep us.
+#: The same among several masters: one that is stopped must not delay the search.
 ANSWER_SECONDS_OF_SEVERAL = 2.0
-#: A primary that may be replaced by another master is given up when it is silent for so long: it was
-#: stopped, or cut off, and will not serve any more.
+#: A silent primary is given up after this time, if another master can replace it.
 SILENCE_SECONDS = 2.5
 
 
 class _Candidate(Handler):
-    """The handler of a master that has not said yet whether it is the primary."""
+    """Handler of a master that may or may not be the primary."""
 
     def __init__(self, redirected: Future[NotPrimaryMaster]) -> None:
         self._redirected = redirected
@@ -59,12 +59,11 @@ async def find_primary(
     insist: bool = True,
     failed: Callable[[str], None] = lambda reason: None,
 ) -> tuple[Peer, AcceptIdentification]:
-    """Try all masters until one accepts ``request``; its peer then has ``handler``.
+    """Try all masters in turn until one accepts ``request``, and give its peer ``handler``.
 
-    Each distinct reason of a failure is logged once a minute, not at every try; ``failed`` is told each
-    time. Unless ``insist``, a
-    refusal that no waiting can change is raised as ErrorAnswer: any but NOT_READY; and each master is
-    given time, also if there are others.
+    Each distinct failure is logged once a minute; ``failed`` is called at each. Unless ``insist``, a
+    refusal other than NOT_READY raises ErrorAnswer, and the timeout is the long one even among several
+    masters.
     """
     hinted = False
     wait = FIRST_RETRY_SECONDS if len(masters.addresses) > 1 else RETRY_SECONDS
@@ -95,12 +94,12 @@ async def find_primary(
             if redirected.done:
                 reason = "it is not the primary"
                 hinted = masters.learn(redirected.result())
-                # Two masters that point to each other must not be dialed in a tight loop.
+                # Pause, because two masters may point to each other.
                 pause = was_hint or not hinted
             else:
                 reason = str(e)
         except Cancelled:
-            # Its answer may be under way, to a handler that expects nothing else.
+            # The answer may be under way, and the candidate's handler expects nothing else.
             peer.close()
             raise
         finally:
@@ -125,7 +124,7 @@ def _give_up(masters: MasterCandidates, address: Address, peer: Peer) -> None:
 
 
 class _Alive:
-    """Watches over a connection with the primary, if another master can take over."""
+    """Failure detector of the connection with the primary, if another master can take over."""
 
     def __init__(self, core: Core, masters: MasterCandidates, peer: Peer) -> None:
         self._core = core

@@ -1,8 +1,8 @@
-"""Settings of a process: ``neo.conf`` and the command line, from one table of options.
+"""Settings of a process, read from ``neo.conf`` and the command line by one table of options.
 
-``neo.conf`` is an INI file with a section per node and ``[DEFAULT]`` for what they share; the command
-line wins. Names are those that users of NEO already type; the long option is the name in the file
-with ``-`` for ``_``.
+``neo.conf`` is an INI file with a section per node, and ``[DEFAULT]`` for shared settings. The command
+line wins. Names are those that users of NEO already type; the long option is the name in the file with
+``-`` for ``_``.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from neo.node.log import FORMATS
 
 
 class ConfigError(Exception):
-    """A setting is wrong; the message names it and says what is expected. Exit code 2."""
+    """A wrong setting. The message names it and says what is expected. Exit code 2."""
 
 
 @dataclass(frozen=True)
 class Option:
-    """``parse`` turns the text into the value and raises ValueError; ``flag``: no argument."""
+    """One setting. ``parse`` converts its text and raises ValueError. ``flag``: it takes no argument."""
 
     name: str
     help: str
@@ -65,7 +65,7 @@ def natural(text: str) -> int:
 
 
 def seconds(text: str) -> float:
-    """A time; what a negative one means is said by the option."""
+    """Parse a time, which may be negative."""
     try:
         number = float(text)
     except ValueError:
@@ -76,7 +76,7 @@ def seconds(text: str) -> float:
 
 
 def names(text: str) -> list[str]:
-    """Separated by spaces or commas."""
+    """Split names that are separated by spaces or commas."""
     return text.replace(",", " ").split()
 
 
@@ -118,17 +118,17 @@ COMMON = (
     Option("key", "file of the certificate's private key"),
 )
 
-#: Names of every option of every role, for [DEFAULT], which they share.
+#: Names of the options of all roles, which may stand in [DEFAULT].
 KNOWN: set[str] = {option.name for option in COMMON}
 
 
 def role_options(*options: Option) -> tuple[Option, ...]:
-    """The options of a role: the common ones and its own."""
+    """Return the common options and the role's own."""
     KNOWN.update(option.name for option in options)
     return COMMON + options
 
 
-#: Options of other roles that may stand in [DEFAULT] though this process does not import that role.
+#: Options of roles that this process does not import, which may stand in [DEFAULT] as well.
 KNOWN.update(
     "autostart election_log scrub_days upstream_cluster upstream_masters replicas partitions nid adapter "
     "database mark engine wait dedup disable_drop_partitions devpath reset new_nid monitor_maxlag "
@@ -139,7 +139,7 @@ KNOWN.update(
 def load(
     role: str, description: str, options: Sequence[Option], argv: Sequence[str]
 ) -> argparse.Namespace:
-    """All settings of one process, by name. Raises ConfigError."""
+    """Return all settings of one process by name. Raises ConfigError."""
     arguments = vars(_parser(role, description, options).parse_args(argv))
     if arguments["section"] and not arguments["file"]:
         raise ConfigError("--section chooses a part of a configuration file: give it with --file")

@@ -23,9 +23,9 @@ from neo.topology.partitions import PartitionTable
 
 logger = logging.getLogger("neo.node")
 
-#: Who connects and does not identify itself in this time is disconnected.
+#: A peer that connects and does not identify itself in this time is disconnected.
 STRANGER_SECONDS = 30.0
-#: How often peers are looked at; see also Peer.watch.
+#: Interval of the check of all peers; see also Peer.watch.
 WATCH_SECONDS = STRANGER_SECONDS / 4
 
 
@@ -34,9 +34,9 @@ class Core:
 
     def __init__(self, shell: Host) -> None:
         self.shell = shell
-        # Dictionaries, not sets: the order of what is done with them must not depend on addresses.
+        # Dictionaries, not sets: iteration must not depend on memory addresses.
         self.peers: dict[Peer, None] = {}
-        #: Those that dialed us, and that no node of the cluster vouches for; the oldest first.
+        #: Peers that dialed this node and are not trusted; the oldest first.
         self.strangers: dict[Peer, None] = {}
         self.backlog = Backlog()
         self.nodes = NodeTable()
@@ -46,19 +46,19 @@ class Core:
         self._touched: dict[Peer, None] = {}
         self._tasks: dict[Task[Any], None] = {}
 
-    # -- called by the shell ---------------------------------------------------------------------
+    # -- called by the host ----------------------------------------------------------------------
 
     def start(self) -> None:
-        """The node is listening: begin to work."""
+        """Begin to work. The node is listening."""
         self._watch_peers()
 
     def accepted(self, address: Address) -> Peer:
-        """Somebody connected."""
+        """Return the peer of a new incoming connection."""
         return Peer(self, self.stranger_handler(), address, server=True)
 
     def limit_strangers(self, most: int) -> None:
-        """Disconnect the oldest peers that nobody vouches for, so that there is room for another one and
-        they are ``most`` at last: they must not keep nodes of the cluster out."""
+        """Disconnect the oldest untrusted peers until there is room for one more among ``most``,
+        because they must not keep nodes of the cluster out."""
         while len(self.strangers) >= most:
             oldest = next(iter(self.strangers))
             if (more := self.noise.admit("too many unidentified peers")) is not None:
@@ -69,23 +69,23 @@ class Core:
             oldest.lost("more recent unidentified peers need its place")
 
     def terminate(self) -> None:
-        """SIGTERM or SIGINT. Roles that must finish something first override it."""
+        """React to SIGTERM or SIGINT. A role that must finish something first overrides this."""
         self.stop(0)
 
     def fail(self, error: Exception) -> None:
-        """Something this node cannot go on without is broken."""
+        """Log the error and stop the process, because this node cannot continue."""
         logger.critical("%s", error)
         self.stop(1)
 
     def flush(self) -> None:
-        """Write out what the event queued, one write per peer."""
+        """Write what the event queued, with one write per peer."""
         while self._touched:
             touched, self._touched = self._touched, {}
             for peer in touched:
                 peer.write_outgoing()
 
     def output(self, link: Link, data: bytes, close: bool) -> None:
-        """All that leaves passes here: bytes for a connection, and its end if ``close``."""
+        """Write bytes to a connection and, if ``close``, close it. All outgoing bytes pass here."""
         if data:
             link.write(data)
         if close:
@@ -94,14 +94,14 @@ class Core:
     # -- for roles -------------------------------------------------------------------------------
 
     def stranger_handler(self) -> Handler:
-        """The handler of peers that dialed us and are not identified yet."""
+        """Return the handler of incoming peers that are not identified yet."""
         return Handler()
 
     def touch(self, peer: Peer) -> None:
         self._touched[peer] = None
 
     def adopt(self, peer: Peer, handler: Handler) -> None:
-        """Take over a peer of another core of this process, with what is queued for it."""
+        """Take over a peer of another core of this process, including its queued messages."""
         del peer.core.peers[peer]
         peer.core.backlog.move(peer, self.backlog)
         if peer in peer.core.strangers:
@@ -113,7 +113,7 @@ class Core:
         self.touch(peer)
 
     def dial(self, address: Address, handler: Handler) -> Peer:
-        """A peer to which messages can be queued at once."""
+        """Return a new outgoing peer. Messages can be queued for it at once."""
         peer = Peer(self, handler, address, server=False)
         self.shell.dial(peer)
         return peer
@@ -132,7 +132,7 @@ class Core:
         return future
 
     def spawn(self, coroutine: Coroutine[Any, Any, Any]) -> Task[Any]:
-        """Run a workflow. An unexpected error in it ends the node: its state would be unknown."""
+        """Run a workflow. An unexpected error in it stops the node, whose state would be unknown."""
         task = Task(coroutine)
         self._tasks[task] = None
         task.then(lambda _: self._task_done(task))
@@ -149,7 +149,7 @@ class Core:
             self.fail(e)
 
     def stop(self, code: int) -> None:
-        """Close every connection and end. The core is dead afterwards."""
+        """Close every connection and stop the process. The core is dead afterwards."""
         if self.stopped:
             return
         self.stopped = True
@@ -161,7 +161,7 @@ class Core:
         self.shell.stop(code)
 
     def abandon(self) -> None:
-        """End at once: nothing that is queued leaves, and nobody is told. The core is dead afterwards."""
+        """Drop every connection and all queued messages, without notice. The core is dead afterwards."""
         if self.stopped:
             return
         self.stopped = True
@@ -182,5 +182,5 @@ class Core:
         self.backlog.relieve()
         self.call_later(WATCH_SECONDS, self._watch_peers)
 
-    #: False for nodes that serve ``neoctl``, which never identifies itself.
+    #: False if peers may stay unidentified, as ``neoctl`` does.
     must_identify = True

@@ -1,7 +1,7 @@
-"""Tables of messages: which method of a handler takes which message.
+"""Dispatch tables: which method of a handler takes which message.
 
-A peer has one handler at a time, chosen by who it is and by the state of this node. A message that
-the handler's table does not have is *unexpected*: the peer's error.
+A peer has one handler at a time, chosen by the peer's identity and the state of this node. A message
+that is not in the handler's table is *unexpected*, an error of the peer.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _M = TypeVar("_M", bound=Callable[..., Any])
 def on(*messages: type[Message]) -> Callable[[_M], _M]:
     """Mark a method ``(self, peer, message_id, message)`` as the one that takes these messages.
 
-    It returns the answer, or None for a notification or when the answer comes later through
-    ``peer.answer(message_id, …)``. It raises ErrorAnswer to answer with an Error packet, PeerError
-    to get rid of the peer.
+    It returns the answer, or None for a notification and for an answer that ``peer.answer(message_id,
+    …)`` sends later. It raises ErrorAnswer to answer with an Error packet, PeerError to disconnect the
+    peer.
     """
 
     def mark(method: _M) -> _M:
@@ -32,7 +32,7 @@ def on(*messages: type[Message]) -> Callable[[_M], _M]:
 
 
 class Handler:
-    """Base of all handlers. Subclasses inherit the tables of their bases."""
+    """Base of all handlers. Subclasses inherit the dispatch tables of their bases."""
 
     table: ClassVar[dict[type[Message], str]] = {}
 
@@ -49,11 +49,11 @@ class Handler:
         return None if name is None else getattr(self, name)
 
     def lost(self, peer: Peer, reason: str) -> None:
-        """The connection ended, for whatever reason but our own close()."""
+        """React to the end of the connection. Not called after ``peer.close()``."""
 
     @on(Ping)
     def ping(self, peer: Peer, message_id: int, message: Ping) -> Message:
-        """Answered by every node to everybody, identified or not."""
+        """Answer any peer, identified or not."""
         return Pong()
 
 

@@ -1,4 +1,4 @@
-"""Masters that a node has heard of, kept from one start to the next: ``dynamic_master_list``."""
+"""Addresses of masters that a node keeps from one start to the next: ``dynamic_master_list``."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ logger = logging.getLogger("neo.node")
 
 
 class RememberedMasters:
-    """``path``: the setting; None: nothing is remembered. Raises ConfigError for a broken file."""
+    """``path``: the setting; None keeps nothing. Raises ConfigError if the file is broken."""
 
     def __init__(self, path: str | None) -> None:
         self._file = MasterListFile(path) if path else None
         try:
-            #: Known from earlier, or saved last.
+            #: Loaded, or saved last.
             self.addresses = self._file.load() if self._file else []
         except (OSError, ValueError) as e:
             raise ConfigError(f"setting 'dynamic_master_list': {e}") from None
 
     def save(self, addresses: list[Address]) -> None:
-        """Unless nothing is new. A failure is logged: the node works without."""
+        """Write the file if the addresses changed. A failure is only logged."""
         if addresses == self.addresses:
             return
         self.addresses = list(addresses)

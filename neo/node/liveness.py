@@ -1,7 +1,7 @@
-"""Whether the other end of a connection lives: it is asked again and again (Ping).
+"""Failure detector of one connection, by Ping.
 
-TCP notices after 20 seconds that a machine vanished (:mod:`neo.net.sockets`), and never that a process
-stands still. Where another node can take over, less is waited for.
+TCP detects a lost machine after 20 seconds (:mod:`neo.net.sockets`), and a suspended process never.
+Where another node can take over, detection must be faster.
 """
 
 from __future__ import annotations
@@ -11,13 +11,16 @@ from neo.node.task import Future
 from neo.protocol.errors import ConnectionLost
 from neo.protocol.packets import Ping, Pong
 
-#: Between two looks.
+#: Interval between two checks.
 LOOK_SECONDS = 0.5
 
 
 class Pulse:
-    """Of one connection. Looks are counted, not seconds, so that a process that stood still itself hears
-    first what came meanwhile. Runs on the loop's thread."""
+    """Measures how long a peer owes an answer.
+
+    Checks are counted, not seconds, so that a process that was suspended itself first reads what arrived
+    meanwhile. Runs on the thread of the event loop.
+    """
 
     def __init__(self, peer: Peer) -> None:
         self.peer = peer
@@ -25,7 +28,7 @@ class Pulse:
         self._asked = False
 
     def look(self) -> float:
-        """To be called every LOOK_SECONDS: for how many seconds it has owed an answer."""
+        """Return for how many seconds the peer has owed an answer. Call every LOOK_SECONDS."""
         if self._asked:
             self._looks += 1
         else:
@@ -38,4 +41,4 @@ class Pulse:
         try:
             answer.result()
         except ConnectionLost:
-            return  # the handler of the peer is told
+            return  # the peer's handler reacts

@@ -1,4 +1,4 @@
-"""Standard logging for the processes: text or JSON lines, to stderr or to a file."""
+"""Logging of a process: text or JSON lines, to stderr or to a file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ logger = logging.getLogger("neo.node")
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: time, level, logger, node, message, and the traceback if any."""
+    """One JSON object per line: time, level, logger, node, message, and the traceback if any."""
 
     def __init__(self, node: str) -> None:
         super().__init__(datefmt="%Y-%m-%dT%H:%M:%S")
@@ -35,7 +35,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def configure_logging(node: str, path: str | None, form: str, level: str) -> None:
-    """Send everything to ``path``, or stderr. Raises OSError when the file cannot be written."""
+    """Send all logs to ``path``, or stderr. Raises OSError when the file cannot be written."""
     handler: logging.Handler = logging.FileHandler(path) if path else logging.StreamHandler()
     handler.setFormatter(JsonFormatter(node) if form == "json" else logging.Formatter(TEXT, TIME))
     root = logging.getLogger()
@@ -44,5 +44,5 @@ def configure_logging(node: str, path: str | None, form: str, level: str) -> Non
 
 
 def reopen_logs() -> None:
-    """SIGUSR2 and FlushLog: write out what is buffered; open again a file that was moved away."""
+    """Write what is buffered, and reopen a log file that was moved. For SIGUSR2 and FlushLog."""
     reopen(logging.getLogger().handlers, logger, "send SIGUSR2, or neoctl flush_log")

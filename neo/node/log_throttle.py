@@ -1,28 +1,27 @@
-"""Messages whose cause may stay for days: a wrong address, a health check, a server that is away."""
+"""Throttle of log messages whose cause may last for days: a wrong address, a health check, a lost
+server."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-#: A cause that stays is told again this often.
+#: Interval at which a lasting cause is logged again.
 REPEAT_SECONDS = 60.0
-#: Causes that are remembered, each by a short text: more at a time than a person would tell apart.
+#: Bound of the causes in memory, each a short text.
 CAUSES_MAX = 256
 
 
 class Noise:
-    """Lets the first message of a cause through, then at most one a minute.
-
-    ``monotonic``: the shell's clock.
-    """
+    """Admits the first message of a cause, then at most one a minute. ``monotonic``: the host's clock."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
-        #: When a cause was told, and how often it was not since; the one told longest ago first.
+        #: When a cause was last logged, and how often it was suppressed since. The least recent cause
+        #: first.
         self._causes: dict[str, tuple[float, int]] = {}
 
     def admit(self, cause: str) -> str | None:
-        """None if the message is to be left out; else what to add to it: how many were."""
+        """Return None to suppress the message, else a text to append: how many were suppressed."""
         now = self._monotonic()
         told, left_out = self._causes.get(cause, (now - REPEAT_SECONDS, 0))
         if now - told < REPEAT_SECONDS:

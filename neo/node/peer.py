@@ -1,7 +1,7 @@
 """The other end of a connection, as the core of a node sees it.
 
-Everything that a core sends is queued in the connection and leaves when the event is over, in one
-write (:meth:`Core.flush`): that is the outbox of DESIGN, *Cores and shells*.
+Messages that a core sends are queued in the connection. :meth:`Core.flush` writes them at the end of
+the event, with one write per peer.
 """
 
 from __future__ import annotations
@@ -43,29 +43,29 @@ from neo.topology.nodes import Node
 
 logger = logging.getLogger("neo.net")
 
-#: A peer that owes an answer and is silent in so many looks of Core is asked whether it lives, and is
-#: given up after as many more: about 25 and 50 seconds. Looks are counted, not seconds, so that a process
-#: that stood still itself hears first what came meanwhile.
+#: Checks by Core after which a silent peer that owes an answer is sent a Ping; after as many more it is
+#: given up: about 25 and 50 seconds. Checks are counted, not seconds, so that a process that was
+#: suspended itself first reads what arrived meanwhile.
 SILENT_LOOKS = 3
 
 
 class Link(Protocol):
-    """The shell's side of a connection."""
+    """The host's side of a connection."""
 
     @property
     def unsent(self) -> int:
-        """Bytes that were written, and that the network has not taken yet. Above SLOW_BYTES of
-        :mod:`neo.node.backlog`, ``peer.slow()`` was called, and ``peer.drained()`` will be."""
+        """Bytes that were written and that the network has not taken. Above SLOW_BYTES of
+        :mod:`neo.node.backlog` the link calls ``peer.slow()``, and later ``peer.drained()``."""
 
     def write(self, data: bytes) -> None: ...
 
     def pause_reading(self) -> None:
-        """Give nothing to ``peer.received()`` from now on; some more bytes may come."""
+        """Stop passing bytes to ``peer.received()``. Some more bytes may still come."""
 
     def resume_reading(self) -> None: ...
 
     def close(self) -> None:
-        """Close after what was written is sent; report nothing any more."""
+        """Send what was written, then close. Report nothing from now on."""
 
 
 class MessageHandler(Protocol):
@@ -104,35 +104,38 @@ class PeerOwner(Protocol):
 
 
 class Peer:
-    """``node`` is set once the peer is identified. All methods run on the loop's thread."""
+    """One connection, incoming or outgoing. ``node`` is set once the peer is identified.
+
+    All methods run on the thread of the event loop.
+    """
 
     def __init__(
         self, core: PeerOwner, handler: MessageHandler, address: Address | None, server: bool
     ) -> None:
         self.core = core
         self.handler = handler
-        self.address = address  # where it was dialed, or where it comes from
-        self.server = server  # it dialed us
+        self.address = address  # the remote address
+        self.server = server  # the peer dialed this node
         self.node: Node | None = None
         self.since = core.shell.monotonic()
-        #: Set for a peer with which requests go both ways: two that wait for each other to read would
-        #: wait for ever. So its answers and notifications are taken while its requests wait.
+        #: Requests go both ways. Answers and notifications are then processed while requests wait,
+        #: because two nodes that wait for each other to read would wait forever.
         self.both_ways = False
         self.connection = Connection(server)
-        #: What it said before it ended the connection.
+        #: Text of the Error with which the peer ended the connection.
         self.last_words = ""
         self.link: Link | None = None
-        #: Requests that are worked on, and answered later.
+        #: Requests in progress that are answered later.
         self._jobs = 0
         self._slow = False
         self._incomplete = False
-        # What waits for the next turn, or for the peer to read, in this order: reads that were put off,
-        # messages that are decoded, the rest of the portion that they came with, what came meanwhile.
+        # What waits for the next turn, or for the peer to read, in this order: postponed reads, decoded
+        # messages, the rest of the bytes that they came with, bytes that came later.
         self._put_off: deque[Callable[[], None]] = deque()
         self._front: deque[Received] = deque()
         self._rest: Iterator[Received] | None = None
         self._more: list[bytes] = []
-        # If requests go both ways: those that must wait.
+        # Requests that must wait, if requests go both ways.
         self._aside: deque[Received] = deque()
         self._aside_bytes = 0
         self._planned = False
@@ -158,7 +161,8 @@ class Peer:
         self.core.touch(self)
 
     def ask(self, message: Request[A]) -> Future[A]:
-        """The answer later; the future fails with ErrorAnswer or ConnectionLost."""
+        """Send a request and return the future of its answer. It fails with ErrorAnswer or
+        ConnectionLost."""
         future: Future[A] = Future()
         if self.connection.closed:
             future.fail(ConnectionLost(f"{self} is not connected any more"))
@@ -168,7 +172,7 @@ class Peer:
         return future
 
     def answer(self, message_id: int, message: Message) -> None:
-        """Answer a request that its handler left open. Nothing if the peer is gone."""
+        """Answer a request that its handler left open. Do nothing if the peer is gone."""
         self.connection.answer(message_id, message)
         self.core.touch(self)
 
@@ -176,17 +180,17 @@ class Peer:
         self.answer(message_id, Error(code.value, text))
 
     def welcome(self) -> None:
-        """The peer said who it is, but nobody vouches for it."""
+        """Mark the peer as identified but not trusted."""
         self.connection.welcome()
 
     def trust(self) -> None:
-        """The peer is a node of the cluster: it may send long messages, and keeps its connection."""
+        """Mark the peer as a node of the cluster: it may send long messages and keeps its connection."""
         self.connection.trust()
         self.core.strangers.pop(self, None)
 
     def turn_away(self, message_id: int, request: RequestIdentification, why: ErrorAnswer) -> None:
-        """Refuse an identification and disconnect. Who may not join yet asks again each second, each
-        time from another port."""
+        """Refuse an identification and disconnect. The log is throttled by host, because a refused node
+        asks again each second, each time from another port."""
         who = request.node_type.name.lower() if request.nid is None else format_nid(request.nid)
         host = self.address[0] if self.address else None
         if (more := self.core.noise.admit(f"{who} {host} may not join: {why}")) is not None:
@@ -203,13 +207,13 @@ class Peer:
                 if self._slow and len(data) > SMALL_BYTES:
                     self.core.backlog.relieve()
 
-    # -- called by the shell ----------------------------------------------------------------------
+    # -- called by the host -----------------------------------------------------------------------
 
     def connected(self, link: Link, address: Address) -> None:
-        """The dial succeeded. What was queued meanwhile is already with the link."""
+        """Do nothing: the link already has what was queued during the dial."""
 
     def received(self, data: bytes) -> None:
-        """Execute what came, as far as flow control allows it (:mod:`neo.node.backlog`)."""
+        """Execute the received messages as far as flow control allows (:mod:`neo.node.backlog`)."""
         self._heard = True
         if self._rest is None:
             arrived = self.connection.receive(data)
@@ -234,13 +238,13 @@ class Peer:
             self.connection.fail(e)
             self._end(f"protocol error: {e}")
         except Exception:
-            # A mistake of ours while serving this peer must not hurt the others.
+            # A bug while serving this peer must not affect the others.
             logger.exception("failure while serving %r; the connection is closed", self)
             self._end("internal failure")
 
     def _take_turn(self, arrived: Iterator[Received], rest: Iterator[Received]) -> None:
-        """Execute messages until the turn is over, or a request must wait. ``rest``: where ``arrived``
-        has its last messages from."""
+        """Execute messages until the turn is over or a request must wait. ``rest``: the iterator that
+        ``arrived`` ends with."""
         executed = 0
         began = 0.0
         for received in arrived:
@@ -274,7 +278,7 @@ class Peer:
 
     @property
     def unread(self) -> int:
-        """Bytes that wait for the peer to read."""
+        """Bytes that the peer has not read yet."""
         unread = self.connection.queued
         return unread if self.link is None else unread + self.link.unsent
 
@@ -284,7 +288,7 @@ class Peer:
 
     @property
     def full(self) -> bool:
-        """Whether the peer leaves unread what it asked for, above its share."""
+        """Whether the unread bytes of the peer exceed its share."""
         unread = self.unread if self._slow else self.connection.queued
         return unread > SLOW_BYTES and unread > self.core.backlog.share()
 
@@ -294,12 +298,12 @@ class Peer:
         return self._jobs >= JOBS_MAX or self.full
 
     def put_off(self, read: Callable[[], None]) -> None:
-        """Call ``read``, which answers an earlier request, when the peer is not full any more."""
+        """Call ``read``, which answers an earlier request, once the peer is no longer full."""
         self._put_off.append(read)
         self._plan()
 
     def begin_job(self) -> None:
-        """A request is executed in steps, and answered later. Must be followed by end_job()."""
+        """Count a request that is executed in steps and answered later. Call end_job() afterwards."""
         self._jobs += 1
 
     def end_job(self) -> None:
@@ -307,7 +311,7 @@ class Peer:
         self._plan_if_waiting()
 
     def _hold(self, received: Received, rest: Iterator[Received]) -> None:
-        """The rest waits for another turn, and nothing more is read until then."""
+        """Keep the rest for another turn, and read nothing more until then."""
         self._front.appendleft(received)
         self._rest = rest
         if self.link is not None:
@@ -331,7 +335,7 @@ class Peer:
             self.core.call_later(0.0, self._go_on)
 
     def _go_on(self) -> None:
-        """Take another turn, if the peer may. If not, drained() or end_job() plans one."""
+        """Take another turn if the peer may have one. Otherwise drained() or end_job() plans it."""
         self._planned = False
         while self._put_off and not self.full:
             self._put_off.popleft()()
@@ -346,7 +350,7 @@ class Peer:
                 self._rest = iter(())
         if self._rest is None or self.closed or (self.must_wait and not self.both_ways):
             if self.connection.queued:
-                self._plan_if_waiting()  # when that is written, it may be little
+                self._plan_if_waiting()  # the queue may be short after the next write
             return
         rest, self._rest = self._rest, None
         self._execute(self._waiting(rest), rest)
@@ -379,25 +383,25 @@ class Peer:
             self.core.touch(self)
 
     def slow(self) -> None:
-        """The link holds more than SLOW_BYTES."""
+        """Note that the link holds more than SLOW_BYTES."""
         self._slow = True
         self.core.backlog.slow(self)
 
     def drained(self) -> None:
-        """The link holds little again."""
+        """Note that the link holds little again."""
         self._slow = False
         self.core.backlog.drained(self)
         self._plan_if_waiting()
 
     def lost(self, reason: str) -> None:
-        """The shell says that the connection ended or was never made."""
+        """End the peer, because its connection ended or was never made."""
         self.connection.closed = True
         self._end(reason)
         self.core.flush()
 
     def watch(self) -> None:
-        """Called by the core now and then: a process that hangs keeps its connections open, and must
-        not hold up those who wait for its answer for ever."""
+        """Check that the peer is alive. The core calls this periodically: a process that hangs keeps its
+        connections open, and must not block requests forever."""
         if self._heard or not self.connection.awaits_answer:
             self._heard = False
             self._silent_looks = 0
@@ -410,7 +414,8 @@ class Peer:
             self.lost("it does not answer")
 
     def _admit(self, what: str) -> str | None:
-        """A wrong address, or one where nobody is, is dialed again each second for ever."""
+        """Throttle the log of unidentified outgoing peers: a wrong address is dialed again each
+        second."""
         if self.server or self.node is not None:
             return ""
         return self.core.noise.admit(f"{format_address(self.address)} {what}")
@@ -439,7 +444,7 @@ class Peer:
         return questions
 
     def _forget_waiting(self) -> None:
-        """Nothing that waits is executed any more."""
+        """Discard everything that waits for execution."""
         self.core.backlog.forget(self)
         self.core.strangers.pop(self, None)
         self._rest = None
@@ -447,12 +452,13 @@ class Peer:
             waiting.clear()
 
     def farewell(self, code: ErrorCode, text: str) -> None:
-        """Tell the peer why, then disconnect: an Error that answers nothing."""
+        """Send an Error that answers no request, then disconnect."""
         self.connection.answer(None, Error(code.value, text))
         self.close()
 
     def drop(self) -> None:
-        """Disconnect without sending what is queued. Nobody is told, not even who asked something."""
+        """Disconnect without sending what is queued. Neither the handler nor pending requests are
+        told."""
         if self in self.core.peers:
             del self.core.peers[self]
             self._forget_waiting()
@@ -463,7 +469,7 @@ class Peer:
     def close(self) -> None:
         """Send what is queued, then disconnect (the specification's *abort*).
 
-        No incoming message is processed any more, and the handler is not told.
+        Incoming messages are ignored from now on. The handler is not told.
         """
         if self in self.core.peers:
             for question in self._detach():

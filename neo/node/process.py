@@ -1,6 +1,6 @@
-"""The shell of a node process: event loop, sockets, clock, signals, exit codes.
+"""The process of a node: event loop, sockets, clock, signals, exit codes.
 
-Exit codes: 0 stopped on request, 1 the node cannot go on, 2 a setting is wrong.
+Exit codes: 0 stopped on request, 1 the node cannot continue, 2 a setting is wrong.
 """
 
 from __future__ import annotations
@@ -37,28 +37,27 @@ from neo.protocol.packets import Address, Error
 
 logger = logging.getLogger("neo.node")
 
-#: Pauses between attempts to start a core again: quickly after a hiccup, gently during an outage.
+#: Pauses between attempts to start a core again; the last one repeats.
 RESTART_SECONDS = (1, 2, 5, 10, 30)
-#: Pause between attempts to make the first core, which the settings limit.
+#: Pause between attempts to make the first core.
 FIRST_RETRY_SECONDS = 1.0
-#: What was written before the end may still be on its way; a peer that does not read is given up.
+#: At the end, time for written bytes to leave. A peer that does not read is then given up.
 DRAIN_SECONDS = 2.0
-#: Somebody who connects while there is no core, and says nothing, is disconnected after this time.
+#: A connection that sends nothing while there is no core is closed after this time.
 UNHEARD_SECONDS = 10.0
-#: Connections that the kernel keeps while the loop is busy; all clients may come back at once. Not more
-#: than the share of strangers: all of them are accepted at once.
+#: Connections that the kernel queues while the loop is busy, because all clients may reconnect at once.
+#: At most the limit of untrusted peers, because all of them are accepted at once.
 BACKLOG = 1024
-#: Peers that nobody vouches for have a quarter of the files that the process may open, and of the memory
-#: of thousands of connections.
+#: Limit of untrusted peers. They also have at most a quarter of the files that the process may open.
 STRANGERS_MOST = 1024
 
 MakeCore = Callable[["ProcessHost"], Core]
 
 
 class StartFailure(Exception):
-    """A core cannot be made now; the message says why and what to do.
+    """A core cannot be made now. The message says why and what to do.
 
-    ``patience``: seconds since the start of the process in which its first core is worth another try.
+    ``patience``: seconds since the start of the process in which making the first core is tried again.
     """
 
     def __init__(self, message: str, patience: float = 0.0) -> None:
@@ -77,7 +76,7 @@ class ProcessHost:
         self._core: Core | None = None
         self._failures = 0
         files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        #: Connections of peers that nobody vouches for.
+        #: Limit of connections with untrusted peers.
         self._strangers = STRANGERS_MOST if files < 0 else max(1, min(STRANGERS_MOST, files // 4))
         #: Why there is no core.
         self._waits = ""
@@ -95,7 +94,7 @@ class ProcessHost:
         return time.time()
 
     def monotonic(self) -> float:
-        # Unlike that of CLOCK_MONOTONIC, time goes on while the machine is suspended: a lease does, too.
+        # Unlike CLOCK_MONOTONIC, it continues while the machine is suspended, as a lease does.
         return time.clock_gettime(time.CLOCK_BOOTTIME)
 
     def call_later(self, delay: float, callback: Callable[[], None]) -> Timer:
@@ -107,7 +106,7 @@ class ProcessHost:
             if self._core is not None:
                 self._core.flush()
 
-        # The loop's own thread need not wake it up through the kernel.
+        # The loop's own thread need not wake the loop through the kernel.
         here = threading.get_ident() == self._thread
         return self._loop.call_soon(run) if here else self._loop.call_soon_threadsafe(run)
 
@@ -131,7 +130,7 @@ class ProcessHost:
             self._ended.set_result(code)
 
     def restart(self, why: str) -> None:
-        """The core is dead: make another one after a pause. ``why``: for everybody who connects."""
+        """Make another core after a pause. ``why``: the reason, told to peers that connect meanwhile."""
         self._core = None
         self._waits = why
         delay = RESTART_SECONDS[min(self._failures, len(RESTART_SECONDS) - 1)]
@@ -140,7 +139,7 @@ class ProcessHost:
         self._loop.call_later(delay, self._start_again)
 
     def healthy(self) -> None:
-        """The core works: the next failure is a new one."""
+        """Reset the pauses between restarts."""
         self._failures = 0
 
     def _start_again(self) -> None:
@@ -150,7 +149,7 @@ class ProcessHost:
             logger.error("%s", e)
             self.restart(str(e))
         except Exception as e:
-            # Else the process would live on without a core, and nobody would start it anew.
+            # Otherwise the process would continue without a core.
             logger.critical("unexpected error: cannot start again: %s", e, exc_info=e)
             self.stop(1)
 
@@ -166,15 +165,15 @@ class ProcessHost:
         return Transport(_Accepted(self), tls)
 
     def peer_for(self, address: Address) -> Peer | None:
-        """A peer for somebody who connected; None while there is no core."""
+        """Return the peer of a new connection, or None while there is no core."""
         if self._core is None:
             return None
         self._core.limit_strangers(self._strangers)
         return self._core.accepted(address)
 
     def turn_away(self, transport: Transport) -> None:
-        """Tell somebody who connects why there is no core. The connection is closed when the peer said
-        something: before, it may not have read that; and a TLS handshake may be under way."""
+        """Tell a new connection why there is no core. It is closed when the peer has sent something:
+        before, the peer may not have read the reason, or a TLS handshake may be under way."""
         connection = Connection(server=True)
         connection.answer(None, Error(ErrorCode.NOT_READY.value, self._waits))
         transport.write(connection.take_outgoing())
@@ -189,8 +188,8 @@ class ProcessHost:
             self._core.flush()
 
     def _unexpected(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """What nobody caught in a callback of the loop. It ends the node, as in a workflow: its state
-        would be unknown. Errors of the system are those of one connection, which ended with it."""
+        """Handle an uncaught error of a callback of the loop. It stops the node, whose state would be
+        unknown. An OSError belongs to one connection, which has ended."""
         error = context.get("exception")
         if self._core is None or not isinstance(error, Exception) or isinstance(error, OSError):
             loop.default_exception_handler(context)
@@ -199,7 +198,7 @@ class ProcessHost:
             self._core.fail(error)
 
     async def run(self) -> int:
-        """Serve until the end; returns the exit code."""
+        """Serve until the end, and return the exit code."""
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._ended = self._loop.create_future()
@@ -227,8 +226,8 @@ class ProcessHost:
         return code
 
     async def _first_core(self, sock: socket.socket | None) -> None:
-        """Make the core, or be told to stop while trying, and tell others meanwhile why. Raises
-        StartFailure."""
+        """Make the core, unless the process is told to stop. Meanwhile, connections are told why there
+        is none. Raises StartFailure."""
         begin = self.monotonic()
         noise = Noise(self.monotonic)
         while not self._ended.done():
@@ -255,7 +254,7 @@ class ProcessHost:
         return sock
 
     async def _listen(self, sock: socket.socket | None) -> None:
-        """Idempotent."""
+        """Listen. Idempotent."""
         if sock is None or self.bind is None or self._server is not None:
             return
         backlog = min(BACKLOG, self._strangers)
@@ -277,7 +276,7 @@ class ProcessHost:
         return StartFailure(f"cannot listen on {format_address(self.bind)}: {reason}")
 
     async def _drain(self) -> None:
-        """Let closing transports send their last bytes."""
+        """Wait until closing transports have sent their last bytes."""
         for task in self._dials:
             task.cancel()
         deadline = self._loop.time() + DRAIN_SECONDS
@@ -286,12 +285,12 @@ class ProcessHost:
 
 
 class _Accepted:
-    """Owner of an accepted transport until it is connected, when its address is known."""
+    """Owner of an accepted transport. Its peer is made once the remote address is known."""
 
     def __init__(self, shell: ProcessHost) -> None:
         self._shell = shell
         self._peer: Peer | None = None
-        #: Of somebody who was turned away.
+        #: Set if the connection was turned away.
         self._transport: Transport | None = None
 
     def connected(self, transport: Transport, address: Address) -> None:
@@ -328,7 +327,7 @@ def main(
     load_settings: Callable[[list[str]], argparse.Namespace],
     make_core: MakeCore,
 ) -> int:
-    """Entry point of a node process; returns its exit code. Main thread."""
+    """Run a node process and return its exit code. Call on the main thread."""
     program = f"neo{role}"
     try:
         settings = load_settings(sys.argv[1:])
@@ -339,7 +338,7 @@ def main(
         try:
             return uvloop.run(ProcessHost(settings, make_core).run())
         except (ConfigError, StartFailure) as e:
-            if settings.logfile:  # else the log is where the message goes anyway
+            if settings.logfile:  # otherwise the log is on stderr, where main() prints the error
                 logger.critical("%s", e)
             raise
     except ConfigError as e:

@@ -1,8 +1,8 @@
 """Long workflows as coroutines, without an event loop.
 
-Recovery, verification and the like read from top to bottom like the specification when they are
-``async def``. They await nothing but a :class:`Future` of ours (an answer, a time, a durable write)
-and are stepped at once, on the stack of whoever completes it: no loop, no scheduling, no threads.
+Workflows such as recovery and verification are ``async def``, so that they read like the specification.
+They await only a :class:`Future` of this module: an answer, a time, a durable write. The call that
+completes the future steps the workflow at once, on its own stack.
 
 Rule: between two awaits nothing else runs; after an await everything may have changed.
 """
@@ -17,11 +17,11 @@ T = TypeVar("T")
 
 
 class Cancelled(Exception):
-    """Thrown into a workflow that is not wanted any more, at its await."""
+    """Thrown at the await of a workflow that is cancelled."""
 
 
 class Future(Generic[T]):
-    """A result that comes later, exactly once."""
+    """A result that is set later, once."""
 
     __slots__ = ("_callbacks", "_error", "_result", "done")
 
@@ -48,14 +48,14 @@ class Future(Generic[T]):
             callback(self)
 
     def then(self, callback: Callable[[Future[T]], None]) -> None:
-        """Call back when done, at once if it is."""
+        """Call back when done; at once if already done."""
         if self.done:
             callback(self)
         else:
             self._callbacks.append(callback)
 
     def result(self) -> T:
-        """The result; raises the error it ended with."""
+        """Return the result, or raise the error that the future failed with."""
         assert self.done
         if self._error is not None:
             raise self._error
@@ -68,7 +68,7 @@ class Future(Generic[T]):
 
 
 class Task(Future[T]):
-    """A running workflow; itself a future of its result."""
+    """A running workflow, and the future of its result."""
 
     __slots__ = ("_cancelled", "_coroutine", "_waiting", "name")
 
@@ -81,8 +81,9 @@ class Task(Future[T]):
         self._step(None)
 
     def _resume(self, future: Future[Any]) -> None:
-        # A wake-up by something it does not wait for any more (after a cancellation) is dropped. So is
-        # one by itself, while it closes a connection because it is thrown away with its core.
+        # Ignore a future that the workflow no longer waits for, after a cancellation. Also ignore one
+        # that the workflow completes itself, by closing a connection while it is discarded with its
+        # core.
         if future is self._waiting and getcoroutinestate(self._coroutine) != CORO_RUNNING:
             self._step(None)
 
@@ -105,14 +106,14 @@ class Task(Future[T]):
             awaited.then(self._resume)
 
     def cancel(self) -> None:
-        """Throw Cancelled at the await where it stands, or at its next one; nothing if it is done."""
+        """Throw Cancelled at the current await, or at the next one. Do nothing if the task is done."""
         self._cancelled = True
         if not self.done and self._waiting is not None:
             self._step(Cancelled(self.name))
 
 
 def first(*futures: Future[Any]) -> Future[None]:
-    """Done when any of them is, however it ended."""
+    """Return a future that is done when any of these is, even if that one fails."""
     done: Future[None] = Future()
     for future in futures:
         future.then(lambda _: done.resolve(None))
@@ -120,7 +121,7 @@ def first(*futures: Future[Any]) -> Future[None]:
 
 
 class Checkpoint:
-    """``await Checkpoint()``: go on at once, unless the workflow was cancelled by what it just did."""
+    """``await Checkpoint()`` continues at once, unless the workflow was cancelled by its last step."""
 
     def __await__(self) -> Generator[Future[None], None, None]:
         done: Future[None] = Future()

@@ -1,12 +1,12 @@
-"""A whole small NEO cluster on one machine, in one command or one ``with`` block.
+"""A small NEO cluster on one machine, in one command or one ``with`` block.
 
 ::
 
     with Cluster(folder, storages=2, partitions=12) as cluster:
         db = ZODB.DB(open_storage(cluster.uri))
 
-The processes are the real ones, and ``neo.conf`` in the folder is what they read: each can also be
-started by hand. Nothing here is imported by a node.
+The processes are the real ones and read ``neo.conf`` in the folder, so each can also be started by hand.
+Nodes import nothing of this package.
 """
 
 from neo.simple.cluster import Cluster, ClusterError

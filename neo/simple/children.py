@@ -1,4 +1,4 @@
-"""The processes of a small cluster: started, watched, stopped by their own ids and nothing else."""
+"""Start, watch and stop the processes of a small cluster, by their process ids only."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-#: What a node needs to finish when asked to stop; then it is killed.
+#: Time for a process to stop on request; then it is killed.
 STOP_SECONDS = 10.0
-#: How much of a log is shown when its process died.
+#: Lines of a log that are shown when its process died.
 TAIL_LINES = 8
 TAIL_BYTES = 16 * 1024
 
-# Reads "+ pid" and "- pid" lines; at the end of the stream it ends the processes that are left.
+# Reads "+ pid" and "- pid" lines. At the end of the stream it ends the processes that are left.
 _GUARDIAN = """
 pids=' '
 while read -r sign pid; do
@@ -28,8 +28,7 @@ done
 
 
 class Guardian:
-    """A shell that outlives us just long enough: when this process dies without stopping its
-    children (``kill -9``), it stops them."""
+    """A shell that stops the children of this process if it dies without stopping them (``kill -9``)."""
 
     def __init__(self) -> None:
         self._shell = subprocess.Popen(
@@ -45,7 +44,7 @@ class Guardian:
         try:
             os.write(self._shell.stdin.fileno(), f"{sign} {pid}\n".encode())
         except BrokenPipeError:
-            return  # somebody ended it: the cluster works without
+            return  # the shell was ended; the cluster works without it
 
     def close(self) -> None:
         assert self._shell.stdin is not None
@@ -54,7 +53,7 @@ class Guardian:
 
 
 def launch(command: Sequence[str], folder: Path, log: Path) -> subprocess.Popen[bytes]:
-    """Start a process whose stderr is appended to ``log``, out of reach of the terminal's Ctrl-C."""
+    """Start a process that appends stderr to ``log`` and does not receive the terminal's Ctrl-C."""
     with open(log, "ab") as stderr:
         return subprocess.Popen(
             command,
@@ -67,7 +66,7 @@ def launch(command: Sequence[str], folder: Path, log: Path) -> subprocess.Popen[
 
 
 def stop_all(processes: Iterable[subprocess.Popen[bytes]]) -> list[int]:
-    """Ask all to stop, wait, kill what is left. Returns the ids of those that had to be killed."""
+    """Ask all to stop, wait, then kill the rest. Return the ids of the killed processes."""
     running = [process for process in processes if process.poll() is None]
     for process in running:
         process.terminate()
@@ -84,7 +83,7 @@ def stop_all(processes: Iterable[subprocess.Popen[bytes]]) -> list[int]:
 
 
 def tail(log: Path) -> str:
-    """The last lines of a log."""
+    """Return the last lines of a log."""
     try:
         with open(log, "rb") as file:
             file.seek(0, os.SEEK_END)

@@ -1,7 +1,7 @@
 """Start, watch and stop the processes of a small cluster.
 
-One thread at a time may use a :class:`Cluster`. Every wait ends with the condition, with the death
-of a process, or at a deadline with an error that shows the log.
+One thread at a time may use a :class:`Cluster`. Every wait ends when its condition holds, when a
+process dies, or at a deadline with an error that shows the log.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ from neo.simple.children import STOP_SECONDS, Guardian, launch, stop_all, tail
 from neo.simple.conf import ClusterConf, ConfError, NodeConf, Shape
 from neoctl.client import AdminAway, AdminClient
 
-#: A start takes about a second; a loaded machine or a slow database server much longer.
+#: Timeout of a start, which takes about a second, but much longer on a loaded machine.
 START_SECONDS = 60.0
-#: Pause between two looks at something that has no way to tell us.
+#: Interval of polling.
 POLL_SECONDS = 0.02
-#: An admin node answers at once, or it is not ready.
+#: Timeout of the admin node. It answers at once, or it is not ready.
 ADMIN_SECONDS = 5.0
 TLS_FILES = ("ca", "cert", "key")
 
 
 class ClusterError(Exception):
-    """The cluster cannot be started or does not work; the message shows which process, and its log."""
+    """The cluster cannot be started or does not work. The message shows the process and its log."""
 
 
 class Cluster:
     """A cluster in a folder, as a context manager that starts and stops it.
 
-    Arguments left out are those of the folder's cluster, or the defaults of :class:`conf.Shape` when
-    the folder is new. ``database``: template with ``{n}``, see there. ``ca``, ``cert``, ``key``:
-    files; then every link uses TLS. ``settings``: more of ``[DEFAULT]`` in neo.conf, when it is new.
-    Raises ClusterError.
+    Omitted arguments are those of the folder's cluster, or the defaults of :class:`conf.Shape` if the
+    folder is new. ``database``: a template with ``{n}``, see there. ``ca``, ``cert``, ``key``: files; if
+    given, every link uses TLS. ``settings``: additions to ``[DEFAULT]`` of a new neo.conf. Raises
+    ClusterError.
 
-    ``processes``: name (``master1``, ``storage1``, ``admin``) → Popen of those that were started
-    and not killed by us.
+    ``processes``: name (``master1``, ``storage1``, ``admin``) → Popen of the processes that were started
+    and not killed by this object.
     """
 
     def __init__(
@@ -136,14 +136,14 @@ class Cluster:
 
     @property
     def neoctl(self) -> str:
-        """What operators type before a verb. With TLS, neo.conf names the files that are needed."""
+        """The command that operators type before a verb. With TLS, it reads the files from neo.conf."""
         if self._tls is None:
             return f"neoctl -a {self.admin_address}"
         return f"neoctl -f {shlex.quote(str(self.conf.path))}"
 
     @property
     def uri(self) -> str:
-        """What applications open with zodburi."""
+        """The URI that applications open with zodburi."""
         masters = self.masters.replace(" ", ",")
         if self._tls is None:
             return f"neo://{self.name}@{masters}"
@@ -152,18 +152,18 @@ class Cluster:
 
     @property
     def zconfig(self) -> str:
-        """The section of an application's zope.conf or zodb.conf."""
+        """The section for an application's zope.conf or zodb.conf."""
         lines = [f"master_nodes {self.masters}", f"name {self.name}"]
         lines += [f"{name} {self.conf.values[name]}" for name in TLS_FILES if self._tls is not None]
         inner = "".join(f"    {line}\n" for line in lines)
         return f"%import neo.client\n<zodb_db main>\n  <NEOStorage>\n{inner}  </NEOStorage>\n</zodb_db>"
 
     def log(self, name: str) -> Path:
-        """The log of a process, by its name."""
+        """Return the log file of a process."""
         return self._node(name).logfile
 
     def admin(self, timeout: float = ADMIN_SECONDS) -> AdminClient:
-        """A connection to the admin node. Raises AdminAway."""
+        """Connect to the admin node. Raises AdminAway."""
         return AdminClient(self.conf.of_role("admin")[0].address, self._tls, timeout)
 
     # -- life ------------------------------------------------------------------------------------
@@ -181,16 +181,16 @@ class Cluster:
         self.stop()
 
     def start(self, timeout: float = START_SECONDS) -> None:
-        """Start all processes that do not run and wait until applications are served.
+        """Start all processes that do not run, and wait until the cluster serves.
 
-        Raises ClusterError, with nothing left running.
+        Raises ClusterError after stopping all processes.
         """
         if self._guardian is None:
             self._guardian = Guardian()
         try:
             deadline = time.monotonic() + timeout
             masters = [node for node in self.conf.of_role("master") if self._launch(node)]
-            # The others would find nobody, and pause before they look again.
+            # Without a listening master, the others would pause before they try again.
             for node in masters:
                 self._wait_listening(node, deadline)
             for role in ("storage", "admin"):
@@ -202,7 +202,7 @@ class Cluster:
             raise
 
     def stop(self) -> None:
-        """Stop all processes; whichever does not obey in time is killed."""
+        """Stop all processes. Those that do not stop in time are killed."""
         processes, self.processes = self.processes, {}
         stop_all(processes.values())
         if self._guardian is not None:
@@ -212,22 +212,22 @@ class Cluster:
             self._guardian = None
 
     def kill(self, name: str) -> None:
-        """``kill -9``, as a crash or an operator would."""
+        """Kill one process, as ``kill -9`` does."""
         process = self._take(name)
         process.kill()
         self._forget(process)
 
     def terminate(self, name: str) -> int:
-        """Stop one process cleanly; returns its exit code (negative: the signal that ended it)."""
+        """Stop one process cleanly. Return its exit code (negative: the signal that ended it)."""
         process = self._take(name)
         stop_all([process])
         self._forget(process)
         return process.returncode
 
     def restart(self, name: str) -> None:
-        """Start one process again, after the clean end of the one that runs, if any does.
+        """Stop one process cleanly if it runs, start it, and return when it listens.
 
-        Returns when it listens. Raises ClusterError.
+        Raises ClusterError.
         """
         if name in self.processes:
             self.terminate(name)
@@ -236,7 +236,7 @@ class Cluster:
         self._wait_listening(node, time.monotonic() + START_SECONDS)
 
     def wait_running(self, timeout: float = START_SECONDS) -> None:
-        """Wait until the cluster is RUNNING with every storage process that we have.
+        """Wait until the cluster is RUNNING with all started storage processes.
 
         Raises ClusterError.
         """
@@ -252,31 +252,31 @@ class Cluster:
             time.sleep(POLL_SECONDS)
 
     def check(self) -> None:
-        """Raises ClusterError when a process ended by itself."""
+        """Raise ClusterError if a process ended by itself."""
         dead = self.dead()
         if dead:
             raise ClusterError("\n".join(self.obituary(name) for name in dead))
 
     def dead(self) -> list[str]:
-        """Names of the processes that ended by themselves."""
+        """Return the names of the processes that ended by themselves."""
         return [name for name, process in self.processes.items() if process.poll() is not None]
 
     def stopped(self) -> bool:
-        """Whether the operator stopped the cluster: masters and storage nodes ended cleanly. Admin nodes
-        stay, and look for a master."""
+        """Return whether the operator stopped the cluster: masters and storage nodes ended cleanly. Admin
+        nodes continue, and search for a master."""
         codes = [
             process.poll() for name, process in self.processes.items() if not name.startswith("admin")
         ]
         return bool(codes) and not any(code is None or code for code in codes)
 
     def obituary(self, name: str) -> str:
-        """What is to be said of a process that ended by itself."""
+        """Return a sentence about a process that ended by itself, with its log."""
         code = self.processes[name].returncode
         how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
         return f"{name} {how}; {self._describe(name)}"
 
     def command(self, node: NodeConf) -> list[str]:
-        """What starts the process of a node. May be overridden, to start it somewhere else."""
+        """Return the command of a node's process. A subclass may start it somewhere else."""
         module = f"neo.{node.role}"
         return [sys.executable, "-m", module, "-f", str(self.conf.path), "-s", node.name]
 
@@ -332,7 +332,7 @@ class Cluster:
             time.sleep(POLL_SECONDS)
 
     def _not_running(self) -> str | None:
-        """What is missing, None when applications are served."""
+        """Return what is missing, None if the cluster serves."""
         try:
             with self.admin() as admin:
                 state = admin.ask(AskClusterState()).state

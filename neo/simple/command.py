@@ -1,4 +1,4 @@
-"""``neosimple``: a whole small cluster in the foreground, until Ctrl-C."""
+"""``neosimple``: a small cluster in the foreground, until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from neo.simple.cluster import Cluster, ClusterError
 
-#: How often the processes are looked at.
+#: Interval of the checks of the processes.
 WATCH_SECONDS = 0.5
 
 
@@ -44,7 +44,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point. Exit codes: 0 stopped on request, 1 the cluster cannot be started or died."""
+    """Run the command. Exit codes: 0 stopped on request, 1 the cluster cannot be started or died."""
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: _interrupt(stop))
@@ -60,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _interrupt(stop: threading.Event) -> None:
-    """The first signal ends the watch, or the start that is still going on."""
+    """End the watch, or the start, at the first signal."""
     if stop.is_set():
         return  # already stopping
     stop.set()
@@ -76,15 +76,15 @@ def _introduce(cluster: Cluster) -> None:
 
 
 def _watch(cluster: Cluster, stop: threading.Event) -> int:
-    """Report who dies; the others go on, as they would on machines of their own. End with the cluster
-    if the operator stops it."""
+    """Report processes that die; the others continue, as on separate machines. Return when the operator
+    has stopped the cluster, or no process is left."""
     reported: set[str] = set()
     seen: set[str] = set()
     while not stop.wait(WATCH_SECONDS):
         if cluster.stopped():
             print("neosimple: the cluster was stopped", flush=True)
             return 0
-        # Of a cluster that stops, processes do not all end at once.
+        # The processes of a cluster that stops do not all end at once.
         before, seen = seen, set(cluster.dead())
         for name in sorted(seen & before):
             if name not in reported:

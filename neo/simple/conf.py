@@ -1,7 +1,7 @@
-"""``neo.conf`` of a small cluster: the one record of its shape, its addresses and its files.
+"""``neo.conf`` of a small cluster: its shape, addresses and files.
 
-It is written once, when the folder is new. Later starts read it, so that a folder keeps its ports
-and its data; the real commands read the same file (``neostorage -f neo.conf -s storage1``).
+It is written once, when the folder is new. Later starts read it, so a folder keeps its ports and its
+data. The nodes read the same file (``neostorage -f neo.conf -s storage1``).
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from neo.net.sockets import format_address, parse_bind
 from neo.net.transport import bound_socket
 from neo.protocol.packets import Address
 
-#: Ports below the range that the kernel gives to outgoing connections: nobody takes one by chance
-#: between two starts of a cluster.
+#: Ports below the range of outgoing connections, so that none is taken between two starts of a cluster.
 FIRST_PORT = 20000
 LAST_PORT = 32000
 HOST = "127.0.0.1"
@@ -26,14 +25,14 @@ ROLES = ("master", "storage", "admin")
 
 
 class ConfError(Exception):
-    """The folder does not hold such a cluster; the message says what to do."""
+    """The folder does not hold such a cluster. The message says what to do."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What a new cluster is made of. ``database``: template of the storage nodes' database strings
-    with ``{n}`` for 1, 2…, None: a SQLite file in the folder. ``host``: of this machine, where all
-    listen; an IPv6 address without brackets. ``settings``: more lines of ``[DEFAULT]``."""
+    """The shape of a new cluster. ``database``: template of the database strings of the storage nodes,
+    with ``{n}`` for 1, 2…; None: a SQLite file in the folder. ``host``: address of this machine where
+    all nodes listen, IPv6 without brackets. ``settings``: more lines of ``[DEFAULT]``."""
 
     name: str = "neo"
     masters: int = 1
@@ -47,7 +46,7 @@ class Shape:
     settings: Mapping[str, str] = field(default_factory=dict)
 
     def check(self) -> None:
-        """Raises ConfError when no cluster can have this shape."""
+        """Raise ConfError if no cluster can have this shape."""
         try:
             ipaddress.ip_address(self.host)
             bound_socket((self.host, 0)).close()
@@ -77,7 +76,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class NodeConf:
-    """One section: ``name`` is ``master1``, ``storage2``, ``admin``."""
+    """One section. ``name``: ``master1``, ``storage2``, ``admin``."""
 
     name: str
     role: str
@@ -86,7 +85,7 @@ class NodeConf:
 
 
 class ClusterConf:
-    """The file, parsed. Raises ConfError when it is not one of ours."""
+    """The parsed file. Raises ConfError if it is not the file of a small cluster."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -112,7 +111,7 @@ class ClusterConf:
         return [node for node in self.nodes if node.role == role]
 
     def check(self, wanted: Mapping[str, object]) -> None:
-        """Raises ConfError when the cluster of this folder is not what was asked for."""
+        """Raise ConfError if the cluster of this folder is not the wanted one."""
         actual = {
             "name": self.name,
             "host": self.of_role("master")[0].address[0],
@@ -139,7 +138,7 @@ def _node(parser: configparser.ConfigParser, name: str) -> NodeConf:
 
 
 def create(path: Path, shape: Shape) -> ClusterConf:
-    """Write the file of a new cluster, with addresses that are free now. Raises ConfError."""
+    """Write the file of a new cluster with free addresses, and return it. Raises ConfError."""
     shape.check()
     names = [f"master{n + 1}" for n in range(shape.masters)]
     names += [f"storage{n + 1}" for n in range(shape.storages)]
@@ -177,7 +176,7 @@ def _free_addresses(count: int, host: str, base: int | None) -> list[str]:
         if busy:
             raise ConfError(f"port {busy[0]} is in use: choose another --port-base")
         return [format_address((host, port)) for port in range(base, base + count)]
-    # A random start keeps clusters that are created at the same time apart.
+    # A random start separates clusters that are created at the same time.
     start = random.SystemRandom().randrange(FIRST_PORT, LAST_PORT)
     found: list[str] = []
     for port in (*range(start, LAST_PORT), *range(FIRST_PORT, start)):
@@ -189,7 +188,7 @@ def _free_addresses(count: int, host: str, base: int | None) -> list[str]:
 
 
 def is_free(port: int, host: str = HOST) -> bool:
-    """Whether a node of this machine could listen there now."""
+    """Return whether a node of this machine could listen there now."""
     try:
         bound_socket((host, port)).close()
     except OSError:

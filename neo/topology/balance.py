@@ -1,52 +1,49 @@
-"""Which nodes should have each partition: far apart, balanced, with the fewest new cells.
+"""Choose the nodes of each partition: far apart, balanced, with the fewest new cells.
 
-Pure arithmetic over rows of cells; what it means for their states is in
-:mod:`neo.topology.tweak`.
+Pure functions over rows of cells. :mod:`neo.topology.tweak` derives the states of the cells.
 
 Theory of operation
 ===================
 
-A *choice* gives each partition the same number of nodes. The best one is sought, by these criteria
-in this order:
+A *choice* gives each partition the same number of nodes. The best choice is found by these criteria, in
+this order:
 
-1. *Far apart.* Each pair of nodes has a closeness: the topology paths are compared element by
-   element, and all that two nodes share adds up. One device path for both is worst, then a common
-   first element, then a common second one... A partition costs the sum over the pairs of its nodes,
-   and only choices of the least cost (``_least``) are looked at.
-2. *Balanced.* The sum of the squares of the numbers of cells per node is as low as (1) permits, so
-   they differ by 1 at most unless topology wants otherwise.
+1. *Far apart.* Each pair of nodes has a closeness: their topology paths are compared element by element,
+   and everything that the two share adds up. One device path for both is worst, then a common first
+   element, then a common second one, and so on. A partition costs the sum over the pairs of its nodes.
+   Only choices of the least cost (``_least``) are considered.
+2. *Balanced.* The sum of the squares of the numbers of cells per node is as low as (1) permits, so the
+   numbers differ by at most 1 unless topology requires otherwise.
 3. *Few new cells*, each of which is a copy of a whole partition.
-4. *Few OUT_OF_DATE cells* among those that exist: part of such a copy is still to be made.
+4. *Few OUT_OF_DATE cells* among the existing ones, because such a copy is incomplete.
 
-Prefixes of paths are sets of nodes that are disjoint or one inside the other. Counting pairs in
-such sets is a convex function, so the choices of least cost are the bases of a matroid, for which
-greed is right: adding k times the node that adds the least cost gives the least cost
-(``_complete``), and every cheaper row can be reached by exchanging one node at a time.
+Prefixes of paths are sets of nodes that are either disjoint or nested. Counting pairs in such sets is a
+convex function, so the choices of least cost are the bases of a matroid. A greedy algorithm is therefore
+correct: adding k times the node that adds the least cost gives the least cost (``_complete``), and every
+cheaper row can be reached by exchanging one node at a time.
 
-First, each row keeps what it has as far as (1) allows, and the rest goes to the nodes with the least
-cells (``_settle``). Then cells go directly from full nodes to empty ones (``_level``). What is left
-to gain takes several exchanges at once: partition p leaves node 1 for node 2 so that q can come to
-it, etc. They are the negative cycles of a graph (``_cycle``): its vertices are the nodes and a
-pool; an arc from a to b is an exchange of a for b in the partition where it costs least; arcs from
-the pool and to it make one node's share smaller and another's greater. A cycle that has the fewest
-arcs of all the negative ones keeps every row a base, even when it changes a row twice, and a choice
-without any negative cycle is the best (theory of submodular flows). Each cycle improves an integer
-that is not negative, which is why it ends.
+First, each row keeps its cells as far as (1) allows, and the rest goes to the nodes with the fewest cells
+(``_settle``). Then cells move directly from full nodes to empty ones (``_level``). The remaining gains
+need several exchanges at once: partition p moves from node 1 to node 2 so that q can move to node 1, and
+so on. These are the negative cycles of a graph (``_cycle``). Its vertices are the nodes and a pool. An
+arc from a to b is an exchange of a for b in the partition where it costs least. Arcs from the pool and to
+it decrease one node's share and increase another's. A negative cycle with the fewest arcs keeps every row
+a base, even when it changes a row twice, and a choice without a negative cycle is optimal (theory of
+submodular flows). Each cycle improves an integer that is not negative, so the search ends.
 
-A choice is only left for a better one. This makes the result stable: what was chosen is chosen again
-while the copies are under way and after them.
+A choice is replaced only by a better one. So the result is stable: the same nodes are chosen again while
+the copies are in progress and after them.
 
-Roads not taken
----------------
+Alternatives
+------------
 
-* Filling the table anew and matching it with the old one: simple, but it moves many more cells.
-* Moving single cells as long as it helps: it stops in choices that only a cycle improves. It
-  is the second step here, because it does most of the work for a small part of the time.
-* Minimum cost flow on a network with a vertex for each cell: as exact, but paths would be sought
-  through tens of thousands of vertices instead of one per node. The heaps (``_swaps``) know which
-  partition to use for each arc.
-* Weighing distance, balance and moves against each other: nobody can tell from the result why a
-  replica is where it is, or which weight to change.
+* Fill the table from scratch and match it with the old one: simple, but it moves many more cells.
+* Move single cells as long as it helps: it stops in choices that only a cycle improves. It is the second
+  step here, because it does most of the work in a small part of the time.
+* Minimum cost flow on a network with a vertex for each cell: as exact, but the search would visit tens of
+  thousands of vertices instead of one per node. The heaps (``_swaps``) know the partition of each arc.
+* Weigh distance, balance and moves against each other: the result would not explain why a replica is
+  where it is, or which weight to change.
 """
 
 from __future__ import annotations
@@ -58,18 +55,18 @@ from operator import add, sub
 from neo.protocol.enums import CellState
 
 Path = tuple[str, ...]
-#: (gain or loss, partition): an exchange of two given nodes. What it costs never changes.
+#: (cost, partition): an exchange of two given nodes. Its cost never changes.
 Swap = tuple[int, int]
 
-#: What a partition prefers to keep.
+#: Order in which a partition keeps its cells.
 _ORDER = {CellState.UP_TO_DATE: 0, CellState.OUT_OF_DATE: 1, CellState.FEEDING: 2}
 
 
 def closeness(paths: Sequence[Path], copies: int) -> list[list[int]]:
-    """How bad it is that two nodes have the same partition, for each pair of nodes.
+    """Return, for each pair of nodes, the cost of having the same partition.
 
-    Numbers are such that any set of ``copies`` nodes that shares less at one level is better,
-    whatever it shares at the next ones. An empty path is unknown and shares nothing.
+    A set of ``copies`` nodes that shares less at one level costs less, whatever it shares at the next
+    levels. An empty path is unknown and shares nothing.
     """
     base = copies * copies + 1
     depth = max(map(len, paths), default=0)
@@ -88,10 +85,10 @@ def closeness(paths: Sequence[Path], copies: int) -> list[list[int]]:
 def balance(
     rows: Sequence[Mapping[int, CellState]], nodes: Mapping[int, Path], copies: int
 ) -> list[set[int]]:
-    """The ids of the ``copies`` nodes that each partition should be on.
+    """Return the ids of the ``copies`` nodes that each partition should be on.
 
-    ``rows``: writable cells the partitions have on ``nodes`` (id -> topology path); other cells
-    must not be given. ``copies`` is 1 to the number of nodes. Deterministic.
+    ``rows``: the writable cells of the partitions on ``nodes`` (id -> topology path), and no other
+    cells. ``copies`` is 1 to the number of nodes. Deterministic.
     """
     assert 1 <= copies <= len(nodes), (copies, len(nodes))
     nids = sorted(nodes)
@@ -106,7 +103,7 @@ def balance(
 
 
 class _Search:
-    """Nodes are numbers from 0 here."""
+    """The search of the best choice. Nodes are numbered from 0."""
 
     def __init__(
         self, rows: Sequence[Mapping[int, CellState]], near: list[list[int]], copies: int
@@ -115,17 +112,17 @@ class _Search:
         self._near = near
         self._copies = copies
         self._nodes = range(len(near))
-        #: One new cell is worse than any number of incomplete ones, and 1 cell too many on a node
-        #: is worse than any number of new ones.
+        #: One new cell costs more than any number of incomplete ones, and one cell too many on a node
+        #: costs more than any number of new ones.
         cells = len(rows) * copies + 1
         self._new = cells
         self._unbalanced = cells * cells
         self._load = [0] * len(near)
-        #: Cells by partition, and how close each node is to all cells of the partition.
+        #: Nodes by partition, and the closeness of each node to all nodes of the partition.
         self.chosen: list[set[int]] = []
         self._crowd: list[list[int]] = []
         self._least = self._closeness(self._complete([]))
-        #: By pair of nodes, a heap of possible exchanges, including some that are not any more.
+        #: By pair of nodes, a heap of possible exchanges, including some that have become illegal.
         self._swaps: list[list[list[Swap]]] = [[[] for _ in near] for _ in near]
 
     def run(self) -> None:
@@ -143,7 +140,7 @@ class _Search:
     # -- one partition ---------------------------------------------------------------------------
 
     def _settle(self) -> None:
-        """Choose for one partition after the other."""
+        """Choose the nodes of one partition after the other."""
         for row in self._rows:
             for node, state in row.items():
                 self._load[node] += state is not CellState.FEEDING
@@ -157,7 +154,7 @@ class _Search:
             self._crowd.append([sum(near[other] for other in chosen) for near in self._near])
 
     def _keep(self, row: Mapping[int, CellState]) -> list[int]:
-        """The cells that stay, if it was only for this partition."""
+        """Return the cells that stay, considering this partition only."""
         cells = sorted(row, key=lambda node: (_ORDER[row[node]], self._load[node], node))
         best = cells[: self._copies]
         if len(best) == self._copies and self._closeness(best) == self._least:
@@ -171,7 +168,7 @@ class _Search:
         return kept
 
     def _complete(self, some: list[int]) -> list[int]:
-        """Add the nodes that are farthest from these, of those the ones with the least cells."""
+        """Add the nodes that are farthest from these; among equals, those with the fewest cells."""
         chosen = list(some)
         crowd = [sum(near[other] for other in chosen) for near in self._near]
         load = self._load
@@ -184,7 +181,7 @@ class _Search:
         return chosen
 
     def _closeness(self, chosen: Iterable[int]) -> int:
-        """Twice the sum over the pairs."""
+        """Return twice the sum over the pairs."""
         chosen = list(chosen)
         return sum(self._near[a][b] for a in chosen for b in chosen)
 
@@ -200,7 +197,7 @@ class _Search:
         return self._price(partition, b) - self._price(partition, a), partition
 
     def _legal(self, partition: int, a: int, b: int) -> bool:
-        """``a`` can be exchanged for ``b`` and the partition is as well spread as before."""
+        """Return whether exchanging ``a`` for ``b`` keeps the partition equally far apart."""
         chosen, crowd = self.chosen[partition], self._crowd[partition]
         return a in chosen and b not in chosen and crowd[b] - self._near[a][b] == crowd[a]
 
@@ -215,7 +212,7 @@ class _Search:
         ]
 
     def _best_swap(self, a: int, b: int) -> Swap | None:
-        """The cheapest exchange of two nodes in any partition."""
+        """Return the cheapest exchange of two nodes in any partition."""
         heap = self._swaps[a][b]
         while heap and not self._legal(heap[0][1], a, b):
             heappop(heap)
@@ -230,14 +227,14 @@ class _Search:
         self._load[b] += 1
 
     def _offer(self, partition: int) -> None:
-        """The exchanges that are possible in a partition that has just changed."""
+        """Add the exchanges that are legal in a partition that has changed."""
         for a, b in self._legal_swaps(partition):
             heappush(self._swaps[a][b], self._swap(partition, a, b))
 
     # -- the whole table -------------------------------------------------------------------------
 
     def _level(self) -> None:
-        """Single exchanges between nodes whose loads differ by 2 or more, until none is left."""
+        """Exchange cells between nodes whose loads differ by 2 or more, until no exchange is left."""
         while True:
             for a in sorted(self._nodes, key=lambda node: (-self._load[node], node)):
                 found = [
@@ -254,7 +251,7 @@ class _Search:
                 return
 
     def _arcs(self) -> list[list[tuple[int, int]]]:
-        """By vertex, (the next one, cost). The pool is the last vertex."""
+        """Return, by vertex, pairs of (next vertex, cost). The pool is the last vertex."""
         pool = len(self._nodes)
         arcs: list[list[tuple[int, int]]] = []
         for a in self._nodes:
@@ -266,11 +263,11 @@ class _Search:
         return arcs
 
     def _cycle(self) -> list[int] | None:
-        """The vertices of a negative cycle of as few arcs as possible, None if there is none.
+        """Return the vertices of a negative cycle with the fewest arcs, or None.
 
-        Walks grow by one arc at a time, from all vertices. Any negative cycle has a vertex from
-        which the cost is negative all along: other walks are given up, like those that cost not
-        less than a shorter one to the same vertex.
+        Walks from all vertices grow by one arc at a time. Any negative cycle has a vertex from which
+        the cost is negative all along, so other walks are pruned. So is a walk that costs no less than
+        a shorter one to the same vertex.
         """
         arcs = self._arcs()
         known: list[dict[int, int]] = [{} for _ in arcs]
@@ -292,7 +289,7 @@ class _Search:
         return None
 
     def _turn(self, cycle: list[int]) -> None:
-        """Do all exchanges of a cycle at once: each is legal in the rows as they are now."""
+        """Make all exchanges of a cycle at once. Each is legal in the rows before the cycle."""
         exchanges = []
         for a, b in zip(cycle, cycle[1:] + cycle[:1], strict=True):
             if len(self._nodes) not in (a, b):

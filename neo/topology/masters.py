@@ -1,4 +1,4 @@
-"""Which master to try next when looking for the primary (specification, *Joining a Cluster*)."""
+"""Order in which masters are tried to find the primary (specification, *Joining a Cluster*)."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pathlib import Path
 
 from neo.protocol.packets import Address, NotPrimaryMaster
 
-#: So many times the others are tried first: longer than an election takes. One of them knows better.
+#: A silent master is skipped this often. The other masters are tried for longer than an election takes.
 PASSED_OVER = 8
 
 
 class MasterCandidates:
-    """Known masters in turn; the one that a secondary points to goes first."""
+    """Known masters in turn. A master named by a secondary as the primary goes first."""
 
     def __init__(self, addresses: Iterable[Address]) -> None:
         self.addresses = list(dict.fromkeys(addresses))
@@ -21,18 +21,18 @@ class MasterCandidates:
             raise ValueError("no master is configured: set 'masters'")
         self._next = 0
         self._hint: Address | None = None
-        #: How often a master that was silent is still passed over.
+        #: How often a silent master is still skipped.
         self._silent: dict[Address, int] = {}
 
     def silent(self, address: Address) -> None:
-        """It did not answer in time, or not any more: asking it again would take as long."""
+        """Note that a master did not answer in time. It is skipped for a while."""
         self._silent[address] = PASSED_OVER
 
     def take(self) -> Address:
         if self._hint is not None:
             address, self._hint = self._hint, None
             if address in self.addresses:
-                # If it is lost, the others are tried first.
+                # If it does not answer, the others are tried next.
                 self._next = self.addresses.index(address) + 1
             return address
         for _ in self.addresses:
@@ -46,7 +46,7 @@ class MasterCandidates:
         return address
 
     def learn(self, message: NotPrimaryMaster) -> bool:
-        """Remember what a secondary master said; True if it knows the primary."""
+        """Apply the answer of a secondary master. Return True if it knows the primary."""
         self.add(message.known_master_list)
         index = message.primary
         if index is None or not 0 <= index < len(message.known_master_list):
@@ -55,20 +55,20 @@ class MasterCandidates:
         return True
 
     def add(self, addresses: Iterable[Address]) -> bool:
-        """Add unknown ones; True if there was any."""
+        """Add unknown addresses. Return True if there was any."""
         new = [address for address in addresses if address not in self.addresses]
         self.addresses += new
         return bool(new)
 
 
 class MasterListFile:
-    """``dynamic_master_list``: a JSON file where a node remembers the masters it has heard of."""
+    """``dynamic_master_list``: a JSON file with the addresses of the known masters."""
 
     def __init__(self, path: str) -> None:
         self._path = Path(path)
 
     def load(self) -> list[Address]:
-        """Raises ValueError when the file is there and is not such a list, or cannot be there."""
+        """Return the addresses. Raises ValueError if the file is not such a list or has no folder."""
         if not self._path.exists():
             if not self._path.parent.is_dir():
                 raise ValueError(f"{self._path} has no folder: create it, or correct the path")
@@ -84,7 +84,7 @@ class MasterListFile:
             ) from None
 
     def save(self, addresses: Iterable[Address]) -> None:
-        """Replace the file in one step."""
+        """Replace the file atomically."""
         temporary = self._path.with_name(self._path.name + ".new")
         temporary.write_text(json.dumps(list(addresses)))
         temporary.replace(self._path)

@@ -1,4 +1,4 @@
-"""Who exists, in what state (specification, *Operating Data*, *Nodes*)."""
+"""Table of the nodes of a cluster and their states (specification, *Operating Data*, *Nodes*)."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from neo.protocol.enums import NodeState, NodeType
 from neo.protocol.ids import format_nid, nid_namespace
 from neo.protocol.packets import Address, NodeRow
 
-#: The namespace of storage nodes ends here.
+#: Last id of the namespace of storage nodes.
 LAST_STORAGE = 2**24 - 1
 
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """``identified``: it is connected to the primary master and was accepted.
+    """One node. ``identified``: the primary master has accepted it, and it is connected.
 
-    ``backups``: of a client, the backup cluster of which it is the primary master, if any; of an
-    admin, the backup clusters that it watches over.
+    ``backups``: for a client that is the primary master of a backup cluster, the name of that cluster;
+    for an admin, the names of the backup clusters that it monitors.
     """
 
     type: NodeType
@@ -29,12 +29,12 @@ class Node:
     identified: bool = False
     devpath: tuple[str, ...] = ()
     features: frozenset[str] = field(default=frozenset())
-    #: Of a storage node, as the master knows it: the last pack that it was asked for.
+    #: The last pack that the master requested from this storage node.
     pack_tid: bytes = bytes(8)
     backups: frozenset[str] = field(default=frozenset())
-    #: A storage node that joined without cells, and was not started since.
+    #: A storage node that joined without cells and was not started since.
     blank: bool = False
-    #: A storage node that was RUNNING, without cells, when it was lost.
+    #: A storage node that was RUNNING without cells when it was lost.
     spare: bool = False
 
     def row(self) -> NodeRow:
@@ -45,12 +45,12 @@ class Node:
 
 
 class NodeTable:
-    """Nodes by id and by (type, address): masters may have an address before they have an id."""
+    """Nodes by id and by (type, address), because a master may have an address before it has an id."""
 
     def __init__(self) -> None:
         self._nodes: list[Node] = []
         self._by_nid: dict[int, Node] = {}
-        #: The greatest id of a storage node that was ever here.
+        #: The greatest id that a storage node ever had.
         self._last_storage = 0
         #: Timestamp of the last NotifyNodeInformation that was applied.
         self.timestamp = 0.0
@@ -87,7 +87,7 @@ class NodeTable:
             del self._by_nid[node.nid]
 
     def set_nid(self, node: Node, nid: int) -> None:
-        """Raises AssertionError when another node has it."""
+        """Give a node an id. Raises AssertionError if another node has it."""
         assert self._by_nid.get(nid, node) is node, f"{format_nid(nid)} is taken"
         if node.nid is not None:
             del self._by_nid[node.nid]
@@ -95,8 +95,8 @@ class NodeTable:
         self._by_nid[nid] = node
 
     def free_nid(self, node_type: NodeType) -> int:
-        """The first id of the type's namespace that no node has; of storage nodes, that none had:
-        the database of a node that was dropped may come back, and must not be taken for another's."""
+        """Return the first free id of a type. The id of a storage node is never reused, because the
+        database of a dropped node may come back and must not be mistaken for another one."""
         nid = nid_namespace(node_type) + 1
         if node_type is NodeType.STORAGE and self._last_storage < LAST_STORAGE:
             nid = self._last_storage + 1
@@ -105,18 +105,18 @@ class NodeTable:
         return nid
 
     def heard_of(self, nid: int) -> None:
-        """A storage node with this id was somewhere, and may come back."""
+        """Note that a storage node with this id exists and may come back."""
         if nid <= LAST_STORAGE:
             self._last_storage = max(self._last_storage, nid)
 
     def update(self, timestamp: float, rows: Iterable[NodeRow]) -> list[Node]:
-        """Apply NotifyNodeInformation; returns the nodes that changed, forgotten ones included."""
+        """Apply NotifyNodeInformation. Return the nodes that changed, including removed ones."""
         self.timestamp = max(self.timestamp, timestamp)
         changed = []
         for node_type, address, nid, state, id_timestamp in rows:
             node = self.get(nid) or self.by_address(node_type, address)
             if state is NodeState.UNKNOWN:
-                # Forgetting a node that was never known is nothing to complain about.
+                # Removing an unknown node is not an error.
                 if node is not None:
                     node.state = state
                     self.remove(node)

@@ -1,4 +1,4 @@
-"""Which node has which part of the data (specification, *Partition Table*)."""
+"""Table of the cells: which node has which partition (specification, *Partition Table*)."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ class PartitionTable:
     def create(
         self, partitions: int, replicas: int, nids: list[int], paths: Mapping[int, Path] = _NOWHERE
     ) -> None:
-        """The first table of a database: every node gets its share, all cells UP_TO_DATE.
+        """Build the first table of a database: every node gets its share, all cells are UP_TO_DATE.
 
-        ``paths``: topology path by node id, so that replicas are far from each other; nodes
-        without one are equally far from all.
+        ``paths``: topology path by node id, which keeps replicas far apart. A node without a path is
+        equally far from all others.
         """
         nids = sorted(nids)
         copies = min(replicas + 1, len(nids))
@@ -50,12 +50,12 @@ class PartitionTable:
             {nids[(p * copies + i) % len(nids)]: CellState.UP_TO_DATE for i in range(copies)}
             for p in range(partitions)
         ]
-        # Cells that are as good as others stay, so that the order is plain without topology.
+        # Among equal choices, cells stay where they are: without topology, the order is round robin.
         chosen = balance(rows, {nid: paths.get(nid, ()) for nid in nids}, copies)
         self.load(1, replicas, [[(n, CellState.UP_TO_DATE) for n in sorted(row)] for row in chosen])
 
     def change(self, ptid: int, replicas: int, changes: Iterable[CellChange]) -> None:
-        """NotifyPartitionChanges. DISCARDED removes a cell."""
+        """Apply NotifyPartitionChanges. DISCARDED removes a cell."""
         self.ptid = ptid
         self.replicas = replicas
         for partition, nid, state in changes:
@@ -79,19 +79,19 @@ class PartitionTable:
         return [nid for nid, state in self.rows[partition].items() if state.writable]
 
     def assigned(self, nid: int) -> list[int]:
-        """Partitions of which a node has a cell, in any state."""
+        """Return the partitions of which a node has a cell, in any state."""
         return [partition for partition, row in enumerate(self.rows) if nid in row]
 
     def readable_by(self, nid: int) -> list[int]:
-        """Partitions of which a node has a readable cell."""
+        """Return the partitions of which a node has a readable cell."""
         return [partition for partition in self.assigned(nid) if self.rows[partition][nid].readable]
 
     def whole(self) -> bool:
-        """Whether every cell is readable."""
+        """Return whether every cell is readable."""
         return all(state.readable for row in self.rows for state in row.values())
 
     def nodes(self, readable_only: bool = False) -> set[int]:
-        """Ids of the nodes that have a cell, or a readable one."""
+        """Return the ids of the nodes that have a cell, or a readable one."""
         return {
             nid
             for row in self.rows
@@ -100,14 +100,15 @@ class PartitionTable:
         }
 
     def operational(self, running: set[int]) -> bool:
-        """Every partition has a readable cell on one of these nodes."""
+        """Return whether every partition has a readable cell on one of these nodes."""
         return bool(self.rows) and all(
             any(state.readable and nid in running for nid, state in row.items())
             for row in self.rows
         )
 
     def missing(self, running: set[int]) -> set[int]:
-        """Nodes of which at least one is needed for each partition that cannot be read."""
+        """Return the nodes with a cell of a partition that no running node can read. Each such
+        partition needs at least one of its nodes."""
         return {
             nid
             for partition, row in enumerate(self.rows)
@@ -119,7 +120,7 @@ class PartitionTable:
         return [sorted(row.items()) for row in self.rows[first:last]]
 
     def changes(self) -> list[CellChange]:
-        """The whole table as cells."""
+        """Return the whole table as cell changes."""
         return [
             (partition, nid, state)
             for partition, row in enumerate(self.rows)
@@ -128,7 +129,7 @@ class PartitionTable:
 
 
 def running_storages(nodes: NodeTable) -> set[int]:
-    """Ids of the storage nodes that serve."""
+    """Return the ids of the RUNNING storage nodes."""
     return {
         node.nid
         for node in nodes

@@ -1,52 +1,50 @@
-"""Which cells must change so that the partition table is as it should be. Pure functions.
+"""Cell changes that balance the partition table. Pure functions.
 
 Theory of operation
 ===================
 
-:func:`tweak` looks at the table as it is and at the nodes that may have cells, lets
-:mod:`neo.topology.balance` choose the nodes of each partition, and gives the cell changes that lead
-there. Nothing is remembered: the states of the cells tell what is under way.
+:func:`tweak` takes the current table and the nodes that may have cells. :mod:`neo.topology.balance`
+chooses the nodes of each partition, and tweak returns the cell changes that lead there. It keeps no
+state: the states of the cells tell what is in progress.
 
 =============  ==================================  ===========================================
 cell           its node is chosen                  its node is not chosen
 =============  ==================================  ===========================================
-UP_TO_DATE     as it is                            FEEDING if it must stay until others are
+UP_TO_DATE     unchanged                           FEEDING if it must stay until others are
                                                    complete, else DISCARDED
-FEEDING        UP_TO_DATE: it is needed again      as it is if it must stay, else DISCARDED
-OUT_OF_DATE    as it is                            DISCARDED
-CORRUPTED      OUT_OF_DATE: to be copied anew      DISCARDED
+FEEDING        UP_TO_DATE: it is needed again      unchanged if it must stay, else DISCARDED
+OUT_OF_DATE    unchanged                           DISCARDED
+CORRUPTED      OUT_OF_DATE: to be copied again     DISCARDED
 none           OUT_OF_DATE: to be copied           none
 =============  ==================================  ===========================================
 
-One cell stays, as FEEDING, for each chosen cell that cannot be read yet, as far as there are. So a
-partition has at least as many readable cells after a tweak as before, or as many as wanted if it
-had more; and never less than 1. There are never more FEEDING cells than OUT_OF_DATE ones.
+For each chosen cell that is not readable yet, one readable cell stays as FEEDING, if there is one. So a
+partition keeps its number of readable cells after a tweak, or the wanted number if it had more, and never
+less than 1. There are never more FEEDING cells than OUT_OF_DATE ones.
 
-When an OUT_OF_DATE cell has become complete, :func:`replicated` makes it UP_TO_DATE. When all nodes that
-were readable know it, :func:`fed` discards the FEEDING cells that are not needed any more: those
-that make the readable cells more than are wanted, and those for which there is no OUT_OF_DATE cell
-left to wait for, but never the last that can be read. When all cells are complete, none stays FEEDING,
-and the table is what balance chose.
+When an OUT_OF_DATE cell is complete, :func:`replicated` makes it UP_TO_DATE. When all nodes that were
+readable know this, :func:`fed` discards the FEEDING cells that are no longer needed: those beyond the
+wanted number of readable cells, and those without an OUT_OF_DATE cell to wait for, but never the last
+readable cell. When all cells are complete, none stays FEEDING, and the table is what balance chose.
 
-A node that goes for ever (:func:`without`) may be the one that a FEEDING cell waits for. That cell is
-needed again, then.
+If a node is removed (:func:`without`) whose cell a FEEDING cell waits for, the FEEDING cell is needed
+again.
 
-Partitions without any readable cell are left alone. There is nothing to copy, any of their cells
-may be the last trace of the data, and it is for the operator to decide.
+Partitions without a readable cell do not change. There is nothing to copy, any of their cells may be
+the last copy of the data, and the operator must decide.
 
-Cells of nodes that are kept count for nothing, as if they could vanish at any moment: no copy is
-saved, or dropped, because of them.
+Cells of nodes in ``keep`` are ignored, as if they could vanish at any moment: no copy is saved, or
+dropped, because of them.
 
-Roads not taken
----------------
+Alternatives
+------------
 
-* One FEEDING cell discarded for each cell that becomes complete, whichever it is: when a node comes
-  back after a short absence, its cell would be taken for the end of the move, and the partition
-  would have a readable cell less than it could until the move ends.
-* UP_TO_DATE cells that stay until the new ones are complete, and a list of moves kept by the master:
-  the states say it already, and they survive the master.
-* Moving a few partitions at a time: the storages decide how many they replicate at once, and
-  a table that says the final aim can be balanced again at any moment, whatever was done of it.
+* Discard one FEEDING cell for each cell that becomes complete: a node that comes back after a short
+  absence would seem to complete the move, and the partition would lose a readable cell too early.
+* Keep UP_TO_DATE cells until the new ones are complete, with a list of moves in the master: the states
+  carry the same information, and they survive the master.
+* Move a few partitions at a time: storage nodes decide how many they replicate at once, and a table
+  that shows the final state can be balanced again at any moment.
 """
 
 from __future__ import annotations
@@ -65,11 +63,11 @@ def tweak(
     replicas: int,
     keep: Container[int] = (),
 ) -> list[CellChange]:
-    """The changes that balance the table, by partition and node id; empty if it is.
+    """Return the changes that balance the table, by partition and node id; empty if it is balanced.
 
     ``nodes``: topology path by id of each node that may have cells. ``keep``: ids of nodes whose
-    cells must not change, even if they are in ``nodes``. All other nodes are emptied. Nothing is
-    changed when no node may have cells. (specification, *Cell States*, *Partition Table Tweak*)
+    cells must not change, even if they are in ``nodes``. All other nodes are emptied. If no node may have
+    cells, nothing changes. (specification, *Cell States*, *Partition Table Tweak*)
     """
     nodes = {nid: path for nid, path in nodes.items() if nid not in keep}
     if not nodes:
@@ -97,7 +95,8 @@ def tweak(
 
 
 def _changes(row: Mapping[int, CellState], chosen: set[int]) -> Iterator[tuple[int, CellState]]:
-    """From the cells of a partition, those of kept nodes aside, to the chosen nodes."""
+    """Yield the changes from the cells of a partition to the chosen nodes. ``row``: without kept
+    nodes."""
     incomplete = 0
     for nid in chosen:
         state = row.get(nid)
@@ -106,7 +105,7 @@ def _changes(row: Mapping[int, CellState], chosen: set[int]) -> Iterator[tuple[i
         elif state is None or not state.writable:
             yield nid, CellState.OUT_OF_DATE
         incomplete += state is None or not state.readable
-    # First those that already feed, so that nothing changes as long as a move is under way.
+    # FEEDING cells first, so that nothing changes while a move is in progress.
     leaving = sorted(
         (state is not CellState.FEEDING, nid, state)
         for nid, state in row.items()
@@ -122,7 +121,8 @@ def _changes(row: Mapping[int, CellState], chosen: set[int]) -> Iterator[tuple[i
 
 
 def gently(table: PartitionTable, changes: Iterable[CellChange]) -> list[CellChange]:
-    """The same, but what can be read feeds first and is discarded by :func:`fed`."""
+    """Return the changes with FEEDING instead of DISCARDED for readable cells; :func:`fed` discards
+    them."""
     gentle: list[CellChange] = []
     for partition, nid, state in changes:
         before = table.rows[partition].get(nid)
@@ -134,9 +134,9 @@ def gently(table: PartitionTable, changes: Iterable[CellChange]) -> list[CellCha
 
 
 def replicated(table: PartitionTable, partition: int, nid: int) -> list[CellChange]:
-    """What changes when a node has all data of a partition (NotifyReplicationDone).
+    """Return the changes when a node has all data of a partition (NotifyReplicationDone).
 
-    Empty if the cell is not OUT_OF_DATE: what the node says comes too late.
+    Empty if the cell is not OUT_OF_DATE: the notification came too late.
     """
     if table.rows[partition].get(nid) is not CellState.OUT_OF_DATE:
         return []
@@ -144,10 +144,11 @@ def replicated(table: PartitionTable, partition: int, nid: int) -> list[CellChan
 
 
 def fed(table: PartitionTable) -> list[CellChange]:
-    """FEEDING cells that are discarded, since the cells that they fed are complete.
+    """Return the discard of the FEEDING cells whose successors are complete.
 
-    Not in the table in which these become readable: their nodes must have heard of it first. One that
-    had not, and comes back when all others are lost, would believe that it needs nobody (decision 6).
+    Call it only after the nodes know the table in which the successors became readable. Otherwise a
+    node that missed that table, and comes back when all others are lost, could serve alone (decision
+    6).
     """
     changes: list[CellChange] = []
     for partition, row in enumerate(table.rows):
@@ -162,8 +163,9 @@ def fed(table: PartitionTable) -> list[CellChange]:
 
 
 def without(table: PartitionTable, nids: Container[int]) -> list[CellChange]:
-    """When nodes go for ever: their cells, and what fed these and is needed again, as far as copies are
-    wanted. Somebody else must be able to read each partition, as the caller has seen."""
+    """Return the changes when nodes are removed: their cells go, and FEEDING cells that waited for them
+    become UP_TO_DATE again, up to the wanted number. The caller has checked that each partition stays
+    readable."""
     changes: list[CellChange] = []
     for partition, cells in enumerate(table.rows):
         row = {nid: state for nid, state in cells.items() if nid not in nids}
