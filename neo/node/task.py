@@ -99,7 +99,7 @@ class Task(Future[T]):
                     break
         except StopIteration as stop:
             self.resolve(stop.value)
-        except Exception as e:  # noqa: BLE001  # handed to whoever awaits the task
+        except Exception as e:  # noqa: BLE001  # raised at the await of the task
             self.fail(e)
         else:
             self._waiting = awaited

@@ -72,6 +72,10 @@ class NodeTable:
     def of_type(self, node_type: NodeType) -> list[Node]:
         return [node for node in self._nodes if node.type is node_type]
 
+    def addresses(self, node_type: NodeType) -> list[Address]:
+        """Return the known addresses of the nodes of a type."""
+        return [node.address for node in self.of_type(node_type) if node.address is not None]
+
     def add(self, node: Node) -> Node:
         assert node.nid is None or node.nid not in self._by_nid, node
         self._nodes.append(node)

@@ -1,0 +1,52 @@
+"""The mirror of the master's tables, and the messages that it refuses."""
+
+from __future__ import annotations
+
+import pytest
+
+from neo.protocol.enums import CellState, NodeState, NodeType
+from neo.protocol.errors import PeerError
+from neo.protocol.packets import NotifyNodeInformation, NotifyPartitionChanges, SendPartitionTable
+from neo.topology.mirror import Mirror, TableMessage
+
+UP, OUT, DISCARDED = CellState.UP_TO_DATE, CellState.OUT_OF_DATE, CellState.DISCARDED
+MASTER = ("127.0.0.1", 2000)
+
+
+@pytest.fixture
+def mirror() -> Mirror:
+    mirror = Mirror()
+    mirror.apply(SendPartitionTable(4, 1, [[(1, UP)], [(1, UP), (2, OUT)]]))
+    return mirror
+
+
+def test_messages_are_applied_in_order(mirror: Mirror) -> None:
+    mirror.apply(NotifyPartitionChanges(5, 0, [(0, 2, OUT), (1, 2, DISCARDED)]))
+    table = mirror.partitions
+    assert (table.ptid, table.replicas, table.rows) == (5, 0, [{1: UP, 2: OUT}, {1: UP}])
+    mirror.apply(NotifyNodeInformation(7.0, [(NodeType.MASTER, MASTER, None, NodeState.DOWN, None)]))
+    assert mirror.nodes.addresses(NodeType.MASTER) == [MASTER]
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        (NotifyPartitionChanges(5, 1, [(0, 2, UP), (2, 1, UP)]), "2 rows, not 2"),
+        (NotifyPartitionChanges(5, 1, [(0, 2, UP), (-1, 1, UP)]), "2 rows, not -1"),
+        (NotifyPartitionChanges(4, 1, [(0, 2, UP)]), "4 does not follow 4"),
+        (NotifyPartitionChanges(6, 1, [(0, 2, UP)]), "6 does not follow 4"),
+        (SendPartitionTable(5, 1, [[(1, UP)], [(1, DISCARDED)]]), "no DISCARDED cells"),
+    ],
+)
+def test_impossible_messages_change_nothing(
+    mirror: Mirror, message: TableMessage, reason: str
+) -> None:
+    before = mirror.partitions.ptid, mirror.partitions.changes()
+    with pytest.raises(PeerError, match=reason):
+        mirror.apply(message)
+    assert (mirror.partitions.ptid, mirror.partitions.changes()) == before
+
+
+def test_changes_need_a_table() -> None:
+    with pytest.raises(PeerError, match="1 does not follow None"):
+        Mirror().apply(NotifyPartitionChanges(1, 0, []))
