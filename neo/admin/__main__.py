@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 
-from neo.admin.alerts import Alerts
 from neo.admin.core import AdminCore
 from neo.admin.smtp import Smtp
 from neo.net.sockets import parse_address
@@ -78,7 +77,7 @@ def make_core(shell: ProcessHost) -> AdminCore:
     settings = shell.settings
     remembered = RememberedMasters(settings.dynamic_master_list)
     assert shell.bind is not None
-    core = AdminCore(
+    return AdminCore(
         shell,
         settings.cluster,
         MasterCandidates([*settings.masters, *remembered.addresses]),
@@ -86,11 +85,8 @@ def make_core(shell: ProcessHost) -> AdminCore:
         remembered.save,
         settings.monitor_backup or (),
         settings.monitor_maxlag,
+        _mailer(shell, settings),
     )
-    mailer = _mailer(shell, settings)
-    if mailer is not None:
-        core.alerts = Alerts(core, mailer)
-    return core
 
 
 def main() -> int:

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+from neo.admin.health import Examiner
+from neo.node.core import Core
 from neo.protocol.packets import AnswerMonitorInformation
-
-if TYPE_CHECKING:
-    from neo.admin.core import AdminCore
 
 logger = logging.getLogger("neo.admin")
 
@@ -34,8 +33,10 @@ class Mailer(Protocol):
 
 
 class Alerts:
-    def __init__(self, core: AdminCore, mailer: Mailer) -> None:
-        self._core = core
+    def __init__(self, node: Core, examiner: Examiner, cluster: str, mailer: Mailer) -> None:
+        self._node = node
+        self._examiner = examiner
+        self._cluster = cluster
         self._mailer = mailer
         #: As reported by the last mail; empty at the beginning.
         self._known: Severities = ((), ())
@@ -44,15 +45,15 @@ class Alerts:
         self._sending = False
 
     def start(self) -> None:
-        self._core.call_later(LOOK_SECONDS, self._look)
+        self._node.call_later(LOOK_SECONDS, self._look)
 
     def _look(self) -> None:
-        self._core.examine(self._examined)
-        self._core.call_later(LOOK_SECONDS, self._look)
+        self._examiner.examine(self._examined)
+        self._node.call_later(LOOK_SECONDS, self._look)
 
     def _examined(self, found: AnswerMonitorInformation | None) -> None:
         """Compare the health with the last mail. ``found``: None if there is no primary master."""
-        own = self._core.cluster
+        own = self._cluster
         if found is None:
             found = AnswerMonitorInformation([], [None], "no primary master is connected")
         severities: Severities = (
@@ -72,7 +73,7 @@ class Alerts:
             parts.append(f"PROBLEM: {', '.join(problems)}")
         if warnings:
             parts.append(f"WARNING: {', '.join(warnings)}")
-        subject = f"NEO {self._core.cluster}: {'; '.join(parts) or 'OK'}"
+        subject = f"NEO {self._cluster}: {'; '.join(parts) or 'OK'}"
 
         def sent(failure: str | None) -> None:
             self._sending = False

@@ -13,6 +13,7 @@ from neo.node.peer import Peer
 from neo.node.task import Future, first
 from neo.protocol.enums import NodeState, NodeType
 from neo.protocol.packets import AnswerDownNodes, Ping, Pong
+from neo.topology.nodes import NodeTable
 
 #: Timeout. A process answers at once; a lost machine does not answer.
 ANSWER_SECONDS = 2.0
@@ -20,10 +21,10 @@ ANSWER_SECONDS = 2.0
 NODES_MAX = 100
 
 
-async def answer_down(core: Core, asker: Peer, message_id: int) -> None:
+async def answer_down(core: Core, nodes: NodeTable, asker: Peer, message_id: int) -> None:
     """Answer AskDownNodes."""
     asked: list[tuple[int, Peer, Future[Pong]]] = []
-    for node in core.nodes.of_type(NodeType.STORAGE):
+    for node in nodes.of_type(NodeType.STORAGE):
         if node.state is NodeState.DOWN and node.nid is not None and node.address is not None:
             peer = core.dial(node.address, Handler())
             asked.append((node.nid, peer, peer.ask(Ping())))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
 from neo.admin.asking import answer_down
-from neo.admin.watching import WatchedHandler, accept
+from neo.admin.health import Examiner
+from neo.admin.primary import Primary, PrimaryLink
+from neo.admin.watching import Watching
+from neo.node.core import Core
 from neo.node.handler import Handler, on
 from neo.node.peer import Peer
 from neo.node.task import Future
@@ -59,9 +61,6 @@ from neo.protocol.packets import (
     TweakPartitionTable,
 )
 
-if TYPE_CHECKING:
-    from neo.admin.core import AdminCore
-
 logger = logging.getLogger("neo.admin")
 
 NOT_CONNECTED = "Not connected to a primary master."
@@ -84,13 +83,18 @@ OURS: dict[type[Message], str] = {
 class ControlHandler(Handler):
     """Handles questions and commands of ``neoctl``, which does not identify itself."""
 
-    def __init__(self, core: AdminCore) -> None:
-        self._core = core
+    def __init__(
+        self, node: Core, link: PrimaryLink, watching: Watching, examiner: Examiner
+    ) -> None:
+        self._node = node
+        self._link = link
+        self._watching = watching
+        self._examiner = examiner
 
-    def _primary(self, peer: Peer, message_id: int) -> Peer | None:
+    def _primary(self, peer: Peer, message_id: int) -> Primary | None:
         """Return the primary master. Without it, refuse the question, disconnect the peer and return
         None."""
-        primary = self._core.primary
+        primary = self._link.primary
         if primary is None:
             peer.refuse(message_id, ErrorCode.NOT_READY, NOT_CONNECTED)
             peer.close()
@@ -100,32 +104,31 @@ class ControlHandler(Handler):
 
     @on(AskPrimary)
     def ask_primary(self, peer: Peer, message_id: int, message: AskPrimary) -> Message | None:
-        if self._primary(peer, message_id) is None:
+        if (primary := self._primary(peer, message_id)) is None:
             return None
-        assert self._core.primary_nid is not None  # known with the peer
-        return AnswerPrimary(self._core.primary_nid)
+        assert primary.nid is not None
+        return AnswerPrimary(primary.nid)
 
     @on(AskClusterState)
     def ask_state(self, peer: Peer, message_id: int, message: AskClusterState) -> Message | None:
-        if self._primary(peer, message_id) is None:
-            return None
-        return AnswerClusterState(self._core.state)
+        primary = self._primary(peer, message_id)
+        return None if primary is None else AnswerClusterState(primary.state)
 
     @on(AskNodeList)
     def ask_nodes(self, peer: Peer, message_id: int, message: AskNodeList) -> Message | None:
-        if self._primary(peer, message_id) is None:
+        if (primary := self._primary(peer, message_id)) is None:
             return None
         return AnswerNodeList(
-            [node.row() for node in self._core.nodes if message.node_type in (None, node.type)]
+            [node.row() for node in primary.mirror.nodes if message.node_type in (None, node.type)]
         )
 
     @on(AskPartitionList)
     def ask_partitions(
         self, peer: Peer, message_id: int, message: AskPartitionList
     ) -> Message | None:
-        if self._primary(peer, message_id) is None:
+        if (primary := self._primary(peer, message_id)) is None:
             return None
-        table = self._core.partitions
+        table = primary.mirror.partitions
         first, last = message.min_offset, message.max_offset or len(table)
         if not 0 <= first <= last <= len(table):
             raise ErrorAnswer(
@@ -142,18 +145,19 @@ class ControlHandler(Handler):
                 peer.refuse(message_id, ErrorCode.NOT_READY, NOT_CONNECTED)
                 peer.close()
 
-        self._core.examine(answer)
+        self._examiner.examine(answer)
 
     @on(AskDownNodes)
     def ask_down(self, peer: Peer, message_id: int, message: AskDownNodes) -> None:
-        if self._primary(peer, message_id) is not None:
-            self._core.spawn(answer_down(self._core, peer, message_id))
+        if (primary := self._primary(peer, message_id)) is not None:
+            nodes = primary.mirror.nodes
+            self._node.spawn(answer_down(self._node, nodes, peer, message_id))
 
     @on(RequestIdentification)
     def identify(self, peer: Peer, message_id: int, message: RequestIdentification) -> None:
         """Accept the admin of a backup cluster. neoctl does not identify itself."""
-        watched = accept(self._core, peer, message_id, message)
-        if watched is None:
+        handler = self._watching.accept(peer, message_id, message)
+        if handler is None:
             if message.node_type is NodeType.ADMIN:
                 text = f"this admin node does not watch over a backup cluster {message.name!r}"
                 logger.warning("%r: %s; see setting 'monitor_backup'", peer, text)
@@ -164,7 +168,7 @@ class ControlHandler(Handler):
             peer.close()
         else:
             logger.info("the admin of backup cluster %s reports from %r", message.name, peer)
-            peer.handler = WatchedHandler(watched, lambda: None)
+            peer.handler = handler
 
     # -- forwarded to the master -------------------------------------------------------------------
 
@@ -185,9 +189,9 @@ class ControlHandler(Handler):
     @on(*OURS)
     def ours(self, peer: Peer, message_id: int, message: Request[Answer]) -> None:
         """Forward a message of an extension, if the primary master has announced it."""
-        if self._primary(peer, message_id) is None:
+        if (primary := self._primary(peer, message_id)) is None:
             return
-        if OURS[type(message)] not in self._core.features:
+        if OURS[type(message)] not in primary.features:
             raise ErrorAnswer(ErrorCode.DENIED, "the primary master does not know this command")
         if type(message) in (AskElection, AskObstacle, AskScrub, AskTransactions, AskUpstream):
             self.question(peer, message_id, message)
@@ -198,17 +202,17 @@ class ControlHandler(Handler):
     def recovery(self, peer: Peer, message_id: int, message: AskRecovery) -> Message | None:
         """Forward, except to a master of another implementation in RECOVERING, which would crash if it
         recovers a backup (FACTS 10). Then answer from the mirror."""
-        core = self._core
-        if core.primary is None or core.features or core.state is not ClusterState.RECOVERING:
+        primary = self._link.primary
+        if primary is None or primary.features or primary.state is not ClusterState.RECOVERING:
             self.question(peer, message_id, message)
             return None
-        return AnswerRecovery(core.partitions.ptid, None, None)
+        return AnswerRecovery(primary.mirror.partitions.ptid, None, None)
 
     @on(AskLastIDs, AskLastTransaction)
     def question(self, peer: Peer, message_id: int, message: Request[Answer]) -> None:
         primary = self._primary(peer, message_id)
         if primary is not None:
-            primary.ask(message).then(lambda answer: self._answer(peer, message_id, answer))
+            primary.peer.ask(message).then(lambda answer: self._answer(peer, message_id, answer))
 
     def _answer(self, peer: Peer, message_id: int, future: Future[Answer]) -> None:
         """Forward the master's answer. If the master is lost, refuse and disconnect the peer."""
@@ -226,6 +230,6 @@ class ControlHandler(Handler):
     @on(FlushLog)
     def flush_log(self, peer: Peer, message_id: int, message: FlushLog) -> None:
         """Reopen the logs of all nodes. Not answered."""
-        self._core.shell.reopen_logs()
-        if self._core.primary is not None:
-            self._core.primary.send(message)
+        self._node.shell.reopen_logs()
+        if self._link.primary is not None:
+            self._link.primary.peer.send(message)

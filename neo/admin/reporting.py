@@ -7,10 +7,12 @@ contain the changes. Questions of that admin about tids are forwarded to the pri
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from neo.admin.primary import PrimaryLink
 from neo.net.sockets import format_address
 from neo.node.bootstrap import RETRY_SECONDS
+from neo.node.core import Core
 from neo.node.handler import Handler, on
 from neo.node.peer import Peer
 from neo.node.task import Future
@@ -28,15 +30,14 @@ from neo.protocol.packets import (
 )
 from neo.topology.nodes import Node
 
-if TYPE_CHECKING:
-    from neo.admin.core import AdminCore
-
 logger = logging.getLogger("neo.admin")
 
 
 class Reporter:
-    def __init__(self, core: AdminCore) -> None:
-        self._core = core
+    def __init__(self, node: Core, link: PrimaryLink, cluster: str) -> None:
+        self._node = node
+        self._link = link
+        self._cluster = cluster
         self._address: Address | None = None
         self._peer: Peer | None = None
         self._dialing = False
@@ -51,16 +52,15 @@ class Reporter:
                 self._peer.close()
                 self._peer = None
         if self._peer is None and not self._dialing:
-            self._core.spawn(self._connect())
+            self._node.spawn(self._connect())
 
     async def _connect(self) -> None:
         self._dialing = True
-        core = self._core
         while self._peer is None:
             address = self._address
             assert address is not None
-            peer = core.dial(address, _UpstreamAdmin(core, self))
-            request = RequestIdentification(NodeType.ADMIN, None, None, core.cluster, None, {})
+            peer = self._node.dial(address, _UpstreamAdmin(self._link, self))
+            request = RequestIdentification(NodeType.ADMIN, None, None, self._cluster, None, {})
             try:
                 await peer.ask(request)
             except (ConnectionLost, ErrorAnswer) as e:
@@ -69,7 +69,7 @@ class Reporter:
                 if reason != self._reported:
                     self._reported = reason
                     logger.warning("%s", reason)
-                await core.sleep(RETRY_SECONDS)
+                await self._node.sleep(RETRY_SECONDS)
                 continue
             if address != self._address:
                 peer.close()
@@ -83,15 +83,15 @@ class Reporter:
     def lost(self, peer: Peer) -> None:
         if peer is self._peer:
             self._peer = None
-            self._core.spawn(self._connect())
+            self._node.spawn(self._connect())
 
     def changed(self) -> None:
         """Send what has changed since the last report."""
-        core = self._core
-        if self._peer is None or core.primary is None or core.state is None:
+        primary = self._link.primary
+        if self._peer is None or primary is None or primary.state is None:
             return
-        cells, down = core.counts()
-        info = {"cluster_state": core.state, "down": down, "pt_summary": cells}
+        cells, down = primary.counts()
+        info = {"cluster_state": primary.state, "down": down, "pt_summary": cells}
         new = {key: value for key, value in info.items() if self._sent.get(key) != value}
         if new:
             self._sent = info
@@ -99,8 +99,8 @@ class Reporter:
 
 
 class _UpstreamAdmin(Handler):
-    def __init__(self, core: AdminCore, reporter: Reporter) -> None:
-        self._core = core
+    def __init__(self, link: PrimaryLink, reporter: Reporter) -> None:
+        self._link = link
         self._reporter = reporter
 
     def lost(self, peer: Peer, reason: str) -> None:
@@ -109,7 +109,7 @@ class _UpstreamAdmin(Handler):
     @on(AskRecovery, AskLastTransaction)
     def question(self, peer: Peer, message_id: int, message: Request[Answer]) -> None:
         """Forward to the primary master (FACTS 9.4)."""
-        primary = self._core.primary
+        primary = self._link.primary
         if primary is None:
             peer.refuse(message_id, ErrorCode.NOT_READY, "Not connected to a primary master.")
             return
@@ -124,4 +124,4 @@ class _UpstreamAdmin(Handler):
                 answer = Error(ErrorCode.NOT_READY.value, str(e))
             peer.answer(message_id, answer)
 
-        primary.ask(message).then(answered)
+        primary.peer.ask(message).then(answered)

@@ -5,9 +5,8 @@ The admin of a backup connects, reports changes of its cluster, and answers ques
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from neo.admin.monitor import Health, describe, lag, severity
 from neo.node.handler import Handler, on
@@ -26,9 +25,6 @@ from neo.protocol.packets import (
     RequestIdentification,
 )
 from neo.topology.nodes import Node
-
-if TYPE_CHECKING:
-    from neo.admin.core import AdminCore
 
 
 @dataclass
@@ -62,7 +58,7 @@ class Watched:
 class Watching:
     """The monitored backups. ``names``: as configured."""
 
-    def __init__(self, names: list[str]) -> None:
+    def __init__(self, names: Iterable[str]) -> None:
         self.backups = {name: Watched(name) for name in names}
 
     def refresh(self) -> list[Future[None]]:
@@ -78,6 +74,21 @@ class Watching:
                     watched.tid = None
                 futures.append(_ask(watched, watched.peer, AskLastTransaction()))
         return futures
+
+    def accept(
+        self, peer: Peer, message_id: int, request: RequestIdentification
+    ) -> WatchedHandler | None:
+        """Accept the admin of a backup and return its handler; None if the backup is not monitored."""
+        watched = self.backups.get(request.name)
+        if request.node_type is not NodeType.ADMIN or watched is None:
+            return None
+        if watched.peer is not None:
+            watched.peer.close()  # the admin has replaced that connection
+        watched.peer, watched.state, watched.tid = peer, None, None
+        peer.node = Node(NodeType.ADMIN, None, peer.address, NodeState.RUNNING)
+        peer.welcome()
+        peer.answer(message_id, AcceptIdentification(NodeType.ADMIN, None, None))
+        return WatchedHandler(watched)
 
 
 def _ask(
@@ -104,14 +115,12 @@ def _ask(
 class WatchedHandler(Handler):
     """Handles the messages of the admin of a backup."""
 
-    def __init__(self, watched: Watched, changed: Callable[[], None]) -> None:
+    def __init__(self, watched: Watched) -> None:
         self._watched = watched
-        self._changed = changed
 
     def lost(self, peer: Peer, reason: str) -> None:
         if self._watched.peer is peer:
             self._watched.peer = None
-            self._changed()
 
     @on(NotifyMonitorInformation)
     def changed(self, peer: Peer, message_id: int, m: NotifyMonitorInformation) -> None:
@@ -126,20 +135,3 @@ class WatchedHandler(Handler):
         cells = info.get("pt_summary")
         if isinstance(cells, dict):
             watched.cells = {k: v for k, v in cells.items() if isinstance(k, CellState)}
-        self._changed()
-
-
-def accept(
-    core: AdminCore, peer: Peer, message_id: int, request: RequestIdentification
-) -> Watched | None:
-    """Accept the admin of a backup and return the backup; None if it is not monitored."""
-    watched = core.watching.backups.get(request.name)
-    if request.node_type is not NodeType.ADMIN or watched is None:
-        return None
-    if watched.peer is not None:
-        watched.peer.close()  # the admin has replaced that connection
-    watched.peer, watched.state, watched.tid = peer, None, None
-    peer.node = Node(NodeType.ADMIN, None, peer.address, NodeState.RUNNING)
-    peer.welcome()
-    peer.answer(message_id, AcceptIdentification(NodeType.ADMIN, None, None))
-    return watched

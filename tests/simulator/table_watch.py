@@ -21,13 +21,11 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from neo.admin.core import MirrorHandler
+from neo.admin.core import AdminCore
 from neo.client.master import MasterLink
 from neo.master.core import MasterCore
 from neo.master.phases.recovery import UNKNOWN_TABLES
 from neo.net.channel import Channel
-from neo.node.handler import Method
-from neo.node.peer import Peer
 from neo.protocol.enums import ClusterState
 from neo.protocol.ids import format_nid
 from neo.protocol.packets import (
@@ -160,7 +158,7 @@ def watched_tables(
     watch = TableWatch(world, storages)
     change, tell = PartitionTable.change, MasterCore.tell_table
     replace, change_cells = cells.replace, cells.change
-    notified, method = MasterLink.notified, MirrorHandler.method
+    notified, cluster_changed = MasterLink.notified, AdminCore.cluster_changed
 
     def watched_change(
         self: PartitionTable, ptid: int, replicas: int, changes: Iterable[CellChange]
@@ -188,17 +186,11 @@ def watched_tables(
             session = self._session
             watch.has("a client", session.settings.cluster, self._partitions, session)
 
-    def watched_admin(self: MirrorHandler, kind: type[Message]) -> Method | None:
-        handle = method(self, kind)
-        if handle is None or kind not in _TABLE:
-            return handle
-
-        def watched(peer: Peer, message_id: int, message: Message) -> Message | None:
-            answer = handle(peer, message_id, message)
-            watch.has("the admin node", self._core.cluster, self._core.partitions)
-            return answer
-
-        return watched
+    def watched_admin(self: AdminCore) -> None:
+        cluster_changed(self)
+        primary = self.link.primary
+        if primary is not None:
+            watch.has("the admin node", self.cluster, primary.mirror.partitions)
 
     with plant(
         [
@@ -207,7 +199,7 @@ def watched_tables(
             (cells, "replace", watched_replace),
             (cells, "change", watched_cells),
             (MasterLink, "notified", watched_client),
-            (MirrorHandler, "method", watched_admin),
+            (AdminCore, "cluster_changed", watched_admin),
         ]
     ):
         yield

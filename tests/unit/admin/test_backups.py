@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from neo.admin.alerts import CHANGING_LOOKS, LOOK_SECONDS, Alerts
-from neo.admin.core import REFRESH_SECONDS, AdminCore
+from neo.admin.alerts import CHANGING_LOOKS, LOOK_SECONDS
+from neo.admin.core import AdminCore
+from neo.admin.health import REFRESH_SECONDS
 from neo.node.bootstrap import RETRY_SECONDS
 from neo.protocol.enums import CellState, ClusterState, ErrorCode, NodeState, NodeType
 from neo.protocol.packets import (
@@ -59,6 +60,7 @@ class Watch(World):
     def __init__(self) -> None:
         self.shell = FakeShell()
         self.remembered = []
+        self.outbox = Outbox()
         self.core = AdminCore(
             self.shell,
             "test",
@@ -67,9 +69,8 @@ class Watch(World):
             self.remembered.append,
             ["bak"],
             0.5,
+            self.outbox,
         )
-        self.outbox = Outbox()
-        self.core.alerts = Alerts(self.core, self.outbox)
         self.shell.core = self.core
         self.core.start()
         self.core.flush()
@@ -297,7 +298,9 @@ def test_a_backup_tells_how_far_behind_it_is_itself() -> None:
 def test_nodes_that_are_down_are_counted() -> None:
     world = World()
     world.accept()
-    assert world.core.counts()[1] == 0
-    for node in world.core.nodes.of_type(NodeType.STORAGE):
+    primary = world.core.link.primary
+    assert primary is not None
+    assert primary.counts()[1] == 0
+    for node in primary.mirror.nodes.of_type(NodeType.STORAGE):
         node.state = NodeState.DOWN
-    assert world.core.counts()[1] == 2
+    assert primary.counts()[1] == 2

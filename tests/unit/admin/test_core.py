@@ -145,7 +145,7 @@ def test_notified_state_wins_over_an_answer_that_was_under_way(world: World) -> 
     master.answer(master.take(RequestIdentification), AcceptIdentification(NodeType.MASTER, M1, A1))
     master.send(NotifyClusterInformation(ClusterState.RUNNING))
     master.answer(master.take(AskClusterState), AnswerClusterState(ClusterState.VERIFYING))
-    assert world.core.state is ClusterState.RUNNING
+    assert world.ctl().ask(AskClusterState()).result().state is ClusterState.RUNNING
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: type(command).__name__)
@@ -281,7 +281,7 @@ def test_reconnects_with_its_id_and_a_fresh_mirror(world: World) -> None:
     master.answer(master.take(RequestIdentification), AcceptIdentification(NodeType.MASTER, M1, A1))
     master.send(NotifyNodeInformation(1.0, NODES[:2]))
     assert world.ctl().ask(question).result().node_list == NODES[:2]
-    assert world.core.partitions.ptid is None
+    assert world.ctl().ask(AskPartitionList(0, 0, None)).result().ptid is None
 
 
 def test_keeps_trying_while_no_master_answers(world: World) -> None:

@@ -1,0 +1,103 @@
+"""Examine the health of this cluster and of its backups: the answer to AskMonitorInformation."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from neo.admin.monitor import Health, examine
+from neo.admin.primary import Primary, PrimaryLink
+from neo.admin.watching import Watching
+from neo.node.core import Core
+from neo.node.task import Future, first
+from neo.protocol.enums import ClusterState, ErrorCode
+from neo.protocol.errors import ConnectionLost, ErrorAnswer
+from neo.protocol.packets import (
+    FEATURE_STATUS,
+    AnswerMonitorInformation,
+    AnswerUpstream,
+    AskLastTransaction,
+    AskRecovery,
+    AskUpstream,
+)
+
+logger = logging.getLogger("neo.admin")
+
+BACKUP_STATES = (ClusterState.STARTING_BACKUP, ClusterState.BACKINGUP)
+#: Timeout of the answers of backups.
+REFRESH_SECONDS = 5.0
+
+#: Called with the answer, or with None if there is no primary master.
+Done = Callable[[AnswerMonitorInformation | None], None]
+
+
+class Examiner:
+    """``max_lag``: a backup that is more seconds behind is a warning."""
+
+    def __init__(self, node: Core, link: PrimaryLink, watching: Watching, max_lag: float) -> None:
+        self._node = node
+        self._link = link
+        self._watching = watching
+        self._max_lag = max_lag
+
+    def examine(self, done: Done) -> None:
+        """Examine all clusters, then call ``done``."""
+        primary = self._link.primary
+        if primary is None:
+            done(None)
+        else:
+            self._node.spawn(self._examine(primary, done))
+
+    async def _examine(self, primary: Primary, done: Done) -> None:
+        backup = primary.state in BACKUP_STATES
+        ask_tid = primary.peer.ask(AskLastTransaction())
+        ask_backup = primary.peer.ask(AskRecovery()) if backup else None
+        tells = backup and FEATURE_STATUS in primary.features
+        ask_upstream = primary.peer.ask(AskUpstream()) if tells else None
+        refreshed = self._watching.refresh()
+        # A backup that does not answer must not block the answer about this cluster.
+        limit = self._node.sleep(REFRESH_SECONDS)
+        try:
+            last_tid = (await ask_tid).tid
+            backup_tid = None if ask_backup is None else (await ask_backup).backup_tid
+            unheard = None if ask_upstream is None else await _unheard(ask_upstream)
+        except (ConnectionLost, ErrorAnswer) as e:
+            logger.info("the primary master does not tell its last transaction: %s", e)
+            done(None)
+            return
+        for future in refreshed:
+            await first(future, limit)
+        done(self._answer(primary, last_tid, backup_tid, unheard))
+
+    def _answer(
+        self, primary: Primary, last_tid: bytes, backup_tid: bytes | None, unheard: float | None
+    ) -> AnswerMonitorInformation:
+        """Return the answer. In its lists, None stands for this cluster among names of backup
+        clusters."""
+        partitions, nodes = primary.mirror.partitions, primary.mirror.nodes
+        own = examine(
+            *(primary.state, partitions, nodes, last_tid, backup_tid, self._max_lag, unheard)
+        )
+        healths: dict[str | None, Health] = {None: own}
+        for name, watched in self._watching.backups.items():
+            healths[name] = watched.health(backup_tid or last_tid, self._max_lag)
+        return AnswerMonitorInformation(
+            [name for name, health in healths.items() if health.warning and not health.problem],
+            [name for name, health in healths.items() if health.problem],
+            "\n".join(
+                [own.summary]
+                + [f"\n{n}\n    {h.summary}" for n, h in healths.items() if n is not None]
+            ),
+        )
+
+
+async def _unheard(asked: Future[AnswerUpstream]) -> float | None:
+    """Return the seconds since the upstream cluster was heard, None if it is heard or backup mode
+    ended."""
+    try:
+        seconds: float | None = (await asked).seconds
+    except ErrorAnswer as e:
+        if e.code is ErrorCode.DENIED:
+            return None
+        raise
+    return seconds
