@@ -76,10 +76,9 @@ def status_reply(admin: AdminClient) -> Reply:
     Data: ``state primary``; ``election`` (see ``render.election_data``, null if there is one master);
     ``upstream`` (of a backup: ``cluster heard ever seconds reason``, else null); ``last_oid last_tid
     last_tid_date``; ``nodes`` (see ``render.node_data``; storage nodes also have ``cells``, state ->
-    count, and ``says`` if they are down); ``ptid replicas partitions``; ``can_lose`` (storage nodes that
-    may be lost now without losing service, null if the cluster does not serve); ``scrub``
-    (``period_seconds begun round_end compared``, see AnswerScrub; null if copies are not compared in the
-    background); ``problems`` (``severity text advice`` of each).
+    count, and ``says`` if down); ``ptid replicas partitions``; ``can_lose`` (storage nodes that may be
+    lost without losing service, null if the cluster does not serve); ``scrub`` (see AnswerScrub; null if
+    copies are not compared in the background); ``problems`` (``severity text advice`` of each).
     """
     state = admin.ask(AskClusterState()).state
     primary = format_nid(admin.ask(AskPrimary()).primary_nid)

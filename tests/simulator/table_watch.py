@@ -26,6 +26,7 @@ from neo.client.master import MasterLink
 from neo.master.core import MasterCore
 from neo.master.phases.recovery import UNKNOWN_TABLES
 from neo.net.channel import Channel
+from neo.node.core import Core
 from neo.protocol.enums import ClusterState
 from neo.protocol.ids import format_nid
 from neo.protocol.packets import (
@@ -214,14 +215,19 @@ def _problems(table: PartitionTable, ptid: int, changes: list[CellChange]) -> It
             yield f"partition {partition} of {format_nid(nid)}: {wrong}"
 
 
+def _table(core: Core | None) -> PartitionTable | None:
+    if isinstance(core, AdminCore):
+        return None if core.link.primary is None else core.link.primary.mirror.partitions
+    return core.partitions if isinstance(core, StorageCore) else None
+
+
 def check_tables(cluster: Cluster) -> None:
     """When nothing happens any more. Raises Violation."""
     master = cluster.master_core
     assert master is not None
     expected = master.partitions.ptid, master.partitions.row_list()
     for process in (*cluster.storages, cluster.admin):
-        if process.core is not None:
-            table = process.core.partitions
+        if (table := _table(process.core)) is not None:
             if (table.ptid, table.row_list()) != expected:
                 raise Violation(
                     f"{process.name} has partition table {table.ptid}, which is not that of the"
