@@ -1,39 +1,39 @@
-"""Revisions of objects in memory, several per object, bounded in bytes.
+"""A cache of object revisions, several per object, bounded in bytes.
 
-Why it never gives stale data
------------------------------
+Why the cache never returns stale data
+--------------------------------------
 A record is ``(oid, tid, next_tid, data)``: the object is ``data`` for every view in ``(tid,
-next_tid]``, where a view is the ``before`` of loadBefore; ``next_tid`` None says that it is current.
-A finished interval never changes. So only current records, and the loads that may make one, can be
-wrong, and all follows from one order, the order of arrival on the master's connection:
+next_tid]``, where a view is the ``before`` of loadBefore. ``next_tid`` None means that it is current.
+A closed interval never changes. So only current records, and loads that may create one, can be
+wrong. Their correctness follows from one order, the order of arrival on the master's connection:
 
-1. ``last_tid`` is the last transaction whose invalidation took effect here. Invalidations take effect
-   one by one, in the order of the tids, by the one thread that leads on that connection; the answer
-   to our own tpc_finish takes its place among them.
-2. A view is at most ``last_tid + 1`` (the storage class bounds it). Every transaction up to
-   ``last_tid`` is readable on the storage nodes or read-locked there, hence a load waits for it:
-   the master sends invalidations only after all nodes have locked the transaction.
-3. So an answer without next revision was complete for all transactions up to the ``last_tid`` of the
-   moment when the load began. Later ones announce themselves: :meth:`load_begins` registers the
-   load *before* it reads ``last_tid``, and an invalidation that arrives before the answer is put into
-   the cache closes the record with the first such tid (:meth:`load_ends`).
-4. A current record is closed by the first invalidation of its object after it was put in, which is
-   by 3 the next revision.
-5. After a new connection to a master, invalidations may be missing: all current records go, and the
-   loads under way leave none (:meth:`drop_current`). If the database went back in time, everything
-   goes (:meth:`clear`).
+1. ``last_tid`` is the last transaction whose invalidation took effect here. The one thread that leads
+   on that connection applies invalidations one by one, in the order of their tids; the answer
+   to the client's own tpc_finish is applied in the same order.
+2. A view is at most ``last_tid + 1`` (the storage class bounds it). The master sends an invalidation
+   only after all storage nodes have locked the transaction. So every transaction up to ``last_tid`` is
+   readable on the storage nodes, or read-locked there, and a load waits for it.
+3. So an answer without a next revision was complete for all transactions up to the ``last_tid`` at the
+   beginning of the load. :meth:`load_begins` registers the load *before* it reads ``last_tid``. An
+   invalidation that arrives before the answer is cached closes the record with its tid
+   (:meth:`load_ends`).
+4. The first invalidation of an object after its record was cached closes the record; by 3, it is the
+   next revision.
+5. A new connection to a master may have missed invalidations. It removes all current records, and the
+   loads in flight leave none (:meth:`drop_current`). If the database was truncated, it removes
+   everything (:meth:`clear`).
 
 Replacement
 -----------
-S3-FIFO: new records pass a small queue; those that were used there at least once more reach the
-main one, a clock of up to three chances. Objects that are read once, as a full iteration does, do not
-drive out those in use. A hit sets a number and takes no lock. Recently evicted (oid, tid) are
-remembered as *ghosts*, without data: seen again, they go straight to the main queue.
+S3-FIFO: new records enter a small queue; those that are used again there move to the main queue, a
+clock of up to three chances. So objects that are read once, as in a full iteration, do not evict
+objects in use. A hit sets a number and takes no lock. Recently evicted (oid, tid) are kept as *ghosts*,
+without data; a record whose ghost is known enters the main queue directly.
 
 Exceptions from outside
 -----------------------
-The handler of a signal may raise an exception in the middle of a change. The change is marked as *torn*
-from its first line to its last, and who comes next and finds the mark begins with an empty cache.
+The handler of a signal may raise an exception in the middle of a change. Each change is marked as *torn*
+from its first line to its last; the next change that finds the mark empties the cache first.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from typing import NamedTuple
 
-#: What a record costs besides its data: measured, with its key and places in the queues.
+#: Memory of a record besides its data: measured, with its key and its entries in the queues.
 OVERHEAD_BYTES = 450
 #: Part of the capacity for records that were used once.
 SMALL_PART = 0.1
-#: An object that would take more of the cache than this part is not kept.
+#: An object that needs more than this part of the capacity is not cached.
 LARGEST_PART = 0.25
 MAX_CHANCES = 3
-#: Revisions of one object; the oldest goes. Each look at an object is a walk over them, and only views
-#: as old as that many commits of it miss one.
+#: Revisions of one object; the oldest is evicted. Each lookup walks over them. Only views that are older
+#: than this many commits of the object miss one.
 REVISIONS_MAX = 16
 
 
 class Loaded(NamedTuple):
-    """What loadBefore returns."""
+    """A result of loadBefore."""
 
     data: bytes
     tid: bytes
@@ -70,14 +70,14 @@ class Record:
         self.oid = oid
         self.tid = tid
         self.next_tid = next_tid
-        self.data: bytes | None = data  # None: it was removed
+        self.data: bytes | None = data  # None: the record was removed
         self.size = len(data) + OVERHEAD_BYTES
         self.chances = 0
         self.main = False
 
 
 class Load:
-    """A load under way. ``next_tid``: the first invalidation of its object since it began."""
+    """A load in flight. ``next_tid``: the first invalidation of its object since it began."""
 
     __slots__ = ("keep", "next_tid")
 
@@ -87,7 +87,7 @@ class Load:
 
 
 class Cache:
-    """See the module's docstring. ``capacity``: bytes; 0 keeps nothing. Any thread."""
+    """See the module's docstring. ``capacity``: bytes; 0 caches nothing. Thread-safe."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
@@ -107,7 +107,7 @@ class Cache:
     # -- reading ---------------------------------------------------------------------------------
 
     def load_before(self, oid: bytes, before: bytes) -> Loaded | None:
-        """The revision of this view, if it is here. ``before`` is at most last_tid + 1."""
+        """Return the cached revision of a view. ``before`` is at most last_tid + 1."""
         # Tuples are replaced, never changed, so this needs no lock.
         for record in self._records.get(oid, ()):
             tid = record.tid
@@ -123,7 +123,7 @@ class Cache:
         return None
 
     def load_at(self, oid: bytes, tid: bytes) -> bytes | None:
-        """The data of exactly this revision, if it is here."""
+        """Return the cached data of exactly this revision."""
         for record in self._records.get(oid, ()):
             if record.tid == tid:
                 if record.chances < MAX_CHANCES:
@@ -131,11 +131,14 @@ class Cache:
                 return record.data
         return None
 
-    # -- loads under way -------------------------------------------------------------------------
+    # -- loads in flight -------------------------------------------------------------------------
 
     def load_begins(self, oid: bytes, load: Load | None = None) -> Load:
-        """To call before ``last_tid`` is read to bound the view. load_ends() must follow, whatever
-        exception comes: a caller that cannot be sure to get the result gives ``load``."""
+        """Register a load. Call before ``last_tid`` is read to bound the view.
+
+        load_ends() must follow, whatever exception comes; pass ``load`` if an exception could lose the
+        result of this call.
+        """
         load = load or Load()
         with self._lock:
             if self._torn:
@@ -150,7 +153,7 @@ class Cache:
         return load
 
     def load_ends(self, oid: bytes, load: Load, loaded: Loaded | None) -> Loaded | None:
-        """Keep what was loaded (None: nothing). Returns it with its true next tid. Idempotent."""
+        """Cache a loaded revision (None: nothing). Return it with its true next tid. Idempotent."""
         with self._lock:
             if self._torn:
                 self._empty()
@@ -171,7 +174,7 @@ class Cache:
     # -- changes: the thread that leads on the master's connection ---------------------------------
 
     def invalidate(self, tid: bytes, oids: Iterable[bytes]) -> None:
-        """A transaction was committed. Idempotent."""
+        """Close the current records of objects that a transaction changed. Idempotent."""
         with self._lock:
             self._change_begins()
             for oid in oids:
@@ -179,7 +182,7 @@ class Cache:
             self._torn = False
 
     def committed(self, tid: bytes, stored: dict[bytes, bytes | None]) -> None:
-        """Our own transaction was committed: oid → data, None if it is not to be kept."""
+        """Apply a transaction of this client: oid → data, None if it is not to be cached."""
         with self._lock:
             self._change_begins()
             for oid, data in stored.items():
@@ -189,7 +192,7 @@ class Cache:
             self._torn = False
 
     def _change_begins(self) -> None:
-        """With the lock."""
+        """Mark the cache as torn. Call with the lock."""
         if self._torn:
             self._empty()
         self._torn = True
@@ -199,12 +202,12 @@ class Cache:
             if load.next_tid is None:
                 load.next_tid = tid
         records = self._records.get(oid)
-        # After a recovery the same transaction may be announced twice.
+        # After a recovery the master may send the invalidation of a transaction again.
         if records is not None and records[0].next_tid is None and records[0].tid < tid:
             records[0].next_tid = tid
 
     def drop_current(self) -> None:
-        """Invalidations may be missing: forget what was current."""
+        """Remove all current records, because invalidations may have been missed."""
         with self._lock:
             self._change_begins()
             self._spoil_loads()
@@ -261,7 +264,7 @@ class Cache:
             self._evict()
 
     def _evict(self) -> None:
-        """Free one record, or move one on."""
+        """Evict one record, or move one to its next queue."""
         if self._small and (self._small_size > self.capacity * SMALL_PART or not self._main):
             record, _ = self._small.popitem(last=False)
             self._small_size -= record.size
@@ -271,7 +274,7 @@ class Cache:
                 self._main[record] = None
                 return
             self._ghosts[record.oid, record.tid] = None
-            # As many ghosts as records that are still here.
+            # At most as many ghosts as cached objects.
             while len(self._ghosts) > len(self._records):
                 self._ghosts.popitem(last=False)
         else:

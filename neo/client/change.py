@@ -1,4 +1,4 @@
-"""What a transaction does with one object, and what is asked about it."""
+"""The change of one object by a transaction, and the context of requests about it."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Kind(Enum):
 
 
 class Change:
-    """What the transaction does with an object. Replaced, never changed, when it is stored again.
+    """The change of one object by a transaction. A later store of the object replaces it.
 
-    ``locked``: nodes that gave the write-lock; shared between objects, there may be millions.
+    ``locked``: nodes that granted the write lock. Objects share these sets, since there may be millions.
     """
 
     __slots__ = ("base", "data", "data_serial", "kind", "locked", "unanswered")
@@ -37,7 +37,7 @@ class Change:
 
 
 class Asked(NamedTuple):
-    """The context of a ticket. ``change`` is None for what concerns the whole transaction."""
+    """The context of a ticket. ``change`` is None for requests about the whole transaction."""
 
     nid: int
     channel: Channel
@@ -46,8 +46,8 @@ class Asked(NamedTuple):
 
 
 class Options(NamedTuple):
-    """``compress``: level of zlib. ``unanswered_max``, ``cached_max``: bytes of data in memory that
-    wait for answers, for the cache."""
+    """Settings of transactions. ``compress``: level of zlib. ``unanswered_max``, ``cached_max``: bytes of
+    data in memory that wait for answers, for the cache."""
 
     compress: int
     unanswered_max: int

@@ -1,17 +1,17 @@
 """First phase of a transaction: stores, conflicts, deadlocks (specification, *Commit*).
 
-Stores are sent to every writable cell without waiting. Their answers are put in a queue by whoever
-reads them (``sink`` of the tickets) and handled here, by the thread that commits: when too many
-bytes wait for answers, and before the vote. Data is kept until every cell has answered, because a
-conflict needs it; then it goes, or waits for the cache, within a bound. So a transaction may be much
-larger than memory.
+Stores are sent to every writable cell without waiting. The thread that reads an answer puts it in a
+queue (``sink`` of the tickets). The committing thread handles the queue when too many bytes wait for
+answers, and before the vote. Data is kept until every cell has answered, because a conflict needs it;
+then it is dropped, or kept for the cache, within a bound. So a transaction may be larger than memory.
 
 Only :meth:`Changes.rebase` and :meth:`Changes.stop` are called by another thread, the one that leads
-on the master's channel: it must not wait for the committing one, which may itself be waiting for a lock
-that only the rebase gives. ``_lock`` protects the table of nodes and the order of requests against it.
+on the master's channel. It must not wait for the committing thread, which may wait for a lock that only
+the rebase releases. ``_lock`` protects the table of nodes and the order of requests against it.
 
-A transaction uses one connection per storage node from its first request to its end; a node whose
-connection is lost stays out of it. It lives and dies with the connection to the master.
+A transaction uses one connection per storage node from its first request to its end. A node whose
+connection is lost takes no further part in the transaction. If the connection to the master is lost, the
+transaction is lost, too.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ from neo.protocol.packets import (
 )
 
 Resolve = Callable[[bytes, bytes, bytes, bytes], bytes]
-"""(oid, committed serial, base serial, new data) → data; raises ConflictError."""
+"""Conflict resolution: (oid, committed serial, base serial, new data) → data; raises ConflictError."""
 
 
 class Changes:
-    """``tid``: of tpc_begin in IStorageRestoreable, None otherwise."""
+    """``tid``: the preset tid of IStorageRestoreable, None otherwise."""
 
     def __init__(
         self,
@@ -76,8 +76,8 @@ class Changes:
         self._options = options
         self._resolve = resolve
         self._lock = session.host.lock()
-        self._nodes: dict[int, Channel | None] = {}  # None: failed
-        self._failures: dict[int, str] = {}  # why
+        self._nodes: dict[int, Channel | None] = {}  # None: its connection was lost
+        self._failures: dict[int, str] = {}  # reasons
         self._asked: dict[Ticket[Any], None] = {}
         self._ready: deque[Ticket[Any]] = deque()
         self._conflicts: dict[bytes, bytes] = {}
@@ -87,27 +87,27 @@ class Changes:
         self._cached_bytes = 0
         self._locked_sets: dict[frozenset[int], frozenset[int]] = {}
         self._lockless = False
-        self._rebased: dict[int, bytes] = {}  # the locking tid that nodes were told
-        # What was asked and what is known of it agree. Not after an exception from outside.
+        self._rebased: dict[int, bytes] = {}  # the last locking tid that each node was sent
+        # Requests and their records agree. False after an exception from outside.
         self._whole = True
         self._ended = False
-        self._stopped = False  # aborted, because the cluster stops
+        self._stopped = False  # aborted because the cluster stops
         #: Set by the thread that leads on the master's channel.
         self._ended_by_operator = False
         self._ttid: bytes | None = None
         self._master: Channel
         self._begin: Ticket[AnswerBeginTransaction] | None = None
-        # Whether the master was told to abort: it takes a second time for an error.
+        # Marks that AbortTransaction was sent to the master, which refuses a second one.
         self._farewell: Ticket[Any] = Ticket()
 
     def begin(self) -> None:
-        """Ask for the transaction, without waiting. Raises as session.master()."""
+        """Ask the master for a ttid, without waiting. Raise the errors of session.master()."""
         self._begin_soon()
 
     # -- begin -----------------------------------------------------------------------------------
 
     def _begin_soon(self) -> None:
-        """tpc_begin does not wait."""
+        """Ask the master for a ttid. Does not wait for the answer."""
         self._begin = None
         self._master = self._session.master()
         ticket: Ticket[AnswerBeginTransaction] = Ticket(orphan=self._begun_in_vain)
@@ -115,15 +115,15 @@ class Changes:
         try:
             self._master.ask(AskBeginTransaction(self._tid), ticket)
         except ConnectionLost:
-            self._begin = None  # the master is lost again
+            self._begin = None  # the master was lost again
 
     def _begun_in_vain(self, answer: AnswerBeginTransaction | Error) -> None:
-        """The answer to tpc_begin, after the abort. Called by the thread that leads."""
+        """Abort a transaction whose ttid comes after its abort. Called by the leading thread."""
         if isinstance(answer, AnswerBeginTransaction):
             self._master.send(AbortTransaction(answer.ttid, []), self._farewell)
 
     def _began(self) -> bool:
-        """Wait for the answer to tpc_begin; False if it will not come."""
+        """Wait for the ttid; return False if it will not come."""
         if self._ttid is not None:
             return True
         if self._begin is None:
@@ -140,8 +140,8 @@ class Changes:
 
     @property
     def ttid(self) -> bytes:
-        """Waits for the answer of the master the first time, and begins again if it does not come:
-        nothing was stored yet."""
+        """The temporary tid. The first access waits for the master's answer, and asks again if the
+        master is lost, since nothing was stored yet."""
         if self._ttid is None:
             whole, self._whole = self._whole, False
             try:
@@ -161,7 +161,7 @@ class Changes:
 
     @property
     def master(self) -> Channel:
-        """Who began the transaction. Waits as :attr:`ttid`."""
+        """The channel to the master that began the transaction. Waits for :attr:`ttid`."""
         assert self.ttid
         return self._master
 
@@ -171,14 +171,14 @@ class Changes:
         self._change(oid, Change(kind, base, data, None))
 
     def copy(self, oid: bytes, base: bytes, data_serial: bytes, kind: Kind = Kind.COPY) -> None:
-        """Make the data of the revision ``data_serial`` current again."""
+        """Make the data of revision ``data_serial`` current again."""
         self._change(oid, Change(kind, base, None, data_serial))
 
     def delete(self, oid: bytes, base: bytes, kind: Kind = Kind.NOTHING) -> None:
         self._change(oid, Change(kind, base, None, None))
 
     def check(self, oid: bytes, serial: bytes) -> None:
-        """The object must stay at this serial until the end of the transaction."""
+        """Require that the object stays at this serial until the end of the transaction."""
         if oid not in self.changes:
             self._change(oid, Change(Kind.CHECK, serial, None, None))
 
@@ -190,13 +190,13 @@ class Changes:
             self._put(oid, change)
             self._settle(self._options.unanswered_max)
         except POSError:
-            self._whole = True  # raised here, where everything agrees
+            self._whole = True  # raised by this code, in a consistent state
             raise
         self._whole = True
 
     def _check_whole(self) -> None:
-        """Raises TransactionLostError after an exception from outside: some of an object's cells may
-        have been asked and others not."""
+        """Raise TransactionLostError after an exception from outside: some of an object's cells may
+        have been sent the request and others not."""
         if not self._whole:
             raise TransactionLostError(
                 "an exception interrupted an earlier step of the transaction: abort it"
@@ -228,8 +228,8 @@ class Changes:
         return AskStoreObject(oid, base, *stored, change.data_serial, self.ttid)
 
     def _send(self, oid: bytes, change: Change) -> None:
-        """To every writable cell. Raises UnavailableError if there is none, NEOStorageError if a node
-        cannot take so much."""
+        """Send a change to every writable cell. Raise UnavailableError if there is none, NEOStorageError
+        if the object is too large for a node."""
         message = self._request(oid, change, change.base)
         if type(message) is AskStoreObject and len(message.data) > FOREIGN_LARGEST_BYTES:
             self._check_size(oid, len(message.data))
@@ -256,7 +256,7 @@ class Changes:
             try:
                 foreign = not self._session.features(nid)
             except (ConnectionLost, HandshakeError, OSError, ErrorAnswer):
-                continue  # nothing is sent to it
+                continue  # the node will not be sent the object
             if foreign:
                 raise NEOStorageError(
                     f"object {oid.hex()} has {size} bytes, more than {FOREIGN_LARGEST_BYTES}, the most"
@@ -264,14 +264,14 @@ class Changes:
                 )
 
     def _node(self, nid: int) -> Channel | None:
-        """The transaction's connection to a node; None if that was lost."""
+        """Return the transaction's connection to a node; None if it was lost."""
         if nid in self._nodes:
             channel = self._nodes[nid]
         else:
-            self._check_master()  # nobody shall wait for another one in vain
+            self._check_master()  # do not wait for a master that cannot finish this transaction
             try:
                 channel = self._session.storage(nid)
-                # It may belong to a later connection to a master, who knows nothing of us.
+                # The channel may belong to a later connection to a master, which has no such transaction.
                 self._check_master()
             except (ConnectionLost, HandshakeError, OSError, ErrorAnswer) as e:
                 channel = None
@@ -313,9 +313,11 @@ class Changes:
     # -- answers ---------------------------------------------------------------------------------
 
     def settle(self) -> None:
-        """Wait until everything was answered, and resolve conflicts. Raises ConflictError, also if a lock
-        is not given for ``wait-timeout``, ReadConflictError, UndoError, UnavailableError,
-        NEOStorageError."""
+        """Wait for all answers, and resolve conflicts.
+
+        Raise ConflictError, also if a lock is not granted within ``wait-timeout``, ReadConflictError,
+        UndoError, UnavailableError, NEOStorageError.
+        """
         self._settle(0)
 
     def _settle(self, unanswered_max: int) -> None:
@@ -340,7 +342,7 @@ class Changes:
     def _answered(self, ticket: Ticket[Any]) -> None:
         with self._lock:
             if self._asked.pop(ticket, ticket) is ticket:
-                return  # it was in the queue twice
+                return  # the ticket was in the queue twice
         asked = ticket.context
         assert isinstance(asked, Asked)
         try:
@@ -350,12 +352,10 @@ class Changes:
             self._fail(asked.nid, str(e))
         except ErrorAnswer as e:
             if asked.change is not None and asked.change.kind is Kind.COPY:
-                if e.code is ErrorCode.OID_NOT_FOUND:  # a pack was faster
+                if e.code is ErrorCode.OID_NOT_FOUND:  # packed since the undo began
                     raise UndoError("earlier data was packed away", asked.oid) from None
             what = "" if asked.oid is None else f", object {asked.oid.hex()}"
-            if (
-                e.code is ErrorCode.PROTOCOL_ERROR
-            ):  # perhaps it does not know the transaction any more
+            if e.code is ErrorCode.PROTOCOL_ERROR:  # the node may have forgotten the transaction
                 self._explain_refusal()
             raise refusal(f"storage node {format_nid(asked.nid)}{what}", e) from None
         if isinstance(answer, AnswerRebaseTransaction):
@@ -365,7 +365,7 @@ class Changes:
             if answer.conflict is not None and asked.oid is not None:
                 self._rebase_failed(asked, asked.oid, answer.conflict)
         elif asked.oid is not None and asked.change is self.changes.get(asked.oid):
-            # Otherwise it is late: the object was stored again meanwhile.
+            # Otherwise the answer is outdated: the object was stored again.
             self._stored(asked, asked.oid, self.changes[asked.oid], answer)
 
     def _stored(self, asked: Asked, oid: bytes, change: Change, answer: Message) -> None:
@@ -396,16 +396,16 @@ class Changes:
         change.locked = self._locked_sets.setdefault(locked, locked)
 
     def _restore_upon(self, serial: bytes, asked: Asked, oid: bytes, change: Change) -> None:
-        """Upon what is current at this node. Replicas are packed at different moments, and not at all
-        while some transactions go on: an object may be gone here and not there."""
+        """Send the object again, based on the current serial of this node. Replicas are packed at
+        different moments, and so an object may exist on only some of them."""
         base = ZERO_TID if serial == MAX_TID else serial
         self._set_locked(change, change.locked - {asked.nid})
         if self._ask(self._request(oid, change, base), asked._replace(change=change)):
             change.unanswered += 1
 
     def _solve(self, oid: bytes, serial: bytes) -> None:
-        """Another transaction committed ``serial``, which is not the one we started from; or the
-        object is gone (MAX_TID), and nothing can be merged into it."""
+        """Resolve a conflict with ``serial``, committed by another transaction, or raise it. MAX_TID: the
+        object does not exist any more."""
         change = self.changes[oid]
         if serial == MAX_TID:
             error = ReadConflictError if change.kind is Kind.CHECK else ConflictError
@@ -428,8 +428,8 @@ class Changes:
             )
 
     def _explain_refusal(self) -> None:
-        """A storage node refused a step: raise TransactionLostError if the master, which may say so on
-        another connection, ended the transaction or is lost."""
+        """Raise TransactionLostError if a storage node refused a step because the master ended the
+        transaction, or is lost. The master tells that on another connection."""
         try:
             self._master.call(Ping())
         except (ConnectionLost, ErrorAnswer):
@@ -440,7 +440,7 @@ class Changes:
         if self._stopped:
             raise TransactionLostError("the cluster stops: the transaction is aborted")
         if (lost := self._master.lost) is not None:
-            # Its words may quote those of the nodes.
+            # The master's reason may quote those of the nodes.
             reasons = [why for why in self._reasons() if why not in lost]
             raise TransactionLostError(
                 f"connection to the master lost during the transaction: {'; '.join([lost, *reasons])}"
@@ -453,9 +453,11 @@ class Changes:
         return self._ended or self._stopped
 
     def stop(self) -> bool:
-        """Abort the transaction if it is in its first phase: the cluster waits for its end to stop.
+        """Abort the transaction if it is in its first phase, because the cluster waits for it to stop.
+
         Return whether it was. The master tells the storage nodes. Called by the thread that leads on
-        the channel to the master, or by the committing one."""
+        the master's channel, or by the committing thread.
+        """
         with self._lock:
             ttid = self._given_ttid()
             if self.voted or self._over or ttid is None:
@@ -465,7 +467,7 @@ class Changes:
             return True
 
     def _given_ttid(self) -> bytes | None:
-        """Return the ttid if the master has given one. It begins nothing while the cluster stops."""
+        """Return the ttid if the master has answered. A master that stops gives none."""
         answer = None if self._begin is None else self._begin.answer
         return answer.ttid if isinstance(answer, AnswerBeginTransaction) else self._ttid
 
@@ -478,19 +480,22 @@ class Changes:
     # -- deadlocks -------------------------------------------------------------------------------
 
     def rebase(self, locking_tid: bytes) -> None:
-        """NotifyDeadlock: give up all locks and queue again. Called by the thread that leads on the
-        master's channel; the answers are handled by the one that commits."""
+        """Handle NotifyDeadlock: release all locks and queue for them again.
+
+        Called by the thread that leads on the master's channel. The committing thread handles answers.
+        """
         with self._lock:
             if self.voted or self._over or locking_tid < self._locking_tid:
                 return
             self._locking_tid = locking_tid
-            for nid, channel in list(self._nodes.items()):  # the other thread may note a failure
-                # It may be told twice, to the nodes that were not asked the first time.
+            # A copy, because the committing thread may change the dictionary.
+            for nid, channel in list(self._nodes.items()):
+                # The call may be repeated, for nodes that were not sent the locking tid the first time.
                 if channel is not None and self._rebased.get(nid, ZERO_TID) < locking_tid:
                     self._rebase_node(nid, channel)
 
     def _rebase_node(self, nid: int, channel: Channel) -> None:
-        """With the lock."""
+        """Send the locking tid to a node. Call with the lock."""
         assert self._ttid is not None
         self._ask_locked(AskRebaseTransaction(self._ttid, self._locking_tid), Asked(nid, channel))
         self._rebased[nid] = self._locking_tid
@@ -499,9 +504,9 @@ class Changes:
         serial, conflict_serial, stored = conflict
         change = self.changes[oid]
         if change.base != serial and change.kind is not Kind.RESTORE:
-            return  # stored again meanwhile
+            return  # the object was stored again
         if change.data is None and stored is not None:
-            # All cells had answered, so that only they had the data.
+            # The data was dropped here, because all cells had answered.
             change.data = unpack_data(stored[0], stored[2])
             self._unanswered_bytes += len(change.data)
             self._drop_cached(oid)

@@ -36,7 +36,7 @@ from neo.protocol.packets import (
 
 
 class Commit(Changes):
-    """A whole transaction. All methods: the thread that commits."""
+    """A transaction of this client. All methods are called by the committing thread."""
 
     def __init__(
         self,
@@ -55,14 +55,14 @@ class Commit(Changes):
     # -- vote ------------------------------------------------------------------------------------
 
     def vote(self) -> None:
-        """Raises as settle(), and TransactionLostError."""
+        """Vote. Raise the errors of settle(), and TransactionLostError."""
         self._check_whole()
         self._check_ended()
         self._whole = False
         try:
             self._vote()
         except POSError:
-            self._whole = True  # raised here, where everything agrees
+            self._whole = True  # raised by this code, in a consistent state
             raise
         self._whole = True
 
@@ -70,7 +70,7 @@ class Commit(Changes):
         self._settle(0)
         self._lose_storage(FaultSite.STORAGE_LOST_BEFORE_VOTE)
         metadata = self.transaction
-        ttid = self.ttid  # it may have to wait for it, and the master's news before it count
+        ttid = self.ttid  # first, since it may wait, and the master's answer may follow new tables
         view = self._session.view()
         keepers = view.writable[view.partition(ttid)]
         for nid in keepers:
@@ -97,7 +97,7 @@ class Commit(Changes):
         self._lose_storage(FaultSite.STORAGE_LOST_AFTER_VOTE)
 
     def _lose_storage(self, site: FaultSite) -> None:
-        """Only at a fault site."""
+        """Close a connection if the fault site fires."""
         channels = [channel for channel in self._nodes.values() if channel is not None]
         if channels and self._session.host.fault(site):
             channels[0].close("disconnected on purpose")
@@ -108,7 +108,7 @@ class Commit(Changes):
         )
 
     def _check_nodes(self, keepers: Iterable[int]) -> None:
-        """What remains if nodes failed, or took stores without locks."""
+        """Check that the remaining nodes suffice if some were lost, or stored without locks."""
         alive = frozenset(nid for nid, channel in self._nodes.items() if channel is not None)
         if alive.isdisjoint(keepers):
             raise TransactionLostError(
@@ -140,14 +140,14 @@ class Commit(Changes):
 
     @property
     def ended(self) -> bool:
-        """Whether it cannot be aborted any more: it was, or the master is asked to finish it."""
+        """Whether the transaction was aborted, or AskFinishTransaction was sent."""
         return self._ended or self._finish.sent
 
     def finish(self, callback: Callable[[bytes], object]) -> bytes:
-        """Returns the tid. ``callback`` is called with it before anything newer takes effect here.
+        """Commit. Return the tid; ``callback`` is called with it before a newer transaction is applied.
 
         After an exception from outside, :attr:`ended` tells whether the transaction may be committed.
-        If it is, its effects here are complete before anything newer takes effect.
+        If it is, it is applied here before any newer transaction.
         """
         self._check_whole()
         stored: dict[bytes, bytes | None] = {
@@ -184,8 +184,10 @@ class Commit(Changes):
         return answer.tid
 
     def _finished_alone(self, answer: AnswerTransactionFinished | Error) -> None:
-        """The answer to tpc_finish, whose thread is gone: for all connections of ZODB, the transaction is
-        one of another client. Called by the thread that leads, maybe twice, or after _finished()."""
+        """Apply the transaction as one of another client, because its thread was interrupted.
+
+        Called by the leading thread, maybe twice, or after _finished().
+        """
         if isinstance(answer, AnswerTransactionFinished):
             self._session.invalidations.invalidate(
                 answer.tid, list(self._oids(stored=True)), self._master
@@ -194,8 +196,10 @@ class Commit(Changes):
     def _recover(
         self, stored: dict[bytes, bytes | None], callback: Callable[[bytes], object]
     ) -> bytes:
-        """The master was lost before it answered: was it committed? Raises TransactionLostError if
-        not, OutcomeUnknownError."""
+        """Find out whether the transaction was committed, after the master was lost in tpc_finish.
+
+        Return its tid. Raise TransactionLostError if it was not committed, OutcomeUnknownError.
+        """
         try:
             tid = self._final_tid()
         except (ErrorAnswer, NEOStorageError) as e:
@@ -211,24 +215,24 @@ class Commit(Changes):
         return tid
 
     def _final_tid(self) -> bytes | None:
-        """None: it was not committed. Raises ErrorAnswer, NEOStorageError."""
+        """Return the tid; None if it was not committed. Raise ErrorAnswer, NEOStorageError."""
         question = AskFinalTID(self.ttid)
         answer = self._session.ask_master(question)
         if answer.tid == MAX_TID:
-            # Committed before this master came: its storage nodes know.
+            # Committed before this master was elected or started: ask a storage node.
             answer = self._session.read(self._session.view().partition(self.ttid), question)
         return answer.tid
 
     def abort(self) -> None:
-        """Without waiting. Nothing is raised: what cannot be told is noticed by the nodes themselves.
-        Idempotent, so that it can be done again after an exception from outside."""
+        """Abort, without waiting. Raise nothing: nodes that cannot be told notice the lost connection.
+        Idempotent, so it can be repeated after an exception from outside."""
         if self._finish.sent or (self._ended and not self._aborted):
             return
         with self._lock:
             self._aborted = self._ended = True
         begin, ttid = self._begin, self._ttid
         if begin is not None and ttid is None:
-            # If the answer comes later, or came just now: see _begun_in_vain().
+            # _begun_in_vain() handles an answer that comes later.
             self._master.forget(begin)
             if begin.done and isinstance(begin.answer, AnswerBeginTransaction):
                 ttid = begin.answer.ttid

@@ -13,13 +13,13 @@ from neo.client.storage import NEOStorage
 
 _WORDS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 _NUMBERS = {"1": True, "0": False}
-#: Keys that have two spellings.
+#: Keys with two spellings.
 _BOTH = ("master_nodes", "read_only", "cache_size", "wait_timeout", "dynamic_master_list")
 _ONE = ("compress", "ca", "cert", "key")
 
 
 def parse_boolean(text: str) -> bool:
-    """As ZConfig spells it, or 1 or 0 as in URIs. Raises ValueError."""
+    """Parse ZConfig's words, or 1 or 0 as in URIs. Raise ValueError."""
     value = (_WORDS | _NUMBERS).get(text.lower())
     if value is None:
         raise ValueError(f"{text!r} is not true or false")
@@ -27,7 +27,7 @@ def parse_boolean(text: str) -> bool:
 
 
 def parse_compress(text: str) -> bool | int:
-    """A boolean as ZConfig spells it, or a level. Raises ConfigurationError."""
+    """Parse a boolean in ZConfig's words, or a level. Raise ConfigurationError."""
     word = _WORDS.get(text.lower())
     if word is not None:
         return word
@@ -37,7 +37,7 @@ def parse_compress(text: str) -> bool | int:
 
 
 def log_to(path: str) -> None:
-    """Messages of the client also go to this file."""
+    """Write log messages of the client to this file, too."""
     logger = logging.getLogger("neo.client")
     for handler in logger.handlers:
         if isinstance(handler, logging.FileHandler) and handler.baseFilename == abspath(path):
@@ -48,10 +48,10 @@ def log_to(path: str) -> None:
 
 
 class NEOStorageFactory(BaseConfig):
-    """What ZConfig makes of a section; open() gives the storage."""
+    """A parsed section of ZConfig; open() returns the storage."""
 
     def options(self) -> dict[str, Any]:
-        """Keyword arguments of NEOStorage. Raises ConfigurationError."""
+        """Return the keyword arguments of NEOStorage. Raise ConfigurationError."""
         config = self.config
         options: dict[str, Any] = {name: getattr(config, name) for name in _ONE}
         for name in _BOTH:

@@ -1,6 +1,6 @@
-"""Errors of the client. All that is not one of ZODB's own is a :class:`NEOStorageError`.
+"""Errors of the client. Those that ZODB does not define derive from :class:`NEOStorageError`.
 
-Those that go away by themselves are also TransientErrors: ``transaction`` and web frameworks retry.
+Errors that a later attempt may not meet are also TransientErrors, so that web frameworks retry.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from neo.protocol.errors import ErrorAnswer
 
 
 class NEOStorageError(StorageError):
-    """The base of all."""
+    """The base class of the client's errors."""
 
 
 class ConfigurationError(NEOStorageError, ValueError):
@@ -21,7 +21,7 @@ class ConfigurationError(NEOStorageError, ValueError):
 
 
 class RefusedError(NEOStorageError):
-    """The cluster answered that it will not do this; waiting does not help."""
+    """The cluster refused the request; waiting does not help."""
 
 
 class ClosedError(NEOStorageError):
@@ -37,21 +37,23 @@ class UnavailableError(NEOStorageError, TransientError):
 
 
 class TransactionLostError(NEOStorageError, TransientError):
-    """A node was lost during the commit and the transaction was not committed."""
+    """The transaction was not committed, because a node was lost during the commit."""
 
 
 class OutcomeUnknownError(NEOStorageError):
-    """The master was lost in tpc_finish, and nobody could tell whether the transaction was committed.
-    Not transient: what may be there already must not be done again without a look."""
+    """The master was lost in tpc_finish, and no node could tell whether the transaction was committed.
+
+    Not transient: the application must look at the data before it repeats the transaction.
+    """
 
 
 def refused(what: str, error: ErrorAnswer) -> RefusedError:
-    """For an Error packet that no caller knows what to do with."""
+    """Return the exception for an Error packet that the caller does not handle."""
     return RefusedError(f"{what}: {error}")
 
 
 def refusal(what: str, error: ErrorAnswer) -> StorageError:
-    """The exception for an Error packet that answers a step of a commit."""
+    """Return the exception for an Error packet that answers a step of a commit."""
     if error.code is ErrorCode.READ_ONLY_ACCESS:
         return ReadOnlyError(f"{what}: {error}")
     if error.code in (ErrorCode.INCOMPLETE_TRANSACTION, ErrorCode.NOT_READY):

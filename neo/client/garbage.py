@@ -1,8 +1,8 @@
-"""Garbage, and the order in which it may be deleted.
+"""The order in which garbage may be deleted.
 
-Whoever comes to an object by a reference may check that object alone before he takes it back into use.
-So none may be missing as long as another one, garbage or not, refers to it: an object is deleted after
-all that refer to it, or together with them, where they refer to each other in a circle.
+An application that follows a reference checks only the referred object before it uses that object again.
+So no object may be missing while another one, garbage or not, refers to it. An object is deleted after
+all objects that refer to it, or together with them if their references form a circle.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from BTrees.QOBTree import QOBTree
 
 from neo.protocol.ids import p64, u64
 
-#: The place of an object whose component is known: behind all others.
+#: The place of an object whose component is known: after all others.
 _PLACED = 1 << 62
 
 
 class Garbage:
-    """Objects, with what they refer to. For one thread.
+    """A graph of objects and their references. For one thread.
 
-    There may be millions: an object is its serial and the oids that it refers to, in one bytes object.
+    It may hold millions of objects: each is one bytes object, its serial and the oids that it refers to.
     """
 
     def __init__(self) -> None:
         self._objects: QOBTree = QOBTree()
 
     def add(self, oid: bytes, serial: bytes, references: Iterable[bytes]) -> None:
-        """``references``: oids, of garbage and of other objects."""
+        """Add an object. ``references``: oids, of garbage and of other objects."""
         self._objects[u64(oid)] = serial + b"".join(references)
 
     def components(self) -> Iterator[list[tuple[bytes, bytes]]]:
-        """Groups of (oid, serial) that must be deleted together, referrers before what they refer to."""
+        """Yield groups of (oid, serial) to delete together, each before the groups that it refers to."""
         oids, ends = self._sorted()
         end = len(oids)
         for start in (*reversed(ends[:-1]), 0) if ends else ():
@@ -47,8 +47,8 @@ class Garbage:
                 yield referred
 
     def _sorted(self) -> tuple[array[int], array[int]]:
-        """All oids, those that are referred to first, and where each strongly connected component
-        ends among them. Gabow's algorithm: a walk in depth that joins what is on its path."""
+        """Return all oids, referred ones first, and the index at which each strongly connected component
+        ends. Gabow's path-based algorithm: a depth-first search that joins components on its path."""
         oids, ends = array("Q"), array("Q")
         places: dict[int, int] = {}
         for root in self._objects:
@@ -66,7 +66,7 @@ class Garbage:
                         heads.append(referred)
                         path.append((referred, self._references(referred)))
                         break
-                    # What is on the path between the two, and was not joined yet, is one circle.
+                    # All objects on the path between the two are one circle: join them.
                     while places[heads[-1]] > place:
                         heads.pop()
                 else:

@@ -1,12 +1,12 @@
-"""The world of a client in a process that runs on gevent (``gevent.monkey.patch_all()``).
+"""The host of a client in a process that runs on gevent (``gevent.monkey.patch_all()``).
 
-There threads are greenlets of one real thread, and whatever blocks must let the others run. gevent
-replaces locks, threads and the clock. Its sockets know no time limit of the kernel and no MSG_DONTWAIT,
-and it takes ``select.epoll`` away. So the client keeps original sockets and the original epoll, never
-blocks on them, and waits in gevent's loop until there is something to do.
+Threads are then greenlets of one real thread, and each blocking call must let the others run. gevent
+replaces locks, threads and the clock. Its sockets support neither kernel timeouts nor MSG_DONTWAIT, and
+it removes ``select.epoll``. So the client uses the original sockets and the original epoll, never
+blocks on them, and waits in gevent's loop until they are ready.
 
-After a fork all greenlets go on in the child. Those of the client must not wait for a descriptor that
-was closed there, so that what waits is stopped first: like threads, they do nothing any more.
+After a fork all greenlets continue in the child. The client's greenlets must not wait for a descriptor
+that was closed there, so their events are closed first; like threads, they then do nothing more.
 """
 
 from __future__ import annotations
@@ -26,15 +26,18 @@ from neo.client.system import (
 )
 from neo.net.tls import TlsLink
 
-#: What gevent must replace, if it replaces anything.
+#: Modules that gevent must replace if it replaces any.
 MODULES = ("socket", "threading", "select", "time")
 #: Events of gevent's loop.
 READ, WRITE = 1, 2
 
 
 def make_system(patience: float) -> System:
-    """Return the host of a new client. Raises ConfigurationError if gevent replaced only a part of what
-    blocks: one greenlet that waits would stop all."""
+    """Return the host of a new client.
+
+    Raise ConfigurationError if gevent replaced only some of the blocking modules, because one greenlet
+    that waits would stop all others.
+    """
     monkey: Any = sys.modules.get("gevent.monkey")
     patched = [] if monkey is None else list(filter(monkey.is_module_patched, MODULES))
     if not patched:
@@ -49,14 +52,14 @@ def make_system(patience: float) -> System:
 
 
 class Event:
-    """An event of one descriptor. One greenlet at a time may wait for it."""
+    """Readiness of one descriptor. One greenlet at a time may wait for it."""
 
     def __init__(self, gevent: Any, fd: int, event: int) -> None:
         self._gevent = gevent
         self._io = gevent.get_hub().loop.io(fd, event)
 
     def wait(self, seconds: float | None) -> bool:
-        """Let other greenlets run until the event comes. Return False if it did not."""
+        """Let other greenlets run until the descriptor is ready. Return False after the timeout."""
         came = False
         with self._gevent.Timeout(seconds, False):
             self._gevent.get_hub().wait(self._io)
@@ -64,12 +67,12 @@ class Event:
         return came
 
     def close(self) -> None:
-        """Call before the descriptor is closed. A greenlet that waits is not woken. Idempotent."""
+        """Stop watching, before the descriptor is closed. Wakes no waiting greenlet. Idempotent."""
         self._io.close()
 
 
 class GreenWire(SocketWire):
-    """``sock`` is an original one."""
+    """A wire for greenlets. ``sock`` is an original socket, not gevent's."""
 
     def __init__(
         self, gevent: Any, sock: socket.socket, tls: TlsLink | None, patience: float
@@ -96,7 +99,7 @@ class GreenWire(SocketWire):
 
 
 class GreenWatcher(Watcher):
-    """A greenlet. ``epoll`` is the original one, which is never waited on."""
+    """A watcher in a greenlet. It polls the original ``epoll`` and never waits on it."""
 
     def __init__(self, gevent: Any, epoll: select.epoll) -> None:
         self._ready = Event(gevent, epoll.fileno(), READ)
@@ -112,7 +115,7 @@ class GreenWatcher(Watcher):
 
 
 class GreenSystem(System):
-    """``gevent``, ``monkey``: the modules."""
+    """The host of one client on gevent. ``gevent``, ``monkey``: the modules."""
 
     def __init__(self, patience: float, gevent: Any, monkey: Any) -> None:
         super().__init__(patience)

@@ -1,4 +1,4 @@
-"""What transactions did: metadata, the log for undo, the history of an object, tids in order."""
+"""Metadata of transactions, the log for undo, the history of an object, tids in order."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from neo.protocol.packets import (
     Request,
 )
 
-#: Tids that are asked for at once, per partition or node.
+#: Tids per request and partition.
 PAGE = 1000
-#: Transactions whose metadata are asked for at once.
+#: Transactions whose metadata are requested together.
 BATCH = 50
 
 Description = dict[str, Any]
@@ -38,7 +38,7 @@ Item = TypeVar("Item")
 def transaction_information(
     session: Session, tids: list[bytes]
 ) -> list[AnswerTransactionInformation | None]:
-    """Metadata of transactions; None for those that do not exist (any more)."""
+    """Return the metadata of transactions; None for each that does not exist, or was packed away."""
     view = session.view()
     answers = session.read_many(
         [(view.partition(tid), AskTransactionInformation(tid)) for tid in tids]
@@ -55,7 +55,7 @@ def transaction_information(
 
 
 def describe(answer: AnswerTransactionInformation) -> Description:
-    """As undoLog() and history() return it; extension items never hide the standard ones."""
+    """Return an item of undoLog() or history(). Extension items never replace the standard ones."""
     metadata = TransactionMetaData(answer.user, answer.description, answer.extension)
     return {
         **metadata.extension,
@@ -71,7 +71,7 @@ def undo_log(
     last: int,
     accept: Callable[[Description], object] | None,
 ) -> list[Description]:
-    """IStorageUndoable.undoLog: newest first; transactions that were packed cannot be undone."""
+    """Implement IStorageUndoable.undoLog: newest first, without packed transactions."""
     if last < 0:
         last = first - last
     if last <= first:
@@ -95,9 +95,10 @@ def _undoable(
 
 
 def tids_descending(session: Session, max_tid: bytes, page: int) -> Iterator[bytes]:
-    """All tids up to ``max_tid``, newest first.
+    """Yield all tids up to ``max_tid``, newest first.
 
-    By partition, though a node would answer for all of its own at once: cells move meanwhile.
+    Each partition is read on its own, although a node could answer for all of its partitions at once,
+    because cells may move between two requests.
     """
     requests = [
         (partition, AskTIDs(0, page, partition))
@@ -112,7 +113,7 @@ def tids_descending(session: Session, max_tid: bytes, page: int) -> Iterator[byt
     for tid in heapq.merge(
         *(_tids_descending(session, p, page, tids) for p, tids in enumerate(pages)), reverse=True
     ):
-        # New transactions shift the pages.
+        # New transactions shift the pages, so a tid may come twice.
         if tid < previous:
             previous = tid
             yield tid
@@ -121,7 +122,7 @@ def tids_descending(session: Session, max_tid: bytes, page: int) -> Iterator[byt
 def _tids_descending(
     session: Session, partition: int, page: int, tids: list[bytes]
 ) -> Iterator[bytes]:
-    """Those of a partition, whose first page is known."""
+    """Yield the tids of a partition whose first page is ``tids``."""
     first = 0
     while True:
         yield from tids
@@ -143,8 +144,8 @@ def _read(session: Session, partition: int, message: Request[A]) -> A:
 def tids_ascending(
     session: Session, min_tid: bytes, max_tid: bytes, partitions: Sequence[int] | None = None
 ) -> Iterator[bytes]:
-    """All tids from ``min_tid`` to ``max_tid``, both included, oldest first, or those of some
-    partitions."""
+    """Yield the tids of partitions (None: of all) from ``min_tid`` to ``max_tid``, both included, oldest
+    first."""
     if partitions is None:
         partitions = range(len(session.view().readable))
     answers = session.read_many([(p, AskTIDsFrom(min_tid, max_tid, PAGE, p)) for p in partitions])
@@ -175,10 +176,10 @@ def _partition_tids(
 
 
 def object_history(session: Session, oid: bytes, size: int) -> list[Description]:
-    """IStorage.history. Raises POSKeyError.
+    """Implement IStorage.history. Raise POSKeyError.
 
-    Storage nodes list what is not older than the last pack. The revision that was current then, which
-    the pack kept, is loaded.
+    Storage nodes list the revisions since the last pack. The revision that was current at the pack, and
+    was kept by it, is loaded.
     """
     if size < 1:
         return []
@@ -202,7 +203,7 @@ def object_history(session: Session, oid: bytes, size: int) -> list[Description]
 
 
 def _ask_object(session: Session, oid: bytes, question: Request[A]) -> A | None:
-    """Return the answer; None if there is no such object or revision."""
+    """Return the answer; None if the object or revision does not exist."""
     try:
         return session.read(session.view().partition(oid), question)
     except ErrorAnswer as e:

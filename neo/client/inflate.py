@@ -1,7 +1,7 @@
-"""Values as ZODB wrote them, out of what clients compressed: nearly half of what reading them costs.
+"""Decompression of records for readers of the whole database, where it is nearly half of the cost.
 
-libdeflate takes three fifths of the time of zlib for records of some hundred bytes, but wants to know how
-large they may become. It comes with the extras that read everything; without, zlib makes the same.
+libdeflate takes three fifths of zlib's time for records of some hundred bytes, but needs the maximal
+size of the result. The extras for pipelines install it; without it, zlib gives the same results.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ except ImportError:
     # None for a module that is not installed is what mypy calls an incompatible type.
     deflate = None  # type: ignore[assignment]
 
-#: What zlib can make of a byte, at most.
+#: Bytes that zlib can make of one byte, at most.
 ZLIB_RATIO = 1032
-#: What it makes of a byte of a record, seldom more. Of such a buffer only what is used costs anything.
+#: The same for nearly all records. Unused pages of a buffer of this size cost nothing.
 USUAL_RATIO = 16
-#: What is decompressed beyond the limit, only to be counted, is in memory a piece at a time.
+#: Data beyond the limit is decompressed in pieces of this size, only to count its bytes.
 PIECE_BYTES = 1 << 20
 
 
 def inflate(data: bytes, limit: int) -> tuple[int, bytes | None]:
-    """(size, value), without the value if it is larger than the limit. Any thread.
+    """Return (size, value); the value is None if it is larger than the limit. Thread-safe.
 
-    Raises zlib.error for what is damaged; of what is too large, the end is not looked at.
+    Raise zlib.error for damaged data, but do not verify the end of data that is too large.
     """
     room = min(limit, USUAL_RATIO * len(data))
-    if deflate is not None and room:  # without room it says that there is nothing
+    if deflate is not None and room:  # libdeflate returns nothing if there is no room
         try:
             found = deflate.zlib_decompress(data, room)
             return len(found), bytes(found)
         except deflate.DeflateError:
-            pass  # it is larger than that, or damaged: the other one tells
+            pass  # the value is larger, or damaged: zlib tells which
     if len(data) * ZLIB_RATIO <= limit:
         value = zlib.decompress(data)
         return len(value), value

@@ -1,19 +1,19 @@
-"""The last transaction that took effect in this client, and everything that follows it.
+"""Effects of committed transactions in this client: cache, ZODB's connections, last transaction.
 
-Transactions take effect one by one, by the thread that leads on the master's connection, in the order
-of arrival (:mod:`neo.client.cache` says why that matters). In each, the order is: storage cache, then
-ZODB's connections, then ``last_tid``; so that whoever sees a tid there finds nothing older elsewhere.
+The thread that leads on the master's connection applies transactions one by one, in the order of
+arrival (:mod:`neo.client.cache` says why). Each is applied first to the storage cache, then to
+ZODB's connections, then to ``last_tid``. So a thread that reads a tid there finds no older data.
 
 A connection of ZODB that begins its transaction reads ``last_tid`` first and its invalidations
-afterwards, and must get both from before or both from after:
+afterwards. Both must be from before a transaction, or both from after it:
 
-* While a transaction takes effect, nobody is told ``last_tid``: a connection that was opened after the
+* While a transaction is applied, threads wait for ``last_tid``: a connection that was opened after the
   invalidations were distributed would never get them.
-* A transaction whose thread was interrupted while it took effect, by a signal's handler for instance, is
-  finished by the next thread that comes, before that is told ``last_tid``.
-* The adapter takes the tid and the oids of an invalidation in one step, but invalidateCache() without
-  a tid. So :meth:`_empty_caches` empties twice, with the new tid between: who read the old one before
-  finds either the old tid and nothing newer, or the new tid and empty caches.
+* If the thread that applies a transaction is interrupted, for instance by the handler of a signal, the
+  next thread that needs ``last_tid`` finishes the work first.
+* The adapter takes the tid and the oids of an invalidation in one step, but invalidateCache() has no
+  tid. So :meth:`_empty_caches` empties twice, with the new tid between. A thread that read the old tid
+  then finds either the old tid and nothing newer, or the new tid and empty caches.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ logger = logging.getLogger("neo.client")
 
 
 class _Effect(NamedTuple):
-    """A transaction that is taking effect. ``presence``: taken by the thread that is at it."""
+    """A transaction that is being applied. ``presence``: held by the thread that applies it."""
 
     tid: bytes
     oids: Sequence[bytes]
@@ -44,22 +44,22 @@ class Invalidations:
     def __init__(self, cache: Cache, host: Host) -> None:
         self.cache = cache
         self._host = host
-        #: What registerDB() was given.
+        #: The argument of registerDB().
         self.db: Any = None
         #: The last transaction whose effects are complete.
         self.last_tid = ZERO_TID
-        # The connection to a master that was joined last. What others still say is over: the new one told
-        # the last transaction, and if theirs are newer, the database went back to before them.
+        # The last connection to a master. Messages of older ones are ignored: the new master told the
+        # last transaction, and if theirs are newer, the database was truncated.
         self._of: object = None
-        # What takes effect now, or an exception from outside interrupted.
+        # The transaction that is being applied, or whose thread was interrupted while it was.
         self._effect: _Effect | None = None
-        # Held while a transaction takes effect. Reentrant: a tpc_finish callback may load.
+        # Held while a transaction is applied. Reentrant, because a tpc_finish callback may load.
         self._lock = self._host.rlock()
 
     # -- reading: any thread ---------------------------------------------------------------------
 
     def last_transaction(self) -> bytes:
-        """``last_tid`` for a transaction that begins."""
+        """Return ``last_tid`` for a transaction that begins."""
         if self._effect is not None:
             with self._lock:
                 self._mend()
@@ -67,8 +67,10 @@ class Invalidations:
         return self.last_tid
 
     def view(self, before: bytes) -> bytes:
-        """``before``, but at most the view of the last transaction. Waits for one that is just
-        taking effect, so that nothing is seen before :attr:`last_tid` has it."""
+        """Return ``before``, but at most the view of the last transaction.
+
+        Wait for a transaction that is being applied, so that no load sees it before :attr:`last_tid`.
+        """
         if before <= add64(self.last_tid, 1):
             return before
         with self._lock:
@@ -78,13 +80,18 @@ class Invalidations:
     # -- changes: the thread that leads on the master's connection -----------------------------------
 
     def _begins(self, tid: bytes, oids: Sequence[bytes], of: object) -> _Effect:
-        """With the lock. Until ``_effect`` is None again, whoever takes the lock finishes what is left of
-        this one when its thread, which holds its presence, is gone."""
+        """Return a transaction to apply. Call with the lock.
+
+        Until ``_effect`` is None again, each thread that takes the lock finishes the transaction if the
+        thread that holds its presence is gone.
+        """
         return _Effect(tid, oids, of, self._host.presence())
 
     def _mend(self) -> None:
-        """With the lock: finish what an exception from outside interrupted, for all connections of ZODB
-        as if it was of another client. Idempotent, so that it can be interrupted, too."""
+        """Finish a transaction whose thread was interrupted, as a transaction of another client.
+
+        Call with the lock. Idempotent, because it may be interrupted, too.
+        """
         effect = self._effect
         if effect is not None and not effect.presence.locked():
             with effect.presence:
@@ -101,18 +108,18 @@ class Invalidations:
         else:
             self.cache.invalidate(tid, effect.oids)
             if db is not None and not self._told(db.invalidate, tid, effect.oids):
-                # Something of the application failed: nothing stale must remain behind it.
+                # Code of the application failed: remove all objects that may be stale.
                 self._empty_caches(db, tid)
         self.last_tid = tid
         self._effect = None
 
     def _over(self, tid: bytes, of: object) -> bool:
-        """Whether what ``of`` says of this transaction took effect, or never will."""
+        """Return whether the transaction was applied, or comes from an old connection (``of``)."""
         return tid <= self.last_tid or (of is not None and of is not self._of)
 
     def invalidate(self, tid: bytes, oids: Sequence[bytes], of: object) -> None:
-        """A transaction of another client. ``of``: who says so. As in committed(), it may have taken
-        effect."""
+        """Apply a transaction of another client. ``of``: the connection to the master that announced it.
+        As in committed(), it may have been applied before."""
         with self._lock:
             self._mend()
             if self._over(tid, of):
@@ -129,16 +136,17 @@ class Invalidations:
         callback: Callable[[bytes], object],
         of: object = None,
     ) -> None:
-        """A transaction of this client: oid → data for the cache. ``callback``: of tpc_finish. ``of``:
-        who says so; None if it was asked afterwards, of those that are here now.
+        """Apply a transaction of this client. ``stored``: oid → data for the cache. ``callback``: of
+        tpc_finish. ``of``: the connection to the master that answered; None after a lost answer.
 
-        If the master was lost, another thread may have joined it again: then the transaction took effect
-        with all up to there, and must not do so once more in the middle of later loads. Its callback
-        brings the adapter back to its tid, so that a connection that begins just then could take the
-        invalidations of newer ones with a view from before them: those must come once more.
+        If the master was lost, another thread may have joined it again. Then the transaction was already
+        applied with all others up to that moment, and must not be applied again among later loads. Its
+        callback sets the adapter back to its tid. A connection that begins at that moment could take the
+        invalidations of newer transactions with an older view, so those are distributed once more.
 
-        If the callback does not come to its end, the transaction is for all connections of ZODB one of
-        another client: the callback is not begun again, since it is the application's."""
+        If the callback fails, the transaction is applied as one of another client. The callback
+        belongs to the application, so it is not called again.
+        """
         with self._lock:
             self._mend()
             effect = self._begins(tid, list(stored), of)
@@ -152,7 +160,7 @@ class Invalidations:
                     self._effect = effect
                     self._apply(effect)
                     raise
-                # It may load, and so join the cluster again.
+                # The callback may have loaded, and so joined the cluster again.
                 self._effect = effect
                 over = self._over(tid, of)
                 if over and tid != self.last_tid:
@@ -163,13 +171,14 @@ class Invalidations:
                 self._effect = None
 
     def distribute(self, tid: bytes, oids: Sequence[bytes]) -> None:
-        """In a tpc_finish callback: no connection of ZODB made this transaction, all must hear."""
+        """Invalidate objects in all connections of ZODB. Call in a tpc_finish callback, for a transaction
+        that no connection of ZODB made."""
         db = self._adapter()
         if db is not None:
             db.invalidate(tid, oids)
 
     def joined(self, tid: bytes, of: object) -> None:
-        """``of``: a new connection to a master, whose last transaction is ``tid`` (*Joining a
+        """Switch to a new connection to a master, ``of``, whose last transaction is ``tid`` (*Joining a
         Cluster*). After an exception from outside the client joins again."""
         with self._lock:
             self._mend()
@@ -190,10 +199,10 @@ class Invalidations:
                 self._effect = None
 
     def _adapter(self) -> Any:
-        """What distributes invalidations: behind wrappers, which only transform records.
+        """Return ZODB's MVCC adapter, which distributes invalidations; None if there is no database.
 
-        They cannot be trusted to hand invalidations on: some add an argument that is gone since
-        ZODB 5. None if there is no database yet, or any more.
+        Skip wrapper storages, which transform records. Some of them add an argument to invalidate()
+        that ZODB 5 does not have.
         """
         db = self.db
         while hasattr(db, "db"):
@@ -201,7 +210,7 @@ class Invalidations:
         return None if db is None or IStorage.providedBy(db) else db
 
     def _told(self, method: Callable[..., object], *arguments: object) -> bool:
-        """The thread serves everybody: it must survive what a database does."""
+        """Call a method of the database. Return False after an exception: it must not end the thread."""
         try:
             method(*arguments)
         except Exception:
@@ -210,19 +219,20 @@ class Invalidations:
         return True
 
     def _empty_caches(self, db: Any, tid: bytes) -> None:
-        """With the lock; see the module's docstring. ``db``: maybe None."""
+        """Empty the caches of ZODB's connections, see the module's docstring. Call with the lock.
+        ``db``: may be None."""
         if db is not None:
             self._told(db.invalidateCache)
             self._told(db.invalidate, tid, ())
             self._told(db.invalidateCache)
 
     def close(self) -> None:
-        """Nothing is told to the database any more: it may be half closed."""
+        """Stop telling the database, which may be half closed."""
         with self._lock:
             self.db = None
 
     def forked(self) -> None:
-        """In the child of a fork: locks may be held by threads that are not here."""
+        """Replace locks, which threads of the parent may hold. Call in the child of a fork."""
         self._lock = self._host.rlock()
         self._effect = None
         self.cache = Cache(self.cache.capacity)

@@ -1,4 +1,4 @@
-"""IStorageIteration and record_iternext: everything in the database, read in batches."""
+"""Iteration over transactions and over oids, in batches (IStorageIteration, record_iternext)."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from neo.protocol.packets import (
     AskOIDs,
 )
 
-#: Objects of several transactions are read together up to this much data: a guess from those read
-#: before, since sizes are not known.
+#: Objects of several transactions are read together up to this much data. It is estimated from the
+#: objects read before, because sizes are not known.
 BATCH_BYTES = 16 * 1024 * 1024
 
 
 class Transactions(Iterator["NEOTransaction"]):
-    """What iterator() returns: transactions from ``start`` to ``stop``, both included."""
+    """The result of iterator(): transactions from ``start`` to ``stop``, both included."""
 
     def __init__(self, session: Session, start: bytes | None, stop: bytes | None) -> None:
-        # What is committed from now on is not part of it.
+        # Later transactions are left out.
         last_tid = session.invalidations.last_tid
         stop = last_tid if stop is None else min(stop, last_tid)
         self._reader = Reader(session)
@@ -48,7 +48,7 @@ class Transactions(Iterator["NEOTransaction"]):
         for tids in batches(tids_ascending(session, start, stop), BATCH):
             found = [t for t in transaction_information(session, tids) if t is not None]
             while found:
-                # As many transactions as have a reasonable number of objects together.
+                # Take transactions until their objects fill a batch.
                 count, objects = 0, 0
                 room = self._reader.room()
                 while count < len(found) and (not count or objects <= room):
@@ -59,14 +59,14 @@ class Transactions(Iterator["NEOTransaction"]):
 
 
 class Reader:
-    """Reads records in batches whose size follows what was read before."""
+    """Reads records in batches; their length follows the sizes of the records read before."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._largest = 1
 
     def room(self) -> int:
-        """How many objects may be read at once."""
+        """Return how many objects may be read at once."""
         return max(1, min(WINDOW, BATCH_BYTES // self._largest))
 
     def transactions(
@@ -82,7 +82,7 @@ class Reader:
             yield NEOTransaction(self, t, [next(answers) for _ in t.oid_list])
 
     def read(self, wanted: Sequence[tuple[bytes, bytes]]) -> list[AnswerObject | None]:
-        """Revisions (oid, tid); None for those that were packed or only checked."""
+        """Return revisions (oid, tid); None for each that was packed, or only checked."""
         view = self._session.view()
         answers = self._session.read_many(
             [(view.partition(oid), AskObject(oid, tid, None)) for oid, tid in wanted]
@@ -99,7 +99,7 @@ class Reader:
 
 
 class NEOTransaction(TransactionRecord):
-    """Iterate over it to get its records, as often as wanted."""
+    """A transaction of the iterator. It may be iterated over several times, and yields its records."""
 
     def __init__(
         self,
@@ -132,8 +132,8 @@ class NEOTransaction(TransactionRecord):
 class Objects:
     """All oids with a current revision, by partition, in order.
 
-    Nodes that do not know AskOIDs are walked through their transactions, which needs memory for
-    the oids of one partition.
+    For nodes that do not know AskOIDs, oids are collected from the metadata of transactions, which needs
+    memory for the oids of one partition.
     """
 
     def __init__(self, session: Session) -> None:
@@ -142,7 +142,7 @@ class Objects:
         self._features: dict[int, frozenset[str]] = {}
 
     def page(self, partition: int, min_oid: bytes, length: int) -> list[bytes]:
-        """At most ``length`` oids of the partition from ``min_oid``."""
+        """Return at most ``length`` oids of the partition from ``min_oid``."""
         nids = self._session.view().readable[partition]
         if nids and all(FEATURE_OIDS in self._features_of(nid) for nid in nids):
             try:
@@ -173,7 +173,7 @@ class Objects:
         return sorted(oids)
 
     def after(self, oid: bytes | None) -> Iterator[bytes]:
-        """Oids from ``oid`` (None: all) in the order of (partition, oid)."""
+        """Yield oids from ``oid`` (None: all) in the order of (partition, oid)."""
         view = self._session.view()
         first = 0 if oid is None else view.partition(oid)
         for partition in range(first, len(view.readable)):

@@ -1,10 +1,10 @@
-"""Waiting for locks: as long as ``wait-timeout``, then a ConflictError that names the holder.
+"""Waits for locks, bounded by ``wait-timeout``: then a ConflictError names the transaction that holds it.
 
-A store is answered when its transaction holds the object. If another transaction holds it, that may
-last: its client is stopped, in a debugger, or between tpc_vote and tpc_finish while another data
-manager blocks. A storage node that answers late for another reason, such as a slow disk, is no conflict.
-So the client asks the node whether and for how long the request is delayed. The node answers in the
-order of the requests; the channel gives up a node that does not answer.
+A storage node answers a store when its transaction holds the object's lock. Another transaction may hold
+the lock for long: its client is stopped, in a debugger, or between tpc_vote and tpc_finish while another
+data manager blocks. A storage node may also answer late for another reason, such as a slow disk, which is
+no conflict. So the client asks the node whether a lock delays the request, and for how long. The node
+answers in the order of the requests; the channel declares a node lost that does not answer.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from neo.protocol.packets import FEATURE_LOCKS, AskLockHolders, HolderRow
 
 
 class LockWait:
-    """One wait of the committing thread for the answers to its requests, which it takes one by one."""
+    """One wait of the committing thread for the answers to its requests, one by one."""
 
     def __init__(self, session: Session, ttid: bytes) -> None:
         self._session = session
@@ -35,30 +35,32 @@ class LockWait:
         self._ticket: Ticket[Any] | None = None
 
     def wait(self, ticket: Ticket[Any]) -> None:
-        """Return when the request is answered, refused or lost, or to be waited for again. Raises
-        ConflictError, ReadConflictError; UnavailableError if the cluster is lost."""
+        """Return when the request is answered, refused or lost, or must be waited for again.
+
+        Raise ConflictError, ReadConflictError; UnavailableError if the cluster is lost.
+        """
         asked = ticket.context
         assert isinstance(asked, Asked)
-        # A vote waits for no lock.
+        # Requests without an oid, such as a vote, wait for no lock.
         deadline = None if asked.oid is None else self._deadline
         if self._ticket is None:
             self._ticket = ticket
         try:
             asked.channel.wait(ticket, deadline)
         except (ConnectionLost, ErrorAnswer):
-            pass  # handled with the ticket
+            pass  # the caller handles the ticket's result
         except TimeoutError:
             assert asked.oid is not None
             self._examine(ticket, asked, asked.oid)
 
     def _examine(self, ticket: Ticket[Any], asked: Asked, oid: bytes) -> None:
-        """Raise ConflictError if a lock delays the request for too long, else set a new deadline."""
+        """Raise ConflictError if a lock has delayed the request for too long, else set a new deadline."""
         session = self._session
         try:
             known = FEATURE_LOCKS in session.features(asked.nid)
             blocked = asked.channel.call(AskLockHolders(self._ttid, oid)) if known else None
         except (*LOST, ErrorAnswer):
-            known, blocked = True, None  # the ticket is lost, too, or soon will be
+            known, blocked = True, None  # the ticket fails with the same connection
         waited: float | None = None
         holders: list[HolderRow] = []
         if blocked is not None:
@@ -82,7 +84,7 @@ class LockWait:
 
 
 def _describe(holder: HolderRow) -> str:
-    """Name a transaction for the log of an application."""
+    """Return a description of a transaction that holds a lock."""
     ttid, nid, address, age, phase = holder
     where = "not connected" if address is None else format_address(address)
     return (

@@ -1,7 +1,7 @@
-"""Reads: asked of one of the nodes that can answer, then collected; many are asked ahead of each other.
+"""Reads from replicas; many reads are pipelined.
 
-Sizes are not known before. So the window is small at first, and adapts to the answers: 16 MiB of what
-the application asked for is on its way, or one object that is larger.
+The sizes of answers are not known. So the window of pipelined requests is small at first and adapts to
+the answers: at most 16 MiB, or one larger object, are in flight.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ from neo.protocol.packets import A, Answer, AnswerObject, AnswerTransactionInfor
 if TYPE_CHECKING:
     from neo.client.session import Session
 
-#: Requests that are asked ahead at most...
+#: Pipelined requests, at most.
 WINDOW = 100
-#: ...and bytes of their answers: they keep a fast network busy, and wait in this process.
+#: Bytes of their answers, at most: enough for a fast network, and buffered in this process.
 WINDOW_BYTES = 16 << 20
-#: Requests that are asked before an answer has told how large they are. It doubles with each answer.
+#: Pipelined requests before the first answer has come. The number doubles with each answer.
 FIRST = 4
-#: An answer besides its data.
+#: Estimated memory of an answer besides its data.
 OTHER_BYTES = 1000
-#: Of a list of oids, with Python's object.
+#: Estimated memory of an oid in a list.
 OID_BYTES = 50
 
 Question = tuple[Channel, Ticket[A]] | None
 
 
 def ask(session: Session, partition: int, message: Request[A]) -> Question[A]:
-    """Ask one of the nodes that can answer for a partition. None if that was not possible now."""
+    """Ask a node with a readable cell of a partition. Return None if none can be asked now."""
     nids = session.view().readable[partition]
     if not nids:
         return None
     try:
         channel = session.storage(nids[0] if len(nids) == 1 else session.host.choose(nids))
     except (*LOST, ErrorAnswer):
-        return None  # collect() tries patiently
+        return None  # collect() tries again
     try:
         return channel, channel.ask(message)
     except ConnectionLost:
@@ -50,7 +50,7 @@ def ask(session: Session, partition: int, message: Request[A]) -> Question[A]:
 
 
 def collect(session: Session, partition: int, message: Request[A], question: Question[A]) -> A:
-    """The answer. Raises as :meth:`neo.client.session.Session.read`."""
+    """Return the answer to ``question``. Raise the errors of :meth:`neo.client.session.Session.read`."""
     if question is not None:
         channel, ticket = question
         try:
@@ -62,7 +62,7 @@ def collect(session: Session, partition: int, message: Request[A], question: Que
         except ErrorAnswer as e:
             if e.code not in NOT_HERE:
                 raise
-            session.barrier()  # the master has told why: do not ask the same node again
+            session.barrier()  # learn from the master which cells changed, so as to ask another node
         except BaseException:
             channel.forget(ticket)
             raise
@@ -70,7 +70,7 @@ def collect(session: Session, partition: int, message: Request[A], question: Que
 
 
 def forget(question: Question[Any]) -> None:
-    """Nobody wants the answer any more."""
+    """Discard the answer to a question."""
     if question is not None:
         channel, ticket = question
         channel.forget(ticket)
@@ -79,10 +79,10 @@ def forget(question: Question[Any]) -> None:
 def read_each(
     session: Session, requests: Iterable[tuple[int, Request[A]]]
 ) -> Generator[A | ErrorAnswer, None, None]:
-    """The answers of (partition, message), in this order, as they are wanted; refusals are among them.
+    """Yield the answers to (partition, message), in this order, with Error packets as ErrorAnswer.
 
-    As much is asked ahead as fits in WINDOW_BYTES, by what the last answers had. Raises as
-    :meth:`neo.client.session.Session.read`.
+    Requests are pipelined up to an estimated WINDOW_BYTES of answers. Raise the errors of
+    :meth:`neo.client.session.Session.read` except ErrorAnswer.
     """
     left = iter(requests)
     asked: deque[tuple[int, Request[A], Question[A]]] = deque()
@@ -99,7 +99,7 @@ def read_each(
             except ErrorAnswer as e:
                 answer = e
             asked.popleft()
-            # What was large may come again for a while.
+            # The estimate decays slowly, because large objects come in groups.
             largest = max(_size(answer), largest * 15 // 16)
             window = max(1, min(2 * window, WINDOW, WINDOW_BYTES // largest))
             yield answer
@@ -110,7 +110,7 @@ def read_each(
 
 
 def _size(answer: Answer | ErrorAnswer) -> int:
-    """About the bytes of an answer."""
+    """Return the estimated bytes of an answer."""
     if isinstance(answer, AnswerObject):
         return OTHER_BYTES + len(answer.data)
     if isinstance(answer, AnswerTransactionInformation):

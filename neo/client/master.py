@@ -1,4 +1,4 @@
-"""One connection to the primary master: what it tells, and where objects are according to it."""
+"""Handlers of the connections to the primary master and to storage nodes; the view of the cluster."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ logger = logging.getLogger("neo.client")
 
 
 class View(NamedTuple):
-    """Where objects are: by partition, ids of the running nodes with a cell in such a state.
+    """The location of objects: per partition, ids of running nodes with a readable, a writable cell.
 
-    Never changed, only replaced, so that any thread may read it.
+    Immutable, so any thread may read it; the handler replaces it.
     """
 
     readable: tuple[tuple[int, ...], ...]
@@ -48,7 +48,7 @@ class View(NamedTuple):
 
 
 class MasterLink:
-    """The handler of the channel to a master. All methods but :attr:`view`: its leading thread."""
+    """The handler of the channel to a master. All methods but :attr:`view` run in its leading thread."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -57,15 +57,15 @@ class MasterLink:
         self.view = View((), (), {})
         #: Set by a master that is not the primary.
         self.redirected: NotPrimaryMaster | None = None
-        #: Set when the cluster stops serving: storage nodes without which it cannot.
+        #: Set when the cluster stops serving: storage nodes with readable cells that it lacks.
         self.missing: list[int] | None = None
-        #: The cluster is STOPPING: the end of the connection is no loss.
+        #: The cluster is STOPPING: the end of the connection is expected.
         self.stops = False
-        #: From the answer to AskLastTransaction on.
+        #: True after the answer to AskLastTransaction.
         self.joined = False
 
     def id_timestamp(self, nid: int) -> float | None:
-        """When the master identified us; storage nodes compare it."""
+        """Return the time at which the master identified this client; storage nodes compare it."""
         node = self._nodes.get(nid)
         return None if node is None else node.id_timestamp
 
@@ -125,7 +125,7 @@ class MasterLink:
         return sorted(nids)
 
     def why_stopped(self) -> str:
-        """Only if ``missing`` is not None. Any thread."""
+        """Return why the cluster stopped serving. Call only if ``missing`` is not None. Any thread."""
         reasons = map(self._session.last_words, self.missing or ())
         return "; ".join(["the cluster stopped serving", *reasons])
 

@@ -1,22 +1,23 @@
-"""pack(), with garbage collection on the side of the client.
+"""pack(), with garbage collection by the client.
 
-Storage nodes forget revisions (AskPack), but cannot read them, so that it is the client that looks
-for objects without references. An object is garbage if
+Storage nodes remove revisions (AskPack), but cannot read records. So the client searches for objects
+without references. An object is garbage if
 
-* it cannot be reached from the root, through the revisions that were current at the pack time, and
+* no references lead to it from the root, in the revisions that were current at the pack time, and
 * no transaction after the pack time wrote it or a reference to it, also through other such objects.
 
-Garbage is deleted by ordinary transactions, whose base serials make them fail for an object that
-somebody wrote meanwhile. They delete what refers to an object before it, or together with it
-(:mod:`neo.client.garbage`); what one of them could not delete is kept, with all that hangs on it. When
-one has voted, so that its objects are locked, transactions that were committed while it was prepared
-are read: one that made a reference to its objects saves them. Whoever takes an object back into use
-with readCurrent() never sees it, or what hangs on it, missing. Without, a reference that is committed
-at the same time as the deletion dangles for a moment, until the object is brought back.
+Ordinary transactions delete garbage. Their base serials cause a conflict if an object was written since.
+They delete the objects that refer to an object before it, or together with it
+(:mod:`neo.client.garbage`). Objects that could not be deleted are kept, with all that they refer to.
+After the vote of such a transaction, when its objects are locked, the client reads the transactions that
+were committed during its preparation; a new reference to its objects aborts it. So an application that
+uses readCurrent() before it refers to an object again never finds that object, or one that it refers to,
+missing. Without readCurrent(), a reference that is committed at the same time as the deletion dangles
+until the deletion is undone.
 
 The deletions are later than the pack time, and so is the history of a busy database. If nothing else
-was committed between the two, the pack goes up to the deletions and garbage is gone at once.
-Otherwise it goes with the next pack whose time is later than them.
+was committed between the two, the pack includes the deletions, and garbage is removed at once.
+Otherwise the next pack with a later time removes it.
 """
 
 from __future__ import annotations
@@ -49,18 +50,18 @@ Deleted = list[tuple[bytes, bytes]]
 logger = logging.getLogger("neo.client")
 
 References = Callable[[bytes], Iterable[bytes]]
-"""ZODB.serialize.referencesf: oids that a record refers to."""
+"""ZODB.serialize.referencesf: return the oids that a record refers to."""
 
-#: Objects deleted by one transaction: its locks are held for a short time only.
+#: Objects deleted by one transaction, so that it holds its locks for a short time only.
 DELETED_TOGETHER = 1000
-#: Later transactions that are read one by one. Of more, the storage nodes give pages.
+#: Later transactions that are read one by one. If there are more, pages are read.
 LATER_TOGETHER = 50
-#: Later transactions whose pages are read in one pass over the partitions; their tids are in memory.
+#: Later transactions whose pages are read in one pass over the partitions. Their tids are in memory.
 LATER_PAGED = 5000
-#: Passes over later transactions before a deletion takes locks. Each pass is over what was committed
-#: during the one before, and shorter if reading is faster than writing; else more passes do not help.
+#: Passes over later transactions before a deletion takes locks. Each pass reads what was committed
+#: during the one before. Passes get shorter if reading is faster than writing; else more do not help.
 CATCH_UP_MAX = 5
-#: The same, where they refer to each other in a circle: lists of their oids must fit in one message.
+#: Objects of one circle of references: one transaction deletes them, and lists them in one message.
 CIRCLE_MAX = 1_000_000
 
 
@@ -79,7 +80,7 @@ class _Storage(Opened, Protocol):
 
 
 def pack(session: Session, storage: _Storage, tid: bytes, references: References | None) -> None:
-    """Forget what was not current at ``tid``. ``references``: also collect garbage."""
+    """Remove revisions that were not current at ``tid``. ``references``: also collect garbage."""
     session.barrier()
     tid = min(tid, session.invalidations.last_tid)
     if tid == ZERO_TID:
@@ -100,14 +101,14 @@ def pack(session: Session, storage: _Storage, tid: bytes, references: References
         raise NEOStorageError(
             f"the master was lost during the pack, which may go on: {e}"
         ) from None
-    # Revisions in the cache may not exist any more.
+    # The pack may have removed revisions that are cached.
     session.invalidations.cache.clear()
     if not answer.status:
         raise NEOStorageError("the pack was not done on all storage nodes: one is already running")
 
 
 class _Collection:
-    """One run of the garbage collection. ``_kept`` has the oids, as integers, that are no garbage."""
+    """One run of the garbage collection. ``_kept`` holds the oids, as integers, of objects in use."""
 
     def __init__(
         self, session: Session, storage: _Storage, tid: bytes, references: References
@@ -122,16 +123,16 @@ class _Collection:
         self._seen_tid = tid
 
     def collect(self) -> list[bytes]:
-        """Delete garbage. Returns the tids of the transactions that did it."""
+        """Delete garbage. Return the tids of the transactions that deleted it."""
         roots = self._as_of_pack([ZERO_OID])
         if roots[0] is None or roots[0].compression is None:
-            return []  # without a root, nothing says what is in use
+            return []  # without a root it is unknown which objects are in use
         self._mark([ZERO_OID])
         self._mark_later(self._session.invalidations.last_tid)
         deletions = []
         for some in _together(self._garbage().components()):
             self._catch_up()
-            # What hangs on garbage that was not deleted is none any more.
+            # Objects that undeleted garbage refers to are no garbage any more.
             some = [(oid, serial) for oid, serial in some if u64(oid) not in self._kept]
             if not some:
                 continue
@@ -154,7 +155,7 @@ class _Collection:
         return [self._reader.known(answer) for answer in answers]
 
     def _mark(self, oids: Iterable[bytes]) -> None:
-        """Keep these objects and all that they refer to, as of the pack time."""
+        """Keep these objects and all that they refer to at the pack time."""
         waiting = [oid for oid in oids if self._kept.insert(u64(oid))]
         while waiting:
             count = self._reader.room()
@@ -167,7 +168,8 @@ class _Collection:
                     waiting += (r for r in referred if self._kept.insert(u64(r)))
 
     def _referred(self, oid: bytes, data: bytes) -> list[bytes]:
-        """Raises NEOStorageError: what this object refers to may be in use."""
+        """Return the oids that a record refers to. Raise NEOStorageError if it is unreadable, because
+        the objects that it refers to may be in use."""
         try:
             return list(self._references(data))
         except Exception as e:
@@ -177,15 +179,17 @@ class _Collection:
             ) from e
 
     def _catch_up(self) -> None:
-        """Read what was committed meanwhile, so that little is left to read while objects are locked."""
+        """Read what was committed since, so that little is left to read while objects are locked."""
         for _ in range(CATCH_UP_MAX):
             self._session.barrier()
             if self._mark_later(self._session.invalidations.last_tid) <= LATER_TOGETHER:
                 break
 
     def _mark_later(self, last_tid: bytes) -> int:
-        """Keep what transactions up to ``last_tid`` wrote or refer to, and what hangs on it. Each is
-        read once. Return how many there were."""
+        """Keep objects that transactions up to ``last_tid`` wrote or refer to, and what those refer to.
+
+        Read each transaction once. Return their number.
+        """
         count = 0
         found = tids_ascending(self._session, add64(self._seen_tid, 1), last_tid)
         for tids in batches(found, LATER_PAGED):
@@ -198,7 +202,7 @@ class _Collection:
         return count
 
     def _mark_transactions(self, tids: list[bytes]) -> None:
-        """A question for each transaction, and for each object that it wrote."""
+        """Read transactions with one request each, and one for each object that they wrote."""
         mentioned: set[bytes] = set()
         for information in transaction_information(self._session, tids):
             if information is None:
@@ -216,8 +220,8 @@ class _Collection:
             mentioned.update(self._referred(answer.oid, data))
 
     def _mark_pages(self, first: bytes, last: bytes) -> bool:
-        """Read pages of storage nodes that have them. Return False if some have not, or if a pack may
-        have removed a part of what they would give: then it has to be read by transactions."""
+        """Read transactions in pages. Return False if some storage nodes do not know pages, or if a pack
+        may have removed some of the revisions; then the transactions must be read one by one."""
         if not self._scanner.paged:
             return False
         what = Range(Order.CHANGES, last, first, value_bytes=LARGEST_BYTES)
@@ -243,7 +247,7 @@ class _Collection:
     # -- what is not -----------------------------------------------------------------------------
 
     def _garbage(self) -> Garbage:
-        """Current objects that are not in use."""
+        """Return current objects that are not in use."""
         garbage = Garbage()
         view = self._session.view()
         for oids in batches(Objects(self._session).after(None), 100):
@@ -260,7 +264,7 @@ class _Collection:
                 try:
                     garbage.add(oid, answer.serial, self._references(data) if data else ())
                 except Exception as e:  # noqa: BLE001
-                    # Of the unpickler, whatever is in the record.
+                    # The unpickler may raise any exception.
                     self._kept.insert(u64(oid))
                     logger.warning(
                         "garbage collection: object %s is not in use, but its record cannot be read (%r):"
@@ -271,8 +275,11 @@ class _Collection:
         return garbage
 
     def _delete(self, garbage: Deleted) -> bytes | None:
-        """One transaction. None: somebody wrote one of the objects, or a reference to it, or they are
-        too many; they wait for the next pack."""
+        """Delete objects in one transaction, and return its tid.
+
+        Return None if another transaction wrote one of the objects, or a reference to it, or if there are
+        too many; the next pack tries again.
+        """
         if len(garbage) > CIRCLE_MAX:
             logger.warning(
                 "garbage collection: %d objects refer to each other in a circle, and are too many to be"
@@ -298,15 +305,15 @@ class _Collection:
             raise
 
     def _in_use(self, garbage: Deleted) -> bool:
-        """Whether one of these objects, which are locked, can be reached by now: whoever takes it
-        back with readCurrent() either was faster, and is seen here, or gets a conflict."""
+        """Return whether one of these locked objects is in use again. A transaction that uses it again,
+        with readCurrent(), either was committed before and is read here, or gets a conflict."""
         self._session.barrier()
         self._mark_later(self._session.invalidations.last_tid)
         return self._keeps(garbage)
 
     def _keeps(self, garbage: Deleted) -> bool:
-        """Whether one of these is no garbage. A reference to the head of a chain is enough: its other
-        objects are kept, too, though only other transactions may delete the head."""
+        """Return whether one of these objects is in use. If the head of a chain is in use, all objects of
+        the chain are kept, although other transactions would delete the head."""
         return any(u64(oid) in self._kept for oid, _ in garbage)
 
     def _finish(self, transaction: Any, garbage: Deleted) -> bytes:
@@ -315,7 +322,7 @@ class _Collection:
         return self._storage.tpc_finish(transaction, lambda tid: distribute(tid, oids))
 
     def _regret(self, tid: bytes, garbage: Deleted) -> bool:
-        """Undo a deletion if by a transaction before it, not known yet, an object can be reached."""
+        """Undo a deletion if an earlier transaction, not read until now, refers to one of its objects."""
         self._mark_later(add64(tid, -1))
         self._seen_tid = tid
         if not self._keeps(garbage):
@@ -333,7 +340,7 @@ class _Collection:
 
 
 def _together(components: Iterable[Deleted]) -> Iterator[Deleted]:
-    """What is deleted by one transaction each. Components are not divided."""
+    """Yield the objects that one transaction deletes. Do not divide components."""
     some: Deleted = []
     for component in components:
         if some and len(some) + len(component) > DELETED_TOGETHER:

@@ -1,4 +1,4 @@
-"""When to try again, and how long to wait for a cluster that is away."""
+"""Backoff between attempts, up to ``wait_timeout``."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from neo.protocol.errors import ConnectionLost, HandshakeError
 if TYPE_CHECKING:
     from neo.client.session import Session
 
-#: Pauses between two rounds over masters or replicas grow from the first to the last.
+#: The first and the longest pause between two rounds over masters or replicas.
 PAUSE_SECONDS = (0.05, 1.0)
 
-#: Errors of a storage node that another one, or the same one later, may not give.
+#: Errors of a storage node after which another one, or the same one later, may answer.
 NOT_HERE = (ErrorCode.NON_READABLE_CELL, ErrorCode.NOT_READY, ErrorCode.CHECKING_ERROR)
 LOST = (ConnectionLost, HandshakeError, OSError)
 
 
 class Pause:
-    """Growing pauses until ``wait_timeout`` is over."""
+    """Exponential backoff until ``wait_timeout`` is over."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -28,7 +28,7 @@ class Pause:
         self._seconds = PAUSE_SECONDS[0]
 
     def check(self, reason: str) -> None:
-        """Raises UnavailableError when it is over, ClosedError when nobody wants it any more."""
+        """Raise UnavailableError after ``wait_timeout``, ClosedError if the storage was closed."""
         if self._session.closed:
             raise ClosedError("the storage is closed")
         if self._session.host.now() >= self._deadline:
@@ -38,7 +38,7 @@ class Pause:
             )
 
     def take(self, reason: str, most: float = PAUSE_SECONDS[1]) -> None:
-        """``most``: seconds of the longest pause."""
+        """Raise the errors of check(), or sleep. ``most``: seconds of the longest pause."""
         self.check(reason)
         self._session.host.sleep(min(self._seconds, most))
         self._seconds = min(2 * self._seconds, PAUSE_SECONDS[1])

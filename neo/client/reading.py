@@ -1,4 +1,4 @@
-"""The part of the storage class that reads: loads, history, iteration."""
+"""The reading part of the storage class: loads, history, iteration."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from neo.protocol.packets import AnswerObject, AskObject
 
 
 class Reading(ConflictResolvingStorage):
-    """Any thread may call any method."""
+    """Reading methods of a ZODB storage. Thread-safe."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._invalidations = session.invalidations
-        # The last walk of record_iternext() and where it goes on. Whoever continues it takes it out.
+        # The last walk of record_iternext() and its next oid. The thread that continues it removes it.
         self._walks: deque[tuple[bytes | None, Walk]] = deque(maxlen=1)
 
     def registerDB(self, wrapper: Any) -> None:
@@ -39,12 +39,12 @@ class Reading(ConflictResolvingStorage):
         self._invalidations.db = wrapper
 
     def sync(self, force: bool = True) -> None:
-        """What other clients had committed before this call is visible when it returns."""
+        """Make visible what other clients committed before this call."""
         if force:
             self._session.barrier()
 
     def lastTransaction(self) -> bytes:
-        """The last transaction whose invalidations are complete, without asking anybody."""
+        """Return the last transaction whose invalidations are complete, without asking a node."""
         return self._invalidations.last_transaction()
 
     # -- loading ---------------------------------------------------------------------------------
@@ -83,7 +83,7 @@ class Reading(ConflictResolvingStorage):
         return data
 
     def load(self, oid: bytes, version: str = "") -> tuple[bytes, bytes]:
-        """The current revision: (data, serial)."""
+        """Return the current revision: (data, serial)."""
         found = self.loadBefore(oid, maxtid)
         if found is None:
             raise POSKeyError(oid)
@@ -93,7 +93,8 @@ class Reading(ConflictResolvingStorage):
         return self.load(oid)[1]
 
     def _load(self, oid: bytes, at: bytes | None, before: bytes | None) -> AnswerObject | None:
-        """None: no such revision. Raises POSKeyError: no such object, CorruptedError."""
+        """Return a revision; None if there is none. Raise POSKeyError if there is no such object,
+        CorruptedError."""
         session = self._session
         try:
             answer = session.read(session.view().partition(oid), AskObject(oid, at, before))
@@ -108,7 +109,7 @@ class Reading(ConflictResolvingStorage):
     # -- IPrefetchStorage --------------------------------------------------------------------------
 
     def prefetch(self, oids: Iterable[bytes], tid: bytes) -> None:
-        """Put objects into the cache, asking ahead for as much as fits in a window."""
+        """Load objects into the cache; the requests are pipelined."""
         cache = self._invalidations.cache
         before = self._invalidations.view(tid)
         missing = list(dict.fromkeys(o for o in oids if cache.load_before(o, before) is None))
@@ -136,7 +137,7 @@ class Reading(ConflictResolvingStorage):
     # -- history ---------------------------------------------------------------------------------
 
     def history(self, oid: bytes, size: int = 1) -> list[history.Description]:
-        """``size`` of an item is that of the data as stored, maybe compressed."""
+        """Implement IStorage.history. The ``size`` of an item is that of the stored, compressed data."""
         return history.object_history(self._session, oid, size)
 
     def iterator(self, start: bytes | None = None, stop: bytes | None = None) -> Transactions:
@@ -145,7 +146,7 @@ class Reading(ConflictResolvingStorage):
     def record_iternext(
         self, next: bytes | None = None
     ) -> tuple[bytes, bytes, bytes, bytes | None]:
-        """Current records in the order of (partition, oid)."""
+        """Return the next current record, in the order of (partition, oid)."""
         try:
             expected, walk = self._walks.pop()
         except IndexError:

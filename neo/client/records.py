@@ -1,4 +1,4 @@
-"""Data of objects as it travels: compressed or not, with its SHA-1."""
+"""Object data on the wire: compressed or not, with its SHA-1 checksum."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from neo.client.errors import CorruptedError, NEOStorageError
 from neo.protocol.codec import LIMIT_PEER
 from neo.protocol.packets import AnswerObject
 
-#: zlib cannot gain on less.
+#: zlib does not make smaller data any shorter.
 SMALLEST_COMPRESSED_BYTES = 40
 #: An object must fit in one message, with room for the rest of the message.
 LARGEST_BYTES = LIMIT_PEER - 4096
@@ -18,9 +18,9 @@ FOREIGN_LARGEST_BYTES = (64 << 20) - 4096
 
 
 def pack_data(oid: bytes, data: bytes, level: int) -> tuple[int, bytes, bytes]:
-    """(compression, checksum, data) as AskStoreObject wants it. ``level``: of zlib, 0 for none.
+    """Return (compression, checksum, data) for AskStoreObject. ``level``: of zlib, 0 for none.
 
-    Raises NEOStorageError when the object is too large.
+    Raise NEOStorageError if the object is too large.
     """
     compression = 0
     if level and len(data) >= SMALLEST_COMPRESSED_BYTES:
@@ -36,7 +36,7 @@ def pack_data(oid: bytes, data: bytes, level: int) -> tuple[int, bytes, bytes]:
 
 
 def unpack_data(compression: int, data: bytes) -> bytes:
-    """Raises CorruptedError."""
+    """Return the data, decompressed. Raise CorruptedError."""
     if not compression:
         return data
     try:
@@ -46,12 +46,12 @@ def unpack_data(compression: int, data: bytes) -> bytes:
 
 
 def sound(answer: AnswerObject) -> bool:
-    """Whether the data matches its checksum. The undo of a creation has none."""
+    """Return whether the data matches its checksum. The undo of a creation has no data."""
     return answer.compression is None or sha1(answer.data).digest() == answer.checksum
 
 
 def data_of(answer: AnswerObject) -> bytes | None:
-    """None if the creation of the object was undone. Raises CorruptedError."""
+    """Return the object's data; None if its creation was undone. Raise CorruptedError."""
     if answer.compression is None:
         return None
     return unpack_data(answer.compression, answer.data)

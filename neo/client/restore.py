@@ -1,4 +1,4 @@
-"""IStorageRestoreable: writing what was committed elsewhere, without looking for conflicts."""
+"""IStorageRestoreable: write transactions of another database, without conflict detection."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import ZERO_TID
 from neo.protocol.packets import AskObject
 
-#: Serials remembered to guess the base serial of the next revision: 30 MB. A wrong guess only
-#: costs that the object is sent again, with the serial from the answer.
+#: Serials that are kept to guess the base serial of the next revision: 30 MB. After a wrong guess, the
+#: object is sent again, with the serial from the answer.
 REMEMBERED = 100_000
 
 
@@ -38,7 +38,7 @@ class Restorer:
             commit.store(oid, base, data, Kind.RESTORE)
 
     def _same(self, oid: bytes, serial: bytes, data: bytes) -> bytes | None:
-        """The revision that holds this data, if the one at ``serial`` is here and has the same."""
+        """Return the revision that holds this data, if the revision at ``serial`` has the same data."""
         view = self._session.view()
         try:
             answer = self._session.read(view.partition(oid), AskObject(oid, serial, None))

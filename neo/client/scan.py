@@ -1,8 +1,8 @@
-"""Everything in the database, partition by partition: for pipelines, not for applications.
+"""Scans of the whole database, partition by partition: for pipelines, not for applications.
 
-Storage nodes that know AskRevisions give pages; from others the same is put together out of the
-messages of the specification, a request for each revision. Either way a page that is lost with its node
-is asked again from another one, from where the last one ended: no revision comes twice or is left out.
+Storage nodes that know AskRevisions answer with pages. For other nodes, each revision is requested with
+the messages of the specification. If a node is lost, the scan continues on another node after the last
+revision that it got. So it yields each revision exactly once.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from neo.protocol.packets import (
     RevisionRow,
 )
 
-#: What one request brings: many round trips less, and few milliseconds of a storage node's time.
+#: Size of a page: few round trips, and some milliseconds of a storage node's time.
 PAGE_BYTES = 1 << 20
-#: Values that are larger when they are uncompressed are left out, and said to be.
+#: Values that are larger, uncompressed, are left out with an error.
 VALUE_BYTES = 32 << 20
-#: What readers have in memory at once of what a page becomes; more if one value or row is larger.
+#: Uncompressed data of a page that a reader has in memory at once; more if one value is larger.
 PORTION_BYTES = 4 << 20
 #: [least, greatest] of all tids and oids.
 ALL = (0, 2**63 - 1)
@@ -49,7 +49,7 @@ Item = TypeVar("Item")
 
 
 def portions(items: Iterable[Item], size_of: Callable[[Item], int]) -> Iterator[list[Item]]:
-    """Items in lists of PORTION_BYTES, or of one item that is larger; made as they are asked for."""
+    """Yield lists of items of PORTION_BYTES together, or of one larger item. Lazy."""
     portion: list[Item] = []
     left = PORTION_BYTES
     for item in items:
@@ -64,8 +64,8 @@ def portions(items: Iterable[Item], size_of: Callable[[Item], int]) -> Iterator[
 
 
 class Order(Enum):
-    """SNAPSHOT: of each object the last revision, by oid. HISTORY: all, by (oid, tid). CHANGES: all, by
-    (tid, oid)."""
+    """SNAPSHOT: the last revision of each object, by oid. HISTORY: all revisions, by (oid, tid). CHANGES:
+    all revisions, by (tid, oid)."""
 
     SNAPSHOT = 0
     HISTORY = 1
@@ -73,8 +73,8 @@ class Order(Enum):
 
 
 class Revision(NamedTuple):
-    """``size``: of the record, in bytes, uncompressed if it was asked with data. ``error``: why there
-    is no data although it was asked."""
+    """A revision. ``size``: bytes of the record, uncompressed if data was requested. ``error``: why the
+    requested data is missing."""
 
     oid: int
     tid: int
@@ -86,8 +86,8 @@ class Revision(NamedTuple):
 
 @dataclass(frozen=True)
 class Range:
-    """What to read: tids from ``first`` to ``last``, both included; of ``oids``, [least, greatest], where
-    the order is by oid."""
+    """Revisions to read: tids from ``first`` to ``last``, both included; ``oids``: [least, greatest],
+    only if the order is by oid."""
 
     order: Order
     last: bytes
@@ -99,14 +99,14 @@ class Range:
 
 
 class Opened(Protocol):
-    """A storage that is open."""
+    """An open storage."""
 
     @property
     def session(self) -> Session: ...
 
 
 class Scanner:
-    """Reads through a storage that is open. Any thread."""
+    """Scans through an open storage. Thread-safe."""
 
     def __init__(self, storage: Opened) -> None:
         self._session: Session = storage.session
@@ -117,15 +117,15 @@ class Scanner:
         return len(self._session.view().readable)
 
     def last_tid(self) -> bytes:
-        """The last transaction that is finished; what is later may still be locked somewhere."""
+        """Return the last finished transaction; later ones may still be locked on some node."""
         self._session.barrier()
         return self._session.invalidations.last_tid
 
     # -- packs -------------------------------------------------------------------------------------
 
     def packed(self) -> int:
-        """The tid of the last pack, done or running; 0: there was none, or nodes that do not know pages
-        do not tell."""
+        """Return the tid of the last pack, done or running; 0 if there was none, or if storage nodes
+        do not know pages and so cannot tell."""
         tid, last = 0, u64(self.last_tid())
         for partition in range(self.partitions):
             if not self._is_whole(partition, tid):
@@ -143,9 +143,9 @@ class Scanner:
         return True
 
     def check_packed(self, partition: int, tid: int) -> None:
-        """Raises ErrorAnswer TID_NOT_FOUND if there is a pack later than ``tid``.
+        """Raise ErrorAnswer TID_NOT_FOUND if there is a pack later than ``tid``.
 
-        A pack says what it will remove before it does: whoever asks after reading does not miss it.
+        A pack announces its tid before it removes revisions, so a check after reading detects it.
         """
         if self._knows_pages(partition):
             nothing = (MAX_TID, MAX_TID), 1, False
@@ -155,10 +155,10 @@ class Scanner:
     # -- revisions ---------------------------------------------------------------------------------
 
     def revisions(self, partition: int, what: Range) -> Iterator[list[Revision]]:
-        """The revisions of one partition, in pages; values are uncompressed as these are asked for.
+        """Yield the revisions of one partition, in pages that are uncompressed lazily.
 
-        Raises what Session.read() does; ErrorAnswer TID_NOT_FOUND if a pack later than the last tid
-        removed some, or one later than the first tid. A first tid of 0 means what is left.
+        Raise the errors of Session.read(); ErrorAnswer TID_NOT_FOUND if a pack later than the last tid,
+        or later than the first tid, removed some. A first tid of 0 means all that packs have left.
         """
         least, greatest = what.oids
         if what.first > what.last or least > greatest:
@@ -176,7 +176,7 @@ class Scanner:
             if not answer.more or len(wanted) < len(rows):
                 yield from page
                 return
-            # The node reads the next page while this one is used.
+            # Request the next page, which the node reads while the caller uses this one.
             asked = self._ask(partition, what, after)
             try:
                 yield from page
@@ -189,7 +189,7 @@ class Scanner:
     def _ask(
         self, partition: int, what: Range, after: tuple[bytes, bytes] | None
     ) -> tuple[AskRevisions, Question[AnswerRevisions]] | None:
-        """Ask for a page. None if a node that may be asked does not know pages."""
+        """Request a page. Return None if a node of the partition does not know pages."""
         if not self._knows_pages(partition):
             return None
         message = AskRevisions(
@@ -212,7 +212,7 @@ class Scanner:
                 yield Revision(u64(oid), u64(tid), False, *_value(compression, data, limit))
 
     def _elsewhere(self, partition: int, oid: bytes, tid: bytes, what: Range) -> Revision:
-        """The page was damaged: a replica may have it sound."""
+        """Read a revision that is damaged in a page; a replica may have sound data."""
         try:
             answer = self._session.read(partition, AskObject(oid, tid, None))
         except CorruptedError as e:
@@ -221,11 +221,11 @@ class Scanner:
 
     @property
     def paged(self) -> bool:
-        """Whether everything can be read in pages."""
+        """Whether all partitions can be read in pages."""
         return all(map(self._knows_pages, range(self.partitions)))
 
     def _knows_pages(self, partition: int) -> bool:
-        """Whether all nodes that may be asked do: the session chooses one of them."""
+        """Return whether all nodes of a partition know pages, since any of them may be asked."""
         return all(self._node_knows_pages(nid) for nid in self._session.view().readable[partition])
 
     def _node_knows_pages(self, nid: int) -> bool:
@@ -234,14 +234,14 @@ class Scanner:
             try:
                 known = FEATURE_PAGES in self._session.features(nid)
             except (ConnectionLost, HandshakeError, OSError, ErrorAnswer):
-                return True  # the session will not get an answer from it
+                return True  # the session will not get an answer from this node
             self._paged[nid] = known
         return known
 
     def objects(self, partition: int, oids: Iterable[int], what: Range) -> Iterator[list[Revision]]:
-        """Of some objects of a partition, the last revision up to a tid; by oid.
+        """Yield the last revision of some objects of a partition, up to ``what.last``, by oid.
 
-        Raises as revisions() does.
+        Raise the errors of revisions().
         """
         asked = (AskObject(p64(oid), None, add64(what.last, 1)) for oid in sorted(oids))
         yield from self._in_windows(partition, asked, what)
@@ -252,11 +252,11 @@ class Scanner:
     def _without_pages(
         self, partition: int, what: Range, after: tuple[bytes, bytes] | None
     ) -> Iterator[list[Revision]]:
-        """Needs memory for what names the partition's revisions, of a snapshot its objects: about 100
-        bytes for each.
+        """Yield revisions with one request each. Needs about 100 bytes of memory for each revision of the
+        partition, or for each object of a snapshot.
 
-        An object of a snapshot that was deleted, and packed away as a whole, cannot be told from one that
-        did not exist any more.
+        A deleted object whose revisions were all packed away is missing from a snapshot without an error,
+        because it looks like an object that did not exist.
         """
         least, greatest = what.oids
         names = {
@@ -273,9 +273,9 @@ class Scanner:
     def _in_windows(
         self, partition: int, asked: Iterator[AskObject], what: Range, known: bool = False
     ) -> Iterator[list[Revision]]:
-        """``known``: transactions up to the last one name the objects.
+        """Yield the answers to requests, in windows whose length follows the size of the last one.
 
-        How large they are nobody knows before: a window is as large as the one before it tells.
+        ``known``: the objects are named by transactions up to the last one, so they must exist.
         """
         count = 1
         while window := list(islice(asked, count)):
@@ -300,14 +300,14 @@ class Scanner:
     def transactions(
         self, partition: int, first: bytes = ZERO_TID, last: bytes = MAX_TID
     ) -> Iterator[list[AnswerTransactionInformation]]:
-        """Metadata of the transactions whose tids are in a partition, ascending."""
+        """Yield metadata of the transactions whose tids are in a partition, ascending."""
         tids = tids_ascending(self._session, first, last, [partition])
         for page in batches(tids, WINDOW):
             found = transaction_information(self._session, page)
             yield [transaction for transaction in found if transaction is not None]
 
     def in_order(self, first: bytes, last: bytes) -> Iterator[AnswerTransactionInformation]:
-        """Metadata of all transactions from ``first`` to ``last``, by tid."""
+        """Yield metadata of all transactions from ``first`` to ``last``, by tid."""
         for page in batches(tids_ascending(self._session, first, last), BATCH):
             for transaction in transaction_information(self._session, page):
                 if transaction is not None:
@@ -315,9 +315,9 @@ class Scanner:
 
 
 def _name(order: Order, oid: bytes, tid: bytes) -> bytes:
-    """What stands for a revision; these sort as their order says. Of a snapshot it is the object.
+    """Return a key of a revision that sorts in the given order. For a snapshot it is the oid alone.
 
-    A transaction lists what it only checked, too: its tid need not be the serial of a snapshot's object.
+    A transaction also lists objects that it only checked, so its tid need not be the serial of an object.
     """
     if order is Order.SNAPSHOT:
         return oid
@@ -325,7 +325,7 @@ def _name(order: Order, oid: bytes, tid: bytes) -> bytes:
 
 
 def _asked(name: bytes, what: Range) -> AskObject:
-    """The question for the revision that a name stands for."""
+    """Return the request for the revision with a key of _name()."""
     first, second = name[:8], name[8:]
     if what.order is Order.SNAPSHOT:
         return AskObject(first, None, add64(what.last, 1))
@@ -334,9 +334,10 @@ def _asked(name: bytes, what: Range) -> AskObject:
 
 
 def _is_object(answer: Message | ErrorAnswer, known: bool) -> TypeGuard[AnswerObject]:
-    """Raises the refusal if it is another one than that a revision was packed, or only checked.
+    """Return whether an answer is a revision. It is not if the revision was packed, or only checked.
 
-    ``known``: the object was there. Raises ErrorAnswer TID_NOT_FOUND if it is now only there later.
+    Raise other errors. ``known``: the object existed; raise ErrorAnswer TID_NOT_FOUND if all its
+    revisions up to the requested tid are gone.
     """
     if not isinstance(answer, ErrorAnswer):
         return True
@@ -365,7 +366,7 @@ def _data_size(revision: Revision) -> int:
 
 
 def _value(compression: int, data: bytes, limit: int) -> tuple[int, bytes | None, str | None]:
-    """(size, value, error): as ZODB wrote it, unless it is larger than its reader wants."""
+    """Return (size, value, error) of a record, uncompressed; without the value if it is too large."""
     size = len(data)
     value: bytes | None = data
     if compression:

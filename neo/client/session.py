@@ -1,7 +1,7 @@
-"""A client's place in a cluster: the primary master, storage nodes on demand, reads from replicas.
+"""A client's connections to a cluster: the primary master, storage nodes on demand, reads from replicas.
 
-Everything here may be called by any thread. Nothing waits for ever: a cluster, a partition or a
-node that is away is tried again for ``wait_timeout`` seconds, then UnavailableError is raised.
+Thread-safe. Each wait is bounded: an unreachable cluster, partition or node is tried again for
+``wait_timeout`` seconds, then UnavailableError is raised.
 """
 
 from __future__ import annotations
@@ -45,22 +45,22 @@ from neo.topology.masters import MasterCandidates, MasterListFile
 
 logger = logging.getLogger("neo.client")
 
-#: A peer that says nothing for so long is asked whether it lives; see neo.net.channel.
+#: A peer that is silent for this time while an answer is due is sent a Ping; see neo.net.channel.
 PATIENCE_SECONDS = 20.0
-#: The same of the primary master, if another one may take over: half of what it takes to give it up.
+#: The same for a primary master that another master may replace. It is lost after twice this time.
 MASTER_PATIENCE_SECONDS = 1.5
-#: The answer to RequestIdentification: a storage node may wait for the master to announce us.
+#: Timeout of identification. A storage node may wait for the master to announce this client.
 IDENTIFY_SECONDS = 10.0
-#: A master answers at once; one that is stopped must not keep us from the others.
+#: The same at one of several masters, which answers at once unless it is stopped.
 MASTER_IDENTIFY_SECONDS = 2.0
-#: After this time without a word of a master, the log says to whom the client talks. The first dial ends
-#: then, and is tried again with the usual time.
+#: A master that does not answer for this time is logged. The first dial ends after this time, and is
+#: repeated with the usual timeout.
 LATE_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
 class Settings:
-    """``tls``: None for plain text. ``wait_timeout``: seconds."""
+    """Settings of a client. ``tls``: None for plain text. ``wait_timeout``: seconds."""
 
     cluster: str
     masters: Sequence[Address]
@@ -70,7 +70,7 @@ class Settings:
 
 
 class Rebasable(Protocol):
-    """A transaction that is being committed."""
+    """A transaction that the master's messages may concern."""
 
     def rebase(self, locking_tid: bytes) -> None: ...
 
@@ -84,7 +84,7 @@ class Session:
         self.host = host
         #: Transactions that are being committed, by ttid.
         self.commits: dict[bytes, Rebasable] = {}
-        #: Called when the cluster stops, by the thread that leads on the channel to the master.
+        #: Called when the cluster stops, by the thread that leads on the master's channel.
         self.stopping: Callable[[], object] = lambda: None
         self._master_list = MasterListFile(settings.master_list) if settings.master_list else None
         known = self._master_list.load() if self._master_list else []
@@ -97,7 +97,7 @@ class Session:
         self._joining = self.host.lock()
         self._dialing: dict[int, AbstractContextManager[object]] = {}
         self._master: Channel | None = None
-        #: Where it was.
+        #: The address of the last primary master.
         self._primary: Address | None = None
         self._link: MasterLink | None = None
         self._storages: dict[int, Channel] = {}
@@ -106,11 +106,11 @@ class Session:
     # -- the master ------------------------------------------------------------------------------
 
     def master(self) -> Channel:
-        """The channel to the primary master. Raises UnavailableError, RefusedError, ClosedError."""
+        """Return the channel to the primary master. Raise UnavailableError, RefusedError, ClosedError."""
         channel = self._master
         if channel is not None and channel.lost is None:
             return channel
-        # The time spent behind another thread that tries counts.
+        # The timeout includes the wait for another thread that joins.
         pause = Pause(self)
         with self._joining:
             if self._master is None or self._master.lost is not None:
@@ -119,8 +119,8 @@ class Session:
             return self._master
 
     def ask_master(self, message: Request[A]) -> A:
-        """Ask the primary, again after a loss: only for what may be asked twice. Raises ErrorAnswer
-        and what master() raises."""
+        """Ask the primary master; repeat the question if the connection is lost, so it must be
+        idempotent. Raise ErrorAnswer and the errors of master()."""
         pause = Pause(self)
         while True:
             try:
@@ -130,22 +130,22 @@ class Session:
 
     @property
     def stops(self) -> bool:
-        """Whether the cluster of the last master stops."""
+        """Whether the last master announced that the cluster stops."""
         return self._link is not None and self._link.stops
 
     def barrier(self) -> None:
-        """What the master sent before this call took effect when it returns."""
+        """Wait until all messages that the master sent before this call have taken effect."""
         self.ask_master(Ping())
 
     def view(self) -> View:
-        """Where objects are, as far as we know. Joins the cluster first if that was never done."""
+        """Return the last known location of objects. Join the cluster first if that was never done."""
         if self._link is None:
             self.master()
         assert self._link is not None
         return self._link.view
 
     def _join(self, pause: Pause) -> None:
-        """With the lock: find the primary master and identify."""
+        """Find the primary master and identify. Call with the lock."""
         reported: set[str] = set()
         hinted = False
         dial: float | None = LATE_SECONDS
@@ -171,7 +171,7 @@ class Session:
                             f"master {format_address(address)} of cluster "
                             f"{self.settings.cluster!r}: {e}"
                         ) from None
-                    # It may not have noticed yet that we left; come as a new client.
+                    # The master may not have noticed that this node left: identify as a new client.
                     self._nid = None
                     continue
                 hinted = False
@@ -180,7 +180,7 @@ class Session:
                 reason = reason.removeprefix(f"{format_address(address)}: ")
                 if isinstance(e, TimeoutError):
                     self._candidates.silent(address)
-                # Two masters that point to each other must not be dialed in a tight loop.
+                # Do not dial two masters that redirect to each other in a tight loop.
                 was_hint, hinted = hinted, False
                 if link.redirected is not None and self._candidates.learn(link.redirected):
                     hinted = True
@@ -190,7 +190,7 @@ class Session:
             if reason not in reported:
                 reported.add(reason)
                 logger.warning("master %s: %s", format_address(address), reason)
-            # The same master is not dialed more often than once a second.
+            # Dial the same master at most once a second.
             most = 1 / len(self._candidates.addresses)
             pause.take(f"master {format_address(address)}: {reason}", most)
 
@@ -219,7 +219,7 @@ class Session:
     def _joined(self, channel: Channel, link: MasterLink, answer: AnswerLastTransaction) -> None:
         if not link.view.readable:
             raise ConnectionLost("it has no partition table yet")
-        # Storage nodes know us under the identity that ended.
+        # Storage nodes know this client by its former identity.
         for storage in list(self._storages.values()):
             storage.close("the client joined the cluster again")
         self.invalidations.joined(answer.tid, channel)
@@ -250,8 +250,9 @@ class Session:
         limit: float = IDENTIFY_SECONDS,
         reported: set[str] | None = None,
     ) -> AcceptIdentification:
-        """``reported``: what the log has of masters; None: of a storage node, which may wait for news."""
-        # If an exception comes, the caller closes the channel.
+        """Wait until the peer accepts this client. ``reported``: masters that were logged as silent; None
+        for a storage node."""
+        # After an exception the caller closes the channel.
         ticket, begin = channel.ask(request), self.host.now()
         if reported is None or channel.name in reported:
             accepted = channel.wait(ticket, begin + limit)
@@ -271,7 +272,7 @@ class Session:
         return accepted
 
     def masters_known(self, addresses: Iterable[Address]) -> None:
-        """Called by the thread that leads on the master's channel."""
+        """Add candidates that the master announced. Called by the thread that leads on its channel."""
         if self._candidates.add(addresses) and self._master_list is not None:
             try:
                 self._master_list.save(self._candidates.addresses)
@@ -284,21 +285,21 @@ class Session:
             commit.rebase(locking_tid)
 
     def ended_by_operator(self, ttid: bytes) -> None:
-        """NotifyTransactionEnded. Called by the thread that leads on the master's channel."""
+        """Handle NotifyTransactionEnded. Called by the thread that leads on the master's channel."""
         commit = self.commits.get(ttid)
         if commit is not None:
             commit.ended_by_operator()
 
     def ended(self, ttid: bytes, commit: Rebasable) -> None:
-        """Nobody tells it of deadlocks any more. Another transaction may have its ttid: a new master
-        whose clock is behind does not know those that were given and came to nothing."""
+        """Stop forwarding the master's messages to a transaction. Another one may have its ttid: a new
+        master whose clock is behind may allocate the ttids of aborted transactions again."""
         if self.commits.get(ttid) is commit:
             del self.commits[ttid]
 
     # -- storage nodes ---------------------------------------------------------------------------
 
     def storage(self, nid: int) -> Channel:
-        """A channel to a storage node. Raises ConnectionLost, HandshakeError, OSError, ErrorAnswer."""
+        """Return a channel to a storage node. Raise the errors of LOST, ErrorAnswer."""
         channel = self._storages.get(nid)
         if channel is not None and channel.lost is None:
             return channel
@@ -337,8 +338,8 @@ class Session:
         return channel
 
     def connected_storages(self) -> dict[int, Channel]:
-        """Return the living channels to storage nodes by node id; if there is none, one that is made now,
-        unless that fails. Does not wait for a cluster that is away."""
+        """Return the open channels to storage nodes by node id. If there is none, open one, unless that
+        fails. Does not wait for an unreachable cluster."""
         found = {nid: c for nid, c in list(self._storages.items()) if c.lost is None}
         if not found and self._master is not None and self._master.lost is None:
             nids = list(self.view().addresses)
@@ -351,32 +352,33 @@ class Session:
         return found
 
     def announced(self, nid: int) -> frozenset[str]:
-        """Return the features that a storage node announced until now."""
+        """Return the features that a storage node has announced so far."""
         link = self._storage_links.get(nid)
         return frozenset() if link is None else link.features
 
     def last_words(self, nid: int) -> str:
-        """Why a storage node is gone, as far as we heard."""
+        """Return why the connection to a storage node ended."""
         channel = self._storages.get(nid)
         if channel is None or channel.lost is None:
             return f"{format_nid(nid)} is not running"
         return f"{channel.name}: {channel.lost}"
 
     def features(self, nid: int) -> frozenset[str]:
-        """What a storage node announced. Raises as storage()."""
-        # What follows the acceptance has arrived when an answer to a later question has.
+        """Return the features of a storage node. Raise the errors of storage()."""
+        # A node announces its features after it accepts; they have arrived when it answers a Ping.
         self.storage(nid).call(Ping())
         return self._storage_links[nid].features
 
     # -- reads -----------------------------------------------------------------------------------
 
     def read(self, partition: int, message: Request[A]) -> A:
-        """Ask one of the nodes that can answer for a partition. Raises ErrorAnswer if the answer is
-        that; UnavailableError after ``wait_timeout``; CorruptedError if no node has sound data."""
+        """Ask a node with a readable cell of a partition. Raise ErrorAnswer if it answers with an Error;
+        UnavailableError after ``wait_timeout``; CorruptedError if no node has sound data."""
         return collect(self, partition, message, ask(self, partition, message))
 
     def read_patiently(self, partition: int, message: Request[A]) -> A:
-        """At most one failure per node and round; before each new round, the master's news."""
+        """Ask the nodes of a partition until one answers. Ask each node once per round; before a new
+        round, wait for the master's messages."""
         pause = Pause(self)
         failed: set[int] = set()
         damaged: set[int] = set()
@@ -405,7 +407,7 @@ class Session:
                 failed.add(nid)
                 self.barrier()
                 if self.view() is not view:
-                    # Its answer was right, it is our tables that were late.
+                    # The node answered correctly: this client's tables were outdated.
                     failed.discard(nid)
                     pause.check(f"partition {partition}: {reason}")
             elif damaged and not failed:
@@ -418,13 +420,13 @@ class Session:
                 failed.clear()
 
     def read_many(self, requests: Sequence[tuple[int, Request[A]]]) -> list[A | ErrorAnswer]:
-        """As read(), for all of (partition, message) at once; refusals are in the result."""
+        """Do the same as read() for many (partition, message); Error packets are in the result."""
         return read_many(self, requests)
 
     # -- the end ---------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """End all connections. Threads that wait get an error."""
+        """End all connections. Threads that wait raise an error."""
         self._closed = True
         channels = [self._master, *self._storages.values()]
         for channel in channels:
@@ -432,9 +434,9 @@ class Session:
                 channel.close("the storage is closed")
 
     def forked(self) -> None:
-        """In the child of a fork: no connection is ours; new ones are made on demand."""
+        """Abandon the parent's connections; open new ones on demand. Call in the child of a fork."""
         channels = [self._master, *self._storages.values()]
-        # First: what fails afterwards must not leave the parent's connections in use here.
+        # First, so that a later failure does not leave the parent's connections in use here.
         self._reset()
         self._nid = None
         self.commits.clear()

@@ -1,9 +1,9 @@
-"""``getSize()`` and ``len()`` of a storage: what its nodes say of their databases, kept for some seconds.
+"""``getSize()`` and ``len()`` of a storage, from the sizes of the storage nodes' databases.
 
-Each partition is counted once: as the mean of what the nodes that answered and can read it say, each of
-which divides what it has evenly among its cells. A partition of which no node answered counts as the mean
-of the others. The nodes that the client is connected to are asked, or one that it connects to; all
-at once, and none is waited for longer than a moment.
+Each partition is counted once: as the mean over the nodes that answered and have a readable cell of it.
+Each node divides its size evenly among its cells. A partition for which no node answered counts as the
+mean of the others. The client asks all storage nodes that it is connected to, or connects to one; it does
+not wait for a slow node. The result is kept for some seconds.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from neo.protocol.packets import FEATURE_SIZE, A, AnswerSize, AskSize, Ping, Req
 if TYPE_CHECKING:
     from neo.client.session import Session
 
-#: How long an answer is good: pages of control panels ask for both numbers, and are reloaded.
+#: The result is kept for this time, because control panels ask for both numbers and are reloaded.
 GOOD_SECONDS = 10.0
-#: A node that does not answer in this time, to each of two questions, is left out.
+#: Timeout of each of two questions; a node that does not answer in time is left out.
 MOMENT_SECONDS = 1.0
-#: A node on the same machine answers in a fraction of it.
+#: Interval at which answers are polled. A node on the same machine answers in a fraction of it.
 LOOK_SECONDS = 0.005
 
 
@@ -37,7 +37,7 @@ class Totals(NamedTuple):
 
 
 def total(readable: Sequence[Sequence[int]], answers: dict[int, AnswerSize]) -> Totals | None:
-    """Put the answers of nodes together. ``readable``: by partition, the nodes that can read it."""
+    """Combine the answers of nodes. ``readable``: per partition, the nodes with a readable cell."""
     sizes: list[float] = []
     objects: list[float] = []
     for nids in readable:
@@ -52,7 +52,7 @@ def total(readable: Sequence[Sequence[int]], answers: dict[int, AnswerSize]) -> 
 
 
 class Size:
-    """All methods: any thread."""
+    """The size of a database. Thread-safe."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -60,7 +60,7 @@ class Size:
         self._good_until = -inf
 
     def totals(self) -> Totals:
-        """Return what is known; zeros if no node that knows the question ever answered."""
+        """Return the last known totals; zeros if no node has answered yet."""
         session = self._session
         now = session.host.now()
         if now >= self._good_until and not session.closed:
@@ -71,7 +71,7 @@ class Size:
     def _ask(self) -> Totals | None:
         session = self._session
         channels = session.connected_storages()
-        # What a node announced has arrived with the answer to a later question.
+        # A node announces its features after it accepts; they have arrived when it answers a Ping.
         alive = _ask_all(session.host, channels, Ping())
         knowing = {n: channels[n] for n in alive if FEATURE_SIZE in session.announced(n)}
         found = _ask_all(session.host, knowing, AskSize())
@@ -79,8 +79,11 @@ class Size:
 
 
 def _ask_all(host: Host, channels: dict[int, Channel], question: Request[A]) -> dict[int, A]:
-    """Return the answers that come in time. No thread waits for them: whichever reads takes them, so that
-    a node that hangs delays neither the others nor another thread."""
+    """Return the answers that come in time.
+
+    This thread polls, and the watcher or another thread reads, so that a node that hangs delays neither
+    other nodes nor other threads.
+    """
     deadline = host.now() + MOMENT_SECONDS
     asked: dict[int, Ticket[A]] = {}
     for nid, channel in channels.items():
@@ -97,5 +100,5 @@ def _ask_all(host: Host, channels: dict[int, Channel], question: Request[A]) -> 
             try:
                 answers[nid] = ticket.result()
             except (*LOST, ErrorAnswer):
-                continue  # it has nothing to say now
+                continue  # the node cannot answer now
     return answers

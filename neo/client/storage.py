@@ -1,4 +1,4 @@
-"""The storage class of ZODB: life, commits, undo, pack. Reading is in :mod:`neo.client.reading`."""
+"""The ZODB storage class: open and close, commit, undo, pack. :mod:`neo.client.reading` has the reads."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ logger = logging.getLogger("neo.client")
 
 CACHE_BYTES = 20 * 1024 * 1024
 WAIT_SECONDS = 30.0
-#: zlib's own compromise.
+#: zlib's default level.
 COMPRESS_LEVEL = 6
-#: How many oids are taken from the master at once.
+#: Oids that are requested from the master at once.
 OIDS = 100
-#: What a master gives at most.
+#: Oids that a master gives in one answer, at most.
 OIDS_MAX = 100_000
-#: At least so much data of a transaction may wait for answers, even if there is no cache.
+#: Data of a transaction that may wait for answers, even without a cache.
 UNANSWERED_MIN_BYTES = 4 * 1024 * 1024
 
 _WRITING = (
@@ -68,11 +68,11 @@ class NEOStorage(Reading):
 
     ``master_nodes``: addresses, separated by spaces or commas. ``name``: of the cluster.
     ``compress``: True, False or a level of zlib. ``cache_size``: bytes. ``wait_timeout``: seconds
-    after which a cluster that does not answer is an UnavailableError, here and in every method.
-    ``ca``, ``cert``, ``key``: files, for TLS. ``dynamic_master_list``: a file in which masters that
-    the cluster announces are remembered. ``host``: the world, for another one than the real one.
+    after which this and every method raise UnavailableError if the cluster does not answer.
+    ``ca``, ``cert``, ``key``: files, for TLS. ``dynamic_master_list``: a file that keeps the masters that
+    the cluster announces. ``host``: replaces sockets, threads and clock.
 
-    Raises ConfigurationError, UnavailableError, RefusedError.
+    Raise ConfigurationError, UnavailableError, RefusedError.
     """
 
     def __init__(
@@ -120,24 +120,24 @@ class NEOStorage(Reading):
         self._commits: dict[int, Commit] = {}
         self._oid_lock = self._system.lock()
         self._oids: list[bytes] = []
-        #: Who gave them, and the least one that this master gave.
+        #: The master that allocated these oids, and the first oid of its range.
         self._oids_of: object = None
         self._oids_from = ZERO_OID
-        #: The least and the greatest that the application has.
+        #: The least and the greatest oid that the application was given.
         self._first_oid: bytes | None = None
         self._last_oid = ZERO_OID
 
     # -- life ------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """End all connections; threads that wait for the cluster get an error. Several times."""
+        """End all connections; threads that wait for the cluster raise an error. Idempotent."""
         self._session.close()
         self._invalidations.close()
         self._system.stop()
         _storages.discard(self)
 
     def forked(self) -> None:
-        """In the child of a fork: connections are made anew on demand; transactions are gone."""
+        """Drop the parent's connections and transactions. Call in the child of a fork."""
         self._session.forked()
         self._system.forked()
         self._invalidations.forked()
@@ -145,7 +145,7 @@ class NEOStorage(Reading):
 
     @property
     def session(self) -> Session:
-        """For readers of everything (:mod:`neo.client.scan`), which are no ZODB storages."""
+        """The session, for :mod:`neo.client.scan`."""
         return self._session
 
     # -- about the database ------------------------------------------------------------------------
@@ -160,13 +160,13 @@ class NEOStorage(Reading):
         return self._read_only
 
     def getSize(self) -> int:
-        """Bytes of the databases of the storage nodes, each partition counted once; some seconds old.
-        0 if it is not known."""
+        """Return the bytes of the storage nodes' databases, some seconds old. Count each partition once.
+        0 if they are not known."""
         return self._size.totals().size
 
     def __len__(self) -> int:
-        """About how many objects there are: an estimate of the storage nodes
-        (:mod:`neo.storage.maintenance.size`), up to a minute old. 0 if it is not known."""
+        """Return the estimated number of objects, up to a minute old
+        (:mod:`neo.storage.maintenance.size`). 0 if it is not known."""
         return self._size.totals().objects
 
     def __bool__(self) -> bool:
@@ -190,7 +190,7 @@ class NEOStorage(Reading):
         with self._oid_lock:
             master = self._session.master()
             if not self._oids or self._oids_of is not master:
-                # Another master may give the same ones to others.
+                # Another master may give the rest of these oids to other clients.
                 self._oids = self._new_oids()
                 if self._oids_of is not master:
                     self._oids_of, self._oids_from = master, self._oids[-1]
@@ -199,8 +199,8 @@ class NEOStorage(Reading):
             return self._last_oid
 
     def _check_oid(self, commit: Commit, oid: bytes) -> None:
-        """Of a new object. Raises TransactionLostError if another master gave it than the one that ends
-        the transaction: this one may have given it to somebody else meanwhile."""
+        """Check the oid of a new object. Raise TransactionLostError if the transaction belongs to another
+        master than the one that allocated the oid: that master may have given it to another client."""
         master = commit.master
         with self._oid_lock:
             ours = self._first_oid is not None and self._first_oid <= oid <= self._last_oid
@@ -210,8 +210,8 @@ class NEOStorage(Reading):
                 )
 
     def _new_oids(self) -> list[bytes]:
-        """In descending order. A master that was started again may give some twice, that were not
-        committed; but objects of our application have them."""
+        """Return new oids in descending order. Skip oids that this client was already given: a master
+        that was restarted allocates oids again that were not committed."""
         count = OIDS
         pause = Pause(self._session)
         while True:
@@ -226,23 +226,23 @@ class NEOStorage(Reading):
             count = min(OIDS + u64(self._last_oid) - u64(min(answer.oid_list)), OIDS_MAX)
 
     def tpc_begin(self, transaction: Any, tid: bytes | None = None, status: str = " ") -> None:
-        """``tid``: as in IStorageRestoreable. Does not wait for other transactions."""
+        """Begin a transaction. ``tid``: of IStorageRestoreable. Does not wait for other transactions."""
         self._check_writable()
         if id(transaction) in self._commits:
             raise StorageTransactionError("Duplicate tpc_begin calls for same transaction")
         commit = Commit(self._session, transaction, tid, self._options, self.tryToResolveConflict)
-        # First, so that tpc_abort finds it whatever exception comes.
+        # First, so that tpc_abort finds the transaction whatever exception comes.
         self._commits[id(transaction)] = commit
         try:
             commit.begin()
         except POSError:
             del self._commits[id(transaction)]
             raise
-        if self._session.stops:  # it may have been told before the transaction was noted
+        if self._session.stops:  # the cluster may have announced it before the line above
             commit.stop()
 
     def _stopping(self) -> None:
-        """Abort what is in its first phase: the cluster stops when no transaction is left."""
+        """Abort transactions in their first phase: the cluster stops when no transaction is left."""
         stopped = sum(commit.stop() for commit in list(self._commits.values()))
         logger.warning("the cluster stops; transactions that are aborted: %s", stopped)
 
@@ -297,7 +297,7 @@ class NEOStorage(Reading):
             try:
                 commit.abort()
             except BaseException:
-                commit.abort()  # interrupted: nobody will come again for it
+                commit.abort()  # interrupted, and ZODB does not abort again
                 raise
             finally:
                 if commit.ended:
@@ -334,12 +334,12 @@ class NEOStorage(Reading):
         referencesf: Callable[[bytes], Iterable[bytes]],
         gc: bool = True,
     ) -> None:
-        """``gc``: also delete objects without references; see :mod:`neo.client.pack`."""
+        """Pack. ``gc``: also delete objects without references; see :mod:`neo.client.pack`."""
         self._check_writable()
         pack(self._session, self, tid_from_time(pack_time), referencesf if gc else None)
 
     def copyTransactionsFrom(self, other: Any, verbose: int = 0) -> None:
-        """Copy everything, with its tids. Raises NEOStorageError for blobs, which cannot be kept."""
+        """Copy all transactions, with their tids. Raise NEOStorageError for a blob."""
         for transaction in other.iterator():
             try:
                 self.tpc_begin(transaction, transaction.tid, transaction.status)
@@ -350,7 +350,7 @@ class NEOStorage(Reading):
                 self.tpc_vote(transaction)
                 self.tpc_finish(transaction)
             except BaseException:
-                # Interrupted, it may have begun, or not be finished.
+                # After an exception from outside the transaction may have begun, or not be finished.
                 self.tpc_abort(transaction)
                 raise
 
@@ -400,7 +400,7 @@ def _forked() -> None:
         try:
             storage.forked()
         except Exception:
-            # Its connections are not used any more; those of the next must not be either.
+            # Go on, because connections of the other storages must not be used either.
             logger.exception("cluster %r: the parent's connections are not closed", storage.getName())
 
 

@@ -1,4 +1,4 @@
-"""The real world of a client: sockets, locks, threads and the clock (:mod:`neo.net.host`)."""
+"""The :class:`~neo.net.host.Host` of real clients: sockets, locks, threads and the clock."""
 
 from __future__ import annotations
 
@@ -25,38 +25,38 @@ from neo.protocol.packets import Address
 
 logger = logging.getLogger("neo.client")
 
-#: How often a thread that waits for bytes looks at the clock.
+#: A thread that waits for bytes checks its deadline at this interval.
 TICK_SECONDS = 1.0
-#: How often the watcher looks for channels that a thread left without a reader when an exception hit it
-#: for the second time, while it was leaving.
+#: The watcher checks all channels at this interval. A thread leaves a channel without a reader if a
+#: second exception hits it while it handles the first one.
 SWEEP_SECONDS = 0.5
-#: A dial that neither succeeds nor fails ends here.
+#: Timeout of a dial.
 DIAL_SECONDS = 10.0
 
 
 class SocketWire:
-    """A blocking socket. The kernel ends each wait after a tick, at no cost while bytes come.
+    """A blocking socket. The kernel ends each wait after a tick; while bytes arrive, this costs nothing.
 
-    A call of the kernel that an exception interrupts has not moved a byte. What another one moved is
-    written down by the same instruction that calls (``extend(map(call, …))``): the interpreter raises
-    exceptions from outside between its instructions, never inside of one (:mod:`neo.net.channel`).
+    A system call that an exception interrupts has moved no byte. The result of any other system call is
+    stored by the instruction that calls it (``extend(map(call, …))``), because the interpreter raises
+    exceptions from outside only between instructions (:mod:`neo.net.channel`).
 
-    The computations of TLS cannot be made so. They do not block; an exception that comes just then ends
-    the connection.
+    The computations of TLS have no such instruction. They do not block; an exception that comes during
+    one ends the connection.
     """
 
     def __init__(self, sock: socket.socket, tls: TlsLink | None, patience: float) -> None:
         self._sock = sock
-        self._counts: list[int] = []  # bytes of the first message that were sent
+        self._counts: list[int] = []  # sizes of the parts of the first message that were sent
         self._tls = tls
         self._tls_lock = threading.Lock()
-        # With TLS: what is to be sent, what was received, and whether a computation was interrupted.
+        # With TLS: bytes to send, bytes received, and whether a computation was interrupted.
         self._encrypted: list[bytes] = []
         self._received: list[bytes] = []
         self._torn_out = self._torn_in = False
         sock.setblocking(True)
         _limit(sock, socket.SO_RCVTIMEO, TICK_SECONDS)
-        # A peer that does not read for so long is not alive.
+        # A peer that does not read for this time is taken for dead.
         _limit(sock, socket.SO_SNDTIMEO, patience)
         if tls is not None:
             self._encrypted.append(tls.start())
@@ -74,7 +74,7 @@ class SocketWire:
                 self._transmit(self._encrypted)
 
     def _encrypt(self, tls: TlsLink, outgoing: list[bytes]) -> None:
-        """With the lock."""
+        """Encrypt and queue the messages. Call with the lock."""
         _check_whole(self._torn_out)
         encrypted = self._encrypted
         while outgoing:
@@ -98,7 +98,7 @@ class SocketWire:
                     continue
                 raise TimeoutError(errno.ETIMEDOUT, "the peer does not read") from None
             except (BrokenPipeError, ConnectionResetError):
-                # It may have said why: whoever receives reads that, and then the end.
+                # The peer may have sent a reason: the receiving thread reads that, then the end.
                 del queue[:], counts[:]
                 return
             if counts[0] == len(data) or sum(counts) == len(data):
@@ -107,7 +107,7 @@ class SocketWire:
                 del counts[:]
 
     def _room(self) -> bool:
-        """Return whether more can be sent now. The kernel has waited already."""
+        """Return whether the socket takes more bytes now. The kernel has already waited for that."""
         return False
 
     def receive(self, portions: list[bytes], wait: bool) -> bool:
@@ -156,7 +156,7 @@ class SocketWire:
         return bool(plain)
 
     def _say_goodbye(self) -> None:
-        """Tell a peer with TLS that this is the end, unless a thread is just sending to it."""
+        """Send the TLS close alert, unless another thread is sending."""
         if self._tls is None:
             return
         taken: list[bool] = []
@@ -165,7 +165,7 @@ class SocketWire:
             if any(taken):
                 self._sock.send(self._tls.farewell(), socket.MSG_DONTWAIT)
         except OSError:
-            pass  # the peer was first, or does not read
+            pass  # the peer closed first, or does not read
         finally:
             if True in taken:
                 self._tls_lock.release()
@@ -176,7 +176,7 @@ class SocketWire:
         try:
             self._sock.shutdown(socket.SHUT_RDWR)
         except OSError:
-            pass  # the peer was first
+            pass  # the peer closed first
 
     def close(self) -> None:
         self._sock.close()
@@ -197,7 +197,7 @@ def _limit(sock: socket.socket, option: int, seconds: float) -> None:
 
 
 class LockWaker:
-    """A lock that is taken at birth: one acquire to sleep, one release to wake."""
+    """A lock that is created locked: acquire() sleeps, release() wakes."""
 
     __slots__ = ("_lock",)
 
@@ -212,7 +212,7 @@ class LockWaker:
         try:
             self._lock.release()
         except RuntimeError:
-            pass  # it was woken already
+            pass  # already woken
 
 
 class EpollWatch:
@@ -227,7 +227,7 @@ class EpollWatch:
         self._watcher.epoll.modify(self._fd, select.EPOLLIN | select.EPOLLONESHOT)
 
     def disarm(self) -> None:
-        # A hangup is always reported, but with this flag only once.
+        # epoll always reports a hangup; with this flag it does so only once.
         self._watcher.epoll.modify(self._fd, select.EPOLLONESHOT)
 
     def forget(self) -> None:
@@ -235,7 +235,7 @@ class EpollWatch:
 
 
 class Watcher:
-    """The thread that serves the channels on which nobody waits. It ends with :meth:`stop`."""
+    """The thread that serves channels on which no other thread waits. :meth:`stop` ends it."""
 
     def __init__(self, epoll: select.epoll) -> None:
         self.epoll = epoll
@@ -253,7 +253,7 @@ class Watcher:
             self.epoll.unregister(fd)
 
     def wait(self) -> list[tuple[int, int]]:
-        """Return the descriptors for which something came, and what; nothing when it is time to sweep."""
+        """Return ready descriptors with their events; an empty list when it is time to sweep."""
         return self.epoll.poll(SWEEP_SECONDS)
 
     def stop(self) -> None:
@@ -281,18 +281,18 @@ class Watcher:
             try:
                 served.sweep() if sweep else served.serve()
             except Exception:
-                # That channel goes on, or ended with it; the others are served on.
+                # One channel's error must not stop the thread that serves all of them.
                 logger.exception("unexpected error in the watcher's thread")
 
     def abandon(self) -> None:
-        """Give the descriptors back: at the end, or after a fork, when the thread is not here."""
+        """Close the descriptors, at the end of the thread or in a forked child."""
         self.epoll.close()
         os.close(self._stop_read)
         os.close(self._stop_write)
 
 
 class System:
-    """The :class:`neo.net.host.Host` of real clients. One per client."""
+    """The :class:`neo.net.host.Host` of one real client."""
 
     def __init__(self, patience: float) -> None:
         self._patience = patience
@@ -328,7 +328,7 @@ class System:
     ) -> SocketWire:
         try:
             sock = socket.create_connection(address, seconds or DIAL_SECONDS)
-        except (ValueError, OverflowError) as e:  # of others: a host that is no name, or no port
+        except (ValueError, OverflowError) as e:  # a peer announced an invalid name or port
             raise OSError(f"cannot connect to {format_address(address)}: {e}") from None
         try:
             configure(sock)
@@ -351,18 +351,18 @@ class System:
             return EpollWatch(self._watcher, wire.fileno(), served)
 
     def reopen_logs(self) -> None:
-        """The handlers of the client's logger only: others belong to the application."""
+        """Reopen the files of the client's own logger; other loggers belong to the application."""
         reopen(logging.getLogger("neo.client").handlers, logger, "neoctl flush_log")
 
     def stop(self) -> None:
-        """End the watcher."""
+        """Stop the watcher."""
         with self._watcher_lock:
             if self._watcher is not None:
                 self._watcher.stop()
                 self._watcher = None
 
     def forked(self) -> None:
-        """In the child of a fork."""
+        """Discard what belongs to the parent. Call in the child of a fork."""
         if self._watcher is not None:
             self._watcher.abandon()
         self._watcher = None

@@ -1,4 +1,4 @@
-"""IStorageUndoable.undo: a transaction that makes earlier revisions current again."""
+"""IStorageUndoable.undo: make earlier revisions current again."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ class _Storage(Protocol):
 
 
 def undo(session: Session, storage: _Storage, commit: Commit, undone: bytes) -> list[bytes]:
-    """Add the undo of a transaction to ``commit``; several may be undone in one. Returns its oids.
+    """Add the undo of a transaction to ``commit``; one transaction may undo several. Return its oids.
 
-    Raises UndoError when a later transaction changed the same object and the two cannot be told
-    apart by conflict resolution, or when a revision was packed away.
+    Raise UndoError if a later transaction changed the same object and conflict resolution cannot
+    merge the two, or if a revision was packed away.
     """
     (information,) = transaction_information(session, [undone])
     if information is None:
         raise UndoError(f"transaction {undone.hex()} does not exist")
     if information.packed:
         raise UndoError(f"transaction {undone.hex()} was packed")
-    # What was already undone in this transaction counts: the storage nodes must have it.
+    # Earlier undos of the same transaction count, so the storage nodes must have stored them.
     commit.settle()
     oids = []
     for oid, found in _undo_serials(session, commit, undone, information.oid_list).items():
@@ -53,7 +53,7 @@ def undo(session: Session, storage: _Storage, commit: Commit, undone: bytes) -> 
 def _undo_serials(
     session: Session, commit: Commit, undone: bytes, oids: list[bytes]
 ) -> dict[bytes, tuple[bytes, bytes | None, bool]]:
-    """oid → (current serial, serial to go back to or None, whether ``undone`` is current)."""
+    """Return oid → (current serial, serial to go back to or None, whether ``undone`` is current)."""
     view = session.view()
     by_partition: dict[int, list[bytes]] = {}
     for oid in oids:
@@ -108,7 +108,7 @@ def _undo_object(
 
 
 def _current_data(storage: _Storage, commit: Commit, oid: bytes, current: bytes) -> bytes:
-    """What the object is now, for this transaction."""
+    """Return the object's data as this transaction sees it."""
     change = commit.changes.get(oid)
     if change is None or change.kind is Kind.CHECK:
         return storage.loadSerial(oid, current)

@@ -1,9 +1,9 @@
 """``neo://`` and ``neos://`` for zodburi.
 
 ``neo://name@host:port,host:port?option=value&…``. Options of the storage are those of NEOStorage, with
-underscores or hyphens; all others are zodburi's own (``connection_pool_size``, ``database_name``…) and
-are handed on. ``demostorage`` is zodburi's, too: what is written stays in the memory of the process.
-``neos://`` is TLS: its files come from the options ``ca``, ``cert``, ``key`` or from the
+underscores or hyphens. All others belong to zodburi (``connection_pool_size``, ``database_name``…) and
+are passed on. With zodburi's ``demostorage``, changes stay in the memory of the process.
+``neos://`` uses TLS: its files come from the options ``ca``, ``cert``, ``key`` or from the
 environment variables NEO_CA, NEO_CERT, NEO_KEY.
 """
 
@@ -37,18 +37,18 @@ _OPTIONS: dict[str, Callable[[str], Any]] = {
     "key": str,
 }
 _TLS = ("ca", "cert", "key")
-#: An option of zodburi's own resolvers. ZConfig has a section <demostorage>.
+#: An option of zodburi's own resolvers. ZConfig has the section <demostorage> instead.
 _DEMO = "demostorage"
 
 
 def resolve(uri: str) -> Resolved:
-    """(factory of the storage, arguments for ZODB.DB). Raises ConfigurationError."""
+    """Return (factory of the storage, arguments for ZODB.DB). Raise ConfigurationError."""
     options, others = _parse(uri)
     return partial(_open, options), others
 
 
 def resolve_tls(uri: str) -> Resolved:
-    """As resolve(), never in plain text."""
+    """Do the same as resolve(), with TLS only."""
     options, others = _parse(uri)
     for name in _TLS:
         variable = f"NEO_{name.upper()}"

@@ -1,4 +1,4 @@
-"""record_iternext(): a walk over all current records, read ahead into the cache."""
+"""record_iternext(): iteration over all current records, with read-ahead into the cache."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ZODB.utils import maxtid
 
 from neo.client.many import WINDOW
 
-#: What is read ahead takes at most this part of the cache: the application's objects should stay.
+#: Read-ahead takes at most one part in this many of the cache, so that the application's objects stay.
 CACHE_PART = 8
 
 
@@ -23,9 +23,9 @@ class _Storage(Protocol):
 
 
 class Walk:
-    """Over ``oids``, by one thread at a time. ``cache_size``: bytes.
+    """An iteration over ``oids``, by one thread at a time. ``cache_size``: bytes.
 
-    An object that changes between being read ahead and being returned is read again: the cache knows.
+    An object that changes after it was read ahead is read again, because the cache is invalidated.
     """
 
     def __init__(self, storage: _Storage, oids: Iterator[bytes], cache_size: int) -> None:
@@ -33,11 +33,11 @@ class Walk:
         self._oids = oids
         self._room = cache_size // CACHE_PART
         self._ahead: deque[bytes] = deque()
-        self._count = 1  # of the last portion; sizes are not known before, so it grows slowly
+        self._count = 1  # objects of the last portion; grows slowly, since sizes are not known
         self._largest = 1
 
     def next(self) -> bytes | None:
-        """The oid at which it will go on; None at the end."""
+        """Return the oid of the next record; None at the end."""
         if not self._ahead:
             self._count = max(1, min(2 * self._count, WINDOW, self._room // self._largest))
             self._ahead.extend(islice(self._oids, self._count))
@@ -46,13 +46,13 @@ class Walk:
         return self._ahead[0] if self._ahead else None
 
     def take(self) -> tuple[bytes, bytes, bytes] | None:
-        """(oid, serial, data); None at the end."""
+        """Return the next record as (oid, serial, data); None at the end."""
         while self.next() is not None:
             oid = self._ahead.popleft()
             try:
                 found = self._storage.loadBefore(oid, maxtid)
             except POSKeyError:
-                continue  # deleted meanwhile
+                continue  # deleted since its oid was listed
             if found is not None:
                 self._largest = max(self._largest * 99 // 100, len(found[0]), 1)
                 return oid, found[1], found[0]
