@@ -204,8 +204,8 @@ class Commit(Changes):
             tid = self._final_tid()
         except (ErrorAnswer, NEOStorageError) as e:
             raise OutcomeUnknownError(
-                "the master was lost in tpc_finish, and nobody could tell whether transaction "
-                f"{self.ttid.hex()} is committed. Look at the data before it is repeated. {e}"
+                "the master was lost in tpc_finish, and no node could tell whether transaction "
+                f"{self.ttid.hex()} is committed; look at the data before you repeat it: {e}"
             ) from e
         if tid is None:
             raise TransactionLostError(

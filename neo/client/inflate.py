@@ -46,7 +46,7 @@ def _bounded(data: bytes, limit: int) -> tuple[int, bytes | None]:
     size = len(value)
     if size <= limit:
         if not stream.eof:
-            raise zlib.error("it ends too early")
+            raise zlib.error("the compressed data is truncated")
         return size, value
     while not stream.eof and (piece := stream.decompress(stream.unconsumed_tail, PIECE_BYTES)):
         size += len(piece)

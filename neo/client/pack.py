@@ -175,7 +175,7 @@ class _Collection:
         except Exception as e:
             raise NEOStorageError(
                 f"pack: object {oid.hex()} is in use, and its record cannot be read to see what it refers"
-                f" to ({e!r}); nothing is packed: mend the object, or pack without garbage collection"
+                f" to ({e!r}); nothing is packed: repair the object, or pack without garbage collection"
             ) from e
 
     def _catch_up(self) -> None:
@@ -282,8 +282,8 @@ class _Collection:
         """
         if len(garbage) > CIRCLE_MAX:
             logger.warning(
-                "garbage collection: %d objects refer to each other in a circle, and are too many to be"
-                " deleted in one transaction: they are kept",
+                "garbage collection: %d objects refer to each other in a circle; keep them, because"
+                " they are too many for one transaction",
                 len(garbage),
             )
             return None

@@ -344,7 +344,7 @@ def _is_object(answer: Message | ErrorAnswer, known: bool) -> TypeGuard[AnswerOb
     if known and answer.code is ErrorCode.OID_NOT_FOUND:
         raise ErrorAnswer(
             ErrorCode.TID_NOT_FOUND,
-            f"what object {answer.message} was is gone: the database was packed",
+            f"the revision of object {answer.message} is gone: the database was packed",
         )
     if answer.code not in (ErrorCode.OID_NOT_FOUND, ErrorCode.OID_DOES_NOT_EXIST):
         raise answer

@@ -218,7 +218,7 @@ class Session:
 
     def _joined(self, channel: Channel, link: MasterLink, answer: AnswerLastTransaction) -> None:
         if not link.view.readable:
-            raise ConnectionLost("it has no partition table yet")
+            raise ConnectionLost("the master has no partition table yet")
         # Storage nodes know this client by its former identity.
         for storage in list(self._storages.values()):
             storage.close("the client joined the cluster again")
@@ -262,8 +262,8 @@ class Session:
             except TimeoutError:
                 reported.add(channel.name)
                 logger.warning(
-                    "master %s: connected, but it does not answer yet: is that the right address, and"
-                    " do both sides use TLS, or none?",
+                    "master %s: connected, but it does not answer yet; check the address, and that both"
+                    " sides use TLS, or none",
                     channel.name,
                 )
                 accepted = channel.wait(ticket, begin + limit)
@@ -277,7 +277,7 @@ class Session:
             try:
                 self._master_list.save(self._candidates.addresses)
             except OSError as e:
-                logger.error("the list of masters cannot be kept: %s", e)
+                logger.error("cannot write the list of masters: %s", e)
 
     def deadlock(self, ttid: bytes, locking_tid: bytes) -> None:
         commit = self.commits.get(ttid)

@@ -206,7 +206,7 @@ class NEOStorage(Reading):
             ours = self._first_oid is not None and self._first_oid <= oid <= self._last_oid
             if ours and (self._oids_of is not master or oid < self._oids_from):
                 raise TransactionLostError(
-                    f"the master that gave the new object {oid.hex()} its oid was lost"
+                    f"the master that allocated the oid of the new object {oid.hex()} was lost"
                 )
 
     def _new_oids(self) -> list[bytes]:
@@ -222,7 +222,7 @@ class NEOStorage(Reading):
             oids = sorted((oid for oid in answer.oid_list if oid > self._last_oid), reverse=True)
             if oids:
                 return oids
-            pause.check("the master gives oids that are in use")
+            pause.check("the master allocates oids that are in use")
             count = min(OIDS + u64(self._last_oid) - u64(min(answer.oid_list)), OIDS_MAX)
 
     def tpc_begin(self, transaction: Any, tid: bytes | None = None, status: str = " ") -> None:
@@ -244,7 +244,7 @@ class NEOStorage(Reading):
     def _stopping(self) -> None:
         """Abort transactions in their first phase: the cluster stops when no transaction is left."""
         stopped = sum(commit.stop() for commit in list(self._commits.values()))
-        logger.warning("the cluster stops; transactions that are aborted: %s", stopped)
+        logger.warning("the cluster stops; transactions aborted: %s", stopped)
 
     def store(
         self, oid: bytes, serial: bytes | None, data: bytes, version: str, transaction: Any

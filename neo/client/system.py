@@ -185,7 +185,7 @@ class SocketWire:
 def _check_whole(torn: bool) -> None:
     if torn:
         raise ConnectionAbortedError(
-            errno.ECONNABORTED, "an exception came while TLS was computed, see there"
+            errno.ECONNABORTED, "an exception from outside interrupted a computation of TLS"
         )
 
 
