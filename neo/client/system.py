@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 
 from neo.net.fault_sites import FaultSite
-from neo.net.host import Served, Watch, Wire
+from neo.net.host import Lock, Served, Watch, Wire
 from neo.net.logfiles import reopen
 from neo.net.sockets import READ_SIZE, configure, format_address
 from neo.net.tls import TlsLink
@@ -306,7 +306,7 @@ class System:
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
 
-    def lock(self) -> threading.Lock:
+    def lock(self) -> Lock:
         return threading.Lock()
 
     presence = staticmethod(threading.Lock)
