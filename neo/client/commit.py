@@ -9,7 +9,6 @@ from typing import Any
 from ZODB.POSException import POSError
 
 from neo.client.change import Asked, Kind, Options
-from neo.client.changes import Changes, Resolve
 from neo.client.errors import (
     NEOStorageError,
     OutcomeUnknownError,
@@ -17,6 +16,7 @@ from neo.client.errors import (
     refusal,
 )
 from neo.client.session import Session
+from neo.client.transaction import Changes, Resolve
 from neo.net.channel import Ticket
 from neo.net.fault_sites import FaultSite
 from neo.protocol.errors import ConnectionLost, ErrorAnswer

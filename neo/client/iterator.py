@@ -9,8 +9,8 @@ from ZODB.BaseStorage import DataRecord, TransactionRecord
 
 from neo.client.errors import refused
 from neo.client.history import BATCH, batches, tids_ascending, transaction_information
-from neo.client.many import WINDOW
 from neo.client.records import data_of
+from neo.client.replicas import WINDOW
 from neo.client.session import Session
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ConnectionLost, ErrorAnswer, HandshakeError

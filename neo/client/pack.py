@@ -35,8 +35,8 @@ from neo.client.errors import NEOStorageError, refused
 from neo.client.garbage import Garbage
 from neo.client.history import batches, tids_ascending, transaction_information
 from neo.client.iterator import Objects, Reader
-from neo.client.many import read_each
 from neo.client.records import LARGEST_BYTES, data_of
+from neo.client.replicas import read_each
 from neo.client.scan import Opened, Order, Range, Scanner
 from neo.client.session import Session
 from neo.protocol.enums import ErrorCode

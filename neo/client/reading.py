@@ -14,8 +14,8 @@ from neo.client import history
 from neo.client.cache import Load, Loaded
 from neo.client.errors import refused
 from neo.client.iterator import Objects, Transactions
-from neo.client.many import read_each
 from neo.client.records import data_of
+from neo.client.replicas import read_each
 from neo.client.session import Session
 from neo.client.walk import Walk
 from neo.net.fault_sites import FaultSite

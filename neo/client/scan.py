@@ -20,7 +20,7 @@ from typing import NamedTuple, Protocol, TypeGuard, TypeVar
 from neo.client.errors import CorruptedError
 from neo.client.history import BATCH, batches, tids_ascending, transaction_information
 from neo.client.inflate import inflate
-from neo.client.many import WINDOW, Question, ask, collect, forget
+from neo.client.replicas import WINDOW, Question, ask, collect, forget
 from neo.client.session import Session
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ConnectionLost, ErrorAnswer, HandshakeError

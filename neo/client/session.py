@@ -16,10 +16,10 @@ from typing import Protocol
 
 from neo.client.errors import ClosedError, CorruptedError, NEOStorageError, RefusedError
 from neo.client.invalidations import Invalidations
-from neo.client.many import ask, collect, read_many
 from neo.client.master import MasterLink, StorageLink, View
 from neo.client.pause import LOST, NOT_HERE, Pause
 from neo.client.records import sound
+from neo.client.replicas import ask, collect, read_many
 from neo.net.channel import Channel, Ticket
 from neo.net.host import Host
 from neo.net.sockets import format_address

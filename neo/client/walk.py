@@ -10,7 +10,7 @@ from typing import Protocol
 from ZODB.POSException import POSKeyError
 from ZODB.utils import maxtid
 
-from neo.client.many import WINDOW
+from neo.client.replicas import WINDOW
 
 #: Read-ahead takes at most one part in this many of the cache, so that the application's objects stay.
 CACHE_PART = 8

@@ -13,7 +13,7 @@ from ZODB.Connection import TransactionMetaData
 from ZODB.serialize import referencesf
 from ZODB.utils import p64, u64, z64
 
-from neo.client import NEOStorage, many, scan
+from neo.client import NEOStorage, replicas, scan
 from neo.client.scan import Order, Range, Revision, Scanner
 from neo.client.session import Session
 from neo.protocol.enums import ErrorCode
@@ -180,9 +180,9 @@ def test_a_page_is_on_its_way_while_the_one_before_is_used(
 ) -> None:
     asked: list[object] = []
 
-    def counting(*args: Any) -> many.Question[Any]:
+    def counting(*args: Any) -> replicas.Question[Any]:
         asked.append(args[2])
-        return many.ask(*args)
+        return replicas.ask(*args)
 
     monkeypatch.setattr(scan, "ask", counting)
     scanner = Scanner(sample.storage)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from neo.client.change import Asked
-from neo.client.changes import Changes
+from neo.client.transaction import Changes
 from neo.protocol.ids import ZERO_TID
 from tests.simulator.canaries.base import plant
 from tests.simulator.run import Options, Run

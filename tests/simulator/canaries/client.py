@@ -8,12 +8,12 @@ from typing import Any
 from neo.client import history, undo
 from neo.client.cache import Cache
 from neo.client.change import Asked
-from neo.client.changes import Changes
 from neo.client.commit import Commit
 from neo.client.errors import TransactionLostError
 from neo.client.invalidations import Invalidations
 from neo.client.scan import Range, Revision, Scanner
 from neo.client.session import Session
+from neo.client.transaction import Changes
 from neo.protocol.packets import Conflict
 from tests.simulator.canaries.base import DEADLOCKS, Canary, Patch
 

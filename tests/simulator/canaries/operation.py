@@ -7,10 +7,10 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from neo.client.change import Asked, Change
-from neo.client.changes import Changes
 from neo.client.pack import _Collection
 from neo.client.restore import Restorer
 from neo.client.storage import NEOStorage
+from neo.client.transaction import Changes
 from neo.master.commit.coordinator import Commits
 from neo.master.election.serve_masters import done
 from neo.master.phases import empty_database as blank

@@ -320,7 +320,7 @@ def test_a_node_of_another_implementation_is_not_sent_what_it_cannot_take(
     foreign: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would end (FACTS 1.7). Ours say what they know."""
-    monkeypatch.setattr("neo.client.changes.FOREIGN_LARGEST_BYTES", 1000)
+    monkeypatch.setattr("neo.client.transaction.FOREIGN_LARGEST_BYTES", 1000)
     with scripted([1], compress=False) as (cluster, storage):
         storage._session.storage(1)
         if not foreign:

@@ -12,9 +12,9 @@ import pytest
 from msgspec.structs import replace
 from ZODB.POSException import POSKeyError
 
-from neo.client import many
+from neo.client import replicas
 from neo.client.errors import CorruptedError, RefusedError, UnavailableError
-from neo.client.many import FIRST, WINDOW, WINDOW_BYTES
+from neo.client.replicas import FIRST, WINDOW, WINDOW_BYTES
 from neo.protocol.enums import CellState, ErrorCode
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import ZERO_HASH, p64
@@ -298,10 +298,10 @@ def test_as_much_is_asked_ahead_as_fits_in_a_window(
         asked -= 1
         return AnswerObject(OID, OID, None, 0, ZERO_HASH, bytes(size), None)
 
-    monkeypatch.setattr(many, "ask", counted)
-    monkeypatch.setattr(many, "collect", collected)
+    monkeypatch.setattr(replicas, "ask", counted)
+    monkeypatch.setattr(replicas, "collect", collected)
     session: Any = None
-    answers = many.read_each(session, [(0, AskObject(OID, None, None))] * 400)
+    answers = replicas.read_each(session, [(0, AskObject(OID, None, None))] * 400)
     for _ in range(20):
         next(answers)
     assert max(ahead[:4]) == FIRST, "nothing is known of the first ones"
@@ -324,10 +324,10 @@ def test_a_window_is_small_again_when_large_objects_come(monkeypatch: pytest.Mon
     def collected(session: Any, partition: int, message: Any, question: Any) -> Any:
         return AnswerObject(OID, OID, None, 0, ZERO_HASH, bytes(waiting.pop(0)), None)
 
-    monkeypatch.setattr(many, "ask", counted)
-    monkeypatch.setattr(many, "collect", collected)
+    monkeypatch.setattr(replicas, "ask", counted)
+    monkeypatch.setattr(replicas, "collect", collected)
     session: Any = None
-    for _ in many.read_each(session, [(0, AskObject(OID, None, None))] * 200):
+    for _ in replicas.read_each(session, [(0, AskObject(OID, None, None))] * 200):
         pass
     assert most <= WINDOW_BYTES
 
@@ -335,7 +335,7 @@ def test_a_window_is_small_again_when_large_objects_come(monkeypatch: pytest.Mon
 def test_what_was_asked_ahead_is_forgotten_when_the_reader_stops() -> None:
     with scripted([1]) as (cluster, storage):
         cluster.storages[1].answers[AskObject] = answer(b"x")
-        answers = many.read_each(storage.session, [(0, AskObject(OID, None, None))] * 10)
+        answers = replicas.read_each(storage.session, [(0, AskObject(OID, None, None))] * 10)
         next(answers)
         answers.close()
         storage.prefetch([p64(n) for n in range(20)], p64(101))
