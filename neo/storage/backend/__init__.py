@@ -1,1 +1,1 @@
-"""Where a storage node keeps its data. ``api`` is the contract, ``factory`` makes one by name."""
+"""Databases of a storage node: ``api`` is the contract, ``factory`` makes a backend by name."""

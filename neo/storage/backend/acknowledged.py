@@ -1,17 +1,17 @@
-"""How far a storage node has acknowledged, kept outside of its database.
+"""The position up to which a storage node acknowledged writes, kept outside of its database.
 
 Theory of operation
 -------------------
-A database that went back in time (an old copy, a lost or damaged end of its log) looks like any other.
-So the node keeps a :class:`Position` in a file outside of it, a :class:`Mark`, and refuses to open a
-database that has not reached it.
+A database that went back in time (an old copy, a lost or damaged end of its log) is consistent, so it
+does not show the loss. The node therefore keeps a :class:`Position` in a file outside of it, a
+:class:`Mark`, and refuses to open a database that has not reached that position.
 
 The row ``_acknowledged`` of ``config`` has the *lineage*, a random id of the database, and the
-*generation*, which grows and never goes back: not when transactions are deleted either. SQLite's is
-incremented by the first commit after each checkpoint, that of MariaDB by a group commit each 10 ms.
+*generation*. The generation never decreases, not even when transactions are deleted. SQLite increments
+it in the first commit after a checkpoint, MariaDB in one group commit per 10 ms.
 
-A position is written after the sync that it speaks of. So if it is found, that sync was done; and if it
-is older than the last sync, it proves less. It never refuses a database that is complete
+A position is written after the sync to which it refers. So a position that is found was reached; one
+that is older than the last sync proves less. A complete database is never refused
 (docs/decisions/031-acknowledged-position.md).
 """
 
@@ -32,7 +32,7 @@ logger = logging.getLogger("neo.storage")
 #: The row of ``config``.
 ROW = "_acknowledged"
 
-#: Returns that many random bytes.
+#: Return a number of random bytes.
 RandomBytes = Callable[[int], bytes]
 
 _LINEAGE_BYTES = 8
@@ -41,7 +41,7 @@ _FIELDS = 6
 
 
 class Position(NamedTuple):
-    """A moment in the life of a database. ``log``: the end of SQLite's log at that moment."""
+    """A point in the history of a database. ``log``: the end of SQLite's log at that point."""
 
     lineage: str
     generation: int
@@ -60,7 +60,7 @@ class Position(NamedTuple):
 
 
 def from_row(row: str | None) -> Position:
-    """Return the position of a row; without one, that of a database of an earlier version."""
+    """Return the position of a row. A database of an earlier version has no row."""
     if row is None:
         return Position("", 0)
     lineage, generation = row.split(":")
@@ -80,10 +80,7 @@ def from_line(line: bytes) -> Position | None:
 
 
 def next_position(known: Position | None, random: RandomBytes = os.urandom) -> Position:
-    """Return the position of a database that is opened; it was at ``known``, if it is not new.
-
-    ``random``: the source of a new lineage.
-    """
+    """Return the position after ``known``, or the first one of a new lineage from ``random``."""
     if known is None or not known.lineage:
         return Position(random(_LINEAGE_BYTES).hex(), 1)
     return Position(known.lineage, known.generation + 1)
@@ -97,20 +94,20 @@ def compare(
     name: str,
     advice: str,
 ) -> None:
-    """Raise WentBack if a database lacks what was acknowledged.
+    """Raise WentBack if a database lacks acknowledged transactions.
 
-    ``found``: its position, None if it is empty. ``promised``: by the file ``mark``. ``remembered``: by
-    this process.
+    ``found``: its position; None if it is empty. ``promised``: the position in the file ``mark``.
+    ``remembered``: the position that this process acknowledged.
     """
     if found and promised and found.lineage and found.lineage != promised.lineage:
-        # Perhaps of an empty one that was made while this one was not mounted.
+        # Perhaps of an empty database that was created while this one was not mounted.
         logger.warning(
             "%s is of another database: it cannot be told whether %s has all that was acknowledged",
             *(mark, name),
         )
         promised = None
     if found is None:
-        # A new node with an id of its own, which takes nobody's place; but not within a process.
+        # An empty database becomes a new node with a new id, except within the same process.
         promised, found = None, Position("", 0)
     for position in (promised, remembered):
         if position is not None:
@@ -118,10 +115,7 @@ def compare(
 
 
 def _check(found: Position, promised: Position, name: str, advice: str) -> None:
-    """Raise WentBack if a database that is at ``found`` lacks what ``promised`` speaks of.
-
-    ``name``: of the database. ``advice``: what to do.
-    """
+    """Raise WentBack if the database ``name`` at ``found`` is behind ``promised``."""
     if found.lineage and found.lineage != promised.lineage:
         what = "it is not the database that this node used last"
     elif not found.lineage or found.generation < promised.generation:
@@ -146,23 +140,27 @@ def _check(found: Position, promised: Position, name: str, advice: str) -> None:
 
 
 class Acknowledged:
-    """What a process acknowledged so far. It outlives the backend, which is made again after a failure
-    of the database. ``position``: None before the first backend is open."""
+    """The position that this process acknowledged; None before the first backend is open.
+
+    It outlives the backend, which is replaced after a failure of the database.
+    """
 
     def __init__(self) -> None:
         self.position: Position | None = None
 
 
 class Mark:
-    """The file with the position."""
+    """The file that has the position."""
 
     def __init__(self, path: str) -> None:
         self.path = path
         self._fd: int | None = None
 
     def read(self, name: str) -> Position | None:
-        """Return the position of the database ``name``; None, with a warning unless there is no file, if
-        nothing is known. Raises OSError."""
+        """Return the position of the database ``name``, or None without a file. Raise OSError.
+
+        Log a warning and return None if the file is damaged.
+        """
         try:
             with open(self.path, "rb") as file:
                 line = file.read()
@@ -177,8 +175,10 @@ class Mark:
         return position
 
     def open(self, lock: bool = False) -> None:
-        """Open or create the file. The caller syncs the folder. Raises OSError; BlockingIOError if it
-        shall be locked, and another process has the lock."""
+        """Open or create the file; the caller syncs the folder. Raise OSError.
+
+        ``lock``: lock it, and raise BlockingIOError if another process has the lock.
+        """
         fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
             if lock:
@@ -189,8 +189,10 @@ class Mark:
         self._fd = fd
 
     def write(self, position: Position, durable: bool = False) -> None:
-        """Replace the position: within one sector, which a disk writes whole or not at all. Not durable,
-        it survives the process, and reaches the disk when the system writes it. Raises OSError."""
+        """Replace the position. It fits in one sector, which a disk writes atomically. Raise OSError.
+
+        Without ``durable`` the position survives the process, and a power cut only by chance.
+        """
         assert self._fd is not None
         try:
             os.pwrite(self._fd, position.line(), 0)

@@ -1,24 +1,24 @@
-"""The port through which a storage node keeps its data (specification, *Storage Backends*).
+"""The interface between a storage node and its database (specification, *Storage Backends*).
 
 Theory of operation
 -------------------
-The core of a storage node calls a backend from the thread of its event loop, synchronously, as
-one calls a dictionary. Two things may take time and are therefore answered by a callback, which
-always runs on the loop's thread, never inside the call that was given it:
+The core of a storage node calls a backend synchronously, from the thread of its event loop. Two
+operations take time. They report completion through a callback, which runs on the loop's thread and
+never inside the call that passed it:
 
-* ``executed(done)``: every write asked before is visible to reads asked after ``done``.
-* ``stored(done)``: every write asked before is **durable** (on disk, synced). Calls that come
-  together share one sync (group commit). There is no other way to become durable.
+* ``executed(done)``: all earlier writes are visible to reads that are issued after ``done``.
+* ``stored(done)``: all earlier writes are **durable** (on disk, synced). Concurrent calls share one
+  sync (group commit). Nothing else makes a write durable.
 
-Writes take effect in the order of the calls. A backend may run them at once (SQLite) or in a
-thread of its own (MariaDB); the core therefore keeps its locks until ``executed``.
+Writes take effect in the order of the calls. A backend runs them at once (SQLite) or in a thread of
+its own (MariaDB); the core therefore keeps its locks until ``executed``.
 
 All writes since the last covered ``stored`` form one database transaction: a crash loses all of
 them or (after the commit) none. Oids, tids and ttids are 8 bytes here and integers in the tables.
 
-A failing database (disk full, server lost, corrupted file) raises :class:`BackendFailure`, or hands
-it to the ``on_failure`` callback when it happens in a thread. The node then stops serving, closes,
-opens the backend anew until that works, and joins the cluster again: no statement is retried.
+A failing database (disk full, server lost, corrupted file) raises :class:`BackendFailure`. If it
+fails in a thread, the failure is passed to the ``on_failure`` callback. The node then stops serving,
+closes the backend, opens it again until that works, and rejoins the cluster. No statement is retried.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from neo.protocol.ids import ZERO_TID
 
 Done = Callable[[], None]
 
-#: Row of ``config``: ``backup_tid`` as it was when Truncate ended backup mode, until the data is cut.
+#: Row of ``config``: ``backup_tid`` at the end of backup mode by Truncate, until the data is cut.
 LEFT_BACKUP_TID = "_left_backup_tid"
 
 
 class BackendFailure(Exception):
-    """This process cannot use the database any longer; the message says why and what to do."""
+    """The database has failed. This process must close it; the message says why and what to do."""
 
 
 class DatabaseAway(BackendFailure):
-    """The server of the database does not answer: it may come, or come back."""
+    """The database server does not answer. It may be starting or restarting, so retry."""
 
 
-#: For messages, after the better way (docs/operating.md, *A database is lost*).
+#: The last resort that messages name after the preferred one (docs/operating.md, *A database is lost*).
 FILL_ANEW = (
     "Or start the node with an empty database: it is another node then, with a new id. 'neoctl add' it,"
     " 'neoctl drop' the old one, and 'neoctl tweak': replicas fill it"
@@ -52,19 +52,19 @@ FILL_ANEW = (
 
 
 class DatabaseGone(BackendFailure):
-    """It is not there any more, and opening it again would make an empty one: the process must end."""
+    """The database was deleted or replaced. The process must end, lest it create an empty one."""
 
 
 class WentBack(BackendFailure):
-    """The database lacks what was acknowledged: it is an older copy, or it is damaged."""
+    """The database lacks acknowledged transactions: it is an older copy, or it is damaged."""
 
 
 class BackendRefused(Exception):
-    """A single value cannot be kept (too big for the backend); nothing was written."""
+    """One value exceeds a limit of the backend; nothing was written."""
 
 
 class RecordDamaged(Exception):
-    """One value is missing or does not match its checksum; the others can be read."""
+    """One value is missing or does not match its checksum. Other values can be read."""
 
 
 class Record(NamedTuple):
@@ -72,14 +72,14 @@ class Record(NamedTuple):
 
     serial: bytes
     next_serial: bytes | None
-    compression: int | None  # None: the creation of the object was undone
+    compression: int | None  # None: the object does not exist at this revision
     checksum: bytes
     data: bytes
     data_serial: bytes | None
 
 
 class TransactionMeta(NamedTuple):
-    """What AskStoreTransaction brings; kept in ``ttrans`` then ``trans``."""
+    """Metadata from AskStoreTransaction, kept in ``ttrans`` and after the commit in ``trans``."""
 
     user: bytes
     description: bytes
@@ -88,8 +88,10 @@ class TransactionMeta(NamedTuple):
 
 
 class Transaction(NamedTuple):
-    """A committed transaction as read from ``trans``. ``packed``: revisions that it made may be gone,
-    so it cannot be undone."""
+    """A committed transaction as read from ``trans``.
+
+    ``packed``: it cannot be undone, because a pack may have removed revisions that it wrote.
+    """
 
     tid: bytes
     user: bytes
@@ -101,7 +103,7 @@ class Transaction(NamedTuple):
 
 
 class Order(Enum):
-    """See AskRevisions."""
+    """The order of a page; see AskRevisions."""
 
     SNAPSHOT = 0
     BY_OID = 1
@@ -109,7 +111,7 @@ class Order(Enum):
 
 
 class PageRequest(NamedTuple):
-    """As AskRevisions, in whose docstring the fields are explained."""
+    """Parameters of a page; AskRevisions documents the fields."""
 
     partition: int
     order: Order
@@ -122,9 +124,9 @@ class PageRequest(NamedTuple):
 
 #: (oid, tid) of a revision.
 Key = tuple[bytes, bytes]
-#: What a row of a page costs beside its value, on the way and in the reader.
+#: Bytes that a row of a page takes besides its value, in the message and in the reader's memory.
 ROW_BYTES = 64
-#: As in AnswerRevisions.
+#: A row of AnswerRevisions.
 RevisionRow = tuple[bytes, bytes, int | None, bytes, int, bytes | None, bytes | None]
 
 
@@ -132,19 +134,19 @@ class Stored(NamedTuple):
     """A change of one object inside a transaction that is being committed."""
 
     oid: bytes
-    data_id: int | None  # None: undo of a creation
-    value_serial: bytes | None  # undo: the serial whose data is current again
+    data_id: int | None  # None: the creation is undone
+    value_serial: bytes | None  # of an undo: the serial whose data is current again
 
 
 class Tail(NamedTuple):
-    """What a partition has last: tids, and (tid, oid) of revisions, ascending."""
+    """The newest rows of a partition: tids, and (tid, oid) of revisions, ascending."""
 
     transactions: list[bytes]
     revisions: list[tuple[bytes, bytes]]
 
 
 class Cell(NamedTuple):
-    """A row of ``pt``; ``tid``: see the specification, -state or the tid it is complete up to."""
+    """A row of ``pt``. ``tid``: -state, or the tid up to which an OUT_OF_DATE cell is complete."""
 
     partition: int
     nid: int
@@ -152,19 +154,19 @@ class Cell(NamedTuple):
 
 
 class Backend(Protocol):
-    """See the module's docstring. Implementations: ``sqlite.SQLite`` and ``mariadb.MariaDB``."""
+    """A database of a storage node; the module's docstring has the rules."""
 
     # -- life -----------------------------------------------------------------------------------
 
     def open(self, reset: bool = False) -> None:
-        """Take the database's lock, create missing tables (``schema/*.sql``), check ``version``.
+        """Lock the database, create missing tables (``schema/*.sql``), check ``version``.
 
-        ``reset`` erases every table first. Raises BackendFailure: not a database, not writable,
-        of a newer format, used by another process, wrong server settings...
+        ``reset``: erase every table first. Raise BackendFailure if this is not a database, cannot be
+        written, has a newer format, is used by another process, or the server's settings are unsafe.
         """
 
     def close(self) -> None:
-        """Make everything durable, release the lock. May be called twice."""
+        """Make all writes durable and release the lock. Idempotent."""
 
     # -- durability -----------------------------------------------------------------------------
 
@@ -173,17 +175,17 @@ class Backend(Protocol):
     def stored(self, done: Done) -> None: ...
 
     def drain(self) -> None:
-        """Block until every write asked before is visible to reads. Only outside service."""
+        """Block until all earlier writes are visible to reads. For rare operations."""
 
     # -- configuration and partition table --------------------------------------------------------
 
     def get_config(self, name: str) -> str | None: ...
 
     def set_config(self, name: str, value: str | None) -> None:
-        """``None`` deletes the row."""
+        """Set a row of ``config``; None deletes it."""
 
     def partition_count(self) -> int:
-        """1 + max(pt.partition); 0 before the first table."""
+        """Return 1 + max(pt.partition), or 0 before the first partition table."""
 
     def cells(self) -> list[Cell]: ...
 
@@ -195,57 +197,61 @@ class Backend(Protocol):
         own_nid: int,
         replace: bool,
     ) -> None:
-        """Write (partition, nid, state) changes, ptid, replicas. ``replace``: it is a whole table.
+        """Write (partition, nid, state) changes, ptid and replicas.
 
-        Own cells that become OUT_OF_DATE keep the tid up to which they are complete (TABLES.md,
-        *Loss of readability*); DISCARDED removes the row; ``drop_partition`` is for the data.
+        ``replace``: the changes are a whole table. Own cells that become OUT_OF_DATE keep the tid up
+        to which they are complete (TABLES.md, *Loss of readability*). DISCARDED removes the row of
+        ``pt``, but no data; ``drop_partition`` does that.
         """
 
     # -- reads: committed data only ---------------------------------------------------------------
 
     def load(self, oid: bytes, at: bytes | None, before: bytes | None) -> Record | None:
-        """The record of AskObject (at wins over before); None if there is none so. The checksum is
-        verified: a mismatch raises RecordDamaged naming oid, serial and table."""
+        """Return the record that AskObject asks for, or None. ``at`` takes precedence over ``before``.
+
+        Verify the checksum; a mismatch raises RecordDamaged, which names oid, serial and table.
+        """
 
     def records(self, rows: Sequence[tuple[bytes, bytes]]) -> Iterator[Record | None]:
-        """The revisions (tid, oid), which are of one partition, in this order, read when they are asked
-        for: ``load`` of each, but ``next_serial`` may be None."""
+        """Yield the revisions (tid, oid) of one partition in this order, as ``load`` returns them.
+
+        They are read lazily; ``next_serial`` may be None.
+        """
 
     def object_exists(self, oid: bytes) -> bool:
-        """Whether any revision exists: tells OID_NOT_FOUND from OID_DOES_NOT_EXIST."""
+        """Return whether any revision exists: OID_NOT_FOUND or OID_DOES_NOT_EXIST."""
 
     def last_serial(self, oid: bytes) -> bytes | None: ...
 
     def serial_at(self, oid: bytes, tid: bytes) -> bytes | None:
-        """Of the last revision up to ``tid``, also if that is a deletion."""
+        """Return the serial of the last revision up to ``tid``, even if that is a deletion."""
 
     def value_at(self, oid: bytes, serial: bytes) -> tuple[int | None, bytes | None] | None:
-        """(data_id, value_serial) of the revision, None if there is none: to store an undo.
+        """Return (data_id, value_serial) of a revision to which an undo goes back, or None.
 
-        Takes a pending reference to the data, as ``store_data`` does, so that a pack leaves it.
+        Take a pending reference to the data, as ``store_data`` does, so that a pack keeps it.
         """
 
     def undo_serial(
         self, oid: bytes, max_tid: bytes, undone_tid: bytes, pending: Stored | None
     ) -> tuple[bytes, bytes | None, bool] | None:
-        """(current_serial, undo_serial, is_current) as AskObjectUndoSerial answers (FACTS 7.8).
+        """Return (current_serial, undo_serial, is_current) as in AnswerObjectUndoSerial (FACTS 7.8).
 
-        ``pending``: what the same transaction already stored for this oid (several undos in one).
-        None: undone_tid did not touch the oid. Raises KeyError if the revision to go back to
-        is packed away.
+        ``pending``: the change that the same transaction already stored for this oid, if it undoes
+        several. Return None if ``undone_tid`` did not change the oid. Raise KeyError if a pack has
+        removed the revision to go back to.
         """
 
     def packed_value(self, oid: bytes, serial: bytes, tid: bytes) -> bytes | None:
-        """The revision whose data this one has when a pack at ``tid`` is done; None: its own.
+        """Return the serial whose data a revision refers to after a pack at ``tid``; None: its own.
 
-        Raises KeyError(serial) if there is no such revision.
+        Raise KeyError(serial) if there is no such revision.
         """
 
     def history(
         self, oid: bytes, first: int, last: int, since: bytes = ZERO_TID
     ) -> list[tuple[bytes, int]]:
-        """Return [(serial, size)] newest first, [first, last) of the revisions that are not older than
-        ``since``; size as stored."""
+        """Return (serial, stored size) of the revisions [first, last) since ``since``, newest first."""
 
     def transaction(self, tid: bytes) -> Transaction | None: ...
 
@@ -254,94 +260,100 @@ class Backend(Protocol):
     def tids_ascending(
         self, min_tid: bytes, max_tid: bytes, length: int, partition: int
     ) -> list[bytes]:
-        """Both bounds included."""
+        """Return tids of the partition, ascending; both bounds are included."""
 
     def oids(self, partition: int, min_oid: bytes, length: int) -> list[bytes]:
-        """Ascending oids >= min_oid that have a current revision in the partition."""
+        """Return ascending oids >= ``min_oid`` of the partition whose current revision has data."""
 
     def distinct_oids(self, partition: int, min_oid: bytes, length: int) -> list[bytes]:
-        """The next oids >= min_oid of any revision in the partition, ascending. Objects with many
-        revisions cost no more than others."""
+        """Return ascending oids >= ``min_oid`` that have any revision in the partition.
+
+        The cost does not depend on the number of revisions per object.
+        """
 
     def greatest_oid(self, partition: int) -> bytes | None:
-        """The greatest oid of any revision in the partition; None if it is empty."""
+        """Return the greatest oid of any revision in the partition; None if it is empty."""
 
     def size(self) -> int:
-        """Bytes that the tables and their indexes take, as the database counts them: exact to the page on
-        SQLite; from the server's statistics, which may be minutes old, on MariaDB."""
+        """Return the bytes of tables and indexes, as the database counts them.
+
+        SQLite is exact to the page; MariaDB answers from statistics, which may be minutes old.
+        """
 
     def revisions(self, ask: PageRequest) -> tuple[list[RevisionRow], Key | None]:
-        """(rows, after): a page of revisions for bulk readers, and the key to ask for the next one
-        after; None if there is none. It looks at a bounded number of revisions, of which none needs
-        to be a row of the page. Checksums are passed on, not verified: the reader does that."""
+        """Return a page of revisions for bulk readers, and the key after which the next page begins.
+
+        The key is None after the last page. A page examines a bounded number of rows and may be empty.
+        It passes checksums on; the reader verifies them.
+        """
 
     def last_ids(self, partitions: Sequence[int]) -> tuple[bytes | None, bytes | None]:
-        """(greatest oid, greatest tid) over obj and trans of these partitions."""
+        """Return the greatest oid and the greatest tid in ``obj`` and ``trans`` of these partitions."""
 
     def tail(self, partition: int, max_tid: bytes, length: int) -> Tail:
-        """The last ``length`` transactions and revisions up to ``max_tid``, from indexes alone."""
+        """Return the last ``length`` transactions and revisions up to ``max_tid``; read indexes only."""
 
     def final_tid(self, ttid: bytes) -> bytes | None:
-        """tid of a committed (``trans``) or locked (``ttrans``) transaction."""
+        """Return the tid of a committed (``trans``) or locked (``ttrans``) transaction."""
 
     def locked_transactions(self) -> dict[bytes, bytes | None]:
-        """ttids in ttrans (with tid or None) and tobj: the answer of AskLockedTransactions."""
+        """Return ttids in ``ttrans`` and ``tobj`` with their tids, if known: AskLockedTransactions."""
 
     # -- two-phase commit -------------------------------------------------------------------------
 
     def store_data(self, oid: bytes, compression: int, checksum: bytes, data: bytes) -> int:
-        """Write the raw data at once and return its data_id (partition in the high 16 bits).
+        """Write the raw data, take a pending reference to it and return its data_id.
 
-        Raises BackendRefused when the backend cannot keep a value of this size.
+        The partition is in the high 16 bits of the id. Raise BackendRefused if the value is too big.
         """
 
     def load_data(self, data_id: int) -> tuple[int, bytes, bytes]:
-        """(compression, checksum, data), also of data that is not committed yet."""
+        """Return (compression, checksum, data), committed or not."""
 
     def release_data(self, data_ids: Iterable[int]) -> None:
-        """Drop one pending reference each: data that nothing refers to is deleted.
+        """Drop one pending reference to each, and delete data to which nothing refers.
 
-        For changes that were not voted; ``unlock`` and ``abort`` take care of those that were.
+        For changes that were not voted: ``unlock`` and ``abort`` release those of voted transactions.
         """
 
     def vote(self, ttid: bytes, meta: TransactionMeta | None, stored: Iterable[Stored]) -> None:
-        """Rows of ``tobj``, and of ``ttrans`` with tid NULL if meta is given.
+        """Insert rows into ``tobj``, and into ``ttrans`` with tid NULL if ``meta`` is given.
 
-        Once for a ttid. Raises BackendRefused when metadata is longer than its column.
+        Call at most once per ttid. Raise BackendRefused if metadata is longer than its column.
         """
 
     def lock(self, ttid: bytes, tid: bytes) -> None:
-        """Set ttrans.tid (nodes that have the metadata)."""
+        """Set ``ttrans.tid``, if this node has the metadata."""
 
     def unlock(self, ttid: bytes, tid: bytes) -> None:
-        """Move ttrans to trans and tobj to obj with the final tid.
+        """Move rows from ``ttrans`` to ``trans`` and from ``tobj`` to ``obj`` with the final tid.
 
-        It becomes durable with the next ``stored`` or ``close``: ask for one within a second.
+        The next ``stored`` or ``close`` makes this durable; call one within a second.
         """
 
     def abort(self, ttid: bytes) -> None:
         """Delete the rows of a voted transaction and its unreferenced data."""
 
     def validate(self, ttid: bytes, tid: bytes) -> None:
-        """ValidateTransaction: lock and unlock whatever rows there are."""
+        """Lock and unlock the rows of a transaction: ValidateTransaction."""
 
     def drop_unfinished(self) -> None:
-        """Start of operation: delete what is left in ttrans and tobj, and its unreferenced data."""
+        """Delete all rows of ``ttrans`` and ``tobj`` and unreferenced data when operation starts."""
 
     # -- replication (specification, *Replication*): committed rows of cells that are out of date ---
 
     def objects_ascending(
         self, partition: int, min_tid: bytes, min_oid: bytes, max_tid: bytes, length: int
     ) -> list[tuple[bytes, bytes]]:
-        """(tid, oid) of revisions from (min_tid, min_oid) to the last one of max_tid, in order."""
+        """Return ascending (tid, oid) of revisions from (min_tid, min_oid) to the last of ``max_tid``."""
 
     def add_transaction(self, transaction: Transaction) -> None:
-        """A row of ``trans``. Raises BackendRefused as ``vote`` does."""
+        """Write a row of ``trans``. Raise BackendRefused as ``vote`` does."""
 
     def add_object(self, oid: bytes, record: Record) -> None:
-        """A row of ``obj`` and its data, if any; ``record.next_serial`` is ignored.
+        """Write a row of ``obj`` and its data, if any; ignore ``record.next_serial``.
 
-        The row of ``data`` is that of ``record.data_serial`` where there is such a revision. Raises
+        Share the row of ``data`` with the revision ``record.data_serial`` if that exists. Raise
         BackendRefused as ``store_data`` does.
         """
 
@@ -350,48 +362,53 @@ class Backend(Protocol):
     def delete_objects(self, objects: Iterable[tuple[bytes, bytes]], packed: bool = False) -> None:
         """Delete revisions (tid, oid) and their unreferenced data.
 
-        ``packed``: a pack of the source removed them, and all revisions that were there before are
-        here: undos that had their values are pointed to others as that pack did.
+        ``packed``: a pack of the source removed them, and this cell has all revisions from before that
+        pack. Undos that share their values are pointed to other revisions, as the pack did.
         """
 
     def unlink_undone(self, objects: Iterable[tuple[bytes, bytes]]) -> None:
-        """Take their data from undos that go back to one of these revisions (tid, oid), which are about
-        to be deleted: ``link_undone`` lists them, as those that were accepted blindly."""
+        """Remove the data from undos that go back to one of these revisions (tid, oid).
+
+        Call it before the revisions are deleted. ``link_undone`` then lists these undos.
+        """
 
     def packed_elsewhere(self, tid: bytes) -> None:
-        """Revisions up to tid may be gone, or are about to go: raises ``_pack_tid``."""
+        """Raise ``_pack_tid`` to ``tid``: revisions up to it may be gone, or go soon."""
 
     def link_undone(self, partition: int) -> list[tuple[bytes, bytes]]:
-        """Give each undo that was accepted before the revision it goes back to was here its data.
+        """Give data to undos that arrived before the revision they go back to.
 
-        Returns, in order, (tid, oid) of those whose revision is still not here.
+        Return (tid, oid), ascending, of undos whose revision is still missing.
         """
 
     def set_complete(self, partition: int, nid: int, tid: bytes) -> None:
-        """The own OUT_OF_DATE cell is complete up to tid; nothing if it is not one, or more."""
+        """Note that an own OUT_OF_DATE cell is complete up to ``tid``; never lower its tid."""
 
     def forget_complete(self, nid: int) -> None:
-        """Own OUT_OF_DATE cells are to be compared from the beginning."""
+        """Note that own OUT_OF_DATE cells must be compared from the beginning."""
 
     # -- maintenance: each call does a bounded piece of work ---------------------------------------
 
     def truncate(self, tid: bytes, partitions: Sequence[int]) -> None:
-        """Delete everything later than tid in these partitions (AskLastIDs with truncate_tid)."""
+        """Delete all rows later than ``tid`` in these partitions (AskLastIDs with truncate_tid)."""
 
     def pack(self, tid: bytes, partition: int, min_oid: bytes, length: int) -> bytes | None:
-        """One step of a pack: ``length`` oids from min_oid; returns the oid to go on with.
+        """Pack ``length`` oids from ``min_oid``; return the oid where the next step begins.
 
-        Keeps the greatest tid of all packs in the configuration row ``_pack_tid``.
+        Keep the greatest tid of all packs in the configuration row ``_pack_tid``.
         """
 
     def prune_orphans(self, dry_run: bool, min_id: int, length: int) -> tuple[int, int, int | None]:
-        """One step: (rows, bytes, next id): data rows that neither obj nor tobj refers to."""
+        """Delete rows of ``data`` to which neither ``obj`` nor ``tobj`` refers, among ``length`` rows.
+
+        Return their number, their bytes, and the id where the next step begins.
+        """
 
     def drop_partition(self, partition: int, length: int) -> bool:
-        """Delete ``length`` rows of a partition this node no longer has; False: nothing left."""
+        """Delete ``length`` rows of a partition without a cell here; False: nothing is left."""
 
 
 class Schedule(Protocol):
-    """How a backend gives a callback to the loop's thread (``loop.call_soon_threadsafe``)."""
+    """Run a callback on the loop's thread soon, from any thread (``loop.call_soon_threadsafe``)."""
 
     def __call__(self, callback: Callable[..., None], *args: object) -> object: ...

@@ -1,4 +1,4 @@
-"""The backend of a configuration: ``adapter``, ``database``, ``engine`` and ``mark`` of ``neo.conf``."""
+"""Make the backend for ``adapter``, ``database``, ``engine`` and ``mark`` of ``neo.conf``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from neo.storage.backend.acknowledged import Acknowledged
 from neo.storage.backend.api import Backend, BackendFailure, Schedule
 from neo.storage.backend.sqlite.mark import SUFFIX
 
-#: Names of adapters as users type them, without regard to case.
+#: Names of adapters in settings; case does not matter.
 ADAPTERS = ("SQLite", "MySQL", "MariaDB")
 
 
@@ -22,11 +22,11 @@ def make_backend(
     acknowledged: Acknowledged | None = None,
     mark: str | None = None,
 ) -> Backend:
-    """The backend, not open yet. Raises BackendFailure when a setting is wrong.
+    """Return a backend, not open yet. Raise BackendFailure for a wrong setting.
 
     ``database``: a file for SQLite, ``[user[:password]@]database[unix_socket]`` for MariaDB.
-    ``engine``: of MariaDB's tables, None for InnoDB. ``acknowledged``: of this process. ``mark``:
-    the file where a MariaDB node notes it.
+    ``engine``: of MariaDB's tables; None: InnoDB. ``acknowledged``: the position that this process
+    acknowledged. ``mark``: the file where a MariaDB node keeps that position.
     """
     name = adapter.lower()
     if name == "sqlite":

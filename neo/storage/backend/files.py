@@ -1,5 +1,8 @@
-"""Files by name. An operator may delete or replace those of a SQLite database while a node has them open,
-and the system would go on writing to files that nobody will ever find again."""
+"""Detect deleted or replaced files of a SQLite database.
+
+An operator may delete them while a node has them open. The system would write to the deleted files,
+and the data would be lost when the process ends.
+"""
 
 from __future__ import annotations
 
@@ -10,21 +13,21 @@ from neo.storage.backend.api import FILL_ANEW, DatabaseGone
 #: By suffix of the name.
 _ADVICE = {
     "": f"Put the right file back and start the node. {FILL_ANEW}",
-    # SQLite reads on from its own and copies it into the database when the node ends.
+    # SQLite still reads its open log, and copies it into the database when the node ends.
     "-wal": "Nothing is lost if the database itself was left alone: start the node",
 }
 
 
 class Files:
-    """The database and its log, as they are now. Any thread."""
+    """The identities of a database and its log when they were opened. Thread-safe."""
 
     def __init__(self, path: str) -> None:
-        """Both exist. Raises OSError."""
+        """Note the identities of both files, which exist. Raise OSError."""
         self._path = path
         self._known = {suffix: _identity(path + suffix) for suffix in _ADVICE}
 
     def check(self) -> None:
-        """Raises DatabaseGone if a name does not lead to the same file any more. Some microseconds."""
+        """Raise DatabaseGone if a name leads to another file or none. Takes some microseconds."""
         for suffix, known in self._known.items():
             what = "is another file than the one in use"
             try:
@@ -39,7 +42,7 @@ class Files:
 
 
 def sync_folder(path: str) -> None:
-    """Make the name of a file durable. Raises OSError."""
+    """Make the name of a file durable. Raise OSError."""
     fd = os.open(os.path.dirname(os.path.abspath(path)), os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)

@@ -1,4 +1,4 @@
-"""Truncation, pack, pruning of orphans, deletion of dropped partitions: small resumable steps."""
+"""Truncation, pack, pruning of orphans and deletion of partitions, in small resumable steps."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Maintenance(Reads):
         self._collect(released)
 
     def _is_last(self, partition: int, oid: int, tid: int) -> bool:
-        """Whether no greater oid of the partition has revisions up to ``tid``."""
+        """Return whether no greater oid of the partition has revisions up to ``tid``."""
         sql = "SELECT 1 FROM obj WHERE `partition`=? AND oid>? AND tid<=? LIMIT 1"
         return not self._read(sql, partition, oid, tid)
 

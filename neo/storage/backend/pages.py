@@ -1,4 +1,4 @@
-"""Pages of revisions for readers of everything (DESIGN, *Spark*)."""
+"""Pages of revisions for bulk readers (DESIGN, *Spark*)."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from neo.storage.backend.api import (
 from neo.storage.backend.reads import Reads
 from neo.storage.backend.sql import bound, to_bytes
 
-#: Rows looked at for one page, whether they belong to it or not and whatever their size: some
-#: milliseconds in which nobody else is served.
+#: Bound of the rows examined for one page, in it or not. The node serves no other request in these
+#: few milliseconds.
 ROWS_MAX = 2_000
-#: Of them are read together, with values that are smaller than this; larger ones are read one by one.
-#: What is read beyond the page is in vain: few at first, then about as many as the page takes.
+#: Rows per query: ROWS_FIRST at first, then about as many as the page still takes, since rows beyond
+#: the page are wasted. Values from VALUE_BYTES on are read one by one.
 ROWS_TOGETHER = 500
 ROWS_FIRST = 50
 VALUE_BYTES = 64 * 1024
@@ -26,21 +26,21 @@ VALUE_BYTES = 64 * 1024
 _NO_CHECKSUM = bytes(20)
 _JOIN = " LEFT JOIN data d ON d.id=o.data_id"
 _FROM = f" FROM obj o{_JOIN} WHERE o.`partition`=?"
-#: ``<PRIMARY>``: what makes a database use the primary key.
+#: ``<PRIMARY>``: the hint that makes a database use the primary key.
 _BY_OID = _FROM.replace("obj o", "obj o<PRIMARY>")
-#: The rest of one object, or of one transaction, then the others: each a range of an index, of which
-#: every row belongs to the page.
+#: The rest of one object or of one transaction, then the following ones. Each query is a range of an
+#: index, and each row of it belongs to the page.
 _OF_OID = f"{_BY_OID} AND o.oid=? AND o.tid>? AND o.tid>=? AND o.tid<=? ORDER BY o.tid LIMIT ?"
 _OF_TID = f"{_FROM} AND o.tid=? AND o.oid>? ORDER BY o.oid LIMIT ?"
 _AFTER_TID = f"{_FROM} AND o.tid>? AND o.tid<=? ORDER BY o.tid, o.oid LIMIT ?"
-#: Other objects: what belongs to the page, of the rows that are looked at.
+#: The following objects: of the examined rows those that belong to the page.
 _KEYS = " FROM obj o<PRIMARY> WHERE o.`partition`=? AND o.oid>? ORDER BY o.oid, o.tid LIMIT ?"
 _AFTER_OID = (
     f" FROM (SELECT o.oid, o.tid, o.data_id, o.value_tid{_KEYS}) o{_JOIN}"
     " WHERE o.tid>=? AND o.tid<=?"
 )
-#: The sub-select reads one row of the primary key, once for each row that is looked at (MariaDB would
-#: read all that MAX is of).
+#: The sub-select reads one row of the primary key per examined row. With MAX, MariaDB would read all
+#: revisions of the object.
 _LAST = (
     "o.tid=(SELECT n.tid FROM obj n<PRIMARY> WHERE n.`partition`=? AND n.oid={} AND n.tid<=?"
     " ORDER BY n.tid DESC LIMIT 1)"
@@ -80,8 +80,7 @@ class Pages(Reads):
         return page, ask.after
 
     def _found(self, ask: PageRequest, count: int) -> tuple[list[_Row], tuple[int, int] | None]:
-        """What belongs to the page of the ``count`` rows that follow, and the key of the last that was
-        looked at if there may be more."""
+        """Examine ``count`` rows. Return those in the page, and the last key if more may follow."""
         oid, tid = (-1, -1) if ask.after is None else map(bound, ask.after)
         first, last = bound(ask.min_tid), bound(ask.max_tid)
         part, data = ask.partition, ask.data
@@ -94,7 +93,7 @@ class Pages(Reads):
             return rows, rows[-1][:2] if len(rows) == count else None
         snapshot = ask.order is Order.SNAPSHOT
         if snapshot:
-            # The row of an object may follow those of it that the page before looked at.
+            # The previous page may have ended before the row of this object.
             rows = self._page(data, _SNAPSHOT_OF_OID, part, oid, tid, part, oid, last)
         else:
             rows = self._page(data, _OF_OID, part, oid, tid, first, last, count)

@@ -1,4 +1,4 @@
-"""Reads of committed data, and of what a restarted node has to know (specification, *Read*)."""
+"""Reads of committed data, and of the state that a restarted node reports (specification, *Read*)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LAST_TRANSACTIONS = (
 _LAST_REVISIONS = (
     "SELECT tid, oid FROM obj WHERE `partition`=? AND tid<=? ORDER BY tid DESC, oid DESC LIMIT ?"
 )
-#: Rows of the index that are read at once for each oid that is wanted.
+#: Rows of the index that are read together, per oid wanted.
 _ROWS_PER_OID = 4
 
 _NO_CHECKSUM = bytes(20)
@@ -64,7 +64,7 @@ class Reads(Tables):
             rows = self._read(self._load_at, o % self._modulo, o, to_int(at))
         else:
             limit = MAX_TID if before is None else bound(before)
-            # A revision before what is later than everything has no next one.
+            # No revision follows one that is found below a bound above all tids.
             sql = self._load_current if limit > self._last_tid else self._load_before
             rows = self._read(sql, o % self._modulo, o, limit)
         if not rows:
@@ -82,7 +82,7 @@ class Reads(Tables):
         data: bytes | None,
         next_tid: int | None = None,
     ) -> Record:
-        """From the columns of a row, the last five of table ``data``. Raises RecordDamaged."""
+        """Return the record with the columns of a row of ``obj`` and ``data``. Raise RecordDamaged."""
         serial = to_bytes(tid)
         if data_id is None:
             compression, checksum, data = None, _NO_CHECKSUM, b""
@@ -178,7 +178,7 @@ class Reads(Tables):
             found |= dict.fromkeys(oid for (oid,) in rows)
             if len(rows) < limit or rows[-1][0] == MAX_TID:
                 break
-            start = rows[-1][0] + 1  # what is left of it are further revisions
+            start = rows[-1][0] + 1  # skip further revisions of this oid
         return [to_bytes(oid) for oid in islice(found, length)]
 
     def greatest_oid(self, partition: int) -> bytes | None:
@@ -192,7 +192,7 @@ class Reads(Tables):
         return compression, checksum, data
 
     def _value(self, data_id: int) -> tuple[int, bytes, bytes]:
-        """(compression, checksum, data), which may not match. Raises RecordDamaged if it is missing."""
+        """Return (compression, checksum, data), not verified. Raise RecordDamaged without a row."""
         rows = self._read(
             f"SELECT d.compression, d.hash, {self.value_column} FROM data d WHERE d.id=?", data_id
         )
@@ -210,7 +210,7 @@ class Reads(Tables):
     # -- undo -----------------------------------------------------------------------------------
 
     def _revisions(self, o: int, before: int = MAX_TID) -> list[Revision]:
-        """The revisions of an object that are older than ``before``, ascending."""
+        """Return the revisions of an object that are older than ``before``, ascending."""
         rows = self._read(
             "SELECT tid, data_id, value_tid FROM obj WHERE `partition`=? AND oid=? AND tid<?"
             " ORDER BY tid",
@@ -229,7 +229,7 @@ class Reads(Tables):
     def undo_serial(
         self, oid: bytes, max_tid: bytes, undone_tid: bytes, pending: Stored | None
     ) -> tuple[bytes, bytes | None, bool] | None:
-        self.drain()  # undos are rare; what a pack removes meanwhile must not be gone back to
+        self.drain()  # an undo must not go back to a revision that a queued pack removes
         known = self._revisions(to_int(oid), bound(max_tid))
         packed = to_int(undone_tid) <= (self._config_tid("_pack_tid") or 0)
         found = revisions.undo(known, to_int(undone_tid), packed)
@@ -244,7 +244,7 @@ class Reads(Tables):
         return to_bytes(current.tid), undo_serial, self._same_data(data_id, undone.data_id)
 
     def _same_data(self, a: int | None, b: int | None) -> bool:
-        """Whether two rows of ``data`` have the same content; copies made by imports count too."""
+        """Return whether two rows of ``data`` have the same content; imports write equal copies."""
         if a is None or b is None:
             return False
         if a == b:
@@ -271,14 +271,14 @@ class Reads(Tables):
             user,
             description,
             extension,
-            # The column stays 0 in databases of NEO (TABLES.md).
+            # NEO leaves the column at 0 (TABLES.md).
             bool(packed) or t <= (self._config_tid("_pack_tid") or 0),
             [oids[i : i + 8] for i in range(0, len(oids), 8)],
             to_bytes(ttid),
         )
 
     def tids_descending(self, first: int, last: int, partitions: Sequence[int]) -> list[bytes]:
-        # Each partition is sorted by its key; one query over all of them would sort everything.
+        # Merge sorted partitions, because one query over all of them would sort all rows.
         sorted_tids: Iterable[Iterable[Any]] = [
             self._read(
                 "SELECT tid FROM trans WHERE `partition`=? ORDER BY tid DESC LIMIT ?",
@@ -330,7 +330,7 @@ class Reads(Tables):
         t = to_int(ttid)
         rows = self._read("SELECT tid FROM ttrans WHERE ttid=? AND tid IS NOT NULL", t)
         if not rows:
-            # A tid is not less than its ttid, and rarely much greater: the walk is short.
+            # A tid is at least its ttid and rarely much greater, so few rows are scanned.
             rows = self._read(
                 "SELECT tid FROM trans WHERE `partition`=? AND tid>=? AND ttid=?"
                 " ORDER BY tid LIMIT 1",

@@ -1,4 +1,4 @@
-"""Rows that come from a replica (specification, *Replication*)."""
+"""Writes of rows that were fetched from a replica (specification, *Replication*)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ADD_TRANSACTION = (
     " VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 )
 _ADD_OBJECT = "REPLACE INTO obj (`partition`, oid, tid, data_id, value_tid) VALUES (?, ?, ?, ?, ?)"
-# What a lockless undo left: ``data_id`` alone is NULL in the undo of a creation.
+# Rows of lockless undos. The undo of a creation has NULL in ``value_tid`` too.
 _UNLINKED = (
     "SELECT oid, tid, value_tid FROM obj"
     " WHERE `partition`=? AND data_id IS NULL AND value_tid IS NOT NULL ORDER BY oid, tid"

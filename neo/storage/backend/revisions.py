@@ -1,8 +1,8 @@
-"""What undo and pack have to know about the revisions of one object. Pure functions.
+"""Undo and pack of the revisions of one object, as pure functions.
 
-Field terms: the *origin* of a revision is the serial of the revision whose data it has: itself, or
-what ``value_tid`` leads to when it is an undo. A revision without data (``data_id`` None) says that
-the object does not exist: its creation was undone, or it was deleted.
+The *origin* of a revision is the serial of the revision whose data it has: its own serial, or for an
+undo the one to which the chain of ``value_tid`` leads. A revision without data (``data_id`` None)
+means that the object does not exist: its creation was undone, or it was deleted.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ class Revision(NamedTuple):
 
 
 def origin(revisions: Sequence[Revision], tid: int) -> int:
-    """The origin of the revision at ``tid``, as far as the revisions that are left tell."""
+    """Return the origin of the revision at ``tid``, as far as the given revisions show it."""
     by_tid = {revision.tid: revision for revision in revisions}
     while (value_tid := by_tid[tid].value_tid) is not None and value_tid in by_tid:
-        # A valid table only points backwards; the test ends the walk on any other.
+        # A valid chain only points backwards. Stop at a damaged link, so that the loop ends.
         if value_tid >= tid:
             break
         tid = value_tid
@@ -31,12 +31,12 @@ def origin(revisions: Sequence[Revision], tid: int) -> int:
 
 
 def before(revisions: Sequence[Revision], tid: int) -> Revision | None:
-    """The last of the ascending revisions that is older than ``tid``."""
+    """Return the last of the ascending revisions that is older than ``tid``."""
     return next((r for r in reversed(revisions) if r.tid < tid), None)
 
 
 class Packed(NamedTuple):
-    """What a pack does to one object."""
+    """The effect of a pack on one object."""
 
     removed: list[Revision]
     #: (tid, new value_tid) of revisions that pointed to removed ones.
@@ -44,22 +44,20 @@ class Packed(NamedTuple):
 
 
 def never() -> bool:
-    """Whether an object is the last one: there is a greater oid."""
+    """Return False: a greater oid of the partition has revisions, so this object is not the last."""
     return False
 
 
 def pack(
     revisions: Sequence[Revision], tid: int, is_last: Callable[[], bool] = never
 ) -> Packed:
-    """Keep of the ascending revisions the last one up to ``tid`` and all later ones.
+    """Remove the ascending revisions before the last one up to ``tid``.
 
-    That last one goes too if the object did not exist at ``tid``. Only not that of the last object,
-    which ``is_last`` tells: no greater oid of the partition has revisions up to ``tid``. A master that
-    comes later goes on after the greatest oid that is left, and what is not given again is never taken
-    for what a client or an application still has of the object that is gone.
+    Remove that one too if the object did not exist at ``tid``, unless ``is_last()``: no greater oid
+    of the partition has revisions up to ``tid``. A later master allocates oids above the greatest one
+    that is left. So it never reuses the oid of a removed object, of which clients may have a copy.
 
-    Of the revisions that had the data of a removed one, the first that is left becomes the origin of the
-    others.
+    Of the revisions that shared the data of a removed one, the first one left becomes the origin.
     """
     kept = before(revisions, tid + 1)
     if kept is None:
@@ -70,8 +68,10 @@ def pack(
 
 
 def packed_value(revisions: Sequence[Revision], serial: int, tid: int) -> int | None:
-    """Where the data of revision ``serial`` comes from once the object is packed up to ``tid``. Raises
-    KeyError if there is no such revision."""
+    """Return ``value_tid`` of revision ``serial`` after a pack up to ``tid``.
+
+    Raise KeyError if there is no such revision.
+    """
     values = {revision.tid: revision.value_tid for revision in revisions}
     if serial not in values:
         raise KeyError(serial)
@@ -80,12 +80,14 @@ def packed_value(revisions: Sequence[Revision], serial: int, tid: int) -> int | 
 
 
 def undo(revisions: Sequence[Revision], tid: int, packed: bool) -> tuple[Revision, int | None] | None:
-    """The revision that is undone, and the origin of what the object is then (None: it does not exist
-    then). None for both if there is nothing to undo. ``packed``: revisions up to ``tid`` may be gone.
-    Raises KeyError if one that matters is."""
+    """Return the revision to undo, and the origin of the restored state (None: the object is deleted).
+
+    Return None if there is nothing to undo. ``packed``: revisions up to ``tid`` may be gone. Raise
+    KeyError if a needed revision may be.
+    """
     undone = next((r for r in revisions if r.tid == tid), None)
     if undone is None:
-        # An object that lost this revision looks like one that never had it.
+        # A pack may have removed this revision, or the object never had it.
         if packed and revisions:
             raise KeyError(tid)
         return None
@@ -98,7 +100,7 @@ def undo(revisions: Sequence[Revision], tid: int, packed: bool) -> tuple[Revisio
 
 
 def by_oid(objects: Iterable[tuple[bytes, bytes]]) -> dict[int, set[int]]:
-    """The tids of each oid, from (tid, oid)."""
+    """Group (tid, oid) by oid, as integers."""
     found: dict[int, set[int]] = {}
     for tid, oid in objects:
         found.setdefault(int.from_bytes(oid), set()).add(int.from_bytes(tid))
@@ -106,14 +108,14 @@ def by_oid(objects: Iterable[tuple[bytes, bytes]]) -> dict[int, set[int]]:
 
 
 def pointing(revisions: Sequence[Revision], gone: Set[int]) -> list[Revision]:
-    """Those left of the revisions that have the data of one of the ``gone`` ones."""
+    """Return the remaining revisions that have the data of one of the ``gone`` ones."""
     return [r for r in revisions if r.tid not in gone and r.value_tid in gone]
 
 
 def repoint(revisions: Sequence[Revision], gone: Set[int]) -> list[tuple[int, int | None]]:
-    """(tid, new value_tid) of those left of the ascending revisions that pointed to ``gone`` ones.
+    """Return (tid, new value_tid) of the remaining revisions that pointed to ``gone`` ones.
 
-    Whether revisions go at once or one after the other, the result is the same.
+    ``revisions`` are ascending. The result does not depend on the number of steps of the deletion.
     """
     heirs: dict[int, int] = {}
     changed: list[tuple[int, int | None]] = []

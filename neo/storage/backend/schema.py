@@ -10,24 +10,21 @@ from neo.storage.backend.api import FILL_ANEW, BackendFailure
 #: Version of the format, kept in the ``version`` row of ``config``.
 VERSION = 3
 
-#: Tables of a node, in the order in which a reset may drop them. MariaDB has ``bigdata`` too.
+#: Tables of a node, in the order in which a reset drops them. MariaDB has ``bigdata`` too.
 TABLES = ("config", "pt", "trans", "obj", "data", "ttrans", "tobj")
 
 VIEWS = ("show_pt", "show_trans", "show_ttrans", "show_obj", "show_tobj", "show_data")
 
 
 def statements(name: str) -> list[str]:
-    """The statements of ``schema/<name>.sql``; no string or comment there holds a semicolon."""
+    """Return the statements of ``schema/<name>.sql``; no string or comment there has a semicolon."""
     text = resources.files("neo.schema").joinpath(f"{name}.sql").read_text("utf-8")
     text = re.sub(r"--[^\n]*", "", text)
     return [s.strip() for s in text.split(";") if s.strip()]
 
 
 def check_version(found: str | None, database: str, oldest: int = VERSION) -> None:
-    """Refuse a database that this program does not understand. Raises BackendFailure.
-
-    ``oldest``: the oldest format that it can bring to the present one.
-    """
+    """Raise BackendFailure for an unknown format. ``oldest``: the oldest one that can be migrated."""
     if found is None:
         raise BackendFailure(
             f"{database}: there is a 'config' table without version: this is not a database of a"

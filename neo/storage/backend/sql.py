@@ -1,21 +1,19 @@
-"""What the SQL backends share: primitives, configuration, partition table, counts in memory.
+"""Primitives of the SQL backends, and the tables and counters that they keep in memory.
 
-SQL text is written once, with ``?`` for parameters, wherever the dialects agree; ``sqlite.py`` and
-``mariadb.py`` bring the three primitives and what differs.
+SQL text is written once, with ``?`` for parameters, wherever the dialects agree.
 
 Invariants
 ----------
-* Everything here runs on the loop's thread. Writes go through :meth:`_write` in the order of the
-  calls; :meth:`_read` sees what was executed, so code that must see its own writes calls
-  :meth:`drain` first (free on SQLite).
-* ``config`` and ``pt`` are small and are mirrored in memory: reads of them never wait.
-* ``_pending[data_id]`` counts the references to a row of ``data`` that are not in ``obj``: one for
-  each stored or voted change. A row of ``data`` is deleted only when that count is 0 and no row of
+* All calls run on the loop's thread. Writes take effect in the order of the calls. Reads see
+  executed writes only, so code that must see its own writes drains first (free on SQLite).
+* ``config`` and ``pt`` are small and mirrored in memory: reading them never waits.
+* ``_pending[data_id]`` counts the references to a row of ``data`` that are not in ``obj``: one per
+  stored or voted change. A row of ``data`` is deleted only when that count is 0 and no row of
   ``obj`` has its id. The count is rebuilt from ``tobj`` when the database is opened.
-* ``_last_tid`` is not less than any ``obj.tid``, asked to be written or there already; ``_last_oid``
-  not less than any ``obj.oid``: new objects are stored without looking for an earlier revision.
-* Oids and tids above MAX_TID are refused in writes, find nothing in reads, and as upper bounds
-  mean "no bound": SQLite's integers are signed.
+* ``_last_tid`` is at least every written or queued ``obj.tid``; ``_last_oid`` is at least every
+  such ``obj.oid``. So the store of a new object needs no search for an earlier revision.
+* Oids and tids above MAX_TID are refused in writes, find nothing in reads, and mean "no bound" as
+  upper bounds, because SQLite's integers are signed.
 """
 
 from __future__ import annotations
@@ -42,26 +40,26 @@ MAX_TID = (1 << 63) - 1
 _SIGNED = Struct(">q")
 to_bytes = Struct(">Q").pack
 
-#: Ids per ``IN (...)``: short enough for any parser, long enough to hide the cost of a statement.
+#: Ids per ``IN (...)``: few enough for any parser, enough to amortize the cost of a statement.
 IDS_PER_STATEMENT = 500
 
 Row = Sequence[Any]
 
 
 def to_int(value: bytes) -> int:
-    """The integer of an oid or tid; negative, hence in no table, above MAX_TID."""
+    """Return the integer of an oid or tid; above MAX_TID it is negative, hence in no table."""
     number: int = _SIGNED.unpack(value)[0]
     return number
 
 
 def bound(tid: bytes) -> int:
-    """The integer of an upper bound."""
+    """Return the integer of an upper bound, MAX_TID at most."""
     number: int = _SIGNED.unpack(tid)[0]
     return number if number >= 0 else MAX_TID
 
 
 def storable(value: bytes, what: str) -> int:
-    """The integer of an oid or tid to be written. Raises BackendRefused."""
+    """Return the integer of an oid or tid to be written. Raise BackendRefused above MAX_TID."""
     number: int = _SIGNED.unpack(value)[0]
     if number < 0:
         raise BackendRefused(f"{what} {value.hex()} is greater than the greatest, {MAX_TID:016x}")
@@ -75,9 +73,9 @@ def optional_bytes(number: int | None) -> bytes | None:
 class Tables(ABC):
     """Primitives of a backend and the tables that are mirrored in memory."""
 
-    #: Name of the database for messages to people.
+    #: Name of the database in messages.
     name: str
-    #: Partitions this backend can number: data ids carry the partition in their high 16 bits.
+    #: Partitions that data ids can number, in their high 16 bits.
     partitions_max: int
     #: Bytes of user, description or extension of a transaction; bytes of its list of oids.
     text_max: int
@@ -103,19 +101,21 @@ class Tables(ABC):
 
     @abstractmethod
     def _read(self, sql: str, *args: Any) -> Sequence[Row]:
-        """All rows. Raises BackendFailure."""
+        """Run a query and return all rows. Raise BackendFailure."""
 
     @abstractmethod
     def _write(self, sql: str, *args: Any) -> None: ...
 
     def _write_row(self, sql: str, *args: Any) -> None:
-        """INSERT or REPLACE of one row of many, ``VALUES (?, ...)`` at the end of ``sql``. It is
-        executed at the latest before whatever is written next in another way."""
+        """Insert or replace one row of many; ``sql`` ends with ``VALUES (?, ...)``.
+
+        The backend may batch such rows, up to the next write of another kind.
+        """
         self._write(sql, *args)
 
     @abstractmethod
     def _write_many(self, sql: str, rows: Sequence[Row]) -> None:
-        """The same INSERT for many rows."""
+        """Run the same INSERT for many rows."""
 
     @abstractmethod
     def _insert_data(
@@ -124,11 +124,11 @@ class Tables(ABC):
 
     @abstractmethod
     def _delete_data(self, ids: Sequence[int]) -> None:
-        """Delete these rows of ``data``, IDS_PER_STATEMENT at most, unless ``obj`` has them."""
+        """Delete at most IDS_PER_STATEMENT rows of ``data`` to which no row of ``obj`` refers."""
 
     @abstractmethod
     def _big_data(self, data_id: int, compression: int, value: bytes | None) -> tuple[int, bytes]:
-        """(compression, data) of a row whose value is None or has bit 0x80 in its compression."""
+        """Return (compression, data) of a row that was read without its value or whole value."""
 
     @abstractmethod
     def drain(self) -> None: ...
@@ -159,7 +159,7 @@ class Tables(ABC):
             self._last_oid = max(self._last_oid, self._greatest("oid", "obj", partition) or 0)
 
     def _count_partitions(self) -> None:
-        # max(1, ...): before the first table there is nothing to find, in whatever partition.
+        # At least 1, since it is a divisor also before the first partition table.
         self._modulo = max(1, self.partition_count())
 
     # -- configuration --------------------------------------------------------------------------
@@ -176,7 +176,7 @@ class Tables(ABC):
             self._write("REPLACE INTO config (name, value) VALUES (?, ?)", name, value)
 
     def _config_tid(self, name: str) -> int | None:
-        """A tid in ``config``: ``_pack_tid`` is decimal, the others are hexadecimal (TABLES.md)."""
+        """Return a tid of ``config``: ``_pack_tid`` is decimal, others are hexadecimal (TABLES.md)."""
         value = self._config.get(name)
         if value is None:
             return None
@@ -227,7 +227,7 @@ class Tables(ABC):
         self.set_config("replicas", str(replicas))
 
     def _tid_when_outdated(self, partition: int, nid: int) -> int:
-        """The tid up to which an own cell that becomes OUT_OF_DATE is complete (TABLES.md)."""
+        """Return the tid up to which an own cell is complete when it becomes OUT_OF_DATE (TABLES.md)."""
         tid = self._cells.get((partition, nid))
         if tid is None or tid == -CellState.CORRUPTED.value:
             return 0
@@ -251,7 +251,7 @@ class Tables(ABC):
     # -- references to data ---------------------------------------------------------------------
 
     def _release(self, ids: Iterable[int]) -> list[int]:
-        """Take one pending reference from each; returns the ids that have none left."""
+        """Drop one pending reference from each; return the ids that have none left."""
         free = []
         pending = self._pending
         for data_id in ids:
@@ -264,7 +264,7 @@ class Tables(ABC):
         return free
 
     def _collect(self, ids: Iterable[int]) -> None:
-        """Delete those rows of ``data`` that nothing refers to any longer."""
+        """Delete those rows of ``data`` to which nothing refers."""
         pending = self._pending
         free = sorted({data_id for data_id in ids if data_id not in pending})
         for i in range(0, len(free), IDS_PER_STATEMENT):
@@ -275,5 +275,5 @@ def _text(value: str | bytes) -> str:
     return value if isinstance(value, str) else value.decode()
 
 
-#: The row of ``config`` that marks a database as ours.
+#: The row of ``config`` that identifies a database of NEO.
 VERSION_ROW = ("version", str(VERSION))

@@ -1,4 +1,4 @@
-"""From which size SQLite writes and reads a value in place."""
+"""The size from which SQLite writes and reads a value in place."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import sqlite3
 
 
 def _opens_any_row() -> bool:
-    """Whether this Python can open a value in place whatever the number of its row: that of Debian 12
-    (3.11.2) takes no more than 31 bits, and a data id begins with its partition."""
+    """Return whether this Python can open a value in place in any row.
+
+    Python 3.11.2 of Debian 12 only takes row numbers of 31 bits; a data id begins with its partition.
+    """
     db = sqlite3.connect(":memory:")
     try:
         db.execute("CREATE TABLE data (id INTEGER PRIMARY KEY, value)")
@@ -20,5 +22,5 @@ def _opens_any_row() -> bool:
     return True
 
 
-#: From this size a value is written and read in place, without copies of a parameter or result.
+#: From this size on a value is written and read in place, without copying a parameter or result.
 STREAMED_BYTES = 4 << 20 if _opens_any_row() else 1 << 31  # greater than any value

@@ -1,16 +1,15 @@
-"""From older formats of a database to the present one, in place (docs/formats.md).
+"""Migrations of a database from older formats, in place (docs/formats.md).
 
 Theory of operation
 -------------------
-The row ``version`` of ``config`` has the number of the format. A *migration* leads to the format of its
-number from the one before, in *steps*. Its first act is to write its number into ``version``, with a
-row ``_migration`` that counts the steps that are done: from then on a program that only knows the older
-format refuses the database, and a newer one goes on where it was, whatever happened to the process.
+The row ``version`` of ``config`` has the number of the format. A *migration* leads to that number from
+the previous one, in *steps*. It first writes its number into ``version``, and a row ``_migration`` that
+counts completed steps. From then on an older program refuses the database, and a newer one resumes the
+migration after a crash.
 
-A step is called again until it says that nothing is left. Each call is one transaction, together with
-the count. MariaDB commits a change of a table's definition at once, so that a call may be repeated after
-a crash although it had effect: a step must stand that (``IF NOT EXISTS``; rows that are converted
-already are not found again).
+A step is called until it reports that nothing is left. Each call is one transaction, which includes the
+count. MariaDB commits a change of a table's definition at once, so a crash may repeat a call that took
+effect: steps must be idempotent (``IF NOT EXISTS``; converted rows are not selected again).
 """
 
 from __future__ import annotations
@@ -26,9 +25,11 @@ logger = logging.getLogger("neo.storage")
 
 
 class Database:
-    """A backend while it is being opened. ``dialect``: "sqlite" or "mariadb". ``execute``: runs a
-    statement with ``?`` for parameters, and returns rows. ``begin`` and ``end``: around a
-    transaction."""
+    """A database that is being opened.
+
+    ``dialect``: "sqlite" or "mariadb". ``execute``: run a statement with ``?`` for parameters and
+    return rows. ``begin``, ``end``: statements around a transaction.
+    """
 
     def __init__(
         self,
@@ -44,7 +45,7 @@ class Database:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """What is inside is committed together."""
+        """Commit the statements of the block together."""
         for statement in self._begin:
             self.execute(statement)
         yield
@@ -52,12 +53,12 @@ class Database:
             self.execute(statement)
 
 
-#: Does a bounded piece of work; returns whether more is left.
+#: Do a bounded piece of work; return whether more is left.
 Step = Callable[[Database], bool]
 
 
 class Migration(NamedTuple):
-    """``title``: what is new, for the log."""
+    """A way to the next format. ``title``: the new feature, for the log."""
 
     title: str
     steps: tuple[Step, ...]
@@ -68,9 +69,9 @@ MIGRATIONS: dict[int, Migration] = {}
 
 
 def upgrade(name: str, config: Mapping[str, str], database: Database) -> None:
-    """Bring a database to the present format. ``config``: its rows; ``name``: for the log.
+    """Migrate a database to the present format. ``config``: its rows; ``name``: for the log.
 
-    Raises BackendFailure, with nothing changed, if the format is unknown or newer.
+    Raise BackendFailure, and change nothing, if the format is unknown or newer.
     """
     oldest = min(MIGRATIONS, default=schema.VERSION + 1) - 1
     schema.check_version(config.get("version"), name, oldest)

@@ -50,7 +50,7 @@ class Writes(Reads):
         return start if last is None else last + 1
 
     def _find_same(self, checksum: bytes, compression: int, data: bytes) -> int | None:
-        """The row of ``data`` with the same content. Waits for the writes before."""
+        """Return the row of ``data`` with the same content, or None. Drain earlier writes first."""
         self.drain()
         rows = self._read(
             "SELECT id FROM data WHERE hash=? AND compression IN (?, ?)",
@@ -127,7 +127,7 @@ class Writes(Reads):
             self._release(self._voted.pop(t))
 
     def validate(self, ttid: bytes, tid: bytes) -> None:
-        # The lock would only write what the unlock deletes: both are one database transaction.
+        # No lock first: the unlock would delete its row in the same database transaction.
         self.unlock(ttid, tid)
 
     def abort(self, ttid: bytes) -> None:

@@ -1,10 +1,10 @@
-"""A storage node's data in MariaDB (InnoDB), written by a thread that commits in groups.
+"""A database in MariaDB (InnoDB), written by a thread that commits in groups.
 
-Reads run on the loop's thread, on a connection of its own with READ UNCOMMITTED: they see what the
-writer executed, committed or not. What is executed and then lost by a crash was never acknowledged
-as stored, and verification replays it. Writes are queued to :class:`~.mariadb_writer.Writer`.
+Reads run on the loop's thread, on a connection of their own with READ UNCOMMITTED: they see executed
+writes, committed or not. Executed writes that a crash loses were never acknowledged as stored, and
+verification repeats them. Writes are queued to :class:`~.writer.Writer`.
 
-Values of 16 MiB and more are cut in pieces of 8 MiB in table ``bigdata`` (TABLES.md).
+Values of 16 MiB and more are split into pieces of 8 MiB in table ``bigdata`` (TABLES.md).
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from neo.storage.backend.replication import Replication
 from neo.storage.backend.sql import VERSION_ROW, Row, to_int
 from neo.storage.backend.upgrade import Database, upgrade
 
-#: From this size a value is cut in pieces of the other.
+#: From BIG_BYTES on, a value is split into pieces of PIECE_BYTES.
 BIG_BYTES = 16 << 20
 PIECE_BYTES = 8 << 20
 
 #: Bit in ``data.compression``: the value is in ``bigdata``.
 BIG = 0x80
 
-#: Values up to this size are inserted many at a time, in statements of about the other size: a
+#: Values up to SMALL_BYTES are inserted together in statements of about ROWS_BYTES, because a
 #: statement costs the server ten times as much as a row.
 SMALL_BYTES = 64 << 10
 ROWS_BYTES = 512 << 10
@@ -47,18 +47,18 @@ _RECORDS = (
     " FROM obj o FORCE INDEX (PRIMARY) LEFT JOIN data d ON d.id=o.data_id"
     " WHERE o.`partition`=? AND "
 )
-#: Records of a statement that reads many: of SMALL_BYTES at most, each.
+#: Records that one statement reads, each of at most SMALL_BYTES.
 RECORDS = 32
 
 _BIG_VALUE = Struct(">II")  # first bigdata.id, total length
 
-#: Greatest value: what SQLite accepts too, so that data can move between nodes.
+#: Greatest value: the limit of SQLite, so that values can be replicated between backends.
 VALUE_BYTES_MAX = 10**9 - 100
 
 TABLES = (*schema.TABLES, "bigdata")
 
-#: Seconds to wait for the lock of the database: a server needs a moment to notice that the process
-#: that had it is gone.
+#: Seconds to wait for the lock of the database, because a server notices the end of the process that
+#: held it after a moment.
 LOCK_SECONDS = 1
 
 OnFailure = Callable[[BackendFailure], None]
@@ -72,13 +72,13 @@ def _upgraded(link: Link) -> Database:
 
 
 class MariaDB(Replication, Maintenance, Pages):
-    """The backend on MariaDB.
+    """A backend on MariaDB.
 
     ``database``: ``[user[:password]@]database[unix_socket]``. ``engine``: InnoDB or None.
-    ``on_failure`` is called on the loop's thread when the writer's thread fails. ``open`` raises
-    DatabaseAway when the server is. ``acknowledged``: what this process acknowledged with earlier
-    backends of the same database; ``mark``: the file where it is noted for other processes. ``open``
-    raises WentBack when it is not there any more.
+    ``on_failure``: called on the loop's thread when the writer's thread fails. ``acknowledged``: the
+    position that this process acknowledged with earlier backends of this database. ``mark``: the file
+    that keeps it for later processes. ``open`` raises DatabaseAway if the server does not answer, and
+    WentBack if the database lacks acknowledged transactions.
     """
 
     partitions_max = 1 << 16
@@ -112,7 +112,7 @@ class MariaDB(Replication, Maintenance, Pages):
         self._failure: BackendFailure | None = None
         self._size_max = VALUE_BYTES_MAX
         self._next_piece = 1
-        #: To be put before any other write, by statement: those of ``data`` before what refers to it.
+        #: Rows by statement, queued before any other write; ``data`` comes before rows that refer to it.
         self._rows: dict[str, list[Row]] = {}
         self._rows_size = 0
 
@@ -151,7 +151,7 @@ class MariaDB(Replication, Maintenance, Pages):
             )
 
     def _create(self, link: Link, reset: bool) -> None:
-        """Create what is missing. MariaDB commits each statement: the version comes first."""
+        """Create missing tables. Write the version first, because MariaDB commits each statement."""
         link.execute(f"SET SESSION default_storage_engine={ENGINE}")
         if reset:
             for view in schema.VIEWS:
@@ -175,7 +175,7 @@ class MariaDB(Replication, Maintenance, Pages):
         files = ["mariadb", "mariadb-views"] + ["mariadb-dedup"] * self._dedup
         create_config, *others = (s for file in files for s in schema.statements(file))
         link.execute(create_config)
-        # In one statement: a database with a version and without the other row is of an earlier one.
+        # Use one statement: a version without the other row identifies a database of an earlier release.
         new: list[Row] = [] if rows else [VERSION_ROW]
         if acknowledged is not None:
             new.append((ROW, acknowledged))
@@ -197,7 +197,7 @@ class MariaDB(Replication, Maintenance, Pages):
             raise self._failure
 
     def _disconnect(self) -> None:
-        """Close the connections: the server rolls back what is not committed, drops the lock."""
+        """Close the connections, so that the server rolls back and releases the lock."""
         links, self._write_link, self._reader = (self._write_link, self._reader), None, None
         for link in links:
             if link is not None:
@@ -229,7 +229,7 @@ class MariaDB(Replication, Maintenance, Pages):
         raise BackendFailure(f"{self.name}: the database is not open")
 
     def _queue(self) -> Writer:
-        """The writer, with every write asked before in its queue."""
+        """Return the writer after all earlier writes are in its queue."""
         writer = self._writer
         if self._failure is not None or writer is None:
             self._refuse()
@@ -282,7 +282,7 @@ class MariaDB(Replication, Maintenance, Pages):
         self._put("write_value", "data", row, values, _BIG_VALUE.pack(first, size))
 
     def records(self, rows: Sequence[tuple[bytes, bytes]]) -> Iterator[Record | None]:
-        """By groups: a round trip costs more than the rows. What is not small is read by itself."""
+        """Read in groups, because a round trip costs more than the rows; read big values one by one."""
         for start in range(0, len(rows), RECORDS):
             group = rows[start : start + RECORDS]
             keys = [(to_int(tid), to_int(oid)) for tid, oid in group]
@@ -342,7 +342,7 @@ class MariaDB(Replication, Maintenance, Pages):
         self._queue().stored(done)
 
     def _write_failed(self, writer: Writer, error: Exception) -> None:
-        """On the loop's thread: the writer's thread gave up."""
+        """Handle the end of the writer's thread, on the loop's thread."""
         if writer is self._writer and self._failure is None:
             self._failure = explain(error, self.name)
             self._on_failure(self._failure)

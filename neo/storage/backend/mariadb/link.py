@@ -1,6 +1,6 @@
-"""A connection to a MariaDB server: address, statements, settings. Without any thread of its own.
+"""A connection to a MariaDB server: address, statements, settings.
 
-It uses the C layer of mysqlclient directly: a cursor would double the time of a short SELECT.
+It uses the C layer of mysqlclient, because a cursor would double the time of a short SELECT.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Error = _mysql.MySQLError
 
 Literal = int | bytes | memoryview | str | None
 
-#: Integers; everything else comes as bytes.
+#: Integers are converted; all other values are bytes.
 _CONVERSIONS = dict.fromkeys(
     (FIELD_TYPE.TINY, FIELD_TYPE.SHORT, FIELD_TYPE.INT24, FIELD_TYPE.LONG, FIELD_TYPE.LONGLONG), int
 )
@@ -28,18 +28,18 @@ _ADDRESS = re.compile(
     r"(?:(?P<user>[^:@]+)(?::(?P<password>.*))?@)?(?P<database>[^@:./~]+)(?P<socket>[/~].*)?"
 )
 
-#: A server that does not answer within this many seconds is away.
+#: Timeout of a connection.
 CONNECT_SECONDS = 10
 
-#: No statement of ours takes so long, but counting the orphans of a big database takes minutes: a
-#: server that is silent for longer hangs, and other nodes may have replicas.
+#: Timeout of a statement. Counting the orphans of a big database takes minutes; a server that is
+#: silent for longer hangs, and other nodes may have replicas.
 SILENT_SECONDS = 600
 
-#: Idle connections are ours to close: a year, the greatest value.
+#: Prevent the server from closing idle connections: a year, the greatest value.
 _IDLE_SECONDS = 31536000
 
-#: Statements without results travel together up to this many bytes: a round trip costs as much as a
-#: short statement, and nothing compared to this many bytes of them.
+#: Statements without results are sent together up to this many bytes, because a round trip costs as
+#: much as a short statement.
 TOGETHER_BYTES = 256 << 10
 
 #: Bytes of a statement besides the literal of a value.
@@ -47,7 +47,7 @@ STATEMENT_OVERHEAD = 1024
 
 
 class Address(NamedTuple):
-    """Where a database is. ``user`` None: the user of this process; ``socket`` None: the default."""
+    """An address of a database. ``user`` None: that of this process; ``socket`` None: the default."""
 
     user: str | None
     password: str | None
@@ -56,9 +56,9 @@ class Address(NamedTuple):
 
 
 def parse(text: str) -> Address:
-    """``[user[:password]@]database[unix_socket]``; the socket begins with ``/`` or ``~``.
+    """Parse ``[user[:password]@]database[unix_socket]``; the socket begins with ``/`` or ``~``.
 
-    Raises BackendFailure.
+    Raise BackendFailure.
     """
     match = _ADDRESS.fullmatch(text)
     if match is None:
@@ -71,7 +71,7 @@ def parse(text: str) -> Address:
 
 
 class Link:
-    """One connection. Used by one thread at a time."""
+    """One connection, for one thread at a time."""
 
     def __init__(self, address: Address) -> None:
         options: dict[str, Any] = {
@@ -89,7 +89,7 @@ class Link:
             **{name: value for name, value in options.items() if value is not None},
         )
         self._templates: dict[str, bytes] = {}
-        self._statements: list[bytes] = []  # that wait for others, or for flush()
+        self._statements: list[bytes] = []  # not sent yet
         self._length = 0
         self._db.set_character_set("binary")
         self.execute(
@@ -99,7 +99,7 @@ class Link:
         self.packet_max: int = self.execute("SELECT @@max_allowed_packet")[0][0]
 
     def execute(self, sql: str, args: Sequence[Literal] = ()) -> Sequence[Sequence[Any]]:
-        """Run a statement with ``?`` for parameters; returns all rows. Raises Error."""
+        """Run a statement with ``?`` for parameters and return all rows. Raise Error."""
         assert not self._statements
         db = self._db
         db.query(self._template(sql) % tuple(map(self.literal, args)))
@@ -108,8 +108,10 @@ class Link:
         return rows
 
     def write(self, sql: str, args: Sequence[Literal] = ()) -> None:
-        """Run a statement without results, at the latest when :meth:`flush` is called. Raises Error,
-        maybe of an earlier one."""
+        """Run a statement without results, at the latest in :meth:`flush`.
+
+        Raise Error, perhaps of an earlier statement.
+        """
         self._write(self._template(sql) % tuple(map(self.literal, args)))
 
     def _write(self, statement: bytes) -> None:
@@ -119,7 +121,7 @@ class Link:
         self._length += len(statement)
 
     def flush(self) -> None:
-        """Run all that was written, in one round trip."""
+        """Run all written statements in one round trip."""
         if self._statements:
             statements, self._statements, self._length = self._statements, [], 0
             self._db.query(statements[0] if len(statements) == 1 else b";".join(statements))
@@ -149,7 +151,7 @@ class Link:
         template = self._templates.get(sql)
         if template is None:
             template = sql.replace("%", "%%").replace("?", "%b").encode()
-            if len(self._templates) < 200:  # the texts are few, except for lists of ids
+            if len(self._templates) < 200:  # bounded, because lists of ids make ever new texts
                 self._templates[sql] = template
         return template
 
@@ -166,14 +168,16 @@ class Link:
     def write_value(
         self, table: str, columns: str, values: Sequence[Literal], value: bytes | memoryview
     ) -> None:
-        """Insert a row whose last column is ``value`` and first is ``id``; in several statements
-        when it does not fit in a packet (with its escapes it may have twice its length)."""
+        """Insert a row whose last column is ``value`` and first is ``id``.
+
+        Use several statements if the value does not fit in a packet; escapes may double its length.
+        """
         places = "?, " * len(values)
         sql = f"INSERT INTO {table} ({columns}, value) VALUES ({places}?)"
         if 2 * len(value) + STATEMENT_OVERHEAD <= self.packet_max:
             self.write(sql, (*values, value))
             return
-        # Halves of the packet always fit; a whole value mostly does, so it is tried first.
+        # Half of a packet always fits. The whole value mostly does, so try it first.
         literal = self.literal(value)
         if len(literal) + STATEMENT_OVERHEAD <= self.packet_max:
             self._write(self._template(sql) % (*map(self.literal, values), literal))
@@ -187,7 +191,7 @@ class Link:
             self.write(append, (view[i : i + step], values[0]))
 
     def variable(self, name: str) -> str | None:
-        """A global setting of the server as text; None: this server does not have it."""
+        """Return a global setting of the server as text; None if the server does not have it."""
         rows = self.execute("SHOW GLOBAL VARIABLES LIKE ?", (name,))
         return rows[0][1].decode() if rows else None
 

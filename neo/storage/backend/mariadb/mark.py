@@ -1,7 +1,7 @@
-"""The mark of a MariaDB database: checked when the database is opened, moved on after group commits.
+"""The mark of a MariaDB database: checked when the database is opened, advanced after group commits.
 
-The process always remembers it, so that a server that comes back without what was acknowledged is found
-when the backend is opened again. With a file, the mark survives the process.
+The process always keeps it in memory. So it detects a server that restarted without acknowledged
+transactions when it opens the backend again. With a file, the mark survives the process.
 """
 
 from __future__ import annotations
@@ -19,18 +19,17 @@ from neo.storage.backend.acknowledged import (
 from neo.storage.backend.api import BackendFailure
 from neo.storage.backend.files import sync_folder
 
-#: Seconds of a generation: the first group commit after them begins another one, which costs 50 us more.
-#: Single commits may follow each other twenty times as fast. A database that lost less than the end of a
-#: generation is not found to be behind.
+#: Seconds of a generation. The first group commit after them begins the next one and takes 50 us more;
+#: commits may be twenty times as frequent. A loss within the last generation is not detected.
 GENERATION_SECONDS = 0.01
 
-#: Seconds after which the next generation syncs the file: it costs one sync more, and after a power cut
-#: the file proves nothing about what was committed since. The system would write it within about 30.
+#: Seconds after which the next generation syncs the file, at the cost of one sync. After a power cut the
+#: file proves nothing about later commits. The system would write it within about 30 seconds.
 SYNC_SECONDS = 10.0
 
 
 class MariaDBMark:
-    """``acknowledged``: by this process. ``path``: of the file; None: the process alone remembers."""
+    """Advances the mark. ``acknowledged``: of this process. ``path``: None: keep it in memory only."""
 
     def __init__(self, name: str, acknowledged: Acknowledged, path: str | None) -> None:
         self._name = name
@@ -43,12 +42,11 @@ class MariaDBMark:
     # -- on the loop's thread, while the writer's thread does not run -----------------------------------
 
     def examine(self, row: str | None, empty: bool, reset: bool) -> str | None:
-        """Return the row to write into a database that has ``row``, if it needs one. ``empty``: it has
-        nothing at all. ``reset``: it was erased.
+        """Return the row to insert into a database that has ``row``, or None if it needs none.
 
-        Raises WentBack, OSError.
+        ``empty``: it has no tables. ``reset``: it was erased. Raise WentBack, OSError.
         """
-        # Whatever a database lost that is opened, its next commit must not have a generation from before.
+        # Begin a generation with the next commit, in case the database lost the last one.
         self._next_at = 0.0
         if not reset:
             self._compare(None if empty else from_row(row))
@@ -71,7 +69,7 @@ class MariaDBMark:
         compare(found, promised, self._acknowledged.position, path, self._name, advice)
 
     def opened(self) -> None:
-        """The database has the row. Raises BackendFailure, OSError."""
+        """Open the file; the database has the row. Raise BackendFailure, OSError."""
         if self._file is None:
             return
         try:
@@ -91,8 +89,7 @@ class MariaDBMark:
     # -- on the writer's thread ---------------------------------------------------------------------
 
     def next_row(self) -> str | None:
-        """Return the row to write into the transaction that is committed now, if it begins a
-        generation."""
+        """Return the row for the transaction that is committed now, if it begins a generation."""
         if (now := monotonic()) < self._next_at:
             return None
         self._next_at = now + GENERATION_SECONDS
@@ -100,12 +97,12 @@ class MariaDBMark:
         return self._position.row()
 
     def synced(self) -> None:
-        """The commit that began a generation is durable. Raises OSError."""
+        """Advance to the generation whose first commit is durable. Raise OSError."""
         self._write(durable=monotonic() >= self._sync_at)
         self._acknowledged.position = self._position
 
     def closed(self) -> None:
-        """Everything is durable, and nothing else is written. Raises OSError."""
+        """Write the last position: all writes are durable and no other follows. Raise OSError."""
         self._write(durable=True)
 
     def _write(self, durable: bool) -> None:

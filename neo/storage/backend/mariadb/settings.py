@@ -1,4 +1,4 @@
-"""Whether a MariaDB server keeps the promise of durability, and its errors in words for people."""
+"""Check that a MariaDB server makes commits durable, and translate its errors into messages."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ ENGINE = "InnoDB"
 
 VERSION_MIN = (10, 6)
 
-#: A value of just under 16 MiB is kept in one row, and MariaDB's own default is 16 MiB.
+#: A value of just under 16 MiB is kept in one row. The default of MariaDB is 16 MiB.
 PACKET_MIN = 16 << 20
 
-#: Errors of a server that is away or not ready yet: waiting may help.
+#: Errors of a server that does not answer or is not ready yet: retry.
 AWAY = {1040, 1053, 1077, 1203, 1927, 2002, 2003, 2006, 2012, 2013}
 
 _ADVICE = {
@@ -49,14 +49,13 @@ _ADVICE = {
 
 
 def code_of(error: Exception) -> int:
-    """The number of an error; 0 if it has none."""
+    """Return the number of an error; 0 if it has none."""
     code = error.args[0] if error.args else 0
     return code if isinstance(code, int) else 0
 
 
 def explain(error: Exception, name: str) -> BackendFailure:
-    """Return the failure to report for an error of the server ``name``, of the file of the mark, or of
-    the thread that writes to the server."""
+    """Return the failure for an error of the database ``name``, the file of the mark, or the writer."""
     if isinstance(error, OSError):
         return BackendFailure(
             f"{name}: cannot use {error.filename}, the file of the setting 'mark': {error.strerror}. It"
@@ -74,7 +73,7 @@ def explain(error: Exception, name: str) -> BackendFailure:
 
 
 def check(link: Link, name: str) -> None:
-    """Refuse a server that cannot keep the promises of a storage node. Raises BackendFailure."""
+    """Raise BackendFailure if the server is unsuitable for a storage node."""
     version = link.execute("SELECT VERSION()")[0][0].decode()
     numbers = re.match(r"(?:5\.5\.5-)?(\d+)\.(\d+)", version)
     if "mariadb" not in version.lower() or numbers is None:
@@ -102,7 +101,7 @@ def _check_variables(link: Link, name: str) -> None:
         raise BackendFailure(
             f"{name}: the server is read-only (read_only={value}). SET GLOBAL read_only=0."
         )
-    # 3 syncs too, once more for each commit in a group (innodb_flush_log_at_trx_commit).
+    # 3 syncs as well, once more per group commit.
     if (value := link.variable("innodb_flush_log_at_trx_commit")) not in ("1", "3"):
         raise BackendFailure(
             f"{name}: innodb_flush_log_at_trx_commit={value} loses acknowledged transactions when"
@@ -122,7 +121,7 @@ def _check_variables(link: Link, name: str) -> None:
 
 
 def check_engines(link: Link, name: str, tables: tuple[str, ...]) -> None:
-    """Refuse tables of another engine: they do not commit together. Raises BackendFailure."""
+    """Raise BackendFailure if a table has another engine, because it would not commit atomically."""
     rows = link.execute(
         "SELECT TABLE_NAME, ENGINE FROM information_schema.TABLES"
         " WHERE TABLE_SCHEMA=DATABASE() AND TABLE_TYPE='BASE TABLE'"

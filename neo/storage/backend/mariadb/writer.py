@@ -1,8 +1,8 @@
 """The thread that writes to MariaDB: it drains a bounded queue and commits in groups.
 
-Statements run in the order in which they were put, at the latest when somebody wants to know. What
-is in the queue at one moment is a batch; its statements travel to the server together, and all calls of
-``stored`` in it share one COMMIT, which MariaDB syncs. Calls that come while it runs share the next one.
+Statements run in the order of the calls, at the latest when a caller waits for them. The content of the
+queue at one moment is a batch. Its statements are sent to the server together, and all calls of
+``stored`` in it share one COMMIT, which MariaDB syncs. Later calls share the next COMMIT.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from neo.storage.backend.api import Done, Schedule
 from neo.storage.backend.mariadb.link import Link
 from neo.storage.backend.mariadb.mark import MariaDBMark
 
-#: Bytes of values that may wait: enough to keep the server busy, little beside a node's memory.
-#: Who puts more waits for the server; one bigger value goes in alone.
+#: Bound of the queue in bytes: enough to keep the server busy, little beside a node's memory. ``put``
+#: blocks above it; one bigger value is queued alone.
 BYTES_MAX = 64 << 20
 
-#: Statements that may wait, each of some hundred bytes.
+#: Bound of the queue in statements, each of some hundred bytes.
 STATEMENTS_MAX = 100_000
 
-#: With so much in the queue the server is put to work though nobody waits yet. Waking up a thread for
-#: each statement would cost more than the statement.
+#: With so much in the queue the thread starts before a caller waits. To wake it up for each statement
+#: would cost more than the statement.
 WAKE_BYTES = 256 << 10
 WAKE_STATEMENTS = 100
 
-#: One row more in some group commits; it travels with the others.
+#: Advances the mark; part of some group commits.
 _MARK = "UPDATE config SET value=? WHERE name=?"
 
 
 class _Job(NamedTuple):
-    """``run`` on the connection, or a callback for the loop once executed or stored."""
+    """A call on the connection, or a callback for the loop after execution or commit."""
 
     run: Callable[..., Any] | None
     args: tuple[Any, ...]
@@ -44,8 +44,8 @@ class _Job(NamedTuple):
 
 
 class Writer:
-    """Owns the connection ``link`` until ``stop``. ``failed(writer, error)`` runs on the loop's
-    thread, at most once; nothing is executed after it."""
+    """A thread that owns the connection ``link`` until ``stop``. ``failed(writer, error)`` runs on
+    the loop's thread, at most once; nothing is executed after it."""
 
     def __init__(
         self,
@@ -71,8 +71,7 @@ class Writer:
     # -- on the loop's thread -------------------------------------------------------------------
 
     def put(self, run: Callable[..., Any], args: tuple[Any, ...], size: int = 0) -> None:
-        """Have ``run(*args)`` executed, sooner or later. Waits while too much is queued; drops it
-        after an error."""
+        """Queue ``run(*args)``. Block while the queue is full; drop the call after an error."""
         with self._change:
             while (
                 self._size > BYTES_MAX or len(self._jobs) > STATEMENTS_MAX
@@ -103,7 +102,7 @@ class Writer:
         self._change.notify_all()
 
     def drain(self) -> None:
-        """Wait until everything put before is executed, or an error."""
+        """Block until all queued statements are executed, or an error occurs."""
         with self._change:
             if self._jobs:
                 self._wake()
@@ -111,7 +110,7 @@ class Writer:
                 self._change.wait()
 
     def stop(self) -> None:
-        """Execute and commit what is queued, end the thread."""
+        """Execute and commit all queued statements and end the thread."""
         with self._change:
             self._stopping = True
             self._wake()
@@ -126,7 +125,7 @@ class Writer:
             self._link.write("COMMIT")
             self._link.flush()
             self._mark.closed()
-        except Exception as error:  # noqa: BLE001 - without this thread, everybody would wait for ever
+        except Exception as error:  # noqa: BLE001 - without this thread, all callers would wait for ever
             with self._change:
                 self.error = error
                 self._jobs.clear()
@@ -134,7 +133,7 @@ class Writer:
             self._schedule(self._failed, self, error)
 
     def _next_batch(self) -> list[_Job] | None:
-        """What is in the queue once somebody wants it; None at the end."""
+        """Wait for a request to execute, then return the content of the queue; None at the end."""
         with self._change:
             self._idle = True
             self._change.notify_all()

@@ -1,24 +1,24 @@
-"""A storage node's data in one SQLite file, durable by group commit.
+"""A database in one SQLite file, durable by group commit.
 
 Threads and durability
 ----------------------
-One connection on the loop's thread reads and writes; it is always inside a transaction, so that a
-read costs no lock. The database is in WAL mode with ``synchronous=NORMAL``: COMMIT only appends to
-the ``-wal`` file, and that file is what makes a commit durable. A :class:`~.walsync.Syncer` thread
-syncs it, then gives back the callbacks of ``stored`` that the commit covered. While a sync runs,
-writes go on in the next transaction, and calls of ``stored`` wait to share the next COMMIT.
+One connection on the loop's thread reads and writes. It is always inside a transaction, so that a
+read takes no lock. The database is in WAL mode with ``synchronous=NORMAL``: COMMIT only appends to
+the ``-wal`` file; a sync of that file makes a commit durable. A :class:`~.wal_sync.Syncer` thread
+syncs it, then runs the callbacks of ``stored`` that the commit covered. While a sync runs, writes
+enter the next transaction, and calls of ``stored`` wait to share the next COMMIT.
 
-The commit that a sync covers is the last one: none is made while the syncer works. So its
-checkpoints (on a connection of its own, in its own thread) always reach the end of the log, and the
-log starts over as soon as nothing was written meanwhile. When writing never pauses, the log is kept
-below LOG_BYTES_MAX by a checkpoint of the last few pages on the loop's thread: together with the
-sync of a new log's header by SQLite, the only syncs that reads ever wait for, each once per log.
+No commit is made while the syncer works, so a sync covers the last commit. Checkpoints, which the
+syncer makes on a connection of its own, therefore always reach the end of the log, and the log
+starts over if nothing was written meanwhile. When writing never pauses, the loop's thread keeps the
+log below LOG_BYTES_MAX by a checkpoint of the last few pages. Reads only wait for that sync, and
+for SQLite's sync of a new log's header: each once per log.
 
-After a failed sync nothing is known about the pages that were to be written, so the file is not
-trusted: the process stops using it, and opening begins by copying the log into the database.
+After a failed sync the state of the written pages is unknown. So the process stops using the file,
+and opening it copies the log into the database first.
 
-A file beside the database says how far was acknowledged (:mod:`~.acknowledged`); a database that is
-behind is not opened.
+A file beside the database has the acknowledged position (:mod:`~.acknowledged`); a database that is
+behind it is not opened.
 """
 
 from __future__ import annotations
@@ -44,34 +44,33 @@ from neo.storage.backend.streaming import STREAMED_BYTES
 from neo.storage.backend.upgrade import Database, upgrade
 
 #: Changed rows, and bytes of values, after which the log is copied into the database. A changed row
-#: writes about one page: both are about 16 MiB of log, which a checkpoint copies in some 50 ms.
+#: writes about one page, so both mean about 16 MiB of log, which a checkpoint copies in some 50 ms.
 CHECKPOINT_ROWS = 4096
 CHECKPOINT_BYTES = 16 << 20
 
 #: Length of the log at which the loop's thread finishes a checkpoint itself, and to which SQLite
-#: cuts the file when it starts over. Big transactions exceed it, since a commit is one piece.
+#: cuts the file when it starts over. A big transaction may exceed it, since a commit is one piece.
 LOG_BYTES_MAX = 64 << 20
 
-#: Page cache of the loop's connection: it is the only writer, so these pages never go stale.
+#: Page cache of the loop's connection. It is the only writer, so these pages never go stale.
 CACHE_BYTES = 32 << 20
 
-#: Bytes of a record besides the value: SQLite limits the length of the whole row.
+#: Bytes of a row besides the value; SQLite limits the length of the whole row.
 ROW_OVERHEAD = 100
 
 OnFailure = Callable[[BackendFailure], None]
 
-#: Called with the arguments of :class:`~.walsync.Syncer`.
+#: Takes the arguments of :class:`~.wal_sync.Syncer`.
 SyncerFactory = Callable[..., Syncer]
 
 
 class SQLite(Replication, Maintenance, Pages):
-    """The backend on SQLite.
+    """A backend on SQLite.
 
-    ``path``: file of the database, created if it does not exist; its directory must exist.
-    ``on_failure`` is called on the loop's thread when the syncer's thread fails.
-    ``dedup``: keep equal values once; each store then looks for an equal one.
-    ``syncer``: makes the syncer; a simulated world has its own.
-    ``acknowledged``: what this process acknowledged with earlier backends of the same database.
+    ``path``: the file, created if it does not exist; its directory must exist. ``on_failure``: called
+    on the loop's thread when the syncer's thread fails. ``dedup``: keep equal values once, at the cost
+    of a search in each store. ``syncer``: replaces the syncer in a simulated world. ``acknowledged``:
+    the position that this process acknowledged with earlier backends of this database.
     """
 
     partitions_max = 1 << 15  # data ids of the others would exceed the signed integers of SQLite
@@ -125,7 +124,7 @@ class SQLite(Replication, Maintenance, Pages):
             self._open_mark()
             # The database and its log exist by now.
             sync_folder(self._path)
-            # Everything up to here is in the database, synced.
+            # The checkpoint has synced all writes into the database.
             self._changes = self._checkpointed_changes = self._connection().total_changes
             self._value_bytes = self._log_bytes = 0
             self._syncer = self._make_syncer(
@@ -137,8 +136,10 @@ class SQLite(Replication, Maintenance, Pages):
             raise
 
     def _take_lock(self) -> None:
-        """A lock file beside the database: closing a second descriptor of the database itself would
-        drop the locks that SQLite holds on it."""
+        """Lock a file beside the database.
+
+        A second descriptor of the database itself would drop SQLite's locks on it when it is closed.
+        """
         lock_path = f"{self._path}-lock"
         try:
             self._lock_fd = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
@@ -155,7 +156,7 @@ class SQLite(Replication, Maintenance, Pages):
             ) from error
 
     def _examine(self, reset: bool) -> None:
-        """Raises WentBack, with nothing changed, if the database lacks what was acknowledged."""
+        """Raise WentBack, and change nothing, if the database lacks acknowledged transactions."""
         try:
             self._mark.examine(reset)
         except sqlite3.Error as error:
@@ -185,7 +186,7 @@ class SQLite(Replication, Maintenance, Pages):
 
     def _connect(self) -> None:
         try:
-            # One thread at a time uses the connection, not always the one that opened it.
+            # One thread at a time uses the connection, but not always the one that opened it.
             self._db = sqlite3.connect(
                 self._path, timeout=5, isolation_level=None, check_same_thread=False
             )
@@ -204,7 +205,7 @@ class SQLite(Replication, Maintenance, Pages):
         self._size_max = self._connection().getlimit(sqlite3.SQLITE_LIMIT_LENGTH) - ROW_OVERHEAD
 
     def _create(self, reset: bool) -> None:
-        """Create what is missing, in one transaction."""
+        """Create missing tables and views, in one transaction."""
         self._execute("BEGIN IMMEDIATE")
         if reset:
             for view in schema.VIEWS:
@@ -224,7 +225,7 @@ class SQLite(Replication, Maintenance, Pages):
         files = ["sqlite", "sqlite-views"] + ["sqlite-dedup"] * self._dedup
         for statement in (s for file in files for s in schema.statements(file)):
             self._execute(statement)
-        # Every time: SQLite opens a file that it may only read, and says so at the first write.
+        # Always write, because SQLite reports a read-only file only at the first write.
         version = str(schema.VERSION)
         self._execute("REPLACE INTO config (name, value) VALUES (?, ?)", "version", version)
         self._write_acknowledged(self._mark.first_row())
@@ -234,7 +235,7 @@ class SQLite(Replication, Maintenance, Pages):
 
     def _upgrade(self) -> None:
         config = dict(self._execute("SELECT name, value FROM config WHERE value IS NOT NULL"))
-        # Inside the transaction that creates tables.
+        # The migration runs inside the transaction that creates tables.
         database = Database("sqlite", self._execute, (), ("COMMIT", "BEGIN IMMEDIATE"))
         upgrade(self.name, config, database)
 
@@ -249,7 +250,7 @@ class SQLite(Replication, Maintenance, Pages):
                 if self._files is not None:
                     self._files.check()
                 self._end_transaction(last=True)
-                # Copies the log into the database and syncs it: everything is durable.
+                # Copy the log into the database and sync it.
                 self._execute("PRAGMA wal_checkpoint(TRUNCATE)")
                 self._close_mark()
                 for done in self._waiting:
@@ -259,7 +260,7 @@ class SQLite(Replication, Maintenance, Pages):
             self._disconnect()
 
     def _disconnect(self) -> None:
-        """Drop what is not committed and release the lock."""
+        """Roll back uncommitted writes and release the lock."""
         if self._syncer is not None:
             self._syncer.stop()
             self._syncer = None
@@ -308,7 +309,7 @@ class SQLite(Replication, Maintenance, Pages):
             self._fail(error)
 
     def _fail(self, error: sqlite3.Error) -> NoReturn:
-        """SQLite may have rolled back the open transaction: nothing more can be promised."""
+        """Fail for good, because SQLite may have rolled back the open transaction."""
         self._failure = self._explained(error)
         raise self._failure from error
 
@@ -371,7 +372,7 @@ class SQLite(Replication, Maintenance, Pages):
             self._commit()
 
     def _begin(self) -> None:
-        # IMMEDIATE: other programs may look, but not write while a node has the database.
+        # IMMEDIATE: other programs may read, but not write while a node has the database.
         self._execute("BEGIN IMMEDIATE")
 
     def _write_acknowledged(self, row: str) -> None:
@@ -383,11 +384,11 @@ class SQLite(Replication, Maintenance, Pages):
         self._execute("COMMIT")
 
     def _commit(self) -> None:
-        """Commit all writes, and have them synced for everybody who waits."""
+        """Commit all writes and start a sync for all waiting callbacks."""
         assert self._syncer is not None
         covered, self._waiting = self._waiting, []
         if self._connection().total_changes == self._changes:
-            # The last commit is synced already: nothing runs.
+            # The last commit is already synced, because the syncer is idle.
             for done in covered:
                 self._schedule(done)
             return
@@ -408,7 +409,7 @@ class SQLite(Replication, Maintenance, Pages):
         self._syncer.sync(covered, checkpoint)
 
     def _synced(self, syncer: Syncer, covered: list[Done], report: Report | None) -> None:
-        """On the loop's thread: these are durable."""
+        """Run callbacks whose writes are durable, on the loop's thread."""
         if self._failure is not None:
             return
         if syncer is self._syncer:
@@ -420,12 +421,12 @@ class SQLite(Replication, Maintenance, Pages):
             done()
 
     def _go_on(self, report: Report | None) -> None:
-        """After a sync: start the log over if possible, and commit for those who waited."""
+        """Start the log over if possible, and commit for waiting callbacks, after a sync."""
         if report is not None:
             self._mark.copied()
             self._log_bytes = report.log_pages * self._page_size
             if report.complete and self._connection().total_changes == self._changes:
-                # A new transaction needs nothing of the log: its first write starts the log over.
+                # A new transaction reads nothing from the log, so its first write starts the log over.
                 self._execute("ROLLBACK")
                 self._begin()
                 self._log_bytes = 0
@@ -433,7 +434,7 @@ class SQLite(Replication, Maintenance, Pages):
             self._commit()
 
     def _sync_failed(self, syncer: Syncer, error: Exception) -> None:
-        """On the loop's thread: the syncer's thread gave up."""
+        """Handle the end of the syncer's thread, on the loop's thread."""
         if syncer is self._syncer and self._failure is None:
             self._failure = self._explained(error)
             self._on_failure(self._failure)

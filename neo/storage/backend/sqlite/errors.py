@@ -1,4 +1,4 @@
-"""SQLite's errors in words that say what to do."""
+"""Translate SQLite's errors into messages that say what to do."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ADVICE = {
 
 
 def explain(error: Exception, path: str) -> BackendFailure:
-    """The failure to report for an error of SQLite, the operating system, or the thread that syncs."""
+    """Return the failure for an error of SQLite, the operating system, or the thread that syncs."""
     if isinstance(error, OSError):
         return BackendFailure(
             f"{path}: cannot make the log of the database durable: {error}. Check the disk and the"

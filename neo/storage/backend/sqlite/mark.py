@@ -1,9 +1,9 @@
-"""The mark beside a SQLite database: checked before the database is opened, moved on after each sync.
+"""The mark beside a SQLite database: checked before the database is opened, advanced after each sync.
 
-Invariant: what a checkpoint copied into the database has a smaller generation than all that is committed
-later. So a database without its log, or with an older one, is behind the mark as soon as the log had
-something that was acknowledged. Within a generation, the frames of the log are counted; the last commit
-before the database is closed begins another one.
+Invariant: commits after a checkpoint have a greater generation than those that it copied into the
+database. So a database without its log, or with an older log, is behind the mark if the log had an
+acknowledged commit. Within a generation, the frames of the log are counted. The last commit before the
+database is closed begins a generation.
 """
 
 from __future__ import annotations
@@ -32,8 +32,10 @@ SUFFIX = ".acknowledged"
 
 
 class SQLiteMark:
-    """``acknowledged``: of this process. ``random``: the source of lineages. On the loop's thread, unless
-    a method says more."""
+    """Advances the mark. ``acknowledged``: of this process. ``random``: the source of lineages.
+
+    Call methods on the loop's thread, unless they say more.
+    """
 
     def __init__(
         self, path: str, name: str, acknowledged: Acknowledged, random: RandomBytes = os.urandom
@@ -45,15 +47,15 @@ class SQLiteMark:
         self._mark = Mark(path + SUFFIX)
         self._index: WalIndex | None = None
         self._position = Position("", 0)
-        #: Whether a checkpoint has copied something of this generation.
+        #: Whether a checkpoint has copied commits of this generation.
         self._copied = False
 
     # -- opening ----------------------------------------------------------------------------------
 
     def examine(self, reset: bool) -> None:
-        """Compare the database with the mark, and change neither. ``reset``: it is erased next.
+        """Compare the database with the mark; change neither. ``reset``: it is erased next.
 
-        Raises WentBack, sqlite3.Error, OSError.
+        Raise WentBack, sqlite3.Error, OSError.
         """
         promised = self._mark.read(self._name)
         found = None
@@ -68,9 +70,9 @@ class SQLiteMark:
         self._position = next_position(None if reset else found, self._random)
 
     def _find(self, promised: Position | None) -> Position | None:
-        """Where the database is; None if it is empty."""
-        # A connection that may write would copy what is left of a damaged log over newer pages, and
-        # delete the log, when it is closed. Only rollback journals, of other programs, need one.
+        """Return the position of the database; None if it is empty."""
+        # On close, a connection that may write would copy the rest of a damaged log over newer pages and
+        # delete the log. Only rollback journals, which other programs write, need such a connection.
         mode = "rw" if os.path.exists(f"{self._path}-journal") else "ro"
         uri = f"{Path(self._path).as_uri()}?mode={mode}"
         db = sqlite3.connect(uri, uri=True, timeout=5, isolation_level=None)
@@ -98,8 +100,10 @@ class SQLiteMark:
     def _explain(
         self, error: sqlite3.DatabaseError, found: Position, promised: Position | None
     ) -> None:
-        """Raise the error; or WentBack, if the log explains it: what is left of one that was copied into
-        the database hides newer pages."""
+        """Raise WentBack if a damaged log explains the error, otherwise the error.
+
+        The rest of a log that was already copied into the database hides newer pages.
+        """
         if promised is not None and found.log.salts == promised.log.salts:
             # Raises WentBack if frames are missing.
             self._compare(promised._replace(log=found.log), promised)
@@ -127,7 +131,7 @@ class SQLiteMark:
         return self._position.row()
 
     def opened(self) -> None:
-        """Everything is in the database, synced. Raises OSError."""
+        """Open the mark. All writes are in the database, synced. Raise OSError."""
         self._index = WalIndex(self._path)
         self._mark.open()
         self._copied = True
@@ -136,8 +140,10 @@ class SQLiteMark:
     # -- service ----------------------------------------------------------------------------------
 
     def next_row(self, last: bool) -> str | None:
-        """Return the row to write into the transaction that is committed now, if any. ``last``: it is
-        the last one before the database is closed, which leaves no log whose frames could be counted."""
+        """Return the row for the transaction that is committed now, or None.
+
+        ``last``: the database is closed next, which leaves no log whose frames could be counted.
+        """
         if not self._copied and not last:
             return None
         self._copied = False
@@ -145,17 +151,20 @@ class SQLiteMark:
         return self._position.row()
 
     def copied(self) -> None:
-        """A checkpoint was made."""
+        """Note that a checkpoint was made."""
         self._copied = True
 
     def synced(self, durable: bool = False) -> None:
-        """The last commit is durable, and no other one is made meanwhile. Any thread. Raises OSError."""
+        """Advance to the last commit, which is durable. Thread-safe. Raise OSError.
+
+        No commit may be made meanwhile.
+        """
         assert self._index is not None
         lineage, generation, _ = self._position
         self._write(Position(lineage, generation, self._index.end()), durable)
 
     def closed(self) -> None:
-        """Everything is in the database, synced, and the log is empty. Raises OSError."""
+        """Write the last position. All is in the database, synced; the log is empty. Raise OSError."""
         self._write(self._position, durable=True)
 
     def _write(self, position: Position, durable: bool) -> None:
@@ -163,7 +172,7 @@ class SQLiteMark:
         self._acknowledged.position = position
 
     def close(self) -> None:
-        """After the connections of this process are closed."""
+        """Close the files. Call it after the connections of this process are closed."""
         self._mark.close()
         if self._index is not None:
             self._index.close()

@@ -11,8 +11,8 @@ import os
 import sys
 from typing import NamedTuple
 
-#: The header of the index is there twice, each with the version at 0, the number of frames at 16 and the
-#: salts at 32, integers of 4 bytes as the machine has them.
+#: The index has two copies of its header: version at 0, number of frames at 16, salts at 32, as integers
+#: of 4 bytes in the machine's byte order.
 _INDEX_BYTES = 48
 _INDEX_VERSION = (3007000).to_bytes(4, sys.byteorder)
 
@@ -23,8 +23,10 @@ _NO_SALTS = bytes(_SALTS_BYTES)
 
 
 class LogEnd(NamedTuple):
-    """The last commit of a log. ``salts``: those of the log, different after each start over.
-    ``frames``: up to and with that commit; 0 if the log is empty or cannot be read."""
+    """The last commit of a log. ``salts``: change each time the log starts over.
+
+    ``frames``: their number including that commit; 0 if the log is empty or cannot be read.
+    """
 
     salts: bytes = _NO_SALTS
     frames: int = 0
@@ -33,16 +35,16 @@ class LogEnd(NamedTuple):
 class WalIndex:
     """The index of a log that a connection of this process has open.
 
-    POSIX drops all locks that a process has on a file when it closes any descriptor of that file:
-    :meth:`close` must come after the connections of this process are closed.
+    POSIX drops all locks of a process on a file when it closes any descriptor of that file. So call
+    :meth:`close` after the connections of this process are closed.
     """
 
     def __init__(self, path: str) -> None:
-        """``path``: of the database. Raises OSError."""
+        """Open the index of the database at ``path``. Raise OSError."""
         self._fd = os.open(f"{path}-shm", os.O_RDONLY | os.O_CLOEXEC)
 
     def end(self) -> LogEnd:
-        """Return the last commit. Any thread, while no commit is made. Some microseconds."""
+        """Return the last commit, in some microseconds. Thread-safe while no commit is made."""
         header = os.pread(self._fd, 2 * _INDEX_BYTES, 0)
         if header[:_INDEX_BYTES] != header[_INDEX_BYTES:] or header[:4] != _INDEX_VERSION:
             return LogEnd()
@@ -53,10 +55,10 @@ class WalIndex:
 
 
 def commits_behind(path: str, end: LogEnd) -> int:
-    """Return how many commits the log of the database at ``path`` has behind its end.
+    """Return the number of commits in the log of the database at ``path`` beyond its readable end.
 
-    They have the salts of the log, so that SQLite wrote them after what it can read, and there is a hole
-    before them. Frames of a transaction that was never committed do not count. Raises OSError.
+    They have the salts of the log, so SQLite wrote them after the part that it can read: there is a
+    gap. Frames of uncommitted transactions do not count. Raise OSError.
     """
     with open(f"{path}-wal", "rb") as file:
         size = os.fstat(file.fileno()).st_size

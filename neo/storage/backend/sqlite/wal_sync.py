@@ -1,7 +1,6 @@
-"""The thread that makes commits durable: it syncs the log of a SQLite database and copies it back.
+"""The thread that syncs the log of a SQLite database and makes checkpoints.
 
-It works on one job at a time; its owner gives the next one only after the report of the last
-(``busy``), so nothing can pile up here.
+It has at most one job: its owner submits the next one after the report of the last (``busy``).
 """
 
 from __future__ import annotations
@@ -19,15 +18,15 @@ from neo.storage.backend.sqlite.mark import SQLiteMark
 
 
 class Report(NamedTuple):
-    """What a checkpoint did."""
+    """The result of a checkpoint."""
 
     log_pages: int
     complete: bool
 
 
 class Syncer:
-    """Starts its thread at once. ``synced(syncer, covered, report)`` and ``failed(syncer, error)``
-    run on the loop's thread; ``failed`` is called at most once, and nothing after it."""
+    """A thread, started at once. ``synced(syncer, covered, report)`` and ``failed(syncer, error)``
+    run on the loop's thread; ``failed`` is called at most once, and no callback follows it."""
 
     def __init__(
         self,
@@ -50,13 +49,13 @@ class Syncer:
         self._thread.start()
 
     def sync(self, covered: list[Done], checkpoint: bool) -> None:
-        """Make everything that is committed durable; then ``synced``."""
+        """Make all commits durable; then call ``synced``."""
         assert not self.busy
         self.busy = True
         self._jobs.put((covered, checkpoint))
 
     def stop(self) -> None:
-        """Finish the job in progress and end the thread."""
+        """Finish the current job and end the thread."""
         self._jobs.put(None)
         self._thread.join()
 
@@ -67,7 +66,7 @@ class Syncer:
                 self._work(log)
             finally:
                 os.close(log)
-        except Exception as error:  # noqa: BLE001 - without this thread, everybody would wait for ever
+        except Exception as error:  # noqa: BLE001 - without this thread, all callers would wait for ever
             self._schedule(self._failed, self, error)
 
     def _work(self, log: int) -> None:
@@ -76,7 +75,7 @@ class Syncer:
             while (job := self._jobs.get()) is not None:
                 covered, checkpoint = job
                 os.fdatasync(log)
-                # Before the promise, and before a connection that would make a new file.
+                # Check before the acknowledgement, and before a connection would create a new file.
                 self._files.check()
                 self._mark.synced()
                 report = None
@@ -95,7 +94,7 @@ class Syncer:
         return db
 
     def _checkpoint(self, db: sqlite3.Connection) -> Report:
-        """Copy the log into the database: syncs the log, writes the pages, syncs the database."""
+        """Sync the log, copy its pages into the database, and sync the database."""
         _, log_pages, copied = db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
         self._mark.synced(durable=True)
         return Report(log_pages, log_pages == copied)
