@@ -102,7 +102,7 @@ def compare(
     if found and promised and found.lineage and found.lineage != promised.lineage:
         # Perhaps of an empty database that was created while this one was not mounted.
         logger.warning(
-            "%s is of another database: it cannot be told whether %s has all that was acknowledged",
+            "%s belongs to another database: a loss of acknowledged transactions in %s is not seen",
             *(mark, name),
         )
         promised = None
@@ -168,8 +168,7 @@ class Mark:
             return None
         if (position := from_line(line)) is None:
             logger.warning(
-                "%s is damaged: it cannot be told whether %s has all that was acknowledged; a new one is"
-                " made",
+                "%s is damaged, a new one is made: a loss of acknowledged transactions in %s is not seen",
                 *(self.path, name),
             )
         return position

@@ -48,7 +48,7 @@ def make_backend(
         except ImportError as error:
             raise BackendFailure(
                 f"adapter {adapter} needs the package mysqlclient, which cannot be imported:"
-                f" {error}. Install it (pip install 'zodb-neo[mariadb]') or use SQLite."
+                f" {error}. Install it (pip install 'zodb-neo[mariadb]') or use SQLite"
             ) from error
         return MariaDB(database, engine, schedule, on_failure, dedup, acknowledged, mark)
     raise BackendFailure(f"unknown adapter {adapter!r}: it is one of {', '.join(ADAPTERS)}")

@@ -110,13 +110,13 @@ class Reads(Tables):
     def _without_data(self, oid: bytes, serial: bytes, data_id: int) -> RecordDamaged:
         return RecordDamaged(
             f"{self.name}: object {oid.hex()} at serial {serial.hex()}: 'obj' refers to row {data_id}"
-            " of 'data', which is missing. Rebuild this node from a replica."
+            " of 'data', which is missing. Rebuild this node from a replica"
         )
 
     def _damaged(self, what: str, data_id: int) -> None:
         raise RecordDamaged(
             f"{self.name}: {what}: the value of row {data_id} of table 'data' does not match its"
-            " checksum: the disk or a program damaged it. Rebuild this node from a replica."
+            " checksum: the disk or a program damaged it. Rebuild this node from a replica"
         )
 
     def object_exists(self, oid: bytes) -> bool:
@@ -199,7 +199,7 @@ class Reads(Tables):
         if not rows:
             raise RecordDamaged(
                 f"{self.name}: row {data_id} of table 'data' is missing. Rebuild this node from a"
-                " replica."
+                " replica"
             )
         compression, checksum, data = rows[0]
         compression = compression or 0  # the column of MariaDB may be NULL

@@ -28,15 +28,15 @@ def check_version(found: str | None, database: str, oldest: int = VERSION) -> No
     if found is None:
         raise BackendFailure(
             f"{database}: there is a 'config' table without version: this is not a database of a"
-            " NEO storage node. Give another database."
+            " NEO storage node. Give another database"
         )
     if found.isdecimal() and int(found) > VERSION:
         raise BackendFailure(
             f"{database}: the format of the database is {found}, newer than {VERSION}, the newest"
-            " this program knows. Upgrade the program of this storage node."
+            " this program knows. Upgrade the program of this storage node"
         )
     if not found.isdecimal() or int(found) < oldest:
         raise BackendFailure(
             f"{database}: the format of the database is {found!r}, older than {oldest}. Open it once"
-            f" with the NEO release that wrote it and that upgrades to format {oldest}. {FILL_ANEW}."
+            f" with the NEO release that wrote it and that upgrades to format {oldest}. {FILL_ANEW}"
         )

@@ -203,7 +203,7 @@ class Tables(ABC):
             if not 0 <= partition < self.partitions_max:
                 raise BackendFailure(
                     f"{self.name}: partition {partition} cannot be kept: this backend numbers"
-                    f" {self.partitions_max} partitions. Use another backend or fewer partitions."
+                    f" {self.partitions_max} partitions. Use another backend or fewer partitions"
                 )
             if state is CellState.DISCARDED:
                 wanted[partition, nid] = None

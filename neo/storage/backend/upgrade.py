@@ -89,7 +89,7 @@ def upgrade(name: str, config: Mapping[str, str], database: Database) -> None:
 
 def _migrate(name: str, database: Database, version: int, done: int) -> None:
     title, steps = MIGRATIONS[version]
-    logger.warning("%s: becomes format %s (%s)", name, version, title)
+    logger.warning("%s: migrating to format %s (%s)", name, version, title)
     for number, step in enumerate(steps[done:], done + 1):
         more = True
         while more:
@@ -99,7 +99,7 @@ def _migrate(name: str, database: Database, version: int, done: int) -> None:
                     _set(database, "_migration", str(number))
     with database.transaction():
         database.execute("DELETE FROM config WHERE name=?", "_migration")
-    logger.warning("%s: is format %s", name, version)
+    logger.warning("%s: migrated to format %s", name, version)
 
 
 def _set(database: Database, name: str, value: str) -> None:

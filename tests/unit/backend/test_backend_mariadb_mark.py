@@ -178,7 +178,7 @@ def test_the_mark_of_another_database_is_replaced(
     marked.database = first
     with caplog.at_level(logging.WARNING, "neo.storage"):
         assert kept(marked) == 1
-    assert "is of another database: it cannot be told whether MariaDB database" in caplog.text
+    assert "belongs to another database: a loss of acknowledged transactions in MariaDB database" in caplog.text
     caplog.clear()
     assert kept(marked) == 1
     assert not caplog.records

@@ -275,7 +275,7 @@ def test_a_damaged_mark_is_made_anew_with_a_warning(
     mark = Path(ready.database + ".acknowledged")
     mark.write_bytes(content)
     assert kept(ready) == 5
-    assert f"{mark} is damaged: it cannot be told" in caplog.text
+    assert f"{mark} is damaged, a new one is made" in caplog.text
     assert mark.read_bytes() != content
 
 
@@ -288,7 +288,7 @@ def test_a_database_that_was_away_while_an_empty_one_was_made_is_served(
     assert kept(ready) == 0
     path.with_name("unmounted").rename(path)
     assert kept(ready) == 5
-    assert ".acknowledged is of another database" in caplog.text
+    assert ".acknowledged belongs to another database" in caplog.text
     caplog.clear()
     assert kept(ready) == 5
     assert not caplog.records

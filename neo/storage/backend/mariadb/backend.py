@@ -147,7 +147,7 @@ class MariaDB(Replication, Maintenance, Pages):
         if link.execute("SELECT GET_LOCK(?, ?)", (name, LOCK_SECONDS))[0][0] != 1:
             raise BackendFailure(
                 f"{self.name}: another process uses this database (it holds the lock {name}). Stop"
-                " that process, or give another database."
+                " that process, or give another database"
             )
 
     def _create(self, link: Link, reset: bool) -> None:
@@ -167,7 +167,7 @@ class MariaDB(Replication, Maintenance, Pages):
         elif existing:
             raise BackendFailure(
                 f"{self.name}: this database belongs to another program: it has the tables"
-                f" {', '.join(sorted(existing)[:5])}. Give another database."
+                f" {', '.join(sorted(existing)[:5])}. Give another database"
             )
         acknowledged = self._mark.examine(config.get(ROW), not rows, reset)
         if rows or len(existing) > 1:
@@ -307,7 +307,7 @@ class MariaDB(Replication, Maintenance, Pages):
             if not rows:
                 raise BackendFailure(
                     f"{self.name}: row {piece} of table 'bigdata', a part of row {data_id} of"
-                    " 'data', is missing. Rebuild this node from a replica."
+                    " 'data', is missing. Rebuild this node from a replica"
                 )
             pieces.append(rows[0][0])
         return compression & ~BIG, b"".join(pieces)

@@ -77,16 +77,16 @@ def check(link: Link, name: str) -> None:
     version = link.execute("SELECT VERSION()")[0][0].decode()
     numbers = re.match(r"(?:5\.5\.5-)?(\d+)\.(\d+)", version)
     if "mariadb" not in version.lower() or numbers is None:
-        raise BackendFailure(f"{name}: the server is {version}, not MariaDB. Use a MariaDB server.")
+        raise BackendFailure(f"{name}: the server is {version}, not MariaDB. Use a MariaDB server")
     if (int(numbers[1]), int(numbers[2])) < VERSION_MIN:
         raise BackendFailure(
             f"{name}: the server is MariaDB {version}. At least {VERSION_MIN[0]}.{VERSION_MIN[1]}"
-            " is needed: upgrade it."
+            " is needed: upgrade it"
         )
     engines = {row[0].decode().lower(): row[1].decode() for row in link.execute("SHOW ENGINES")}
     if engines.get(ENGINE.lower()) not in ("YES", "DEFAULT"):
         raise BackendFailure(
-            f"{name}: the server does not have the engine {ENGINE}. Start it without skip-innodb."
+            f"{name}: the server does not have the engine {ENGINE}. Start it without skip-innodb"
         )
     _check_variables(link, name)
 
@@ -95,28 +95,28 @@ def _check_variables(link: Link, name: str) -> None:
     if link.packet_max < PACKET_MIN:
         raise BackendFailure(
             f"{name}: max_allowed_packet={link.packet_max} is too small for big objects. Set"
-            " max_allowed_packet=16M or more in the server's configuration."
+            " max_allowed_packet=16M or more in the server's configuration"
         )
     if (value := link.variable("read_only")) not in ("OFF", "0", None):
         raise BackendFailure(
-            f"{name}: the server is read-only (read_only={value}). SET GLOBAL read_only=0."
+            f"{name}: the server is read-only (read_only={value}). SET GLOBAL read_only=0"
         )
     # 3 syncs as well, once more per group commit.
     if (value := link.variable("innodb_flush_log_at_trx_commit")) not in ("1", "3"):
         raise BackendFailure(
             f"{name}: innodb_flush_log_at_trx_commit={value} loses acknowledged transactions when"
             " the machine crashes. SET GLOBAL innodb_flush_log_at_trx_commit=1, and in the server's"
-            " configuration."
+            " configuration"
         )
     if (value := link.variable("innodb_flush_method")) in ("nosync", "littlesync"):
         raise BackendFailure(
             f"{name}: innodb_flush_method={value} loses acknowledged transactions when the machine"
-            " crashes. Remove that setting."
+            " crashes. Remove that setting"
         )
     if (value := link.variable("innodb_force_recovery")) not in ("0", None):
         raise BackendFailure(
             f"{name}: the server is in recovery mode (innodb_force_recovery={value}) and accepts no"
-            " writes. Restart it without that setting."
+            " writes. Restart it without that setting"
         )
 
 
@@ -131,5 +131,5 @@ def check_engines(link: Link, name: str, tables: tuple[str, ...]) -> None:
             raise BackendFailure(
                 f"{name}: table {table.decode()} is of engine {engine.decode()}; NEO needs"
                 f" {ENGINE}. ALTER TABLE {table.decode()} ENGINE={ENGINE}, or use an empty"
-                " database."
+                " database"
             )

@@ -147,12 +147,12 @@ class SQLite(Replication, Maintenance, Pages):
         except BlockingIOError:
             raise BackendFailure(
                 f"{self.name}: another process uses this database (it holds {lock_path}). Stop that"
-                " process, or give another database."
+                " process, or give another database"
             ) from None
         except OSError as error:
             raise BackendFailure(
                 f"{self.name}: cannot create or write {lock_path}: {error.strerror}. The directory"
-                " must exist and be writable by the user of this process."
+                " must exist and be writable by the user of this process"
             ) from error
 
     def _examine(self, reset: bool) -> None:
@@ -195,7 +195,7 @@ class SQLite(Replication, Maintenance, Pages):
         if (mode := self._execute("PRAGMA journal_mode=WAL")[0][0]) != "wal":
             raise BackendFailure(
                 f"{self.name}: SQLite cannot keep a write-ahead log here (journal mode {mode})."
-                " Put the database on a local file system."
+                " Put the database on a local file system"
             )
         self._execute("PRAGMA synchronous=NORMAL")
         self._execute("PRAGMA wal_autocheckpoint=0")
@@ -220,7 +220,7 @@ class SQLite(Replication, Maintenance, Pages):
         elif existing:
             raise BackendFailure(
                 f"{self.name}: this SQLite database belongs to another program: it has the tables"
-                f" {', '.join(sorted(existing)[:5])}. Give another file."
+                f" {', '.join(sorted(existing)[:5])}. Give another file"
             )
         files = ["sqlite", "sqlite-views"] + ["sqlite-dedup"] * self._dedup
         for statement in (s for file in files for s in schema.statements(file)):
@@ -347,7 +347,7 @@ class SQLite(Replication, Maintenance, Pages):
         if compression > 0x7F:
             raise BackendFailure(
                 f"{self.name}: row {data_id} of table 'data' has compression {compression}, which"
-                " only databases in MariaDB may have. Rebuild this node from a replica."
+                " only databases in MariaDB may have. Rebuild this node from a replica"
             )
         try:
             with self._connection().blobopen("data", "value", data_id, readonly=True) as blob:

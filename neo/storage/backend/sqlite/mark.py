@@ -120,9 +120,9 @@ class SQLiteMark:
         compare(found, promised, remembered, self._mark.path, self._name, advice)
         if found and found.log.frames and (behind := commits_behind(self._path, found.log)):
             logger.warning(
-                "%s: %s commits at the end of the write-ahead log are dropped, because what comes before"
-                " them cannot be read. A power cut leaves a log so, if they were not acknowledged."
-                " If there was none, the disk damaged the log: run 'neoctl check'",
+                "%s: %s commits at the end of the write-ahead log are dropped, because those before"
+                " them cannot be read. A power cut may damage commits that were not acknowledged. If"
+                " there was none, the disk damaged the log: run 'neoctl check'",
                 *(self._name, behind),
             )
 
