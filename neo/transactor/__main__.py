@@ -21,10 +21,10 @@ SYSLOG_SOCKET = "/dev/log"
 
 
 class LogFile(logging.handlers.WatchedFileHandler):
-    """A file that is opened again when it was moved away."""
+    """A log file that is opened again after it was renamed."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """While it cannot be opened the record goes to stderr: no reason to stop."""
+        """Write the record; to stderr while the file cannot be opened."""
         try:
             super().emit(record)
         except OSError:
@@ -32,7 +32,7 @@ class LogFile(logging.handlers.WatchedFileHandler):
 
 
 def configure_logging(config: Config, foreground: bool, socket: str = SYSLOG_SOCKET) -> None:
-    """To syslog, with the facility after ``syslog:``; to a file; to stderr. Raises ConfigError."""
+    """Log to syslog (``syslog:FACILITY``), to a file, or to stderr. Raises ConfigError."""
     target = config.log or ("" if foreground else SYSLOG + "daemon")
     handler: logging.Handler
     try:
@@ -43,7 +43,7 @@ def configure_logging(config: Config, foreground: bool, socket: str = SYSLOG_SOC
             if number is None:
                 raise ConfigError(f"setting 'log': {facility!r} is not a facility of syslog")
             handler = handlers.SysLogHandler(socket, number)
-            if getattr(handler, "socktype", None) is None:  # it has not connected
+            if getattr(handler, "socktype", None) is None:  # not connected
                 print(
                     f"transactor: syslog does not listen at {socket}: messages are lost until it does;"
                     " see setting 'log'",
@@ -63,7 +63,7 @@ def configure_logging(config: Config, foreground: bool, socket: str = SYSLOG_SOC
 
 
 def detach() -> None:
-    """Go on in a process without a terminal; the first one ends here."""
+    """Continue in a child process without a terminal; the parent exits here."""
     if os.fork():
         os._exit(0)
     os.setsid()
@@ -75,7 +75,7 @@ def detach() -> None:
 
 
 def say(config: Config, command: str) -> int:
-    """Print what the running transactor answers to a command of an operator; returns the exit code."""
+    """Send a command to the running transactor, and print the answer. Return the exit code."""
     where = config.admin if isinstance(config.admin, str) else "{}:{}".format(*config.admin)
     try:
         answer = ask_admin(config.admin, command, config.admin_secret)
@@ -87,7 +87,7 @@ def say(config: Config, command: str) -> int:
 
 
 def main() -> int:
-    """Entry point; returns the exit code."""
+    """Run the command. Return the exit code."""
     options = parser().parse_args()
     try:
         config = load(options.config)

@@ -1,4 +1,4 @@
-"""Commands for operators: what goes on, debugging, membership, the end."""
+"""The commands of operators: state, debugging, membership, termination."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from neo.transactor.service import Session
 
 class Usage(NamedTuple):
-    """Of a command: the least and the greatest number of arguments, and the line that explains it."""
+    """The least and the greatest number of arguments of a command, and its line of help."""
 
     least: int
     most: int
@@ -58,19 +58,19 @@ HELP = {
     "remove_peer": Usage(1, 1, 'remove_peer "NAME": it is not a member any more'),
     "move_peer": Usage(3, 3, 'move_peer "NAME" HOST PORT: it has another address'),
 }
-#: What application servers may say; all other commands belong to the admin port.
+#: Commands that the service port accepts. All others belong to the admin port.
 SERVICE = frozenset(
     (
         *("subscribe", "post", "repost", "gettid", "getstatus", "gettspec", "authenticate"),
         *("quit", "exit", "help"),
     )
 )
-#: Names of files in the debug folder.
+#: Names of files that commands may write in the debug folder.
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 def check(command: Command, admin: bool) -> None:
-    """Raise SyntaxFault if there is no such command on this port, or not with so many arguments."""
+    """Check that the port has this command, with this number of arguments. Raises SyntaxFault."""
     usage = HELP.get(command.word)
     if usage is None:
         raise SyntaxFault(f"unknown command {command.word[:40]!r}; see help")
@@ -86,19 +86,21 @@ class Process(Protocol):
     def terminate(self) -> None: ...
 
     def debug_file(self, name: str | None) -> None:
-        """Write debug messages into a file of the debug folder, or to where they went last. Raises
-        OSError, also if there is no such place."""
+        """Write debug messages to a file of the debug folder; None: to the last file, or to stderr.
+
+        Raises OSError if the file cannot be written, or if there was no last file.
+        """
 
     def debug_off(self) -> None: ...
 
     def dump(self) -> str:
-        """All details, in lines."""
+        """Return all details, one per line."""
 
     def write_dump(self, name: str) -> None:
         """Write all details into a file of the debug folder. Raises OSError."""
 
     def links(self) -> dict[int, str]:
-        """How each peer is reached."""
+        """Return the path to each peer, by index."""
 
     def random_bytes(self, size: int) -> bytes: ...
 
@@ -109,7 +111,7 @@ class Admin:
         self._process = process
         self._debug = debug
         self._speedtest_allowed = speedtest
-        #: Bytes per transaction of the speed test.
+        #: Bytes per transaction of the speed test; None while it is off.
         self._speedtest: int | None = None
         self._commands: dict[str, Callable[[Session, list[bytes]], None]] = {
             "terminate": lambda session, words: self._process.terminate(),
@@ -129,7 +131,7 @@ class Admin:
         }
 
     def execute(self, session: Session, command: Command) -> None:
-        """A command that was checked. Raises SyntaxFault."""
+        """Execute a command that :func:`check` accepted. Raises SyntaxFault."""
         try:
             self._commands[command.word](session, command.arguments)
         except MembershipError as e:
@@ -138,14 +140,14 @@ class Admin:
             raise SyntaxFault(": ".join(filter(None, (e.filename, e.strerror)))) from None
 
     def post(self) -> None:
-        """The next transaction of the speed test, if it is on. At each tick, and each decision."""
+        """Post the next transaction of the speed test, if it is on. At each tick and decision."""
         engine = self._node.engine
         if self._speedtest is not None and engine.mine is None and not engine.started:
             data = self._process.random_bytes(self._speedtest)
             self._node.post(engine.tid, data, lambda result: None)
 
     def info(self) -> list[str]:
-        """The state in lines of ``name: value``."""
+        """Return the state as lines of ``name: value``."""
         engine = self._node.engine
         suspected = ", ".join(self._name(q) for q in sorted(engine.detector.suspected))
         process = engine.process
@@ -253,7 +255,7 @@ class Admin:
     def _change(
         self, session: Session, words: list[bytes], change: Callable[[Members], Members]
     ) -> None:
-        """Post another list of members."""
+        """Post a changed list of members, and answer the session with the outcome of the post."""
         engine = self._node.engine
         data = change(engine.members).encode()
 
@@ -278,7 +280,7 @@ def _text(word: bytes) -> str:
 
 
 def _file_name(words: list[bytes]) -> str:
-    """A name without a folder: the port writes nowhere else. Raises SyntaxFault."""
+    """Return the file name. A name with a folder is refused. Raises SyntaxFault."""
     name = _text(words[0])
     if _FILE_NAME.fullmatch(name) is None:
         raise SyntaxFault(

@@ -1,8 +1,8 @@
-"""The part of an engine that learns what the others decided without it, and tells them the same.
+"""Catch-up: how an engine learns decided transactions from its peers, and sends them to others.
 
-A node that lags asks one of those who know more; the answer has as many transactions as fit, and is asked
-for until nothing is missing. A node that lost its logs does the same, and does not vote until it may
-(:mod:`neo.transactor.learner`).
+A node that lags asks one peer that is ahead. Each answer has as many transactions as fit; the node asks
+again until nothing is missing. A node that lost its logs catches up likewise, and abstains from voting
+until :mod:`neo.transactor.learner` permits it.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ from neo.transactor.messages import (
 from neo.transactor.outbox import Outbox
 from neo.transactor.peers import Peers
 
-#: Decided transactions in one message to a node that catches up, at most, and their bytes about.
+#: Bounds of one Entries message: number of transactions, and their bytes, approximately.
 CATCH_UP_COUNT = 64
 CATCH_UP_BYTES = 128 * 1024
 
 
 class LogReader(Protocol):
     def read(self, tid: int, count: int, size: int) -> list[Spec]:
-        """Decided transactions from ``tid`` on: at most ``count``, and the first few that have about
-        ``size`` bytes, but one at least. Records that were appended can be read."""
+        """Return decided transactions from ``tid`` on: at most ``count``, and of about ``size`` bytes,
+        but at least one. Appended records can be read before they are synced."""
 
 
 class Log(Protocol):
-    """What the engine shows of itself."""
+    """What catch-up needs of the engine."""
 
     name: str
     tid: int
@@ -55,7 +55,7 @@ class Log(Protocol):
     members: Members
     former: tuple[int, ...]
     process: Process | None
-    #: Promises of before for transactions that are not begun.
+    #: Recorded promises for transactions that have not begun here.
     votes: dict[int, Vote]
 
     @property
@@ -67,7 +67,7 @@ class Log(Protocol):
     def append(self, spec: Spec) -> None: ...
 
     def begin(self) -> None:
-        """Members, or the right to vote, have changed within a transaction."""
+        """Begin the consensus again: members, or the right to vote, changed within a transaction."""
 
     def new_sid(self) -> Sid: ...
 
@@ -88,12 +88,12 @@ class CatchUp:
         tell: Callable[[str], None],
     ) -> None:
         self.learner = Learner(durable.alone) if durable.learner else None
-        #: The first members are not known: those of the configuration may be newer.
+        #: The first members are unknown: the configuration may be newer than the log.
         new = durable.begun is Begun.JOINED or durable.learner
         self.joins = new and engine.tid == 1 and len(engine.members.all) > 1
-        #: The transaction in which it votes already, though it may have voted in later ones.
+        #: The transaction in which a learner votes already, though it may have voted in later ones.
         self.trial = NEVER
-        #: The round to which wishes of a learner go.
+        #: The round for which a learner sends its wishes.
         self.wish_round = 0
         self._engine = engine
         self._outbox = outbox
@@ -114,7 +114,7 @@ class CatchUp:
 
     @property
     def learns(self) -> bool:
-        """This node lost its logs and may not vote in the next transaction."""
+        """Whether this node lost its logs and must not vote in the next transaction."""
         return self.learner is not None and self.trial != self._engine.tid
 
     @property
@@ -122,7 +122,7 @@ class CatchUp:
         return self.joins or self.learner is not None or self._engine.lags
 
     def tick(self) -> None:
-        """Once in a while."""
+        """Repeat the requests that have no answer yet. Called every few ticks."""
         if self.joins:
             others = [q for q in self._engine.members.nodes if q != self._engine.me]
             self._outbox.aside_all(others, Ask(1))
@@ -132,7 +132,7 @@ class CatchUp:
         if self.learner is not None:
             self._learn(self.learner)
 
-    # -- whose journal is it? ----------------------------------------------------------------------
+    # -- identity of journals ----------------------------------------------------------------------
 
     def on_status(self, q: int, m: Status) -> None:
         stranger = q in self._peers.strangers
@@ -150,7 +150,7 @@ class CatchUp:
     # -- asking and answering ----------------------------------------------------------------------
 
     def on_guest(self, q: int, m: Message) -> None:
-        """A message of somebody who is no member as far as this node knows the log: it may know more."""
+        """Handle a message of a peer that is no member in this node's log; it may be ahead."""
         if isinstance(m, Status):
             self._peers.said(q, m.tid)
         elif isinstance(m, Entries):
@@ -164,7 +164,7 @@ class CatchUp:
         if 0 < m.tid < engine.tid:
             specs = self._reader.read(m.tid, CATCH_UP_COUNT, CATCH_UP_BYTES)
         genesis = engine.genesis.encode()
-        # Not before they are synced here: alone, this node is a majority.
+        # Send after the sync: a node that is the only member is a majority on its own.
         self._outbox.send(q, Entries(m.tid, tuple(specs), genesis, engine.tid))
 
     def on_entries(self, q: int, m: Entries) -> None:
@@ -180,7 +180,7 @@ class CatchUp:
             self._outbox.aside(q, Ask(engine.tid))
 
     def _begin_with(self, genesis: Members) -> None:
-        """The first members, from one who knows."""
+        """Adopt the first members that a peer has told."""
         engine = self._engine
         self.joins = False
         if genesis != engine.genesis:
@@ -189,7 +189,7 @@ class CatchUp:
         self.consider_voting()
         engine.begin()
 
-    # -- without its logs --------------------------------------------------------------------------
+    # -- a node that lost its logs -----------------------------------------------------------------
 
     def on_census(self, q: int, m: Census) -> None:
         if self.learner is None:
@@ -204,7 +204,7 @@ class CatchUp:
                 self._engine.begin()
 
     def consider_voting(self) -> bool:
-        """Something was learned: whether it was enough, and this node votes from now on."""
+        """Check whether this node may vote now. Return True if it votes from now on."""
         engine = self._engine
         member = engine.members.named(engine.name)
         learner, tid = self.learner, engine.tid
@@ -212,7 +212,7 @@ class CatchUp:
             return False
         lists = member.node, engine.former, engine.members.nodes
         if self.trial == tid - 1 and len(engine.members.all) <= ALL_NEEDED:
-            self._votes()  # nobody else can have voted in it with this node
+            self._votes()  # no other node can have voted with this one in a later transaction
             return True
         if not learner.may_vote(*lists, tid):
             return False
@@ -230,12 +230,12 @@ class CatchUp:
         return True
 
     def _votes(self) -> None:
-        """In all transactions, from the next on."""
+        """Record that this node votes in all transactions from the next on."""
         self.learner = None
         self._outbox.record(Voter(self._engine.tid))
 
     def _learn(self, learner: Learner) -> None:
-        """Ask who did not answer; let the log grow if it is complete but too short to vote."""
+        """Repeat the census; post an empty transaction if the log is complete but too short to vote."""
         engine = self._engine
         if self.joins or not self.learns:
             return
@@ -255,7 +255,7 @@ class CatchUp:
                 self._outbox.send(q, Wish(engine.tid, self.wish_round, self._empty.sid))
 
     def decided(self, sid: Sid) -> None:
-        """A transaction is over."""
+        """Forget state that belonged to the transaction that was decided."""
         self.wish_round = 0
         if self._empty is not None and self._empty.sid == sid:
             self._empty = None

@@ -1,13 +1,13 @@
-"""What an application server needs: all transactions in order, and its own among them.
+"""The client library for application servers: all transactions in order, and the outcome of its own.
 
-A :class:`Transactor` has one thread. It keeps a connection with the local transactor, subscribes, and
-calls ``apply`` for each transaction, in order, once. :meth:`Transactor.execute`, from any thread, posts a
-specification again and again until it is a transaction, and returns what ``apply`` returned for it.
+A :class:`Transactor` runs one thread. It keeps a connection to the local transactor, subscribes, and
+calls ``apply`` once per transaction, in order. :meth:`Transactor.execute`, callable from any thread,
+posts a specification until it becomes a transaction, and returns the result of ``apply`` for it.
 
-A transactor that is away, or says *try again later*, is tried until it serves. After a lost connection it
-may be unknown whether a post arrived. It was for one transaction number, so that transaction tells: it is
-ours if it has an id that we were given for it, or exactly our data. Therefore data should be unique
-(put a random number in), if the same operation twice differs from once.
+The client reconnects to a transactor that is down, or that answers *try again later*, until it is served.
+When a connection is lost, the outcome of a post is unknown. The post was for one transaction number; the
+transaction with this number is the client's own if it has an id that the client was given for it, or
+exactly the client's data. If an operation is not idempotent, make its data unique with a random number.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from neo.transactor.text import LATER, quote, response, sid
 
 Result = TypeVar("Result")
 
-#: Between attempts to connect, and to post what was refused while nothing else happens.
+#: Pause between attempts to connect, and between a refused post and the next attempt.
 RETRY_SECONDS = 0.1
 CONNECT_SECONDS = 5.0
-#: Requests that wait for those before them.
+#: Bound of the queue of requests.
 WAITING_MAX = 1000
 
 TSPEC = re.compile(rb"tlog_tspec tid (\d+) sid (\d+:\d+) size (\d+)")
@@ -41,14 +41,14 @@ REFUSED = re.compile(rb"post_response (\d+) (\w+)")
 
 
 class TransactorError(Exception):
-    """The transactor cannot be used; the message says why."""
+    """The transactor cannot be used; the message gives the reason."""
 
 
 def ask_admin(address: Address | str, command: str, secret: str = "") -> str:
-    """Return what the admin port answers to one command, in lines.
+    """Return the answer of the admin port to one command, as lines.
 
-    ``address``: where it listens, or the path of its socket, which needs no secret. Raises OSError, and
-    TransactorError if it does not let us in.
+    ``address``: that of the port, or the path of its socket, which needs no secret. Raises OSError, and
+    TransactorError if authentication fails.
     """
     with _connect(address) as sock, sock.makefile("rb") as answers:
         if sock.family != socket.AF_UNIX:
@@ -83,7 +83,7 @@ class Transaction(NamedTuple):
 
 
 class ResponseReader:
-    """Cuts what a transactor says into lines and transactions."""
+    """Splits the responses of a transactor into lines and transactions."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
@@ -92,7 +92,7 @@ class ResponseReader:
         self._buffer += data
 
     def next(self) -> bytes | Transaction | None:
-        """A line without its end, a transaction, or None if there is nothing whole."""
+        """Return a line without its end, a transaction, or None if neither is complete."""
         end = self._buffer.find(b"\n")
         if end < 0:
             return None
@@ -110,15 +110,15 @@ class ResponseReader:
 
 
 class Request(Generic[Result]):
-    """Data that shall become a transaction."""
+    """Data to be made a transaction."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
         self.future: Future[Result] = Future()
-        #: For which transaction it was posted last, and the ids it got there.
+        #: The transaction number of the last post, and the ids that posts for it were given.
         self.tid = 0
         self.sids: set[Sid] = set()
-        #: A post was sent and not refused.
+        #: A post was sent and has not been refused.
         self.pending = False
 
 
@@ -131,7 +131,7 @@ class Transactor(Generic[Result]):
         secret: str = "",
     ) -> None:
         """``apply(tid, data)`` runs on the thread of this object, from transaction ``tid`` on. Empty data
-        is the transactor's own affair, and nothing to do."""
+        means a transaction of the transactor's own, without effect on the application."""
         self._address = address
         self._apply = apply
         self._secret = secret
@@ -142,26 +142,29 @@ class Transactor(Generic[Result]):
         self._posts = 0
         self._retry_at = 0.0
         self._closed = threading.Event()
-        #: A byte wakes the thread up.
+        #: Writing a byte wakes the thread.
         self._waker, self._wake = socket.socketpair()
         self._thread = threading.Thread(target=self._run, name="transactor", daemon=True)
         self._thread.start()
 
     def execute(self, data: bytes, timeout: float | None = None) -> Result:
-        """Make ``data`` a transaction; what ``apply`` returned for it. Raises TimeoutError (it may still
-        happen later), TransactorError, and what ``apply`` raises."""
+        """Make ``data`` a transaction, and return the result of ``apply`` for it.
+
+        Raises TimeoutError (the transaction may still be decided later), TransactorError, and the
+        exceptions of ``apply``.
+        """
         if self._closed.is_set():
             raise TransactorError("this client is closed")
         request: Request[Result] = Request(data)
         self._waiting.put(request, timeout=timeout)
-        with suppress(OSError):  # closed meanwhile
+        with suppress(OSError):  # close() may run concurrently
             self._wake.send(b"!")
-        if self._closed.is_set():  # since we looked: nobody else would answer
+        if self._closed.is_set():  # closed meanwhile: the thread has ended
             self._fail(TransactorError("this client is closed"))
         return request.future.result(timeout)
 
     def close(self) -> None:
-        """End the thread; what was not executed fails. May be called twice."""
+        """End the thread; pending requests fail. Idempotent."""
         if self._waker.fileno() < 0:
             return
         self._closed.set()
@@ -183,19 +186,19 @@ class Transactor(Generic[Result]):
                 self._closed.wait(RETRY_SECONDS)
             except TransactorError as e:
                 self._end(e)
-            except Exception as e:  # noqa: BLE001 - without this thread, everybody would wait for ever
+            except Exception as e:  # noqa: BLE001 - without this thread, callers would wait for ever
                 self._end(TransactorError(f"unexpected error of the client: {e!r}"))
 
     def _talk(self, sock: socket.socket) -> None:
-        """Until the connection is lost, or the end."""
+        """Exchange messages until the connection is lost or the client is closed."""
         reader = ResponseReader()
         if self._secret:
             sock.sendall(b"authenticate %s\n" % quote(self._secret.encode()))
         sock.sendall(b"subscribe %d\n" % self.tid)
         if self._request is not None:
-            self._request.pending = False  # it may have arrived nevertheless
+            self._request.pending = False  # the outcome of the post is unknown
         self._retry_at = 0.0
-        poll = select.poll()  # select() knows no descriptors above 1023
+        poll = select.poll()  # select() does not support descriptors above 1023
         for each in (sock, self._waker):
             poll.register(each, select.POLLIN)
         while not self._closed.is_set():
@@ -217,7 +220,7 @@ class Transactor(Generic[Result]):
                     self._told(sock, item)
 
     def _post(self, sock: socket.socket) -> None:
-        """Post the present request, or the next one."""
+        """Post the current request, or take the next one from the queue."""
         if self._request is None:
             try:
                 self._request = self._waiting.get_nowait()
@@ -252,10 +255,10 @@ class Transactor(Generic[Result]):
                 self._retry_at = time.monotonic() + RETRY_SECONDS
 
     def _happened(self, transaction: Transaction) -> None:
-        """The next transaction is known."""
+        """Apply the next transaction, and complete the request that it belongs to."""
         tid, which, data = transaction
         if tid != self.tid:
-            return  # of an earlier subscription
+            return  # sent for an earlier subscription
         self.tid += 1
         request = self._request
         mine = request is not None and request.tid == tid
@@ -265,7 +268,7 @@ class Transactor(Generic[Result]):
             mine = which in request.sids or data == request.data
         try:
             result = self._apply(tid, data)
-        except Exception as e:  # noqa: BLE001 - it is the application's, and the caller gets it
+        except Exception as e:  # noqa: BLE001 - an exception of the application, passed to the caller
             if request is not None and mine:
                 self._request = None
                 request.future.set_exception(e)
@@ -282,7 +285,7 @@ class Transactor(Generic[Result]):
         self._fail(error)
 
     def _fail(self, error: TransactorError) -> None:
-        """Those that wait for their turn."""
+        """Fail all queued requests."""
         with suppress(queue.Empty):
             while True:
                 self._waiting.get_nowait().future.set_exception(error)

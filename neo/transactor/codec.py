@@ -1,7 +1,7 @@
-"""Messages and records as bytes: MessagePack lists of a code and the fields.
+"""The encoding of messages and records: MessagePack lists of a type code and the fields.
 
-The types are read from the annotations of the NamedTuples, and what comes from outside is checked against
-them, field by field.
+The types of fields come from the annotations of the NamedTuples. Each field of a received message is
+checked against its type.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ from neo.transactor.messages import (
     Wish,
 )
 
-#: Positions are part of the format: append only.
+#: Positions are codes of the wire format: append only.
 MESSAGES: tuple[type[Message], ...] = (
     *(Collect, Estimate, Propose, Ack, Nack, Decide, Wish),
     *(Data, Want, Ask, Entries, Status, Census, Counted),
 )
 RECORDS: tuple[type[Record], ...] = (Vote, Held, Known, Voter, Entry)
 
-#: Numbers are those of the text protocol: 64 bits, unsigned; a stamp may be -1.
+#: Numbers have 64 bits, unsigned, as in the text protocol; a stamp may be -1.
 LEAST, MOST = -1, (1 << 64) - 1
 
 
 class CodecError(ValueError):
-    """These bytes are not what they should be."""
+    """The bytes are no valid message or record."""
 
 
 def _number(value: Any) -> int:
@@ -108,7 +108,7 @@ READERS: dict[Any, Callable[[Any], Any]] = {
 
 
 class Codec:
-    """Bytes of a set of NamedTuples."""
+    """Encodes and decodes a set of NamedTuple types."""
 
     def __init__(self, types: tuple[type[Any], ...]) -> None:
         self._codes = {kind: code for code, kind in enumerate(types)}
@@ -121,7 +121,7 @@ class Codec:
         return packed
 
     def decode(self, data: bytes) -> Any:
-        """Raises CodecError."""
+        """Decode and check one value. Raises CodecError."""
         try:
             code, *fields = msgpack.unpackb(data)
             kind, readers = self._readers[_number(code)]

@@ -13,31 +13,31 @@ from neo.transactor.members import Address, Members, first_members, is_host
 
 
 class ConfigError(Exception):
-    """A setting is wrong; the message says which."""
+    """A setting is wrong; the message names it."""
 
 
 class Config(NamedTuple):
-    """Section ``[transactor]``, and the peers of section ``[peers]``."""
+    """The section ``[transactor]``, and the peers of the section ``[peers]``."""
 
     name: str
     peers: dict[str, Address]
-    #: Where peers are listened to; the node's own entry among the peers if empty.
+    #: Listening address for peers; by default the node's own entry among the peers.
     bind: Address
     service: Address
-    #: An address, or the path of a Unix socket.
+    #: The listening address for operators, or the path of a Unix socket.
     admin: Address | str
     tlog: str
     mlog: str
     pidfile: str
-    #: Peers need the same; packets are sealed with it.
+    #: Shared secret of the peers; packets are sealed with keys derived from it.
     key: str
-    #: Application servers must know it, if it is not empty.
+    #: Shared secret of application servers; empty: no authentication.
     service_secret: str
-    #: Operators must know it, if ``admin`` is an address.
+    #: Secret of operators; required if ``admin`` is an address.
     admin_secret: str
-    #: Where the commands of operators write files.
+    #: Folder for the files that commands of operators write.
     debug_folder: str
-    #: Seconds of silence before an application server is pinged; 0 for never.
+    #: Seconds of silence before an application server is pinged; 0: never.
     keepalive: float
     #: Seconds of silence before a peer is suspected.
     silence: float
@@ -70,7 +70,7 @@ DEFAULTS = {
 
 
 def parse_address(text: str, setting: str) -> Address:
-    """``host:port`` or ``[ipv6]:port``. Raises ConfigError."""
+    """Parse ``host:port`` or ``[ipv6]:port``. Raises ConfigError."""
     host, colon, port = text.strip().rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not colon or not is_host(host) or not port.isdecimal() or not 0 < int(port) < 65536:
@@ -79,7 +79,7 @@ def parse_address(text: str, setting: str) -> Address:
 
 
 def load(path: str) -> Config:
-    """Raises ConfigError."""
+    """Read and check a configuration file. Raises ConfigError."""
     parser = configparser.ConfigParser(interpolation=None)
     parser.optionxform = str  # type: ignore[assignment, method-assign]
     try:
@@ -122,12 +122,12 @@ def load(path: str) -> Config:
 
 
 def _beside(path: str, name: str) -> str:
-    """A name in the folder of a file, as an absolute path: the daemon may be asked from elsewhere."""
+    """Return the absolute path of ``name`` in the folder of the file ``path``."""
     return str(Path(path).absolute().parent / name)
 
 
 def _admin(settings: dict[str, str]) -> Address | str:
-    """Where operators are listened to: a Unix socket, unless an address and a secret are given."""
+    """Return the address or path of the admin port. An address needs a secret. Raises ConfigError."""
     text = settings["admin"]
     if not text:
         return _beside(settings["mlog"], "admin.sock")
@@ -166,7 +166,7 @@ def _mtu(text: str) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
+    """Return the parser of the command line."""
     result = argparse.ArgumentParser(
         "transactor", description="A coordinator of distributed transactions.", allow_abbrev=False
     )

@@ -1,30 +1,30 @@
-"""Consensus on one transaction: the rotating coordinator of Chandra and Toueg, for nodes that come back.
+"""Consensus on one transaction: the rotating coordinator of Chandra and Toueg, with crash recovery.
 
 The algorithm is that of figure 6 in *Unreliable failure detectors for reliable distributed systems*
-(Journal of the ACM 43, 1996), which needs a majority and a failure detector that may err. Names are the
+(Journal of the ACM 43, 1996). It needs a majority, and a failure detector that may err. Names are the
 paper's: a process has a round ``r``, an ``estimate`` and its ``stamp`` (``ts``). Rounds count from 0, and
 the coordinator rotates through the members. In each round
 
-    phase 1   every process sends its estimate and stamp to the coordinator,
-    phase 2   which proposes, of a majority of estimates, one of the newest;
-    phase 3   every process adopts the proposal and acknowledges, or suspects the coordinator and goes on;
-    phase 4   acknowledgements of a majority lock the proposal: the coordinator tells everybody to decide.
+    phase 1   each process sends its estimate and stamp to the coordinator;
+    phase 2   the coordinator proposes, of a majority of estimates, one with the highest stamp;
+    phase 3   each process adopts the proposal and acknowledges, or suspects the coordinator and moves on;
+    phase 4   acknowledgements of a majority lock the proposal: the coordinator tells all to decide.
 
-What differs from the paper, and why it may:
+Differences from the paper, and why they are safe:
 
 * **Crash and recovery.** ``(round, estimate, stamp)`` is on disk before PROPOSE, ACK or ESTIMATE leaves;
-  the port holds them back. All else may be forgotten: a coordinator that comes back collects again.
-* **Lossy links.** ``resend()`` repeats what the present phase waits for. All messages may come twice.
-* **Rounds are skipped.** A process that hears of a later round goes there at once, as if it had suspected
-  the coordinators between; it never acknowledges an earlier one. NACK tells the later round. A
-  coordinator whom estimates reach asks the others for theirs (COLLECT).
-* **Round 0 has no phase 1.** No estimate can be older, so its coordinator proposes what it likes.
-* **Not everybody has a value.** An estimate may be None until something is posted; WISH brings values
-  to the coordinator. As long as there is none, nothing happens.
-* **The data travels apart.** What is agreed on is its id; nobody adopts or proposes an id whose data it
-  does not hold.
+  the host delays these messages. All else may be lost: a coordinator that restarts collects again.
+* **Lossy links.** ``resend()`` repeats what the current phase waits for. All messages are idempotent.
+* **Skipped rounds.** A process that hears of a later round enters it at once, as if it had suspected
+  the coordinators between. It never acknowledges an earlier round. NACK announces the later round. A
+  coordinator that receives estimates requests those of the other processes (COLLECT).
+* **Round 0 without phase 1.** No estimate can be older, so the coordinator may propose any value.
+* **Processes without a value.** An estimate may be None until something is posted; WISH brings values
+  to the coordinator. Without a value nothing happens.
+* **Data and id are separate.** The processes agree on an id. A process adopts or proposes an id only when
+  it holds the data.
 
-Rules for this file: no IO, clock or chance; whatever leaves goes through the port.
+Rules for this file: no IO, clock or randomness; all output goes through the host.
 """
 
 from __future__ import annotations
@@ -47,20 +47,20 @@ from neo.transactor.messages import (
 
 
 class Port(Protocol):
-    """What a process has of the world."""
+    """The environment of a process."""
 
     def persist(self, vote: Vote) -> None:
-        """Write it to disk: messages sent afterwards leave when it is there."""
+        """Write to disk. Messages sent afterwards leave when the vote is durable."""
 
     def send(self, to: int, message: Message) -> None: ...
 
     def holds(self, sid: Sid) -> bool: ...
 
     def fetch(self, sid: Sid, holder: int) -> None:
-        """Ask for data that is not held; :meth:`Process.arrived` follows, or nothing."""
+        """Request missing data. :meth:`Process.arrived` follows when it is received."""
 
     def decide(self, sid: Sid) -> None:
-        """A majority has it: tell everybody. The process is not used any more."""
+        """A majority has acknowledged ``sid``: tell all. The process is not used afterwards."""
 
 
 class Process:
@@ -74,8 +74,8 @@ class Process:
     def __init__(
         self, tid: int, me: int, members: Sequence[int], first: int, port: Port, vote: Vote | None
     ) -> None:
-        """``members`` are the same, in the same order, everywhere; ``first`` is the one who coordinates
-        round 0. ``vote`` is what was persisted before a crash."""
+        """``members``: the same, in the same order, on all nodes. ``first``: the coordinator of round 0.
+        ``vote``: the state persisted before a restart."""
         self.tid = tid
         self.me = me
         self.members = members
@@ -87,21 +87,21 @@ class Process:
         self.stamp = vote.stamp if vote else NEVER
         #: Posted here for this transaction.
         self.wanted: Sid | None = None
-        #: A proposal of this round that waits for its data.
+        #: A proposal of this round whose data is missing.
         self.offer: Sid | None = None
         self._enter(self.round)
         if self.stamp == self.round and self.coordinator == me:
-            self.proposed = True  # before the crash; it may have left
+            self.proposed = True  # before the restart; the proposal may have left
             self.acks.add(me)
         elif self.coordinator == me:
             self.estimates[me] = (self.estimate, self.stamp)
 
     def _enter(self, r: int) -> None:
-        """Forget the coordinator's part in an earlier round."""
+        """Enter round r, and reset the coordinator's state."""
         self.round = r
         self.coordinator = self.coordinator_of(r)
         self.offer = None
-        #: What only the coordinator of this round knows.
+        #: State of the coordinator of this round.
         self.proposed = False
         self.estimates: dict[int, tuple[Sid | None, int]] = {}
         self.acks: set[int] = set()
@@ -112,8 +112,8 @@ class Process:
 
     @property
     def started(self) -> bool:
-        """This process knows something that may be, or may have been, decided: it must go on until
-        something is. Who knows nothing only answers."""
+        """Whether this process knows a value that may be, or may have been, decided. Such a process acts
+        until a value is decided; another one only answers."""
         return (
             self.wanted is not None or self.estimate is not None or self.offer is not None
             or bool(self.wishes) or any(sid is not None for sid, _ in self.estimates.values())
@@ -122,7 +122,7 @@ class Process:
     # -- a value, and its data ---------------------------------------------------------------------
 
     def want(self, sid: Sid) -> None:
-        """``propose(v)`` of the paper: something was posted here, and its data is held."""
+        """Try to get ``sid`` decided: ``propose(v)`` of the paper. Its data is held."""
         self.wanted = sid
         if self.coordinator == self.me:
             self._propose()
@@ -130,7 +130,7 @@ class Process:
             self.port.send(self.coordinator, Wish(self.tid, self.round, sid))
 
     def arrived(self, sid: Sid) -> None:
-        """The data of ``sid`` is held now."""
+        """The data of ``sid`` has arrived."""
         if self.offer == sid:
             self._adopt(sid)
         elif self.coordinator == self.me:
@@ -144,12 +144,12 @@ class Process:
                 self.wishes[q] = m.sid
                 self._propose()
         elif self.wanted is None and self.port.holds(m.sid):
-            self.want(m.sid)  # of a node that does not vote and does not follow the rounds
+            self.want(m.sid)  # the wish of a learner, which does not follow the rounds
 
-    # -- phase 1: every process sends its estimate to the coordinator ------------------------------
+    # -- phase 1: each process sends its estimate to the coordinator -------------------------------
 
     def _join(self, r: int) -> None:
-        """Enter round r and take part in it."""
+        """Enter round r, and send the estimate to its coordinator."""
         self._enter(r)
         self.port.persist(Vote(self.tid, r, self.estimate, self.stamp))
         sid = self.wanted if self.stamp == NEVER else self.estimate
@@ -182,7 +182,7 @@ class Process:
         else:
             self._propose()
 
-    # -- phase 2: the coordinator proposes, of a majority of estimates, one of the newest ----------
+    # -- phase 2: the coordinator proposes one of the newest of a majority of estimates ------------
 
     def _propose(self) -> None:
         if self.proposed or (self.round > 0 and len(self.estimates) < self.majority):
@@ -201,7 +201,7 @@ class Process:
         self._acknowledged(self.me)
 
     def _choose(self) -> tuple[int, Sid | None]:
-        """A process that holds it, and the estimate to propose."""
+        """Return a process that holds the estimate to propose, and the estimate."""
         newest, q, sid = max(
             ((stamp, q, sid) for q, (sid, stamp) in self.estimates.items()),
             default=(NEVER, self.me, None),
@@ -209,7 +209,7 @@ class Process:
         )
         if newest != NEVER:
             return q, sid
-        # Nothing can be decided yet: any value is right. Who was served longest ago comes first.
+        # Nothing can be decided yet, so any value is safe. Choose the origin that was served longest ago.
         wishes = {q: sid for q, (sid, _) in self.estimates.items() if sid is not None} | self.wishes
         if self.wanted is not None:
             wishes[self.me] = self.wanted
@@ -219,12 +219,12 @@ class Process:
         return q, wishes[q]
 
     def _turn(self, q: int) -> int:
-        """Members in a ring that ends with the one whose specification was decided last."""
+        """Return the place of q in a ring that ends with the origin of the last decision."""
         if q not in self.members:
             return len(self.members)
         return (self.members.index(q) - self.first - 1) % len(self.members)
 
-    # -- phase 3: adopt and acknowledge, or suspect and go on --------------------------------------
+    # -- phase 3: adopt and acknowledge, or suspect and move on ------------------------------------
 
     def on_propose(self, q: int, m: Propose) -> None:
         if self.coordinator_of(m.round) != q or q == self.me:
@@ -234,7 +234,7 @@ class Process:
         elif not self._current(q, m.round):
             return
         if self.stamp == m.round:
-            if self.estimate == m.sid:  # nothing else is proposed in one round, by who remembers it
+            if self.estimate == m.sid:  # a coordinator proposes once per round
                 self.port.send(q, Ack(self.tid, m.round))
         elif self.port.holds(m.sid):
             self._adopt(m.sid)
@@ -249,8 +249,7 @@ class Process:
         self.port.send(self.coordinator, Ack(self.tid, self.round))
 
     def suspect(self, suspected: Callable[[int], bool]) -> None:
-        """The failure detector suspects the coordinator: on to the next that it does not suspect, or
-        to one's own round."""
+        """Join the next round whose coordinator is not suspected, or is this process."""
         r = self.round + 1
         while suspected(self.coordinator_of(r)) and self.coordinator_of(r) != self.me:
             r += 1
@@ -275,7 +274,7 @@ class Process:
     # -- lossy links -------------------------------------------------------------------------------
 
     def _current(self, q: int, r: int) -> bool:
-        """Whether a message of round r is of this one; tell q if it is of an earlier one."""
+        """Return whether round r is the current one; answer NACK if it is an earlier one."""
         if r < self.round:
             self.port.send(q, Nack(self.tid, self.round))
         elif r > self.round:
@@ -283,7 +282,7 @@ class Process:
         return r == self.round
 
     def resend(self) -> None:
-        """Repeat what this phase waits for."""
+        """Repeat what the current phase waits for."""
         if self.coordinator == self.me:
             if self.proposed and self.estimate is not None:
                 message: Message = Propose(self.tid, self.round, self.estimate)
@@ -295,7 +294,7 @@ class Process:
                 if q != self.me:
                     self.port.send(q, message)
             if self.proposed:
-                self._acknowledged(self.me)  # alone, and back from a crash
+                self._acknowledged(self.me)  # the only member, after a restart
             else:
                 self._propose()
         elif self.stamp == self.round:
@@ -313,7 +312,7 @@ def _stamp(estimate: tuple[int, int, Sid | None]) -> int:
     return estimate[0]
 
 
-#: What each message of others is to a process.
+#: The handler of each message of a peer.
 STEPS: dict[type, Callable[..., None]] = {
     Collect: Process.on_collect,
     Estimate: Process.on_estimate,

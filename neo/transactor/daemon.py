@@ -1,4 +1,4 @@
-"""The daemon: a node with its logs, links and ports, on one event loop, and a thread that syncs.
+"""The daemon: a node with its logs, links and ports on one event loop, and a thread that syncs.
 
 Exit codes: 0 ended on request, 1 the logs or sockets cannot be used, 2 a setting is wrong.
 """
@@ -54,13 +54,13 @@ from neo.transactor.timing import Timing
 logger = logging.getLogger("transactor")
 
 TICK_SECONDS = 0.025
-#: What debugging calls the parts of the algorithm.
+#: The debug flag of each message type of the algorithm.
 FLAG_OF: dict[type, str] = {
     **dict.fromkeys((Ack, Nack), "ta_acks"),
     **dict.fromkeys((Collect, Propose, Decide), "ta_coord"),
     **dict.fromkeys((Estimate, Wish), "ta_part"),
 }
-#: Answers that are on their way when the daemon ends.
+#: Time for the last answers to leave when the daemon ends.
 DRAIN_SECONDS = 0.2
 
 
@@ -106,7 +106,7 @@ class Daemon:
         self._ended: asyncio.Future[int]
         self._links: Links
         self._known_members = object()
-        #: What was shown last, and when the present transaction was begun.
+        #: The state and paths traced last; the transaction in progress, and when it began.
         self._state = self._paths = ""
         self._started = (0, 0.0)
         self._set_debug()
@@ -114,7 +114,7 @@ class Daemon:
     # -- life --------------------------------------------------------------------------------------
 
     async def run(self) -> int:
-        """Serve until told to end; the exit code."""
+        """Serve until told to end, then return the exit code."""
         self._loop = asyncio.get_running_loop()
         self._ended = self._loop.create_future()
         peers, service, admin, datagrams = self._sockets
@@ -155,7 +155,7 @@ class Daemon:
         return code
 
     async def _serve_operators(self, sock: socket.socket) -> asyncio.Server:
-        """On a Unix socket its permissions say who may; elsewhere each client is challenged."""
+        """Listen for operators: on a Unix socket, or on a TCP port, which sends challenges."""
         if sock.family == socket.AF_UNIX:
             return await self._loop.create_unix_server(
                 lambda: ClientConnection(lambda: self.service, admin=True), sock=sock
@@ -190,7 +190,7 @@ class Daemon:
         self._meet()
 
     def _meet(self) -> None:
-        """Links to the members of the log, and to the configured peers, who may know of more."""
+        """Keep links to the members of the log, and to configured peers, which may know newer members."""
         members = self.engine.members
         if members is self._known_members:
             return
@@ -198,7 +198,7 @@ class Daemon:
         first = {member.name: member.address for member in self.engine.genesis.all}
         peers = dict(self.config.peers)
         for member in members.all:
-            # The configuration may be newer than the first list, not than a change.
+            # The configuration may be newer than the first list of members, but not than a change.
             if member.name not in peers or first.get(member.name) != member.address:
                 peers[member.name] = member.address
         peers.pop(self.config.name, None)
@@ -253,7 +253,7 @@ class Daemon:
                 self.debug("ta_trntime", f"transaction {tid} took {took * 1000:.1f} ms")
         self.service.decided(entries)
 
-    # -- what is shown while debugging ---------------------------------------------------------------
+    # -- debug messages ----------------------------------------------------------------------------
 
     def _trace(self, flag: str, way: str, bundle: list[Message]) -> None:
         self.debug(flag, f"{way}: {' '.join(type(message).__name__ for message in bundle)}")
@@ -314,7 +314,7 @@ class Daemon:
             f.write(self.dump() + "\n")
 
     def _in_debug_folder(self, name: str) -> str:
-        """Raises OSError, also for a link: it may lead anywhere."""
+        """Return the path. Raises OSError, also for a symbolic link, which may lead anywhere."""
         folder = self.config.debug_folder
         os.makedirs(folder, 0o700, exist_ok=True)
         path = os.path.join(folder, name)

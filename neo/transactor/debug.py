@@ -1,11 +1,11 @@
-"""Debug flags: names and bits of the manual page, and where their output goes."""
+"""Debug flags: names and bits of the manual page, and the destination of debug messages."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
 
-#: In the order of their bits, from 01 on.
+#: In the order of their bits; the first is bit 0.
 NAMES = (
     *("se_tasks", "se_requests", "se_connections"),
     *("ta_state", "ta_arrivals", "ta_posts", "ta_moreposts", "ta_acks", "ta_trns"),
@@ -15,17 +15,17 @@ NAMES = (
     *("pl_connection", "pl_queueing", "pl_sendreceive", "pl_readwrite", "pl_status"),
     *("pl_listeninfo", "pl_nosupperrors", "pl_packets"),
 )
-#: May be set, and show nothing: the event loop is a library's, messages have no slots, and the page gives
-#: the last one no meaning.
+#: Flags without output: the event loop is a library's, messages have no slots, and the manual page
+#: gives the last one no meaning.
 WITHOUT_OUTPUT = ("select", "slot", "pl_nosupperrors")
 FLAGS = {name: 1 << bit for bit, name in enumerate(NAMES)}
 ALL = (1 << len(NAMES)) - 1
-#: What --nodetach shows if no mask is given.
+#: Shown by --nodetach if no mask is given.
 FOREGROUND = FLAGS["se_connections"] | FLAGS["ta_trns"] | FLAGS["connectivity"]
 
 
 def parse_mask(text: str) -> int:
-    """Hexadecimal after 0x, octal after 0, else decimal. Raises ValueError."""
+    """Parse a mask: hexadecimal after 0x, octal after 0, else decimal. Raises ValueError."""
     match = re.fullmatch(r"0[xX]([0-9a-fA-F]+)|(0[0-7]*)|([1-9][0-9]*)", text)
     value = 1 << 32
     if match is not None:
@@ -40,7 +40,7 @@ def names_of(mask: int) -> str:
 
 
 class Debug:
-    """``write`` gets lines; it is given by the shell, or None when debugging is off."""
+    """The mask of flags. ``write`` takes one line; None while debugging is off."""
 
     def __init__(self, mask: int = 0) -> None:
         self.mask = mask

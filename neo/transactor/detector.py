@@ -1,29 +1,29 @@
-"""The failure detector: who was silent for too long is suspected, idle or not.
+"""The failure detector of the log: suspect a peer that was silent for longer than its timeout.
 
-It may err: somebody who was suspected and is heard again gets more patience, so that a peer that is
-alive is, one day, never suspected again (a detector of class ◇P; the algorithm needs only ◇S).
+The detector may err. When a suspected peer is heard again, its timeout grows, so that a peer that is
+alive is eventually never suspected again (class ◇P of Chandra and Toueg; the algorithm needs only ◇S).
 """
 
 from __future__ import annotations
 
-#: Patience grows up to this many times the configured silence.
+#: A timeout grows up to this multiple of the configured silence.
 PATIENCE_FACTOR = 8
 
 
 class Detector:
-    """Time is counted in ticks of the owner."""
+    """Times are ticks of the owner."""
 
     def __init__(self, silence: int) -> None:
         self._silence = silence
         self._heard: dict[int, int] = {}
         self._patience: dict[int, int] = {}
         self.suspected: set[int] = set()
-        #: Of the suspected, those whom the owner knows to be away.
+        #: Suspected because the owner reported them gone, not by a timeout.
         self._gone: set[int] = set()
         self.watched: tuple[int, ...] = ()
 
     def watch(self, group: tuple[int, ...], me: int, now: int) -> None:
-        """These and no others; those new are alive until they are not."""
+        """Watch exactly these nodes. A new one counts as heard now."""
         self.watched = group
         peers = set(group) - {me}
         self._heard = {q: self._heard.get(q, now) for q in peers}
@@ -44,10 +44,10 @@ class Detector:
             self._patience[q] = min(self._patience[q] * 3 // 2 + 1, limit)
 
     def gone(self, q: int) -> None:
-        """The owner knows that q is not there: it is suspected until it is heard again."""
+        """Suspect q until it is heard again: the owner knows that it is down."""
         if q in self._heard and q not in self.suspected:
             self.suspected.add(q)
-            # That was no error of this detector, so being heard again shall not make it more patient.
+            # This suspicion is no error of the detector, so hearing q again must not raise its timeout.
             self._gone.add(q)
 
     def tick(self, now: int) -> None:
@@ -56,5 +56,5 @@ class Detector:
                 self.suspected.add(q)
 
     def silent_for(self, q: int, now: int) -> int:
-        """Ticks since q was heard."""
+        """Return the number of ticks since q was heard."""
         return now - self._heard.get(q, now)

@@ -1,4 +1,4 @@
-"""The files under both logs. All that touches them is here and in :mod:`neo.transactor.store`."""
+"""File operations of both logs. No other module but :mod:`neo.transactor.store` touches their files."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import os
 
 
 class StoreError(Exception):
-    """The logs cannot be used; the message says what happened to which file, and what to do."""
+    """The logs cannot be used; the message names the file, the failure and the remedy."""
 
 
 def read_file(path: str) -> bytes:
-    """Raises StoreError."""
+    """Return the content of a file. Raises StoreError."""
     try:
         with open(path, "rb") as f:
             return f.read()
@@ -21,11 +21,11 @@ def read_file(path: str) -> bytes:
 
 
 class LogFile:
-    """A file that is only appended to. Any failure is final: nothing is known about its pages then."""
+    """An append-only file. Failures are final, because its pages are in an unknown state afterwards."""
 
     def __init__(self, path: str, end: int) -> None:
-        """What is behind ``end`` is cut off, and what is before it is on disk: a process that was killed
-        may not have synced it. Raises StoreError."""
+        """Truncate the file at ``end``, and sync what is before it: a killed process may not have synced
+        it. Raises StoreError."""
         self.path = path
         self.size = end
         self._dirty = False
@@ -41,7 +41,7 @@ class LogFile:
             raise self._failure(e) from None
 
     def append(self, data: bytes) -> None:
-        """Raises StoreError."""
+        """Append, without a sync. Raises StoreError."""
         try:
             view = memoryview(data)
             while view:
@@ -52,10 +52,10 @@ class LogFile:
         self._dirty = True
 
     def sync(self) -> None:
-        """What was appended before is on disk. Raises StoreError."""
+        """Make all data that was appended before the call durable. Raises StoreError."""
         if not self._dirty:
             return
-        self._dirty = False  # what is appended from now on is not promised by this sync
+        self._dirty = False  # data that is appended during the sync is not covered by it
         try:
             os.fdatasync(self._fd)
         except OSError as e:
@@ -74,7 +74,7 @@ class LogFile:
 
 
 def lock_folder(path: str) -> int:
-    """A descriptor that keeps others from using the folder, until it is closed. Raises StoreError."""
+    """Lock a folder, and return a descriptor whose closing unlocks it. Raises StoreError."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as e:
@@ -88,7 +88,7 @@ def lock_folder(path: str) -> int:
 
 
 def sync_folder(path: str) -> None:
-    """Make names in it durable. Raises StoreError."""
+    """Make the names in a folder durable. Raises StoreError."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -100,7 +100,7 @@ def sync_folder(path: str) -> None:
 
 
 def set_aside(path: str) -> str:
-    """Rename a file or folder to a new name beside it; the new name. Raises StoreError."""
+    """Rename a file or folder to an unused name beside it. Return the new name. Raises StoreError."""
     for number in range(1, 1000):
         other = f"{path}.lost-{number}"
         if not os.path.lexists(other):

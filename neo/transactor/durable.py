@@ -1,4 +1,4 @@
-"""What survives a crash: the state with which an engine starts, made of what is on disk."""
+"""The durable state with which an engine starts, restored from both logs."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import NamedTuple
 from neo.transactor.members import Members
 from neo.transactor.messages import Held, Known, Record, Sid, Spec, Vote, Voter
 
-#: The origin of the transaction before the first.
+#: The sid "before" transaction 1.
 NOBODY = Sid(-1, 0)
 
 
 class LogEnd(NamedTuple):
-    """Where the transaction log ends, and whose it is."""
+    """The position and the membership at the end of the transaction log."""
 
-    #: The next transaction, and the specification of the last.
+    #: The next transaction, and the sid of the last one.
     tid: int
     last: Sid
-    #: The members of transaction 1, of ``tid``, and the indices of those of the one before.
+    #: The members of transaction 1 and of ``tid``; the indices of the members of ``tid - 1``.
     genesis: Members
     members: Members
     former: tuple[int, ...]
@@ -32,35 +32,38 @@ def empty_log(genesis: Members) -> LogEnd:
 class Begun(IntEnum):
     """How a journal was begun."""
 
-    #: By a node of a new cluster: nothing happened before.
+    #: By a node of a new cluster: there is no earlier state.
     FRESH = 0
-    #: By a new member of a running cluster: it never voted, and has to learn who the first members were.
+    #: By a new member of a running cluster: it never voted; it has to learn the first members.
     JOINED = 1
-    #: By a node that lost its logs: it may have voted, and has to learn that too.
+    #: By a node that lost its logs: it may have voted; it has to learn that, too.
     RECOVERED = 2
 
 
 class Durable(NamedTuple):
-    """What a node finds on its disk when it starts."""
+    """The state found on disk at start."""
 
-    #: The name of the journal: a random number of 32 bits, other than 0.
+    #: The id of the journal: a random number of 32 bits, other than 0.
     log: int
     begun: Begun
-    #: It was recovered, and must not vote yet.
+    #: The node was recovered, and must not vote yet.
     learner: bool
     end: LogEnd
     votes: dict[int, Vote]
     held: dict[Sid, Spec]
     known: dict[int, int]
-    #: Numbers of its own specifications up to this one may have been used.
+    #: Upper bound of the numbers that this node may have used in its own sids.
     number: int
     #: The configuration names no other node.
     alone: bool = False
 
 
 def restore(log: int, begun: Begun, number: int, end: LogEnd, journal: Iterable[Record]) -> Durable:
-    """``begun`` and ``number`` are what the journal was begun with. Numbers of this node's
-    specifications have the journal's name in their upper half: never used twice, even after a loss."""
+    """Replay a journal. ``begun`` and ``number`` come from its head.
+
+    The upper half of a sid's number is the id of the journal, so that no number is used twice, even
+    after the journal was lost.
+    """
     learner = begun is Begun.RECOVERED
     votes: dict[int, Vote] = {}
     held: dict[Sid, Spec] = {}

@@ -1,20 +1,20 @@
 """The replicated log of one node: a consensus per transaction number, one after the other.
 
-This is the core that a process embeds: the daemon of this package, or a NEO master. It has no IO. Whoever
-owns it calls :meth:`Engine.receive`, :meth:`~Engine.post`, :meth:`~Engine.repost` and
-:meth:`~Engine.tick`, and after each call takes the :class:`~neo.transactor.outbox.Batch`, with three
+This is the core that a process embeds: the daemon of this package, or a NEO master. It has no IO. Its
+owner calls :meth:`Engine.receive`, :meth:`~Engine.post`, :meth:`~Engine.repost` and
+:meth:`~Engine.tick`. After each call it takes the :class:`~neo.transactor.outbox.Batch`, with three
 obligations:
 
-1. ``records`` are appended to the disk in their order, at once;
-2. ``sends`` leave when these and all earlier records are synced: they are promises;
-3. ``asides`` may leave at once: they are facts, or questions.
+1. append ``records`` to the disk, in order, at once;
+2. send ``sends`` when these and all earlier records are durable: they are promises;
+3. send ``asides`` at any time: they are facts or questions.
 
-An :class:`~neo.transactor.messages.Entry` among the records is a decided transaction; it may be told to
-others when it is synced. Messages may be lost, doubled and reordered. All of it runs on one thread.
+A record of type :class:`~neo.transactor.messages.Entry` is a decided transaction; the owner may act on it
+when it is durable. Messages may be lost, duplicated and reordered. Everything runs on one thread.
 
 Transaction ``t + 1`` begins on a node when it knows ``t``. So the members of a transaction, and the
 coordinator of its round 0 (the origin of the last decided specification), follow from the log before it,
-and are the same on every node that takes part in it.
+and are the same on all nodes that take part in it.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Engine:
         timing: Timing,
         tell: Callable[[str], None] = lambda text: None,
     ) -> None:
-        """``tell`` gets what an operator should know, in sentences."""
+        """``tell`` takes warnings for the operator."""
         self.name = name
         self.log_id = durable.log
         self.tid, self.last, self.genesis, self.members, self.former = durable.end
@@ -74,7 +74,7 @@ class Engine:
         self.detector = Detector(timing.silence)
         self.peers = Peers(dict(durable.known))
         self.process: Process | None = None
-        #: Posted here last, and not decided yet.
+        #: The last specification posted here, until it is decided.
         self.mine: Spec | None = None
         self._timing = timing
         self.votes = dict(durable.votes)
@@ -92,9 +92,9 @@ class Engine:
         )
         #: The last of its own specifications that was decided.
         self._done: Sid | None = None
-        #: One message of each peer for the next transaction, which overtook the decision of this one.
+        #: One message per peer for the next transaction, received before the decision of this one.
         self._early: dict[int, Step | Decide] = {}
-        #: Members whose ACK may still come, although the transaction was decided without it.
+        #: Members that have not acknowledged the last transaction: their ACK may still arrive.
         self._owing: set[int] = set()
         self._courtesy = Courtesy(timing.courtesy, self._outbox)
         self._handlers: dict[type, Callable[..., None]] = {
@@ -103,37 +103,37 @@ class Engine:
             Want: self._on_want,
             **self.catch_up.handlers,
         }
-        self.catch_up.consider_voting()  # alone, there is nobody to ask
+        self.catch_up.consider_voting()  # the only member has no peer to ask
         self.begin()
 
     # -- for the owner -----------------------------------------------------------------------------
 
     def take(self) -> Batch:
-        """What to do now; see the obligations above."""
+        """Return the pending output; see the obligations above."""
         return self._outbox.take()
 
     def status(self) -> Status:
-        """What a peer should hear first of this node, before anything else in a session."""
+        """Return the status: the first message for a peer in a session."""
         return Status(self.tid, self.log_id, self._recovered, self.learns)
 
     @property
     def learns(self) -> bool:
-        """This node lost its logs and may not vote yet."""
+        """Whether this node lost its logs and must not vote yet."""
         return self.catch_up.learns
 
     @property
     def cluster_tid(self) -> int:
-        """The transaction in progress, as far as is known here."""
+        """The transaction in progress, as far as this node knows."""
         return max(self.tid, *self.peers.tids.values(), 0)
 
     @property
     def lags(self) -> bool:
-        """Some peer knows more."""
+        """Whether a peer knows more transactions."""
         return self.cluster_tid > self.tid
 
     @property
     def started(self) -> bool:
-        """Something is going on about the next transaction."""
+        """Whether the consensus on the next transaction has a value."""
         return self.process is not None and self.process.started
 
     @property
@@ -142,7 +142,7 @@ class Engine:
         return alive > len(self.members.all) // 2
 
     def post(self, tid: int, data: bytes, kind: int = Kind.DATA) -> Sid | Refusal:
-        """Try to make ``data`` transaction ``tid``; if it works, all will see it with this id."""
+        """Try to make ``data`` transaction ``tid``. If it is decided, all nodes see it with this id."""
         refusal = self._refuse(tid)
         if refusal is not None:
             return refusal
@@ -151,26 +151,26 @@ class Engine:
         return spec.sid
 
     def repost(self, tid: int, sid: Sid) -> Sid | Refusal:
-        """The same, for data that was posted before for a transaction which became another."""
+        """Try again with data that was posted before and lost against another specification."""
         if sid == self._done:
             return Refusal.DONE
         refusal = self._refuse(tid)
         if refusal is not None:
             return refusal
-        # A list of members is right for one transaction only: the next may begin with another list.
+        # A list of members is valid for one transaction only, because another list may be decided first.
         if self.mine is None or self.mine.sid != sid or self.mine.kind == Kind.MEMBERS:
             return Refusal.OTHER
         self._want(self.mine, known=True)
         return sid
 
     def reset(self, node: int) -> None:
-        """Forget all about a peer: its journal may be another one when it comes back."""
+        """Forget a peer's state: it may come back with another journal."""
         self.peers.forget(node)
         self._early.pop(node, None)
         self._outbox.record(Known(node, 0))
 
     def tick(self) -> None:
-        """Time goes on by one tick."""
+        """Advance the time by one tick."""
         self.now += 1
         self.detector.tick(self.now)
         if self.now % self._timing.heartbeat == 0:
@@ -185,10 +185,10 @@ class Engine:
         elif process.started:
             self._drive(process)
         else:
-            self._round_began = (process.round, self.now)  # idle time is not patience
+            self._round_began = (process.round, self.now)  # idle time does not count for the timeout
 
     def receive(self, q: int, m: Message) -> None:
-        """A message of peer ``q``, whose name was verified (:mod:`neo.transactor.names`)."""
+        """Handle a message of peer ``q``, whose name was verified (:mod:`neo.transactor.names`)."""
         if q <= GUEST:
             self.catch_up.on_guest(q, m)
             return
@@ -207,7 +207,7 @@ class Engine:
             self._early[q] = m
 
     def validate(self) -> None:
-        """Assert what must hold between two calls."""
+        """Assert the invariants that hold between two calls."""
         process = self.process
         if process is not None:
             assert process.tid == self.tid and not self.learns
@@ -215,7 +215,7 @@ class Engine:
             assert process.estimate is None or process.estimate in self._specs
             assert process.offer is None or process.offer not in self._specs
 
-    # -- Port: what the consensus on one transaction needs -----------------------------------------
+    # -- the environment of the consensus ----------------------------------------------------------
 
     def persist(self, vote: Vote) -> None:
         if vote.sid is not None:
@@ -229,7 +229,7 @@ class Engine:
         return sid in self._specs
 
     def fetch(self, sid: Sid, holder: int) -> None:
-        """Its origin sent it to all, and it may be large and on its way: ask for it later, and seldom."""
+        """Request missing data, but not at once: it may be on its way from its origin."""
         timing = self._timing
         if self._specs.missing(sid, self.now, timing.resend, timing.fetch) and holder != self.me:
             self._outbox.aside(holder, Want(sid))
@@ -245,7 +245,7 @@ class Engine:
     # -- one transaction after the other -----------------------------------------------------------
 
     def begin(self) -> None:
-        """Take part in the consensus on the next transaction, if this node may."""
+        """Begin the consensus on the next transaction, if this node may take part."""
         member, nodes = self.members.named(self.name), self.members.nodes
         before, self.me = self.me, member.node if member else NEVER
         if (self.detector.watched, before) != (nodes, self.me):
@@ -258,7 +258,7 @@ class Engine:
         self._round_began = (0, self.now)
 
     def append(self, spec: Spec) -> None:
-        """``spec`` is transaction ``tid``."""
+        """Append ``spec`` as transaction ``tid``, and begin the next one."""
         members = Members.decode(spec.data) if spec.kind == Kind.MEMBERS else self.members
         self._outbox.record(Entry(self.tid, spec))
         self.former, self.members = self.members.nodes, members
@@ -287,14 +287,14 @@ class Engine:
             STEPS[type(m)](process, q, m)
 
     def _late(self, q: int, m: Step) -> None:
-        """A message for a transaction that is decided."""
+        """Answer a message about a transaction that is decided."""
         if type(m) is Wish and m.sid != self.last:
             self._courtesy.waits(q)
         if m.tid < self.tid - 1:
             self._outbox.aside(q, self.status())
             return
         if type(m) is Ack and q in self._owing:
-            self._owing.discard(q)  # it was on its way when the others decided
+            self._owing.discard(q)  # sent before q heard of the decision
             return
         self._outbox.aside(q, Decide(m.tid, self.last))
 
@@ -310,7 +310,7 @@ class Engine:
                 self._outbox.aside(q, Ask(self.tid))
 
     def _drive(self, process: Process) -> None:
-        """Retransmit, or lose patience with the coordinator."""
+        """Resend, or suspect the coordinator after a timeout."""
         if process.round != self._round_began[0]:
             self._round_began = (process.round, self.now)
         waited = self.now - self._round_began[1]
@@ -322,7 +322,7 @@ class Engine:
             process.resend()
 
     def _unusable(self, q: int) -> bool:
-        """Whether there is no point in waiting for this coordinator."""
+        """Return whether waiting for this coordinator is pointless."""
         peers = self.peers
         return q in self.detector.suspected or q in peers.strangers or q in peers.learners
 
@@ -349,7 +349,7 @@ class Engine:
         return Sid(self.me, self._number)
 
     def _want(self, spec: Spec, known: bool) -> None:
-        """Make a specification of this node the next transaction, if possible."""
+        """Try to make a specification of this node the next transaction."""
         process = self.process
         assert process is not None
         self.mine = spec
@@ -369,7 +369,7 @@ class Engine:
             self._outbox.record(Held(spec))
 
     def _needed(self) -> list[Sid | None]:
-        """What must be held until a decision, besides what is new."""
+        """Return the specifications that must be held until a decision."""
         needed = [vote.sid for vote in self.votes.values()]
         if self.mine is not None:
             needed.append(self.mine.sid)

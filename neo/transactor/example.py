@@ -1,10 +1,10 @@
-"""A worked example: a table that is the same wherever it is.
+"""A worked example: a replicated table.
 
     python -m neo.transactor.example 127.0.0.1:7001
 
-Each process is an application server with its own copy of the table, beside its own transactor. A change
-is a transaction; all processes make all changes, in the same order. What a change does depends only on
-the table and the change: so the tables are equal, and a change may have a condition.
+Each process is an application server with its own copy of the table, beside its own transactor. A
+change is a transaction. All processes apply all changes in the same order, and a change depends only on
+the table and itself. So all copies are equal, and a change may have a condition.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from neo.transactor.members import Address
 
 
 class Table:
-    """Text under text. Reading is local, and may be a little behind; writing goes through the log."""
+    """A mapping of texts. Reads are local, and may be stale; writes go through the log."""
 
     def __init__(self, address: Address, secret: str = "") -> None:
         self.rows: dict[str, str] = {}
@@ -31,27 +31,27 @@ class Table:
         return self.rows.get(key)
 
     def set(self, key: str, value: str, timeout: float | None = None) -> str | None:
-        """The value before."""
+        """Set a value, and return the one before."""
         return self._execute({"set": key, "to": value}, timeout)
 
     def replace(self, key: str, old: str | None, new: str, timeout: float | None = None) -> bool:
-        """Only if it is still ``old``; whether it was."""
+        """Set a value only if the present one is ``old``. Return whether it was."""
         return self._execute({"set": key, "to": new, "if": old}, timeout) == old
 
     def digest(self) -> str:
-        """Equal tables have equal digests."""
+        """Return a digest of the content: equal tables have equal digests."""
         return hashlib.sha256(json.dumps(self.rows, sort_keys=True).encode()).hexdigest()
 
     @property
     def tid(self) -> int:
-        """The next transaction that this copy waits for."""
+        """The next transaction for this copy."""
         return self._log.tid
 
     def close(self) -> None:
         self._log.close()
 
     def _execute(self, change: dict[str, str | None], timeout: float | None) -> str | None:
-        # The id makes each change unique: it happens once, whatever breaks.
+        # The random id makes each change unique, so that it is applied once.
         data = json.dumps({"id": uuid.uuid4().hex, **change}).encode()
         return self._log.execute(data, timeout)
 
@@ -67,7 +67,7 @@ class Table:
 
 
 def main() -> int:
-    """Commands from the standard input: ``get KEY``, ``set KEY VALUE``, ``digest``."""
+    """Execute commands from standard input: ``get KEY``, ``set KEY VALUE``, ``digest``."""
     table = Table(parse_address(sys.argv[1], "address"))
     for line in sys.stdin:
         match line.split():

@@ -1,10 +1,10 @@
-"""Whose specification comes next, when several nodes want each transaction.
+"""Fairness: which node's specification comes next when several nodes want each transaction.
 
-Who was served last coordinates round 0, and hears itself first, near peers next. Therefore it serves in
-the order in which nodes were served last: it holds back its own specification, and wishes of others,
-while somebody is awaited who waits longer; for a few ticks, because that one may have given up. Whose
-data is there and not decided waits, and so does who came too late to post: it says so to the one who was
-served.
+The origin of the last transaction coordinates round 0, and receives its own posts first, then those of
+near peers. Therefore it serves nodes in the order in which they were served last. It holds back its own
+specification, and wishes of others, while a node that has waited longer may still post. It does so for
+a few ticks only, because that node may have given up. A node waits if its data has arrived and is not
+decided, or if it told this node that a post came too late.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ class Courtesy:
     def __init__(self, ticks: int, outbox: Outbox) -> None:
         self._ticks = ticks
         self._outbox = outbox
-        #: The last transaction of each node, as far as this one has seen it.
+        #: The last transaction of each node, as far as this node has seen it.
         self._served: dict[int, int] = {}
-        #: Who wanted a transaction since it was served; who wants the present one.
+        #: Nodes that wanted a transaction since they were served; nodes that want the present one.
         self._waiting: set[int] = set()
         self._wishing: set[int] = set()
-        #: What is held back, by node, and until when at most.
+        #: Wishes that are held back, by node; the tick at which they are served at the latest.
         self.held: dict[int, Sid] = {}
         self._until = 0
-        #: Something was posted here when it was too late for the present transaction.
+        #: A post came too late for the present transaction.
         self.turned_away = False
 
     def want(self, process: Process, sid: Sid, now: int) -> None:
-        """Something was posted here."""
+        """Handle a post of this node."""
         if _serves(process):
             self._hold(process, process.me, sid, now)
         else:
             process.want(sid)
 
     def wish(self, process: Process, q: int, m: Wish, now: int) -> None:
-        """Something was posted at ``q``."""
+        """Handle a wish of node ``q``."""
         if m.round == 0 and _serves(process):
             self._hold(process, q, m.sid, now)
         else:
@@ -45,7 +45,7 @@ class Courtesy:
             process.on_wish(q, m)
 
     def waits(self, q: int) -> None:
-        """Something was posted at ``q`` lately, or would have been."""
+        """Note that ``q`` posted, or tried to post, since it was served."""
         self._waiting.add(q)
 
     def _hold(self, process: Process, q: int, sid: Sid, now: int) -> None:
@@ -55,9 +55,9 @@ class Courtesy:
         self.serve(process, now)
 
     def serve(self, process: Process, now: int) -> None:
-        """Propose what needs not be held back any more."""
+        """Propose held wishes for which no node with a longer wait is expected."""
         if now >= self._until:
-            self._waiting &= self._wishing  # the others have let it pass
+            self._waiting &= self._wishing  # the time of the others is over
         awaited = self._waiting - self._wishing
         longest = min((self._last(q) for q in awaited), default=process.tid)
         for q in sorted((q for q in self.held if self._last(q) <= longest), key=self._last):
@@ -68,7 +68,7 @@ class Courtesy:
                 process.on_wish(q, Wish(process.tid, 0, sid))
 
     def decided(self, tid: int, origin: int, process: Process | None) -> None:
-        """A transaction is over; ``process`` was this node's part in it."""
+        """A transaction was decided; ``process`` was this node's part in it."""
         if process is not None and process.me != origin and origin in process.members:
             if self.turned_away:
                 self._outbox.aside(origin, Wish(tid, 0, Sid(process.me, 0)))
@@ -85,5 +85,5 @@ class Courtesy:
 
 
 def _serves(process: Process) -> bool:
-    """Whether this node chooses whose specification it proposes."""
+    """Return whether this node chooses the specification of this round."""
     return process.coordinator == process.me and process.round == 0 and not process.proposed

@@ -1,12 +1,13 @@
-"""Frames in a file: how a write that a crash cut off is told from damage.
+"""Frames in a file: tell a write that a crash cut off from damage.
 
-A frame is its length, a check of the length, a check of the content, the content, and a byte that is not
-zero. A file that was extended by a crash ends in the middle of a frame, or in blocks of zeros that were
-never written; then the last byte of the frame is one of them. Anything else that does not check is
-damage: bits have flipped, and what is there, or follows, may have been promised.
+A frame is its length, a checksum of the length, a checksum of the content, the content, and a byte that
+is not zero. A crash that interrupts an append leaves a file that ends within a frame, or in blocks of
+zeros that were never written; the last byte of the frame then is zero or missing. Any other wrong
+checksum is damage: bits have flipped, and this frame or later ones may hold promises.
 
-The highest bit of the length says that the last byte is there. Without it the end of a content of zeros
-looks like blocks that were not written; so a frame of that old form that does not check is damage.
+The highest bit of the length says that the frame has the last byte. Frames of the old format do not
+have it. In them trailing zeros of the content cannot be told from unwritten blocks, so a wrong checksum
+is damage.
 """
 
 from __future__ import annotations
@@ -16,21 +17,21 @@ import zlib
 from typing import NamedTuple
 
 HEAD = struct.Struct(">III")
-#: The last byte of a frame, and the bit of the length that promises it. Lengths need 27 bits.
+#: The last byte of a frame, and the bit of the length that announces it. Lengths need 27 bits.
 END = b"\xa5"
 ENDED = 1 << 31
 
-#: Disks write blocks of at least so many bytes as a whole.
+#: Disks write aligned blocks of at least this size atomically.
 BLOCK = 512
 
 
 class Damage(Exception):
-    """What a file has is not what was written; the message says where."""
+    """The file has other content than was written; the message says where."""
 
 
 class Scanned(NamedTuple):
     frames: list[bytes]
-    #: Where the next frame belongs; what is behind it was cut off by a crash.
+    #: Offset of the next frame; what follows was cut off by a crash.
     end: int
 
 
@@ -41,7 +42,7 @@ def frame(content: bytes) -> bytes:
 
 
 def scan(data: bytes) -> Scanned:
-    """All frames of a file. Raises Damage."""
+    """Return all frames of a file. Raises Damage."""
     frames: list[bytes] = []
     at = 0
     while at < len(data):
@@ -68,7 +69,7 @@ def scan(data: bytes) -> Scanned:
 
 
 def _torn(data: bytes, at: int, end: int) -> bool:
-    """What was never written is zeros: from ``at`` on, where the file ended before, or from some block
-    on, before ``end``."""
+    """Return whether ``data`` was cut off before ``end``: the file ended at ``at``, or a block before
+    ``end`` was never written. Unwritten blocks are zeros."""
     written = len(data.rstrip(b"\0"))
     return written <= at or -(-written // BLOCK) * BLOCK < end

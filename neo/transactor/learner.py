@@ -1,18 +1,19 @@
-"""A node that lost its logs: when may it vote again?
+"""The rule by which a node that lost its logs may vote again.
 
-It has forgotten what it promised. It may have voted in transaction t; then t - 1 was decided before, by
-a majority of its members, and those who acknowledged it are at t - 1 or later ever since. The node asks
-the others where they are *now* (Census). Once enough have answered that every majority contains one of
-them besides the node itself, every promise that it can have made is for a transaction up to the greatest
-answer plus one. It votes in later ones only; until then it learns, and lets the log grow with empty
-transactions.
+The node has forgotten its promises. It may have voted in transaction t. Then t - 1 was decided before,
+by a majority of its members, and the members that acknowledged it are at t - 1 or later ever since. The
+node asks its peers where they are *now* (Census). Once every majority contains, besides the node
+itself, a peer that has answered, each forgotten promise is for a transaction up to the greatest answer
+plus one. The node votes in later transactions only. Until then it is a learner, and lets the log grow
+with empty transactions.
 
-If a majority needs every member (one or two), nobody decides without this node. But then whatever it may
-have helped to decide, the other adopted too and keeps: it may vote as soon as it knows what the other
-knows. Only, it must not propose again in a round in which it may have proposed: those are not later than
-the round of the other (whose estimate it needed), and round 0 of the next transaction. And if the
-transaction in which the other is adds members, this node may have known that before the other did, and
-have voted with the new ones in later transactions: then it votes in this one, and learns on.
+With one or two members a majority needs every member, so nothing is decided without this node. Whatever
+it helped to decide, the other member has adopted and keeps. So the node may vote as soon as it knows
+what the other one knows, but must not propose again in a round in which it may have proposed. Those
+rounds are not later than the round of the other member (whose estimate it needed), and round 0 of the
+next transaction. If the transaction in which the other one is adds members, the node may have known it
+before the other one, and have voted with the new members in later transactions. Then it votes in this
+one, and goes on learning.
 """
 
 from __future__ import annotations
@@ -21,31 +22,35 @@ from collections.abc import Sequence
 
 from neo.transactor.messages import NEVER, Vote
 
-#: Up to so many members, each majority is all of them.
+#: Up to this number of members, each majority is all of them.
 ALL_NEEDED = 2
 
 
 class Learner:
     def __init__(self, alone: bool) -> None:
-        """``alone``: no other node is known to the configuration, and there is nobody to ask."""
+        """``alone``: the configuration names no other node, so there is no peer to ask."""
         self.alone = alone
-        #: Transaction and round where the others were, after they read our question.
+        #: Transaction and round of each peer after it had read the census.
         self.answers: dict[int, tuple[int, int]] = {}
 
     def counted(self, q: int, tid: int, round_: int) -> None:
         self.answers[q] = max((tid, round_), self.answers.get(q, (0, 0)))
 
     def asked(self, me: int, former: Sequence[int], members: Sequence[int]) -> list[int]:
-        """Whose answers count. ``former`` took part in transaction ``tid - 1``, ``members`` do in
-        ``tid``, the next here. Without the other of two nothing is decided; who left may be gone."""
+        """Return the peers whose answers count.
+
+        ``former`` took part in transaction ``tid - 1``, ``members`` take part in ``tid``, the next one
+        here. Of two members the other one counts, because nothing is decided without it, and a former
+        member may be gone for ever.
+        """
         return [q for q in (members if len(members) == ALL_NEEDED else former) if q != me]
 
     def enough(self, me: int, former: Sequence[int], members: Sequence[int]) -> bool:
-        """Whether every majority of them has, besides this node, somebody who answered."""
+        """Return whether every majority contains, besides this node, a peer that has answered."""
         asked = self.asked(me, former, members)
         answers = sum(q in self.answers for q in asked)
         if len(members) == 1 and not self.alone:
-            return False  # others were, or will be, members too, and may know more
+            return False  # other members existed or will exist, and may know more
         if len(members) <= ALL_NEEDED:
             return answers == len(asked)
         return answers > len(former) - (len(former) // 2 + 1)
@@ -59,7 +64,7 @@ class Learner:
     def promises(
         self, me: int, former: Sequence[int], members: Sequence[int], tid: int
     ) -> list[Vote]:
-        """What to promise before voting: no part in rounds where it may have had one."""
+        """Return the promises to record before voting: no part in rounds in which it may have voted."""
         newest, round_ = self._newest(me, former, members)
         if len(members) > ALL_NEEDED or not newest:
             return []

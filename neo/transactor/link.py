@@ -1,8 +1,8 @@
-"""The way to one peer: the session with it, and over which paths it is reached.
+"""The link to one peer: its session, and the paths to it.
 
-A session needs a number of each side. A greeting offers one, and echoes that of the other side; who
-finds its own offer echoed knows that the greeting is not a replay, and the session is there. Offers are
-used once.
+A session needs a random number from each side. A greeting offers one, and echoes the other side's. A
+node that receives its own offer as echo knows that the greeting is no replay, and begins the session.
+Each offer is used once.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ import msgpack
 from neo.transactor.members import Address
 from neo.transactor.sealing import NUMBER_SIZE, OVERHEAD, Keys, Packet, SealError, Session, tag
 
-#: The sizes of UDP's payload that are probed: what every host must take, IPv6's least, tunnels,
-#: Ethernet, and jumbo frames.
+#: Probed sizes of UDP payload: the minimum of every host, the minimum of IPv6, tunnels, Ethernet, jumbo
+#: frames.
 MTU_SIZES = (508, 1232, 1400, 1472, 8972)
-#: A size counts for so long after its probe was answered, in seconds.
+#: Seconds for which the answer to a probe counts.
 PROBE_LIFE = 6.0
-#: A peer was heard directly, or is said to be reachable by another: it is still after so many seconds.
+#: Seconds for which a peer counts as reachable after it was heard, or was reported by a relay.
 REACH_LIFE = 3.0
 
 
 class Greeting(NamedTuple):
     offer: bytes
     echo: bytes
-    #: The sender has this session already.
+    #: The sender has begun this session already.
     done: bool
-    #: Who the first members were, if it is known; the status of the engine.
+    #: A digest of the first members, empty if they are unknown; the status of the engine.
     cluster: bytes
     status: bytes
 
@@ -38,7 +38,7 @@ class Greeting(NamedTuple):
 
     @classmethod
     def decode(cls, data: bytes) -> Greeting:
-        """Raises SealError."""
+        """Decode and check a greeting. Raises SealError."""
         try:
             greeting = cls(*msgpack.unpackb(data))
         except (ValueError, TypeError, msgpack.UnpackException):
@@ -49,7 +49,7 @@ class Greeting(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """The first fields of a greeting that answers another."""
+    """The first fields of a greeting that answers another one."""
 
     offer: bytes
     echo: bytes
@@ -57,21 +57,21 @@ class Answer(NamedTuple):
 
 
 class Link:
-    """State of one peer. Times are seconds of the owner's clock."""
+    """The state of one peer. Times are seconds of the owner's clock."""
 
     def __init__(self, name: str, address: Address, me: str, keys: Keys) -> None:
         self.name = name
         self.tag = tag(name)
-        #: As configured or in the list of members; and from where its datagrams come (port mapping).
+        #: From the configuration or the list of members; and the source of its datagrams (port mapping).
         self.address = address
         self.udp_address = address
         self.session: Session | None = None
         self.conn: int | None = None
         self.heard = self.heard_direct = -1e9
         self.greeted = self.dialled = self.conn_heard = -1e9
-        #: It hears this node without a relay, as far as it said.
+        #: The peer said that it hears this node without a relay.
         self.hears = True
-        #: When the peer answered a probe of this size.
+        #: Time of the last answered probe, by size.
         self.probed: dict[int, float] = {}
         #: Peers that reach this one directly, and when they said so.
         self.relays: dict[str, float] = {}
@@ -81,11 +81,11 @@ class Link:
         self._pair = (b"", b"")
 
     def mtu(self, now: float) -> int:
-        """The largest payload that UDP carries to this peer now; 0 if none."""
+        """Return the largest payload that UDP carries to this peer now; 0 if none."""
         return max((size for size, at in self.probed.items() if now - at < PROBE_LIFE), default=0)
 
     def direct(self, now: float) -> bool:
-        """Whether the peer is reached without a relay."""
+        """Return whether the peer is reached without a relay."""
         way = self.conn is not None or self.mtu(now) > 0
         return way and self.hears and self.heard_directly(now)
 
@@ -93,12 +93,12 @@ class Link:
         return now - self.heard_direct < REACH_LIFE
 
     def relay(self, now: float, usable: set[str]) -> str | None:
-        """Somebody who reaches it."""
+        """Return the name of a usable peer that reaches this one."""
         names = [n for n, at in self.relays.items() if now - at < REACH_LIFE and n in usable]
         return min(names) if names else None
 
     def path(self, now: float, usable: set[str]) -> str:
-        """How it is reached, for people."""
+        """Describe the path, for people."""
         if self.session is None:
             return "not reached"
         if self.direct(now):
@@ -109,12 +109,12 @@ class Link:
         return f"through {relay}" if relay else "not reached"
 
     def offer(self, fresh: bytes, cluster: bytes, status: bytes) -> Greeting:
-        """A greeting that begins a session."""
+        """Return a greeting that begins a session."""
         self._offer = self._offer or fresh
         return Greeting(self._offer, b"", False, cluster, status)
 
     def answer(self, greeting: Greeting, fresh: bytes) -> tuple[bool, Answer | None]:
-        """Whether this greeting begins another session, and what to answer, if anything."""
+        """Handle a greeting. Return whether it began a session, and the answer to send, if any."""
         if self.session is not None and (greeting.offer, greeting.echo) == self._pair:
             return False, None if greeting.done else Answer(greeting.echo, greeting.offer, True)
         self._offer = self._offer or fresh
@@ -126,12 +126,12 @@ class Link:
         return True, Answer(mine, greeting.offer, True)
 
     def open(self, packet: Packet) -> bytes:
-        """Raises SealError."""
+        """Open a packet of the session. Raises SealError."""
         if self.session is None:
             raise SealError("there is no session yet")
         return self.session.open(packet)
 
 
 def room(mtu: int) -> int:
-    """For messages, in a datagram of this size."""
+    """Return the space for messages in a datagram of this size."""
     return mtu - OVERHEAD - 8

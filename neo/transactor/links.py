@@ -1,9 +1,10 @@
-"""The network of a node, without sockets: datagrams and streams, and messages for peers.
+"""The network of a node, without sockets: sealed packets in datagrams and streams.
 
-Each packet takes the best path there is: UDP, if the peer answered a probe of that size lately; TCP; or
-a third peer that reaches it. What cannot be sent is dropped: the engine says it again. Peers are known by
-name in sealed packets, not by their addresses, so several may share one, and ports may be mapped. A
-greeting proves nothing (it may be an old one): only what was sealed for the present session does.
+Each packet takes the best path: UDP, if the peer answered a probe of at least its size lately; else
+TCP; else a relay, that is a third peer that reaches it. A packet without a path is dropped; the engine
+resends. Peers are identified by the name in sealed packets, not by address, so several may share an
+address, and ports may be mapped. A greeting proves nothing, because it may be replayed; only a packet
+that was sealed for the current session proves its sender.
 """
 
 from __future__ import annotations
@@ -32,22 +33,22 @@ from neo.transactor.sealing import (
     tag,
 )
 
-#: Seconds between greetings to a peer without a session, or silent; between dials.
+#: Interval of greetings to a peer without a session, or to a silent one; interval of dials.
 GREET_SECONDS = 0.4
 DIAL_SECONDS = 1.0
-#: A session without a packet for so long is offered anew.
+#: A session without a packet for this long is offered anew.
 SILENT_SECONDS = 1.5
-#: Between probes of all sizes; between notes about who is reached.
+#: Interval of probes of all sizes; interval of notes about reachable peers.
 PROBE_SECONDS = 2.0
 REACH_SECONDS = 1.0
-#: A packet passes one relay at most: who reaches a peer directly is known.
+#: A packet passes one relay at most, because relays are chosen among peers with a direct path.
 HOPS_MAX = 1
-#: A stream on which nothing came for so long is broken: something comes every second.
+#: A stream without a packet for this long is broken: peers send something every second.
 BROKEN_SECONDS = 10.0
 LENGTH = struct.Struct(">I")
-#: Of a packet on a stream: the largest specification, and some.
+#: The longest packet on a stream: the largest specification, with some reserve.
 STREAM_MAX = 72 * 1024 * 1024
-#: Before a stream has shown whose it is, it may send a greeting and no more.
+#: Before a stream has proved its peer, it may carry a greeting, and not for longer than this.
 STRANGER_MAX = 4096
 STRANGER_SECONDS = 10.0
 
@@ -55,14 +56,14 @@ MESSAGES, PROBE, PROBED, REACH = range(4)
 
 
 class Network(Protocol):
-    """Sockets, as a shell gives them. Nothing raises: what fails is reported, or lost."""
+    """Sockets. No method raises: failures are reported by callbacks, or the data is lost."""
 
     def send_datagram(self, address: Address, data: bytes) -> None: ...
 
     def send_stream(self, conn: int, data: bytes) -> None: ...
 
     def dial(self, name: str, address: Address) -> None:
-        """:meth:`Links.connected` follows, or not."""
+        """Connect to a peer; :meth:`Links.connected` follows if that succeeds."""
 
     def close_stream(self, conn: int) -> None: ...
 
@@ -80,8 +81,9 @@ class Links:
         udp: bool = True,
         mtu_limit: int = MTU_SIZES[-1],
     ) -> None:
-        """``receive`` gets messages with the name of their sender, the status from a greeting first;
-        ``greeting`` gives who the first members were, and the encoded status of the engine."""
+        """``receive`` takes the name of the sender and its messages; the status from its greeting comes
+        first. ``greeting`` returns a digest of the first members, and the encoded status of the
+        engine."""
         self.name = name
         self.links: dict[str, Link] = {}
         self.now = 0.0
@@ -98,15 +100,15 @@ class Links:
         self._owners: dict[int, Link] = {}
         self._opened: dict[int, float] = {}
         self._probed = self._reached = -1e9
-        #: Messages of the packet that is being read.
+        #: Messages of the packet that is being parsed.
         self._arrived: list[Message] = []
-        #: Who was connected directly, as far as debugging has shown.
+        #: Peers that the debug messages have reported as connected.
         self._shown: set[str] = set()
-        #: For the operator: packets from elsewhere, and packets of messages that left.
+        #: Counters for the operator: refused packets, and sent packets of messages.
         self.refused = self.sent = 0
 
     def set_peers(self, peers: dict[str, Address]) -> None:
-        """These, and no others."""
+        """Keep links to exactly these peers."""
         for name in self.links.keys() - peers.keys():
             link = self.links.pop(name)
             if link.conn is not None:
@@ -123,14 +125,14 @@ class Links:
         self._by_tag = {link.tag: link for link in self.links.values()}
 
     def paths(self) -> dict[str, str]:
-        """How each peer is reached, for people."""
+        """Describe the path to each peer, for people."""
         direct = self._direct()
         return {name: link.path(self.now, direct) for name, link in self.links.items()}
 
     # -- out ---------------------------------------------------------------------------------------
 
     def send(self, name: str, messages: list[Message]) -> None:
-        """Messages in as few packets as possible."""
+        """Send messages in as few packets as possible."""
         link = self.links.get(name)
         if link is None or link.session is None:
             return
@@ -163,7 +165,7 @@ class Links:
         self._send_packet(link, data)
 
     def _send_packet(self, link: Link, data: bytes) -> None:
-        """Over the best path."""
+        """Send over the best path; drop the packet if there is none."""
         self._debug("pl_queueing", f"{len(data)} bytes for {link.name}")
         if len(data) <= link.mtu(self.now):
             self._datagram(link.udp_address, data)
@@ -193,7 +195,7 @@ class Links:
         return self.links.get(link.relay(self.now, self._direct()) or "")
 
     def _heard(self) -> list[str]:
-        """Who is heard without a relay: they should know it."""
+        """Return the names of peers that are heard without a relay; the peers are told that list."""
         return sorted(n for n, link in self.links.items() if link.heard_directly(self.now))
 
     def _direct(self) -> set[str]:
@@ -202,7 +204,7 @@ class Links:
     # -- time --------------------------------------------------------------------------------------
 
     def tick(self, now: float) -> None:
-        """``now`` in seconds, monotonic."""
+        """Greet, dial, probe and clean up. ``now``: monotonic seconds."""
         self.now = now
         if self._debug.shows("connectivity"):
             self._show_changes()
@@ -230,7 +232,7 @@ class Links:
                 if link.session is not None:
                     self._send_body(link, REACH, direct)
                     if link.conn is not None:
-                        # The other side knows whose stream it is when it has opened a packet of it.
+                        # A sealed packet proves to the other side which peer owns the stream.
                         body = bytes([REACH]) + msgpack.packb(direct)
                         self._write(link.conn, link.session.seal(body))
 
@@ -249,7 +251,7 @@ class Links:
             )
 
     def _greet(self, link: Link, greeting: Greeting) -> None:
-        """By all ways: it is not known yet which of them work."""
+        """Send a greeting over all paths, because it is not known yet which of them work."""
         data = self._keys.seal_greeting(link.tag, self._me, greeting.encode())
         if self._sizes:
             self._datagram(link.udp_address, data)
@@ -270,7 +272,7 @@ class Links:
             link.udp_address = address
 
     def connected(self, conn: int, name: str | None) -> None:
-        """A stream: to ``name``, or from somebody."""
+        """A stream to ``name`` was opened, or one was accepted from an unknown peer."""
         self._streams[conn] = bytearray()
         self._opened[conn] = self.now
         link = self.links.get(name) if name is not None else None
@@ -312,7 +314,7 @@ class Links:
                 link.conn_heard = self.now
 
     def _own(self, conn: int, link: Link) -> None:
-        """The stream is that of this peer; a newer one is better."""
+        """Assign the stream to the peer. A newer stream replaces an older one."""
         if link.conn is not None and link.conn != conn:
             self._drop_stream(link.conn)
         link.conn = conn
@@ -325,7 +327,7 @@ class Links:
         self._network.close_stream(conn)
 
     def _packet(self, data: bytes, reply: Callable[[bytes], None]) -> Link | None:
-        """The peer who certainly sent it just now, and not through a relay."""
+        """Handle a packet. Return the peer if it provably sent the packet now, without a relay."""
         self._arrived = []
         try:
             packet = parse(data)
@@ -359,7 +361,7 @@ class Links:
             self._send_direct(target, relayed(data))
 
     def _on_greeting(self, link: Link, packet: Packet, reply: Callable[[bytes], None]) -> bool:
-        """Whether it began a session."""
+        """Handle a greeting. Return whether it began a session."""
         greeting = Greeting.decode(self._keys.open_greeting(packet))
         cluster, status = self._greeting()
         if cluster and greeting.cluster and greeting.cluster != cluster:

@@ -1,4 +1,4 @@
-"""Who takes part: a list that changes through the log itself, one whole list per change."""
+"""The list of members. It changes through the log itself, one complete list per change."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import NamedTuple
 
 import msgpack
 
-#: The page's theoretical limit; indices are 16-bit numbers that are never used again.
+#: The limit of the manual page. Indices have 16 bits, and are never reused.
 INDEX_MAX = 16000
 
 Address = tuple[str, int]
 
 
 def is_host(text: str) -> bool:
-    """Whether it can be looked up: a numeric address, or a name with proper labels."""
+    """Return whether the text can be resolved: a numeric address, or a name with valid labels."""
     try:
         return bool(text.encode("idna")) and text.isprintable() and not re.search(r"[\s\[\]]", text)
     except UnicodeError:
@@ -23,18 +23,18 @@ def is_host(text: str) -> bool:
 
 
 class MembershipError(Exception):
-    """A change that makes no sense; the message says why."""
+    """A change of the members is invalid; the message gives the reason."""
 
 
 class Member(NamedTuple):
     node: int
     name: str
-    #: Host and port where peers reach it.
+    #: Host and port at which peers reach it.
     address: Address
 
 
 class Members(NamedTuple):
-    """In the order of their indices. ``next_index`` is that of the next one who joins."""
+    """Members in the order of their indices. ``next_index``: the index of the next new member."""
 
     all: tuple[Member, ...]
     next_index: int
@@ -49,7 +49,7 @@ class Members(NamedTuple):
     def at(self, node: int) -> Member | None:
         return next((member for member in self.all if member.node == node), None)
 
-    # -- changes: each returns another list; raises MembershipError ----------------------------------
+    # -- changes: each returns a new list, or raises MembershipError -------------------------------
 
     def added(self, name: str, address: Address) -> Members:
         if self.named(name):
@@ -84,7 +84,7 @@ class Members(NamedTuple):
 
     @classmethod
     def decode(cls, data: bytes) -> Members:
-        """Raises ValueError."""
+        """Decode a list of members. Raises ValueError."""
         try:
             next_index, members = msgpack.unpackb(data)
             return cls(
@@ -96,6 +96,6 @@ class Members(NamedTuple):
 
 
 def first_members(peers: Iterable[tuple[str, Address]]) -> Members:
-    """Those of the configuration file, in the order of their names, whatever its order was."""
+    """Return the configured members, sorted by name, so that all nodes agree on indices."""
     members = tuple(Member(i, name, address) for i, (name, address) in enumerate(sorted(peers)))
     return Members(members, len(members))

@@ -1,7 +1,7 @@
-"""What peers say to each other, and what a node writes down before it says so.
+"""Messages between peers, and records that a node writes to its disk.
 
-All are NamedTuples of plain values, compared and hashed by content. ``round`` counts from 0. A *stamp* is
-the round in which an estimate was adopted, ``NEVER`` if it was not.
+All are NamedTuples of plain values, compared and hashed by content. Rounds count from 0. A *stamp* is the
+round in which an estimate was adopted; ``NEVER`` if it was not.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import NamedTuple
 
-#: The stamp of an estimate that no coordinator proposed.
+#: The stamp of an estimate that no coordinator has proposed.
 NEVER = -1
 
 
 class Sid(NamedTuple):
-    """Specification id: the index of the node where it was posted, and a number never used again."""
+    """Specification id: the index of the node that posted it, and a number that is never reused."""
 
     node: int
     number: int
@@ -24,17 +24,17 @@ class Sid(NamedTuple):
 
 
 class Kind:
-    """Of a specification; only the first kind comes from application servers."""
+    """Kinds of specifications. Only DATA comes from application servers."""
 
     DATA = 0
-    #: The data is the list of members that holds from the next transaction on.
+    #: The data is the list of members that is valid from the next transaction on.
     MEMBERS = 1
-    #: Of a node that comes back without its logs: the log must grow before it may vote.
+    #: Empty. A node that lost its logs posts it, because the log must grow before the node may vote.
     NOTHING = 2
 
 
 class Spec(NamedTuple):
-    """A transaction specification: opaque data under its id."""
+    """A transaction specification: opaque data with an id."""
 
     sid: Sid
     kind: int
@@ -42,7 +42,7 @@ class Spec(NamedTuple):
 
 
 class Refusal(StrEnum):
-    """Why a post is not possible: words of the text protocol."""
+    """Reasons to refuse a post: words of the text protocol."""
 
     OLD = "tid_old"
     NEW = "tid_new"
@@ -56,14 +56,14 @@ class Refusal(StrEnum):
 
 
 class Collect(NamedTuple):
-    """Coordinator to all: round ``round`` is mine, send me your estimates."""
+    """Coordinator to all: send your estimates for ``round``."""
 
     tid: int
     round: int
 
 
 class Estimate(NamedTuple):
-    """Phase 1, to the coordinator of ``round``: what I would decide, adopted in round ``stamp``."""
+    """Phase 1, to the coordinator of ``round``: the sender's estimate, adopted in round ``stamp``."""
 
     tid: int
     round: int
@@ -72,7 +72,7 @@ class Estimate(NamedTuple):
 
 
 class Propose(NamedTuple):
-    """Phase 2, coordinator to all: adopt this."""
+    """Phase 2, coordinator to all: adopt this estimate."""
 
     tid: int
     round: int
@@ -80,57 +80,57 @@ class Propose(NamedTuple):
 
 
 class Ack(NamedTuple):
-    """Phase 3, to the coordinator: I have adopted the proposal of ``round``, on my disk."""
+    """Phase 3, to the coordinator: the proposal of ``round`` is adopted, and on the sender's disk."""
 
     tid: int
     round: int
 
 
 class Nack(NamedTuple):
-    """Instead of an answer: I am in ``round``, and take part in no earlier one."""
+    """Answer to an outdated message: the sender is in ``round``, and takes part in no earlier one."""
 
     tid: int
     round: int
 
 
 class Decide(NamedTuple):
-    """Phase 4, to all: this is transaction ``tid``."""
+    """Phase 4, to all: the transaction ``tid`` is decided."""
 
     tid: int
     sid: Sid
 
 
 class Wish(NamedTuple):
-    """To the coordinator of ``round``: somebody posted this at my place, for transaction ``tid``."""
+    """To the coordinator of ``round``: this was posted at the sender's node, for transaction ``tid``."""
 
     tid: int
     round: int
     sid: Sid
 
 
-# -- between peers: data and catching up (engine.py) -----------------------------------------------
+# -- between peers: data and catch-up (engine.py) --------------------------------------------------
 
 
 class Data(NamedTuple):
-    """A specification on its own."""
+    """The data of a specification."""
 
     spec: Spec
 
 
 class Want(NamedTuple):
-    """Send me the data of this specification."""
+    """Request for the data of a specification."""
 
     sid: Sid
 
 
 class Ask(NamedTuple):
-    """Send me what was decided, from ``tid`` on."""
+    """Request for decided transactions, from ``tid`` on."""
 
     tid: int
 
 
 class Entries(NamedTuple):
-    """Decided transactions ``tid``, ``tid + 1``, …; the members of transaction 1; the sender's next."""
+    """Decided transactions from ``tid`` on; the members of transaction 1; the sender's next tid."""
 
     tid: int
     specs: tuple[Spec, ...]
@@ -139,8 +139,8 @@ class Entries(NamedTuple):
 
 
 class Status(NamedTuple):
-    """I am at transaction ``tid``. ``log`` names my journal; ``recovered`` says that it was begun when
-    the node had lost its logs; a learner does not vote yet."""
+    """The sender is at transaction ``tid``. ``log``: the id of its journal; ``recovered``: the journal
+    was begun after the node had lost its logs; a learner does not vote yet."""
 
     tid: int
     log: int
@@ -149,20 +149,20 @@ class Status(NamedTuple):
 
 
 class Census(NamedTuple):
-    """A node without its logs: where are you, after having read this? ``log`` names its new journal."""
+    """A node without its logs asks: where are you now? ``log``: the id of its new journal."""
 
     log: int
 
 
 class Counted(NamedTuple):
-    """Answer to Census: in this round of transaction ``tid``."""
+    """Answer to Census: the round and the transaction in which the sender is."""
 
     log: int
     tid: int
     round: int
 
 
-#: Those about one transaction that is being agreed on.
+#: Messages of the consensus on one transaction.
 Step = Collect | Estimate | Propose | Ack | Nack | Wish
 Message = Step | Decide | Data | Want | Ask | Entries | Status | Census | Counted
 
@@ -171,7 +171,7 @@ Message = Step | Decide | Data | Want | Ask | Entries | Status | Census | Counte
 
 
 class Vote(NamedTuple):
-    """To the journal: the promise of this node for ``tid``. The newest counts."""
+    """To the journal: the promise of this node for ``tid``. The newest is valid."""
 
     tid: int
     round: int
@@ -180,26 +180,26 @@ class Vote(NamedTuple):
 
 
 class Held(NamedTuple):
-    """To the journal: data for which this node votes, or that was posted here."""
+    """To the journal: data that was posted here, or for which this node votes."""
 
     spec: Spec
 
 
 class Known(NamedTuple):
-    """To the journal: the name of a peer's journal; 0 forgets it."""
+    """To the journal: the id of a peer's journal; 0 forgets it."""
 
     node: int
     log: int
 
 
 class Voter(NamedTuple):
-    """To the journal: this node, once without its logs, votes from now on."""
+    """To the journal: this node had lost its logs, and votes from now on."""
 
     tid: int
 
 
 class Entry(NamedTuple):
-    """To the transaction log: what was decided."""
+    """To the transaction log: a decided transaction."""
 
     tid: int
     spec: Spec

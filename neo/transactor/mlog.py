@@ -1,8 +1,8 @@
-"""The journal: what this node promised for transactions that are not decided, and what it knows of peers.
+"""The journal: the promises of this node for undecided transactions, and the ids of its peers' journals.
 
-One file of frames. The first says whose it is and how it was begun; each other is a record. It is
-written anew, shorter, when it has grown; then the transaction log is synced first, and the new head says
-how far that was: a log that ends earlier has lost decided transactions.
+One file of frames. The first frame identifies the node and says how the journal was begun; each other
+one is a record. A journal that has grown is compacted into a new file. Before that the transaction log
+is synced, and the new head stores its length: a transaction log that is shorter has lost transactions.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from neo.transactor.tlog import RECOVER
 
 MAGIC = "transactor mlog"
 VERSION = 1
-#: A journal that grew to this, and to twice its last size, is written anew.
+#: A journal is compacted when it exceeds this, and twice its size after the last compaction.
 SHRINK_BYTES = 1024 * 1024
 
 
@@ -30,7 +30,7 @@ class Head(NamedTuple):
     name: str
     log: int
     begun: Begun
-    #: Numbers of own specifications up to this one may have been used.
+    #: Upper bound of the numbers that may have been used in own sids.
     number: int
     #: Transactions below this one were in the synced transaction log.
     tid: int
@@ -38,7 +38,7 @@ class Head(NamedTuple):
 
 class Journal:
     def __init__(self, path: str, name: str, tell: Callable[[str], None]) -> None:
-        """Open one that exists and has content. Raises StoreError."""
+        """Open a journal that exists and is not empty. Raises StoreError."""
         self.path = path
         data = read_file(path)
         try:
@@ -69,7 +69,7 @@ class Journal:
         self._shrink_at = max(SHRINK_BYTES, 2 * end)
 
     def append(self, added: list[Record]) -> None:
-        """Raises StoreError."""
+        """Append records, without a sync. Raises StoreError."""
         for record in added:
             self._live.add(record)
         self._file.append(b"".join(frame(records.encode(record)) for record in added))
@@ -79,11 +79,11 @@ class Journal:
         return self._file.size > self._shrink_at
 
     def decided(self, tid: int) -> None:
-        """Promises for transactions up to this one are of no use any more."""
+        """Forget promises for transactions up to this one."""
         self._live.decided(tid)
 
     def shrink(self, tid: int) -> None:
-        """Write it anew. The transaction log is synced up to ``tid``, exclusively. Raises StoreError."""
+        """Compact the journal. Transactions below ``tid`` must be synced. Raises StoreError."""
         head = self.head._replace(number=self._live.number, tid=tid)
         write_journal(self.path, head, self._live.records())
         self._file.close()
@@ -91,7 +91,7 @@ class Journal:
         self._shrink_at = max(SHRINK_BYTES, 2 * self._file.size)
 
     def sync(self) -> None:
-        """Raises StoreError."""
+        """Make the appended records durable. Raises StoreError."""
         self._file.sync()
 
     def close(self) -> None:
@@ -99,11 +99,11 @@ class Journal:
 
 
 class Live:
-    """The records that still matter."""
+    """The records that are still valid."""
 
     def __init__(self, head: Head) -> None:
         self.number = head.number
-        #: Numbers begin with the name of the journal, so that they are those of this node.
+        #: The upper half of the numbers of own sids.
         self._mine = head.log
         self._votes: dict[int, Vote] = {}
         self._held: dict[Sid, Held] = {}
@@ -135,7 +135,7 @@ class Live:
 
 
 def write_journal(path: str, head: Head, content: list[Record]) -> None:
-    """Replace a journal in one step. Raises StoreError."""
+    """Replace a journal atomically. Raises StoreError."""
     temporary = f"{path}.new"
     file = LogFile(temporary, 0)
     try:

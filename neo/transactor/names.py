@@ -1,9 +1,10 @@
-"""Peers are known by name outside an engine, and by index inside.
+"""Names and indices of peers: an engine knows a peer by its index, the layers around it by its name.
 
-The index is in the list of members, which is in the log: a node that does not know the log as far as its
-peers do may not know them. The first members of its configuration have other indices, if some have left
-since. So those who are no members, as far as is known here, are *guests*, with indices below all others;
-the log can be learned from them, and nothing else (:meth:`neo.transactor.catchup.CatchUp.on_guest`).
+Indices are assigned by the list of members, which is part of the log. A node that does not have the log
+as far as its peers may not know their indices: the first members of its configuration have other
+indices if members have left since. Therefore a peer that is no member in this node's copy of the log is
+a *guest*, with an index below those of members. The node learns the log from guests, and nothing else
+(:meth:`neo.transactor.catchup.CatchUp.on_guest`).
 """
 
 from __future__ import annotations
@@ -13,21 +14,21 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from neo.transactor.engine import Engine
 
-#: The index of the first guest; that of the next is less.
+#: The index of the first guest; each further guest has the next lower index.
 GUEST = -2
 
 
 class Names:
-    """Of one engine. There are as many guests as peers that the owner ever had links to."""
+    """The names and indices of one engine. Bound: one guest per peer of the owner's links."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._guests: list[str] = []
-        #: Members that left, too: the decision by which they did is for them as well.
+        #: Former members too, because the decision that removed a member is sent to it as well.
         self._members: dict[int, str] = {}
 
     def index(self, name: str) -> int:
-        """Changes with the list of members: to be asked for each message."""
+        """Return the index of a peer. It changes with the list of members: do not keep it."""
         engine = self._engine
         member = engine.members.named(name)
         if member is not None and not engine.catch_up.joins:
@@ -37,7 +38,7 @@ class Names:
         return GUEST - self._guests.index(name)
 
     def name(self, index: int) -> str | None:
-        """None if it is not known here whose index this is."""
+        """Return the name of a peer; None if the index is unknown here."""
         if index <= GUEST:
             return self._guests[GUEST - index]
         member = self._engine.members.at(index)

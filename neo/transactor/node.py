@@ -1,7 +1,7 @@
-"""An engine together with its disk and network: promises leave when they are durable.
+"""An engine with its disk and network: promises leave when they are durable.
 
-Whoever embeds the log (the daemon, a NEO master) gives the ports, calls the engine through this object,
-and gets the decided transactions. No IO here: one thread, callbacks only.
+The process that embeds the log (the daemon, a NEO master) calls the engine through this object, and is
+told of decided transactions. No IO here: one thread, callbacks only.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ class World(Protocol):
     """What a node needs of its process."""
 
     def append(self, records: list[Record]) -> None:
-        """Write them behind the others, not synced."""
+        """Append to the logs, without a sync."""
 
     def sync(self) -> None:
         """Begin to sync what was appended; :meth:`Node.synced` is called when it is done."""
 
     def transmit(self, peer: str, messages: list[Message]) -> None:
-        """Send, if possible. The messages may share a packet."""
+        """Send to a peer, or drop. The messages may share a packet."""
 
     def decided(self, entries: list[Entry]) -> None:
         """These transactions are in the log, on this node's disk."""
 
 
 class Waiting(NamedTuple):
-    """What may happen once some records are durable."""
+    """Actions that wait until some records are durable."""
 
     sends: list[tuple[int, Message]]
     entries: list[Entry]
@@ -46,13 +46,13 @@ class Node:
         self._names = Names(engine)
         self._waiting: deque[Waiting] = deque()
         self._callbacks: list[Callable[[], None]] = []
-        #: Of what waits, so many are covered by the sync that is under way.
+        #: Number of waiting items that the current sync covers.
         self._syncing = 0
         #: The last transaction that is durable here.
         self.tlog_tid = engine.tid - 1
 
     def receive(self, peer: str, messages: list[Message]) -> None:
-        """``peer``: its verified name; it need not be a member."""
+        """Handle messages of a peer. ``peer``: its verified name; it need not be a member."""
         for message in messages:
             self.engine.receive(self._names.index(peer), message)
         self.flush()
@@ -64,7 +64,7 @@ class Node:
     def post(
         self, tid: int, data: bytes, then: Callable[[Sid | Refusal], None], kind: int = Kind.DATA
     ) -> None:
-        """``then`` is called with the refusal at once, or with the sid when it is durable."""
+        """Post; ``then`` is called with a refusal at once, or with the sid when it is durable."""
         self._answer(self.engine.post(tid, data, kind), then)
 
     def repost(self, tid: int, sid: Sid, then: Callable[[Sid | Refusal], None]) -> None:
@@ -78,7 +78,7 @@ class Node:
         self.flush()
 
     def flush(self) -> None:
-        """Do what the engine wants. To be called after each call to the engine."""
+        """Execute what the engine has put into its outbox. Call it after each call of the engine."""
         records, sends, asides = self.engine.take()
         self._transmit(asides)
         entries: list[Entry] = []

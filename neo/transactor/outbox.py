@@ -1,4 +1,4 @@
-"""What an engine wants done: see the obligations in :mod:`neo.transactor.engine`."""
+"""The outbox of an engine: see its obligations in :mod:`neo.transactor.engine`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from neo.transactor.messages import Message, Record
 class Batch(NamedTuple):
     #: For the disk.
     records: list[Record]
-    #: For peers, when everything before is on disk.
+    #: For peers, once all records so far are on disk.
     sends: list[tuple[int, Message]]
     #: For peers, at once.
     asides: list[tuple[int, Message]]
@@ -25,11 +25,11 @@ class Outbox:
         self._batch.records.append(record)
 
     def send(self, to: int, message: Message) -> None:
-        """A promise, or what makes one possible."""
+        """Send a promise, or a message that makes one possible."""
         self._batch.sends.append((to, message))
 
     def aside(self, to: int, message: Message) -> None:
-        """A fact or a question."""
+        """Send a fact or a question, without waiting for the disk."""
         self._batch.asides.append((to, message))
 
     def aside_all(self, group: Iterable[int], message: Message) -> None:

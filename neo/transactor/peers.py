@@ -1,7 +1,7 @@
-"""What a node knows of its peers besides their votes: where they are in the log, and whose they are.
+"""What a node knows of its peers besides their votes: their positions in the log, and their journals.
 
-A journal has a random name. A peer that comes back with another journal has forgotten its promises: it is
-a stranger whose votes do not count, unless its journal was begun as that of a learner (learner.py).
+A journal has a random id. A peer that comes back with another journal has forgotten its promises. It is a
+*stranger*, whose votes do not count, unless the journal was begun as that of a learner (learner.py).
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ from neo.transactor.messages import Status
 
 class Peers:
     def __init__(self, known: dict[int, int]) -> None:
-        #: The names of their journals.
+        #: The ids of their journals.
         self.known = known
         self.strangers: set[int] = set()
-        #: Those who do not vote, by their own words.
+        #: Peers that say that they do not vote.
         self.learners: set[int] = set()
-        #: Their next transaction, as they said last.
+        #: The next transaction of each peer, as it said last.
         self.tids: dict[int, int] = {}
         self._asked = 0
 
     def said(self, q: int, tid: int) -> None:
-        """A message of q is of transaction ``tid``."""
+        """Peer q sent a message about transaction ``tid``."""
         if tid > self.tids.get(q, 0):
             self.tids[q] = tid
 
     def status(self, q: int, m: Status) -> bool:
-        """Whether its journal is new to us, and accepted; it is to be remembered then."""
+        """Handle a status. Return whether the id of the journal is new, and must be recorded."""
         self.tids[q] = m.tid
         (self.learners.add if m.learner else self.learners.discard)(q)
         known = self.known.get(q)
@@ -47,7 +47,7 @@ class Peers:
         self.learners.discard(q)
 
     def ahead(self, tid: int, suspected: set[int]) -> int:
-        """Somebody who knows transaction ``tid``, in turn; the alive ones first."""
+        """Return a peer that knows transaction ``tid``; one that is not suspected, if possible."""
         ahead = sorted(q for q, theirs in self.tids.items() if theirs > tid)
         alive = [q for q in ahead if q not in suspected] or ahead
         self._asked += 1

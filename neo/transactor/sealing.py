@@ -1,10 +1,10 @@
 """Packets between peers: sealed with AES-GCM, and accepted once.
 
-A packet is a clear head (whom it is for and from, so that a third peer can relay it) and a sealed body.
-Two keys: greetings are sealed with one that follows from the configured secret, under random nonces;
-everything else with keys of a session, which both sides make of a random number of each. So a packet of
-an earlier session, or of another peer, cannot be opened; and within a session a window of counters
-refuses doubles.
+A packet is a clear head (addressee and sender, so that a third peer can relay it) and a sealed body.
+There are two kinds of keys. Greetings are sealed with a key derived from the configured secret, under
+random nonces. All other packets are sealed with keys of a session, derived from a random number of each
+side. So a packet of an earlier session, or of another peer, cannot be opened. Within a session a window
+of counters rejects duplicates.
 
 Without a secret the key is a constant: packets are checked, but anybody can make them.
 """
@@ -22,20 +22,20 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 MAGIC = b"T1"
-#: Magic, kind, relays passed, for whom, from whom. The relays are not sealed in: each one counts itself.
+#: Magic, kind, hops, addressee, sender. Hops are not authenticated, because each relay increments them.
 HEAD = struct.Struct(">2sBB8s8s")
 GREETING, SEALED = 1, 2
 COUNTER = struct.Struct(">Q")
-#: Of the head, the counter and the tag of the seal.
+#: The bytes of the head, the counter and the tag of AES-GCM.
 OVERHEAD = HEAD.size + COUNTER.size + 16
 NUMBER_SIZE = 16
 NONCE_SIZE = 12
-#: Packets may overtake each other by so many.
+#: How far packets may be reordered.
 WINDOW = 1024
 
 
 class SealError(Exception):
-    """A packet that is not from a peer, not for this session, or came before."""
+    """A packet is not from a peer, not of this session, or a duplicate."""
 
 
 class Packet(NamedTuple):
@@ -48,12 +48,12 @@ class Packet(NamedTuple):
 
 
 def tag(name: str) -> bytes:
-    """A node in the head of a packet."""
+    """Return the identifier of a node in the head of a packet."""
     return hashlib.sha256(name.encode()).digest()[:8]
 
 
 def parse(data: bytes) -> Packet:
-    """Raises SealError."""
+    """Parse a packet. Raises SealError."""
     if len(data) < OVERHEAD or data[:2] != MAGIC:
         raise SealError("not a packet of a transactor")
     _, kind, hops, to, sender = HEAD.unpack_from(data)
@@ -61,7 +61,7 @@ def parse(data: bytes) -> Packet:
 
 
 def relayed(data: bytes) -> bytes:
-    """The packet after one more relay."""
+    """Return the packet with one more hop."""
     return data[:3] + bytes([data[3] + 1]) + data[4:]
 
 
@@ -74,7 +74,7 @@ def _derive(key: bytes, salt: bytes, info: bytes) -> AESGCM:
 
 
 class Keys:
-    """What follows from the secret of a cluster."""
+    """Keys derived from the secret of a cluster."""
 
     def __init__(self, secret: str, random_bytes: Callable[[int], bytes]) -> None:
         self._master = HKDF(SHA256(), 32, b"neo.transactor", b"master").derive(secret.encode())
@@ -87,7 +87,7 @@ class Keys:
         return head + nonce + self._greetings.encrypt(nonce, body, head)
 
     def open_greeting(self, packet: Packet) -> bytes:
-        """Raises SealError."""
+        """Open a greeting. Raises SealError."""
         nonce, sealed = packet.body[:NONCE_SIZE], packet.body[NONCE_SIZE:]
         try:
             return self._greetings.decrypt(nonce, sealed, packet.head)
@@ -95,7 +95,7 @@ class Keys:
             raise SealError("it has another key") from None
 
     def session(self, me: bytes, peer: bytes, mine: bytes, theirs: bytes) -> Session:
-        """The session of two random numbers, one of each side."""
+        """Return the session of two random numbers, one of each side."""
         salt = b"".join(sorted([mine, theirs]))
         out = _derive(self._master, salt, b"from" + me + peer)
         back = _derive(self._master, salt, b"from" + peer + me)
@@ -108,7 +108,7 @@ class Session:
         self._out = out
         self._back = back
         self._sent = 0
-        #: The highest counter that came, and a bit for each of those before it that came.
+        #: The highest counter received, and a bit for each counter at or below it that was received.
         self._highest = 0
         self._seen = 0
 
@@ -118,7 +118,7 @@ class Session:
         return self._head + counter + self._out.encrypt(b"\0\0\0\0" + counter, body, self._head)
 
     def open(self, packet: Packet) -> bytes:
-        """Raises SealError."""
+        """Open a packet of the peer. Raises SealError."""
         (counter,) = COUNTER.unpack_from(packet.body)
         behind = self._highest - counter
         if behind >= WINDOW or (behind >= 0 and self._seen >> behind & 1):

@@ -1,8 +1,8 @@
-"""Service and admin port: what application servers and operators ask of a node.
+"""Service and admin port: the sessions of application servers and operators.
 
-A session is a connection; it is given bytes and gives bytes. Several application servers share the node
-fairly: of those who were turned away from a transaction, the one who waits longest has the first turn in
-the next one, for a short while.
+A session is a connection: bytes in, bytes out. The application servers of a node share it fairly. If
+several were refused in one transaction, the one that has waited longest posts first in the next one,
+within a short time.
 """
 
 from __future__ import annotations
@@ -17,42 +17,42 @@ from neo.transactor.messages import Entry, Kind, Refusal, Sid, Spec
 from neo.transactor.node import Node
 from neo.transactor.text import LATER, Command, CommandReader, SyntaxFault, number, response, sid
 
-#: Subscribers that do not read are fed no further than this.
+#: Send buffer at which a subscriber gets no more transactions until it reads.
 FEED_BYTES = 256 * 1024
 #: Transactions read from the log at once for a subscriber.
 FEED_COUNT = 100
-#: Application servers of one node; the page thinks of one.
+#: Maximum number of application servers of one node; the manual page thinks of one.
 SESSIONS_MAX = 1000
-#: Strangers at the admin port, and ticks within which a client must tell the secret: ten seconds.
+#: Maximum of unauthenticated clients of the admin port, and ticks for each to authenticate (10 s).
 STRANGERS_MAX = 20
 STRANGER_TICKS = 400
-#: For so many ticks the next transaction is kept for those who were turned away from the last.
+#: Ticks for which the next transaction is reserved for sessions that were refused in the last one.
 TURN_TICKS = 4
 
 
-#: Tries to post, and passes the outcome on.
+#: Posts, and passes the outcome to its argument.
 Post = Callable[[Callable[[Sid | Refusal], None]], None]
 
 
 class Patient(NamedTuple):
-    """A post that waits whether those whose turn it is will post."""
+    """A post that waits until the sessions before it have posted, or their time is over."""
 
     post: Post
-    #: Of the answer.
+    #: The first words of the answer.
     head: str
     tid: int
 
 
 class Client(Protocol):
-    """A connection, as its shell shows it."""
+    """A connection, as the daemon provides it."""
 
     def write(self, data: bytes) -> None: ...
 
     def backlog(self) -> int:
-        """Bytes written that were not sent yet."""
+        """Return the number of bytes that were written but not sent yet."""
 
     def close(self) -> None:
-        """When everything written is sent."""
+        """Close the connection after all data is sent."""
 
 
 class Log(Protocol):
@@ -66,24 +66,24 @@ class Session:
         self.client = client
         self.admin = admin
         self.peer = peer
-        #: What the client has to answer with the secret of operators; None where it need not.
+        #: The challenge that the client must answer with the secret of operators; None: no challenge.
         self.challenge = challenge
-        #: The next transaction to send, if subscribed.
+        #: The next transaction to send; None: not subscribed.
         self.subscribed: int | None = None
         self.flags: tuple[bool, bool] | None = None
         self.closed = False
-        #: Answers to posts that are still to come; no command after quit counts.
+        #: Number of posts without an answer yet; after ``quit`` no further command is read.
         self.owed = 0
         self.quits = False
         self.trusted = challenge is None and (admin or not service.secret)
-        #: Ticks since the client said something; since it was asked to.
+        #: Ticks since the client sent something; whether it was pinged since.
         self.idle = 0
         self.pinged = False
         self._service = service
         self._reader = CommandReader(self.trusted)
 
     def trust(self) -> None:
-        """The client has told the secret."""
+        """The client has authenticated."""
         self.trusted = self._reader.trusted = True
 
     def receive(self, data: bytes) -> None:
@@ -93,7 +93,7 @@ class Session:
             pass
 
     def _run(self) -> bool:
-        """Execute what is there; False after an error, when there may be more."""
+        """Execute complete commands. Return False after an error: more commands may be buffered."""
         try:
             for command in self._reader.commands():
                 self._service.debug("se_requests", f"{self.peer}: {command.word}")
@@ -106,10 +106,10 @@ class Session:
         return True
 
     def fail(self, text: str) -> None:
-        """Answer with an error, and close the connection unless an operator made a mistake in a command.
+        """Answer with an error. Close the connection, unless an operator made a mistake in a command.
 
-        Application servers might mistake what comes next for something else. What begins with a line that
-        is not a command speaks another protocol, such as the HTTP of a web page.
+        An application server might take the next response for that of another command. A first word that
+        is no command indicates another protocol, such as HTTP from a browser.
         """
         self.say(f"error: {text}")
         if not self.admin or not self.trusted or self._reader.word not in HELP:
@@ -136,13 +136,13 @@ class Session:
             self.close()
 
     def lost(self) -> None:
-        """The connection is gone."""
+        """The connection is lost."""
         self.closed = True
         self._service.forget(self)
 
 
 class Service:
-    """All sessions of a node. ``keepalive`` is in ticks, 0 for never."""
+    """All sessions of a node. ``keepalive``: in ticks, 0 for never."""
 
     def __init__(
         self,
@@ -163,7 +163,7 @@ class Service:
         self._log = log
         self._admin = admin
         self._keepalive = keepalive
-        #: Who was turned away and did not post since, the longest first; until when that counts.
+        #: Sessions that were refused and have not posted since, longest first; when this expires.
         self._turns: dict[Session, None] = {}
         self._turn_ends = 0
         self._patient: dict[Session, Patient] = {}
@@ -181,15 +181,15 @@ class Service:
             "stop": lambda session, command: self._serve(session, False),
         }
 
-    # -- for the shell -----------------------------------------------------------------------------
+    # -- for the daemon ----------------------------------------------------------------------------
 
     def open(
         self, client: Client, admin: bool, peer: str, challenge: str | None = None
     ) -> Session | None:
-        """Serve a client that has connected; None if it is not served now.
+        """Open a session for a client that has connected; return None if it is refused.
 
-        ``challenge``: random digits that a client of the admin port has to answer with the secret; None
-        if the system has checked already who it is.
+        ``challenge``: random digits that a client of the admin port must answer with the secret; None if
+        the operating system has authenticated it.
         """
         reason = self._refusal(admin, challenge)
         if reason:
@@ -204,7 +204,7 @@ class Service:
         return session
 
     def _refusal(self, admin: bool, challenge: str | None) -> str:
-        """Why a client is not served now; empty if it is."""
+        """Return why a client is refused; an empty text if it is not."""
         if not admin:
             full = len(self.sessions) >= SESSIONS_MAX
             return "stopped" if not self.serving else "too many connections" if full else ""
@@ -221,7 +221,7 @@ class Service:
         self._patient.pop(session, None)
 
     def decided(self, entries: list[Entry]) -> None:
-        """Transactions are durable: subscribers get them, and it is the turn of who was turned away."""
+        """Send durable transactions to subscribers, and begin the turns of refused sessions."""
         self._turn_ends = self.node.engine.now + TURN_TICKS
         for session in list(self.sessions):
             self.feed(session)
@@ -230,7 +230,7 @@ class Service:
             self._admin.post()
 
     def feed(self, session: Session) -> None:
-        """Send a subscriber what it lacks, as far as it reads."""
+        """Send a subscriber the transactions that it lacks, as far as its send buffer permits."""
         while session.subscribed is not None and not session.closed:
             if session.subscribed > self.node.tlog_tid or session.client.backlog() > FEED_BYTES:
                 return
@@ -252,7 +252,7 @@ class Service:
                 self._status(session)
             self._keep_alive(session)
         if self.node.engine.now >= self._turn_ends and not self.node.engine.started:
-            # Who did not even try loses its place.
+            # A session that did not post in its turn loses it.
             self._turns = {each: None for each in self._turns if each in self._patient}
             self._let_patient_post()
 
@@ -273,9 +273,9 @@ class Service:
     # -- commands ----------------------------------------------------------------------------------
 
     def execute(self, session: Session, command: Command) -> None:
-        """Raises SyntaxFault."""
+        """Execute a command. Raises SyntaxFault."""
         if command.word == "pong" and not command.arguments:
-            return  # not a command: that it came was noted
+            return  # not a command: receive() has noted it
         if not session.trusted and command.word not in ("authenticate", "quit", "exit"):
             raise SyntaxFault('authenticate "secret" must be the first command')
         check(command, session.admin)
@@ -365,9 +365,9 @@ class Service:
     # -- turns of application servers --------------------------------------------------------------
 
     def _take_turn(self, session: Session, post: Post, head: str, tid: int) -> None:
-        """Post now; or, when it is somebody else's turn, when that one has posted or let it pass."""
+        """Post now; or, in the turn of another session, when that turn is over."""
         if session in self._patient:
-            session.say(f"{head} {Refusal.OTHER}")  # one post of it waits already
+            session.say(f"{head} {Refusal.OTHER}")  # one post of the session waits already
             return
         session.owed += 1
         patient = Patient(post, head, tid)
@@ -378,7 +378,7 @@ class Service:
             self._patient[session] = patient
 
     def _may_post(self, session: Session, tid: int) -> bool:
-        """False while this transaction is kept for somebody else who was turned away."""
+        """Return False while this transaction is reserved for another session."""
         engine = self.node.engine
         reserved = bool(self._turns) and engine.now < self._turn_ends and not engine.started
         return tid != engine.tid or not reserved or next(iter(self._turns)) is session
@@ -398,11 +398,11 @@ class Service:
             session.answered()
 
         patient.post(answer)
-        if not refused:  # a refusal is told at once, success when it is on disk
+        if not refused:  # a refusal is answered at once, a success when it is durable
             self._turns.pop(session, None)
 
     def _let_patient_post(self) -> None:
-        """Those who may by now; who waits longest first."""
+        """Execute the posts whose turn has come; the session that has waited longest is first."""
         while may := [each for each, it in self._patient.items() if self._may_post(each, it.tid)]:
             places = {session: place for place, session in enumerate(self._turns)}
             for session in sorted(may, key=lambda each: places.get(each, len(places))):
@@ -410,7 +410,7 @@ class Service:
 
 
 def tspec(tid: int, spec: Spec) -> bytes:
-    """What the transactor logs for itself has no data for application servers."""
+    """Format a transaction. Those of the transactor itself have no data for application servers."""
     data = spec.data if spec.kind == Kind.DATA else b""
     return b"tlog_tspec tid %d sid %s size %d\n%s\n" % (
         tid,

@@ -1,6 +1,6 @@
 """Sockets of the daemon: datagrams and streams of peers, connections of application servers.
 
-All of it runs on the event loop's thread.
+Everything runs on the thread of the event loop.
 """
 
 from __future__ import annotations
@@ -20,20 +20,19 @@ from neo.transactor.service import Service, Session
 
 logger = logging.getLogger("transactor")
 
-#: A peer that does not read is sent no more than this; what is missing is said again later.
+#: Maximum of unsent bytes per peer; data beyond it is dropped, and the engine resends.
 STREAM_BACKLOG = 64 * 1024 * 1024
-#: Names are resolved again after so many seconds.
+#: Interval after which a host name is resolved again.
 RESOLVE_SECONDS = 60.0
-#: So many addresses are remembered: of all peers, and of where they were. Without a key a stranger's
-#: packets can name any number of others.
+#: Bound of the cache of resolved addresses: without a key, strangers can name any number of them.
 ADDRESSES_MAX = 100
 DIAL_SECONDS = 5.0
-#: The Linux values: datagrams are not cut to pieces, so that probes measure the path.
+#: Linux constants: datagrams are not fragmented, so that probes measure the path.
 IP_MTU_DISCOVER, IPV6_MTU_DISCOVER, PMTUDISC_PROBE = 10, 23, 3
 
 
 def listener(address: Address, kind: socket.SocketKind) -> socket.socket:
-    """A bound socket. Raises StoreError, for one way to report what prevents a start."""
+    """Return a bound socket. Raises StoreError, so that all obstacles to a start are reported alike."""
     family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
     sock = socket.socket(family, kind)
     try:
@@ -54,12 +53,12 @@ def listener(address: Address, kind: socket.SocketKind) -> socket.socket:
 
 
 def local_listener(path: str) -> socket.socket:
-    """A bound Unix socket, for the user of this process only. Raises StoreError.
+    """Return a bound Unix socket that only the user of this process may open. Raises StoreError.
 
-    What a transactor left that was killed is removed; its logs are locked by this process already.
+    A socket that a killed transactor left behind is removed: this process has locked its logs already.
     """
     sock = socket.socket(socket.AF_UNIX)
-    mask = os.umask(0o177)  # no moment in which others could connect
+    mask = os.umask(0o177)  # leave no moment in which another user could connect
     try:
         if os.path.lexists(path) and stat.S_ISSOCK(os.lstat(path).st_mode):
             os.unlink(path)
@@ -96,7 +95,7 @@ class PeerSockets(asyncio.DatagramProtocol):
         self.links.datagram((address[0], address[1]), data)
 
     def error_received(self, exc: Exception) -> None:
-        """A peer is not there, or a probe was too large: its answer is missing, which is enough."""
+        """Ignore that a peer is down or a probe was too large: the missing answer shows it."""
 
     # -- Network -----------------------------------------------------------------------------------
 
@@ -141,13 +140,13 @@ class PeerSockets(asyncio.DatagramProtocol):
             async with asyncio.timeout(DIAL_SECONDS):
                 await self._loop.create_connection(lambda: Stream(self, name), *address)
         except (OSError, TimeoutError, ValueError):
-            return  # links dial again
+            return  # Links dials again
 
     def _resolve(self, address: Address) -> Address | None:
-        """The numeric address, of the family of the socket, when it is known."""
+        """Return the numeric address, of the address family of the socket, once it is known."""
         now = self._loop.time()
         if now - self._resolving.get(address, -1e9) > RESOLVE_SECONDS:
-            self._resolving.pop(address, None)  # the last one asked comes last
+            self._resolving.pop(address, None)  # reinsert at the end: the oldest entry is first
             if len(self._resolving) == ADDRESSES_MAX:
                 oldest = next(iter(self._resolving))
                 del self._resolving[oldest]
@@ -180,7 +179,7 @@ class PeerSockets(asyncio.DatagramProtocol):
 
 
 class Stream(asyncio.Protocol):
-    """A TCP connection with a peer."""
+    """A TCP connection to a peer."""
 
     def __init__(self, sockets: PeerSockets, name: str | None) -> None:
         self._sockets = sockets
@@ -199,12 +198,12 @@ class Stream(asyncio.Protocol):
 
 
 class ClientConnection(asyncio.Protocol):
-    """An application server or an operator. Implements :class:`neo.transactor.service.Client`."""
+    """A connection of an application server or an operator. Implements the Client of the service."""
 
     def __init__(
         self, service: Callable[[], Service], admin: bool, challenge: str | None = None
     ) -> None:
-        """``challenge``: as of Service.open()."""
+        """``challenge``: see :meth:`Service.open`."""
         self._service = service
         self._admin = admin
         self._challenge = challenge
@@ -218,7 +217,7 @@ class ClientConnection(asyncio.Protocol):
             no_delay(transport)
             peer = transport.get_extra_info("peername")
             if peer is None:
-                self._transport.abort()  # reset before we looked, as health checks do
+                self._transport.abort()  # the peer reset the connection before it was accepted
                 return
             name = f"{peer[0]}:{peer[1]}"
         self._session = self._service().open(self, self._admin, name, self._challenge)
@@ -228,7 +227,7 @@ class ClientConnection(asyncio.Protocol):
             self._session.receive(data)
 
     def pause_writing(self) -> None:
-        """Who does not read its answers is not read from either."""
+        """Apply back-pressure: stop reading from a client that does not read its answers."""
         self._transport.pause_reading()
 
     def resume_writing(self) -> None:
@@ -258,5 +257,5 @@ class ClientConnection(asyncio.Protocol):
 
 
 def no_delay(transport: asyncio.BaseTransport) -> None:
-    """Small messages leave at once."""
+    """Send small messages at once."""
     transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -1,4 +1,4 @@
-"""The specifications that a node holds and that are not decided yet; which of them are on its disk."""
+"""Undecided specifications that a node holds, and which of them are on its disk."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from neo.transactor.messages import Sid, Spec
 
 
 class Specs:
-    """At most one per origin, besides those that are needed."""
+    """Holds at most one specification per origin, besides those that are needed."""
 
     def __init__(self, held: dict[Sid, Spec]) -> None:
         self._held = dict(held)
         self._written = set(held)
         self._latest: dict[int, Sid] = {sid.node: sid for sid in held}
-        #: When to ask for what is missing.
+        #: When to request missing data, by sid.
         self._due: dict[Sid, int] = {}
 
     def __contains__(self, sid: Sid) -> bool:
@@ -27,7 +27,7 @@ class Specs:
         return self._held.get(sid)
 
     def add(self, spec: Spec, needed: Iterable[Sid | None]) -> None:
-        """Hold it instead of the origin's last, unless that is among those ``needed``."""
+        """Hold it instead of the origin's last one, unless that is among those ``needed``."""
         before = self._latest.get(spec.sid.node)
         if before is not None and before != spec.sid and before not in needed:
             self._held.pop(before, None)
@@ -36,21 +36,21 @@ class Specs:
         self._latest[spec.sid.node] = spec.sid
 
     def missing(self, sid: Sid, now: int, first: int, again: int) -> bool:
-        """Whether to ask for it now: ``first`` ticks after it was missed, and every ``again`` ticks."""
+        """Return whether to request it now: after ``first`` ticks, then every ``again`` ticks."""
         if now < self._due.setdefault(sid, now + first):
             return False
         self._due[sid] = now + again
         return True
 
     def write(self, sid: Sid) -> Spec | None:
-        """The specification if it is not on disk yet; it is from now on."""
+        """Return the specification and mark it as written; None if it is on disk already."""
         if sid in self._written:
             return None
         self._written.add(sid)
         return self._held[sid]
 
     def decided(self, last: Sid, needed: Iterable[Sid | None]) -> None:
-        """A transaction is over: keep each origin's newest and those needed for the next."""
+        """A transaction was decided: keep each origin's newest and those needed for the next one."""
         self._due.clear()
         keep = ({*self._latest.values()} - {last}).union(sid for sid in needed if sid)
         if len(keep) != len(self._held) or last in self._held:

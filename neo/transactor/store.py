@@ -16,14 +16,17 @@ from neo.transactor.tlog import RECOVER, TransactionLog, keep_whole
 
 
 def begin_journal(mlog: str, name: str, begun: Begun, new_name: int) -> None:
-    """Write an empty journal; ``new_name`` is a random number of 32 bits. Raises StoreError."""
+    """Write an empty journal. ``new_name``: a random number of 32 bits. Raises StoreError."""
     log = new_name or 1
     write_journal(mlog, Head(name, log, begun, log << 32, 1), [])
 
 
 def recover(tlog: str, mlog: str, name: str, new_name: int, tell: Callable[[str], None]) -> None:
-    """Make a node usable that lost its logs, or a part of them: what is whole of the transaction log is
-    kept, everything else is set aside, and the node learns before it votes. Raises StoreError."""
+    """Make a node usable that lost its logs or a part of them. Raises StoreError.
+
+    Keep the intact part of the transaction log, set everything else aside, and begin a journal with
+    which the node learns before it votes.
+    """
     try:
         os.makedirs(tlog, exist_ok=True)
     except OSError as e:
@@ -39,7 +42,7 @@ def recover(tlog: str, mlog: str, name: str, new_name: int, tell: Callable[[str]
 
 
 class Store:
-    """One thread appends and reads; another one may :meth:`sync` meanwhile."""
+    """Both logs. One thread appends and reads; another one may :meth:`sync` concurrently."""
 
     def __init__(
         self,
@@ -51,9 +54,9 @@ class Store:
         tell: Callable[[str], None],
         begun: Begun = Begun.FRESH,
     ) -> None:
-        """Open the logs. An empty journal is begun; ``new_name``, a random number of 32 bits, becomes
-        its name. Raises StoreError."""
-        # Held while files are synced, or replaced by others.
+        """Open the logs. An empty journal is begun with ``new_name``, a random number of 32 bits, as its
+        id. Raises StoreError."""
+        # Held while files are synced, or replaced by new ones.
         self._files = threading.Lock()
         if not os.path.isdir(tlog):
             raise StoreError(
@@ -74,7 +77,7 @@ class Store:
                 begin_journal(mlog, name, begun, new_name)
             self.mlog = Journal(mlog, name, tell)
             opened.callback(self.mlog.close)
-            # Names of files too are believed only when they are on disk.
+            # Make the names of the files durable before the node relies on them.
             sync_folder(tlog)
             sync_folder(os.path.dirname(mlog) or ".")
             self._check(alone=len(genesis.all) == 1)
@@ -94,15 +97,15 @@ class Store:
 
     @property
     def end(self) -> int:
-        """The next transaction after those appended."""
+        """The next transaction after the appended ones."""
         return self.tlog.end.tid
 
     def begin_with(self, genesis: Members) -> None:
-        """Who joins a cluster has learned who the first members were, before the first transaction."""
+        """Set the first members, which a node that joins has learned before transaction 1."""
         self.tlog.begin_with(genesis)
 
     def append(self, added: list[Record]) -> None:
-        """Raises StoreError: the store cannot be used any more."""
+        """Append records. Raises StoreError: the store is unusable afterwards."""
         promises: list[Record] = []
         for record in added:
             if isinstance(record, Entry):
@@ -122,9 +125,12 @@ class Store:
                 self.mlog.shrink(self.tlog.end.tid)
 
     def sync(self) -> None:
-        """What was appended before is on disk. From any thread. Raises StoreError."""
+        """Make everything durable that was appended before the call. Callable from any thread.
+
+        Raises StoreError.
+        """
         with self._files:
-            self.tlog.sync()  # first: a vote for the next transaction implies the last one
+            self.tlog.sync()  # first, because a vote for a transaction implies the one before
             self.mlog.sync()
 
     def read(self, tid: int, count: int, size: int) -> list[Spec]:

@@ -1,4 +1,4 @@
-"""The text protocol, as bytes: lines of words, C-style strings, and run-length encoded data."""
+"""The text protocol, as bytes: lines of words, C-style strings, and data with a length prefix."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 from neo.transactor.messages import Sid
 
-#: A line, C-style string included. Bigger data is sent run-length encoded.
+#: Maximum length of a line, C-style strings included. Longer data is sent with its size.
 LINE_MAX = 1024 * 1024
-#: Of a specification: the page thinks of 4 MB as the practical limit.
+#: Maximum size of a specification; the manual page calls 4 MB the practical limit.
 DATA_MAX = 64 * 1024 * 1024
-#: Of a client that has not told the secret yet.
+#: Maximum length of a line of an unauthenticated client.
 STRANGER_LINE_MAX = 1024
-#: How an error ends that is none of the client's: it may connect again.
+#: The end of an error that is not the client's fault: it may connect again.
 LATER = ", try again later"
 
 ESCAPES = {
@@ -27,11 +27,11 @@ WORDS = re.compile(rb'\s*(?:"((?:[^"\\]|\\.)*)"(?=\s|$)|([^\s"]+)(?=\s|$))')
 
 
 class SyntaxFault(Exception):
-    """Not a command; the message goes to the client."""
+    """Not a valid command; the message goes to the client."""
 
 
 class Command(NamedTuple):
-    """A word, its arguments, and the run-length encoded data if there is any."""
+    """A word, its arguments, and the data that followed on the next line, if any."""
 
     word: str
     arguments: list[bytes]
@@ -39,7 +39,7 @@ class Command(NamedTuple):
 
 
 def quote(data: bytes) -> bytes:
-    """As a C-style string."""
+    """Return the data as a C-style string."""
     return b'"' + b"".join(_quoted(byte) for byte in data) + b'"'
 
 
@@ -50,7 +50,7 @@ def _quoted(byte: int) -> bytes:
 
 
 def unquote(text: bytes) -> bytes:
-    """The content of a C-style string, without the quotes. Raises SyntaxFault."""
+    """Return the content of a C-style string, given without its quotes. Raises SyntaxFault."""
 
     def value(match: re.Match[bytes]) -> bytes:
         escape = match[1]
@@ -64,7 +64,7 @@ def unquote(text: bytes) -> bytes:
 
 
 def words(line: bytes) -> list[bytes]:
-    """Words and unquoted strings of a line. Raises SyntaxFault."""
+    """Split a line into words and unquoted strings. Raises SyntaxFault."""
     found: list[bytes] = []
     at = 0
     line = line.strip()
@@ -78,14 +78,14 @@ def words(line: bytes) -> list[bytes]:
 
 
 def number(word: bytes, bits: int = 64) -> int:
-    """An unsigned number. Raises SyntaxFault."""
+    """Parse an unsigned number. Raises SyntaxFault."""
     if not re.fullmatch(rb"[0-9]{1,20}", word) or int(word) >> bits:
         raise SyntaxFault(f"not a number of {bits} bits: {word[:40].decode('latin1')}")
     return int(word)
 
 
 def sid(word: bytes) -> Sid:
-    """``node:number``. Raises SyntaxFault."""
+    """Parse ``node:number``. Raises SyntaxFault."""
     node, colon, rest = word.partition(b":")
     if not colon:
         raise SyntaxFault(f"not a specification id: {word[:40].decode('latin1')}")
@@ -93,29 +93,29 @@ def sid(word: bytes) -> Sid:
 
 
 def response(secret: str, challenge: str) -> str:
-    """Return what proves to a port that says ``challenge`` that its client knows the secret."""
+    """Return the answer to ``challenge`` that proves knowledge of the secret."""
     return hmac.new(secret.encode(), challenge.encode(), "sha256").hexdigest()
 
 
 class CommandReader:
-    """Cuts the bytes of a client into commands.
+    """Splits the bytes of a client into commands.
 
-    ``trusted``: whether long lines and data are read; only a line of a stranger is kept in memory.
+    ``trusted``: accept long lines and data. Of an unauthenticated client only one short line is buffered.
     """
 
     def __init__(self, trusted: bool = True) -> None:
         self.trusted = trusted
-        #: The first word of the last line, also of a faulty one.
+        #: The first word of the last line, also of an invalid one.
         self.word = ""
         self._buffer = bytearray()
-        #: A post whose data is on its way: its line is read.
+        #: The words of a post whose line is read, and the size of its data that is still to come.
         self._pending: tuple[list[bytes], int] | None = None
 
     def feed(self, data: bytes) -> None:
         self._buffer += data
 
     def commands(self) -> Iterator[Command]:
-        """Those that are complete. Raises SyntaxFault; the faulty line is gone then."""
+        """Yield the complete commands. Raises SyntaxFault; the invalid line is consumed."""
         while (command := self._next()) is not None:
             yield command
 

@@ -1,4 +1,4 @@
-"""How long a node waits for what."""
+"""Timeouts and intervals of a node."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import NamedTuple
 class Timing(NamedTuple):
     """In ticks of the owner; the defaults are for ticks of 25 ms."""
 
-    #: What was not answered is said again.
+    #: Interval of resending.
     resend: int = 8
-    #: Data that was asked for is asked for again.
+    #: Interval of requests for missing data.
     fetch: int = 40
-    #: A status goes to every peer, so that silence means something.
+    #: Interval of the heartbeat: a status to each peer.
     heartbeat: int = 10
     #: A peer that was silent for longer is suspected.
     silence: int = 60
-    #: A round that takes longer is given up, even if its coordinator is alive; longer each round.
+    #: Timeout of round 0, even if its coordinator is alive.
     patience: int = 80
-    #: Who just had a transaction lets others go first for so long, if they want to.
+    #: Time for which the origin of the last transaction waits for posts of other nodes.
     courtesy: int = 4
 
     def patience_with(self, round_: int) -> int:
-        """Longer each round, so that there is one which is long enough; up to eleven times."""
+        """Return the timeout of a round. It grows, up to elevenfold, until some round is long enough."""
         return self.patience * (1 + min(round_, 10))

@@ -1,8 +1,8 @@
-"""The transaction log: all that was decided, from transaction 1 on, in segments of 100 transactions.
+"""The transaction log: all decided transactions, from 1 on, in segments of 100 transactions.
 
 ``tlog/00000000/000000000001.seg`` has transactions 1 to 100; a thousand segments share a folder. The
-first frame of a segment says what the log before it amounts to, so that the last segment is enough to go
-on; each other frame is one transaction. Segments are only appended to, and contiguous.
+first frame of a segment is the state of the log before it, so that the last segment alone is enough to
+continue; each other frame is one transaction. Segments are append-only and contiguous.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from neo.transactor.messages import Entry, Kind, Sid, Spec
 
 SEGMENT = 100
 FOLDER = 1000 * SEGMENT
-#: Segments in memory, for those who lag a little.
+#: Segments in memory, for peers and subscribers that lag a little.
 CACHED = 5
 VERSION = 1
 NAME = re.compile(r"(\d{12})\.seg")
@@ -37,7 +37,7 @@ def segment_path(folder: str, first: int) -> str:
 
 
 def after(end: LogEnd, spec: Spec) -> LogEnd:
-    """The end of a log that grew by one transaction."""
+    """Return the end of the log after one more transaction."""
     former = end.members.nodes
     members = Members.decode(spec.data) if spec.kind == Kind.MEMBERS else end.members
     return LogEnd(end.tid + 1, spec.sid, end.genesis, members, former)
@@ -58,15 +58,15 @@ def _unpack_head(data: bytes) -> LogEnd:
 
 
 class Segment(NamedTuple):
-    #: None if its first write did not survive a crash.
+    #: None if the first write did not survive a crash.
     head: LogEnd | None
     specs: list[Spec]
-    #: Where they end; what is behind was cut off by a crash.
+    #: Offset after the last transaction; what follows was cut off by a crash.
     end: int
     size: int
 
     def log_end(self, before: LogEnd) -> LogEnd:
-        """The end of a log of which this is the last segment; ``before`` if it was not begun."""
+        """Return the end of a log whose last segment this is; ``before`` if the segment has no head."""
         end = self.head or before
         for spec in self.specs:
             end = after(end, spec)
@@ -74,7 +74,7 @@ class Segment(NamedTuple):
 
 
 def parse(first: int, data: bytes, last: bool) -> Segment:
-    """Only the last segment may be cut off, or not full. Raises Damage."""
+    """Parse a segment. Only the last one may be cut off or not full. Raises Damage."""
     frames, end = scan(data)
     if not last and (end < len(data) or len(frames) != 1 + SEGMENT):
         raise Damage(f"{max(len(frames) - 1, 0)} of its {SEGMENT} transactions are whole")
@@ -91,18 +91,18 @@ def parse(first: int, data: bytes, last: bool) -> Segment:
 
 
 class TransactionLog:
-    """Reading from and appending to a folder of segments. On one thread, except :meth:`sync`, which must
-    not run while a segment begins."""
+    """A folder of segments. Not thread-safe, except that :meth:`sync` may run on another thread while no
+    segment begins."""
 
     def __init__(self, folder: str, genesis: Members, tell: Callable[[str], None]) -> None:
-        """Open, and cut off what a crash left at the end. Raises StoreError."""
+        """Open the log, and remove what a crash cut off at its end. Raises StoreError."""
         self.folder = folder
         self._tell = tell
-        #: The segment that is appended to, and all that is in it.
+        #: The segment that is appended to, and its transactions.
         self._file: LogFile | None = None
         self._first = 0
         self._specs: list[Spec] = []
-        #: Of the others.
+        #: The transactions of other segments.
         self._cache: OrderedDict[int, list[Spec]] = OrderedDict()
         firsts = segments(folder)
         for expected, first in zip(range(1, 1 << 62, SEGMENT), firsts, strict=False):
@@ -134,7 +134,7 @@ class TransactionLog:
         self._first, self._specs = firsts[-1], segment.specs
 
     def _load(self, first: int, last: bool = False) -> Segment:
-        """Raises StoreError."""
+        """Read and parse a segment. Raises StoreError."""
         path = segment_path(self.folder, first)
         try:
             return parse(first, read_file(path), last)
@@ -142,12 +142,12 @@ class TransactionLog:
             raise StoreError(f"segment {path} of the log is damaged ({e}); {RECOVER}") from None
 
     def begin_with(self, genesis: Members) -> None:
-        """The first members, if the log is empty: those of the configuration may be newer."""
+        """Set the first members if the log is empty: those of the configuration may be newer."""
         if self.end.tid == 1:
             self.end = empty_log(genesis)
 
     def append(self, entry: Entry) -> None:
-        """Raises StoreError."""
+        """Append a transaction, without a sync. Raises StoreError."""
         assert entry.tid == self.end.tid
         first = (entry.tid - 1) // SEGMENT * SEGMENT + 1
         if entry.tid == first or self._file is None:
@@ -159,7 +159,7 @@ class TransactionLog:
 
     @property
     def segment_ends(self) -> bool:
-        """The next transaction begins another segment."""
+        """Whether the next transaction begins a new segment."""
         return (self.end.tid - 1) % SEGMENT == 0 or self._file is None
 
     def _begin(self, first: int) -> None:
@@ -180,7 +180,7 @@ class TransactionLog:
         self._first, self._specs = first, []
 
     def sync(self) -> None:
-        """Raises StoreError."""
+        """Make the appended transactions durable. Raises StoreError."""
         if self._file is not None:
             self._file.sync()
 
@@ -192,7 +192,7 @@ class TransactionLog:
     # -- LogReader ---------------------------------------------------------------------------------
 
     def read(self, tid: int, count: int, size: int) -> list[Spec]:
-        """See :class:`neo.transactor.catchup.LogReader`; nothing if that segment is damaged."""
+        """See :class:`neo.transactor.catchup.LogReader`. Return nothing of a damaged segment."""
         found: list[Spec] = []
         while 0 < tid < self.end.tid and len(found) < count and size > 0:
             first = (tid - 1) // SEGMENT * SEGMENT + 1
@@ -225,7 +225,7 @@ class TransactionLog:
 
 
 def segments(folder: str) -> list[int]:
-    """The first transactions of all segments, in order. Raises StoreError."""
+    """Return the first transaction of each segment, in order. Raises StoreError."""
     firsts: list[int] = []
     try:
         for name in os.listdir(folder):
@@ -245,7 +245,7 @@ def segments(folder: str) -> list[int]:
 
 
 def keep_whole(folder: str, tell: Callable[[str], None]) -> None:
-    """Set aside all from the first segment on that is missing or damaged. Raises StoreError."""
+    """Set aside the first segment that is missing or damaged, and all after it. Raises StoreError."""
     firsts = segments(folder)
     whole = True
     for expected, first in zip(range(1, 1 << 62, SEGMENT), firsts, strict=False):
@@ -262,7 +262,7 @@ def keep_whole(folder: str, tell: Callable[[str], None]) -> None:
 
 
 def set_aside_segment(folder: str, path: str) -> str:
-    """Out of the log's folder: everything inside must be part of the log."""
+    """Move a segment out of the folder, which may contain nothing but the log. Raises StoreError."""
     other = f"{folder.rstrip('/')}.{os.path.basename(path)}"
     try:
         os.rename(path, other)

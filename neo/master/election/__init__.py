@@ -1,6 +1,7 @@
-"""Several masters, of which one serves (decision 25).
+"""Several masters, one of which is primary (decision 25).
 
-``election`` and ``lease`` decide, pure; ``epochs`` is what the log says; ``tenure`` is what a primary
-has of its epoch. ``node`` is the process: a ``member`` of the log (``log``, ``folder``, ``links``,
-``founding``) that is primary now and then. ``membership`` and ``serve_masters`` change who votes.
+``election`` and ``lease`` decide; ``epochs`` is the state in the log; both are pure. ``node`` is the
+core of the process: a ``member`` of the log (``log``, ``folder``, ``links``, ``founding``) that is
+primary in some epochs. ``leadership`` belongs to a primary. ``membership`` and ``serve_masters`` change
+the members.
 """

@@ -1,11 +1,12 @@
-"""When a master claims the next epoch, and whether it may serve: the part that judges others.
+"""The election: when a master claims the next epoch, and whether it may serve.
 
-Whoever suspects the primary says so to all; a master claims the next epoch when a majority suspects the
-primary of the present one, when that one resigned, or when it was this master itself in an earlier life.
-The log decides which claim is first. The primary holds a lease (:mod:`neo.master.election.lease`): it
-may lose it and get it back in the same epoch, if nobody claimed the next one meanwhile.
+A master that suspects the primary tells all others. A master claims the next epoch when a majority
+suspects the primary of the current one, when that primary resigned, or when the primary was this master
+before it restarted. The log decides which claim is first. The primary holds a lease
+(:mod:`neo.master.election.lease`). It may lose and regain the lease in the same epoch, unless another
+master claims the next one meanwhile.
 
-Pure: time is given, in seconds of a monotonic clock; messages go in and out as values.
+Pure: time is an argument, in seconds of a monotonic clock; messages are arguments and return values.
 """
 
 from __future__ import annotations
@@ -14,46 +15,46 @@ from neo.master.election.epochs import Claim, Decision, Epochs, Resign
 from neo.master.election.lease import ASK_SECONDS, OVER_SECONDS, Lease, Witness
 from neo.protocol.packets import NotifyLease, NotifyLeaseGranted
 
-#: A primary that was not heard serving for so long is suspected: longer than it can serve unheard.
+#: A primary that was not heard serving for this long is suspected: longer than its lease lasts unheard.
 SILENCE_SECONDS = 2.5
-#: A new primary waits for the lease of the one before, and is not heard serving meanwhile.
+#: A new primary waits until the lease of the former one is over, and is not heard serving meanwhile.
 BEGIN_SECONDS = SILENCE_SECONDS + OVER_SECONDS
-#: Who refuses connections is suspected so soon: it may just have been restarted.
+#: A master that refuses connections is suspected after this time: it may just have been restarted.
 GONE_SECONDS = 0.15
-#: A suspicion is said again so often, and counts for so long.
+#: A suspicion is repeated at this interval, and expires after this time.
 SUSPECT_SECONDS = 0.25
 SUSPICION_SECONDS = 1.0
-#: Masters claim one after the other, so that the first is decided without a duel.
+#: Delay between the claims of consecutive masters, so that claims seldom compete.
 TURN_SECONDS = 0.1
 
 
 class Election:
     def __init__(self, me: str, life: int, epochs: Epochs, now: float) -> None:
-        """``epochs``: what the log says, applied by the owner. ``life``: a random number of this
+        """``epochs``: the state in the log, updated by the owner. ``life``: a random number of this
         process."""
         self.me = me
         self.life = life
         self.epochs = epochs
         self.witness = Witness(now, epochs.epoch)
-        #: In this process, of the present epoch.
+        #: The lease of the current epoch, if this process is its primary.
         self.lease: Lease | None = None
         self._asked = now - ASK_SECONDS
-        #: When the primary has to be heard at last.
+        #: When the primary is suspected unless it is heard before.
         self._patience = now + BEGIN_SECONDS
-        #: Since when it has been suspected, or has resigned.
+        #: When this master began to want the next epoch.
         self._since: float | None = None
         self._said = now - SUSPECT_SECONDS
-        #: Since when masters have refused connections.
+        #: When each master began to refuse connections.
         self._gone: dict[str, float] = {}
-        #: Who suspects the primary of the present epoch, and when they said so last.
+        #: Masters that suspect the primary of the current epoch, and when they said so last.
         self._suspicions: dict[str, float] = {}
 
     # -- what happens ------------------------------------------------------------------------------
 
     def decided(self, decision: Decision, now: float) -> None:
-        """It was applied to ``epochs``, and is on the disk."""
+        """The decision was applied to ``epochs``, and is durable."""
         if isinstance(decision, Resign):
-            # The successor claims first; who resigned has heard nobody serve, and waits as long.
+            # The successor claims first; the master that resigned waits for it as the others do.
             self._patience = now + SILENCE_SECONDS
         if not isinstance(decision, Claim):
             return
@@ -68,7 +69,7 @@ class Election:
             self._asked = now - ASK_SECONDS
 
     def asked(self, master: str, m: NotifyLease, now: float) -> NotifyLeaseGranted | None:
-        """A primary asks for its lease: the answer, if there is one."""
+        """Return the answer to a primary that asks for its lease; None if there is none."""
         age = self.witness.grant(m.epoch, now)
         if age is None or master != self.epochs.primary:
             return None
@@ -82,7 +83,7 @@ class Election:
             self.lease.granted(master, m.sent, m.age, now)
 
     def suspected(self, master: str, epoch: int, now: float) -> None:
-        """Another master does not hear the primary of ``epoch``."""
+        """Another master suspects the primary of ``epoch``."""
         if epoch == self.epochs.epoch:
             self._suspicions[master] = now
 
@@ -90,19 +91,19 @@ class Election:
         self._gone.pop(master, None)
 
     def refused(self, master: str, now: float) -> None:
-        """Nobody listens where ``master`` should."""
+        """The machine of ``master`` refuses connections: no process listens there."""
         self._gone.setdefault(master, now)
 
     # -- what follows ------------------------------------------------------------------------------
 
     @property
     def is_primary(self) -> bool:
-        """This process has the present epoch, whether it may serve or not."""
+        """Whether this process is the primary of the current epoch, with or without a valid lease."""
         epochs = self.epochs
         return (epochs.primary, epochs.life) == (self.me, self.life) and not epochs.resigned
 
     def look(self, members: tuple[str, ...], now: float) -> float:
-        """Seconds for which this master may serve; 0 or less: it must not."""
+        """Return the seconds for which this master may serve; 0 or less: it must not serve."""
         if self.lease is None or not self.is_primary:
             return 0.0
         self.witness.used(now)
@@ -110,21 +111,21 @@ class Election:
         return self.lease.left(now)
 
     def ask(self, serving: bool, now: float) -> NotifyLease | None:
-        """What a primary has to say to all others now."""
+        """Return the request of a primary to all others that is due now, if any."""
         if not self.is_primary or now - self._asked < ASK_SECONDS:
             return None
         self._asked = now
         return NotifyLease(self.epochs.epoch, now, serving)
 
     def suspicion(self, now: float) -> bool:
-        """Whether to tell the others now that the primary is suspected."""
+        """Return whether to tell the others now that the primary is suspected."""
         if not self.suspects(now) or now - self._said < SUSPECT_SECONDS:
             return False
         self._said = now
         return True
 
     def claim(self, members: tuple[str, ...], now: float) -> Claim | None:
-        """What to post, if this master should be the next primary."""
+        """Return the claim to post, if this master should become the primary."""
         if self.me not in members or self.is_primary:
             self._since = None
             return None
@@ -138,14 +139,14 @@ class Election:
         return Claim(self.epochs.epoch + 1, self.me, self.life)
 
     def _vacant(self, now: float) -> bool:
-        """No primary can serve in this epoch."""
+        """Return whether no primary can serve in the current epoch."""
         epochs = self.epochs
         if epochs.resigned and epochs.successor not in ("", self.me):
             return now > self._patience
         return not epochs.epoch or epochs.resigned or epochs.primary == self.me
 
     def suspects(self, now: float) -> bool:
-        """Whether the primary does not seem to serve any more."""
+        """Return whether the primary seems to be down."""
         primary = self.epochs.primary
         if not self.epochs.epoch or primary == self.me:
             return False
@@ -153,7 +154,7 @@ class Election:
         return now > self._patience or (gone is not None and now - gone > GONE_SECONDS)
 
     def _agreed(self, members: tuple[str, ...], now: float) -> bool:
-        """A majority suspects the primary, this master included."""
+        """Return whether a majority suspects the primary, this master included."""
         if not self.suspects(now):
             return False
         others = [
@@ -164,7 +165,8 @@ class Election:
         return len(others) + 1 > len(members) // 2
 
     def _turn(self, members: tuple[str, ...]) -> int:
-        """Who comes after the last primary is first; a successor, or a former life, does not wait."""
+        """Return this master's place in the order of claims. The order begins after the last primary; a
+        successor, or the last primary itself after a restart, has place 0."""
         epochs = self.epochs
         if self.me in (epochs.successor, epochs.primary):
             return 0

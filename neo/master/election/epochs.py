@@ -1,8 +1,8 @@
-"""What the log of the masters says: who is primary of which epoch, which partition table is the newest.
+"""The state in the log of the masters: the primary of each epoch, and the newest partition table.
 
-A pure state machine: every master applies the same transactions in the same order, and is in the same
-state after each. What makes no sense any more when its turn comes (a claim of an epoch that another one
-has, a table of a primary that was replaced) changes nothing.
+A pure state machine: all masters apply the same transactions in the same order, and reach the same
+state. A transaction that is obsolete when it is applied (a claim of an epoch that another master has, a
+table of a former primary) changes nothing.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import msgpack
 
 
 class Claim(NamedTuple):
-    """``master`` wants to be primary of ``epoch``, the one after the present. ``life`` is a random number
-    of its process: after a restart it is not this primary any more."""
+    """``master`` wants to be primary of ``epoch``, the one after the current. ``life``: a random number
+    of its process. After a restart it is not this primary any more."""
 
     epoch: int
     master: str
@@ -22,8 +22,8 @@ class Claim(NamedTuple):
 
 
 class Resign(NamedTuple):
-    """The primary of ``epoch`` does not serve any more. ``served``: it did. ``successor`` alone shall
-    claim at once, '' for any."""
+    """The primary of ``epoch`` has stopped serving. ``served``: it had begun to. ``successor``: the only
+    master that should claim at once; '' for any."""
 
     epoch: int
     life: int
@@ -32,8 +32,8 @@ class Resign(NamedTuple):
 
 
 class Table(NamedTuple):
-    """The primary of ``epoch`` is about to tell others of partition table ``ptid``, in which these
-    storage nodes are readable."""
+    """The primary of ``epoch`` is about to publish partition table ``ptid``, in which ``nodes`` have
+    readable cells."""
 
     epoch: int
     life: int
@@ -42,7 +42,7 @@ class Table(NamedTuple):
 
 
 class Forget(NamedTuple):
-    """The operator says that table ``ptid``, the newest, is lost for ever."""
+    """The operator declares that table ``ptid``, the newest, is lost."""
 
     epoch: int
     life: int
@@ -59,7 +59,7 @@ def encode(decision: Decision) -> bytes:
 
 
 def decode(data: bytes) -> Decision | None:
-    """None for what a later version may have written: it must not stop an older one."""
+    """Return None for a transaction that a later version wrote: it must not stop an older one."""
     kind, *fields = msgpack.unpackb(data)
     if not 0 <= kind < len(_KINDS):
         return None
@@ -68,30 +68,30 @@ def decode(data: bytes) -> Decision | None:
 
 
 class Epochs:
-    """``epoch`` 0 is before the first claim."""
+    """The state. ``epoch`` 0 is before the first claim."""
 
     def __init__(self) -> None:
         self.epoch = 0
         self.primary = ""
         self.life = 0
-        #: The primary of an earlier epoch may not know yet that it is over.
+        #: The primary of an earlier epoch may not know yet that it was replaced.
         self.doubt = False
         self.resigned = False
-        #: Who shall be the next, if the primary resigned in favour of somebody.
+        #: The master to which the primary handed over; '' if there is none.
         self.successor = ""
-        #: The greatest partition table that others may have been told of, and who was readable in it.
+        #: The greatest partition table that may have been published, and the nodes readable in it.
         self.ptid: int | None = None
         self.nodes: frozenset[int] = frozenset()
-        #: The same, even if it was given up: who has it may come back.
+        #: The same table id, even if that table was given up: a node that has it may come back.
         self.greatest = 0
 
     def apply(self, data: bytes) -> Decision | None:
-        """A transaction of the log; returns it if it changed something."""
+        """Apply a transaction of the log. Return it if it changed the state."""
         decision = decode(data)
         if isinstance(decision, Claim):
             if decision.epoch != self.epoch + 1:
                 return None
-            # The same master again: its process of before is dead, as it holds the lock of the log.
+            # If the same master claims again, its former process, which locked the log, is dead.
             if self.epoch and not self.resigned and decision.master != self.primary:
                 self.doubt = True
             self.epoch, self.primary, self.life = decision
@@ -103,7 +103,7 @@ class Epochs:
         if isinstance(decision, Resign):
             self.resigned = True
             self.successor = decision.successor
-            # Who served had waited for all primaries before.
+            # A primary that served had waited for all earlier primaries.
             self.doubt = self.doubt and not decision.served
         elif isinstance(decision, Table):
             if self.ptid is not None and decision.ptid <= self.ptid:

@@ -1,8 +1,8 @@
 """The log of a master on its disk: a folder with both logs of the transactor, and a thread that syncs.
 
-    tlog/     what was decided; see :mod:`neo.transactor.tlog`
-    mlog      what this master promised; see :mod:`neo.transactor.mlog`
-    new       the name of a journal that has not begun; see :mod:`neo.master.election.founding`
+    tlog/     decided transactions; see :mod:`neo.transactor.tlog`
+    mlog      promises of this master; see :mod:`neo.transactor.mlog`
+    new       id of a journal that has not begun; see :mod:`neo.master.election.founding`
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class LogFolder:
         failed: Callable[[LogFailure], None],
         tell: Callable[[str], None],
     ) -> None:
-        """``name``: of this master in the log. ``genesis``: the first members, if the log is empty.
+        """``name``: that of this master in the log. ``genesis``: the first members, if the log is empty.
         ``failed`` is called on the loop's thread when a sync failed. Raises LogFailure."""
         self.path = path
         self.durable: Durable | None = None
@@ -59,7 +59,7 @@ class LogFolder:
 
     @staticmethod
     def has_begun(path: str) -> bool:
-        """Whether a log is there."""
+        """Return whether the folder has a log."""
         return os.path.exists(os.path.join(path, "mlog"))
 
     @property
@@ -93,7 +93,7 @@ class LogFolder:
             try:
                 return int(read_file(self._new))
             except ValueError:
-                os.unlink(self._new)  # a crash cut it off: nobody has heard that name
+                os.unlink(self._new)  # cut off by a crash, so the id was never told
         journal = int.from_bytes(os.urandom(4), "big") or 1
         file = LogFile(self._new, 0)
         file.append(b"%d\n" % journal)
@@ -138,14 +138,14 @@ class LogFolder:
         future.add_done_callback(lambda future: self._synced(future, done))
 
     def _synced(self, future: Future[None], done: Callable[[], None]) -> None:
-        """On the thread that syncs."""
+        """Report the end of a sync. Runs on the thread that syncs."""
         error = future.exception()
         if error is None:
             self._from_thread(done)
         elif isinstance(error, StoreError):
             self._from_thread(self._failed, self._failure(error))
         else:
-            # Whatever it is: else this master would wait for its disk for ever, and nobody would know.
+            # Report any exception: otherwise this master would wait for its disk for ever, silently.
             failure = LogFailure(f"the log of the masters cannot be synced: {error!r}")
             self._from_thread(self._failed, failure)
 

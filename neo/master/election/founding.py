@@ -1,13 +1,15 @@
-"""How a log begins: a master with an empty folder does not know what it is.
+"""How a log is founded, or found.
 
-The cluster may be new; or this master is new in it; or its disk was lost. Each journal has a random name,
-chosen once. If nobody has a log, it is *founded* when all configured masters are there: each tells the
-names that it has heard, and when all tell the same names, all begin. Otherwise a master that finds itself
-among the members of a log begins as one that has lost its own: it learns before it votes, as it may have
-forgotten what it promised.
+A master with an empty folder does not know its situation: the cluster may be new; this master may be
+new in the cluster; or its disk was lost. Each journal has a random id, chosen once. If no master has a
+log, the log is *founded* when all configured masters are present: each announces the ids that it has
+heard, and when all announce the same ids, all begin. If another master has a log of which this master
+is a member, it begins as one that lost its own: it learns before it votes, as it may have forgotten
+promises.
 
-Why no two logs: who begins has heard everybody tell this list of names, his own included. Who lost his
-disk afterwards has another name: he is not in the list, and finds a log that has begun.
+Why there are never two logs: a master that founds has heard all others announce the same list of ids,
+its own included. A master that loses its disk afterwards has another id. It is not in the list, and
+finds a log that has begun.
 
 Pure.
 """
@@ -21,36 +23,36 @@ from neo.protocol.packets import Address, NotifyLogState
 
 
 class Beginning(Enum):
-    #: Everybody is new.
+    #: No master has a log.
     FOUND = auto()
-    #: Others have a log, of which this master is a member.
+    #: Other masters have a log of which this master is a member.
     RECOVER = auto()
 
 
 class Founding:
-    """Of a master whose log has not begun."""
+    """The state of a master whose log has not begun."""
 
     def __init__(self, me: Address, masters: Iterable[Address], journal: int) -> None:
-        """``masters`` as configured, this one included."""
+        """``masters``: as configured, this one included."""
         self.me = me
         self.journal = journal
-        #: Others have a log, of which this master is no member.
+        #: Other masters have a log of which this master is no member.
         self.outside = False
         self._masters = set(masters)
-        #: Names of the journals that have not begun.
+        #: Ids of the journals that have not begun.
         self._names: dict[Address, int] = {me: journal}
         self._lists: dict[Address, dict[Address, int]] = {}
 
     def state(self) -> NotifyLogState:
-        """What to tell the others, whenever it changes."""
+        """Return the state to announce to the others whenever it changes."""
         return NotifyLogState(self.journal, False, b"", sorted(self._names.items()))
 
     def waits_for(self) -> list[Address]:
-        """Who was not heard."""
+        """Return the masters that were not heard yet."""
         return sorted(self._masters - self._names.keys())
 
     def hear(self, master: Address, m: NotifyLogState) -> Beginning | None:
-        """What ``master`` tells of itself; how this log begins, if that is known now."""
+        """Handle the state of ``master``. Return how this log begins, once that is known."""
         told = dict(m.journal_list)
         if m.begun:
             if self.me not in told:
@@ -59,7 +61,7 @@ class Founding:
             founder = told[self.me] == self.journal and told.keys() == self._masters
             return Beginning.FOUND if founder else Beginning.RECOVER
         if master not in self._masters:
-            return None  # somebody who was configured otherwise
+            return None  # a master with another configuration
         self._names[master] = m.journal
         self._lists[master] = told
         if self._names.keys() != self._masters:

@@ -1,8 +1,9 @@
-"""What a primary master has of its epoch: the right to serve, and the log behind it.
+"""The leadership of a primary master in one epoch: its right to serve, and its access to the log.
 
-A :class:`~neo.master.primary.PrimaryMaster` is made for each tenure and abandoned with it. All that it
-sends passes :meth:`Tenure.may_send`, so a process that was stopped and goes on says nothing before it has
-looked at the clock; and nothing leaves before the partition table that it may tell of is in the log.
+A :class:`~neo.master.primary.PrimaryMaster` is created for each leadership and abandoned with it. All
+output of the primary passes :meth:`Tenure.may_send`, so a process that was stopped sends nothing before
+it has checked the clock; and nothing leaves before the partition table that it may mention is in the
+log.
 """
 
 from __future__ import annotations
@@ -28,33 +29,33 @@ class Tenure:
         self.epoch = epoch
         self.nid = nid
         self.membership = Membership(node)
-        #: The greatest table that may have been told by any primary, and who was readable in it.
+        #: The greatest table that any primary may have published, and the nodes readable in it.
         log = node.the_log()
         self.ptid, self.nodes = log.epochs.ptid, log.epochs.nodes
-        #: No other table may have its number, or a smaller one.
+        #: All new tables need a greater id.
         self.greatest = log.epochs.greatest
-        #: The table that is being logged: nothing leaves meanwhile.
+        #: The table that is being logged: all output waits for it.
         self._table: tuple[int, tuple[int, ...]] | None = None
         self._posted = False
         self.over = False
 
     def left(self) -> float:
-        """Seconds for which this master may serve."""
+        """Return the seconds for which this master may serve."""
         return 0.0 if self.over else self.node.lease_left(self.epoch)
 
     def may_send(self) -> bool:
-        """Never again once it was not: something was left out."""
+        """Return whether output may leave. False is final, because output was dropped."""
         if self.left() <= 0:
             self.over = True
         return not self.over
 
     @property
     def waits(self) -> bool:
-        """What this master has decided is not in the log yet."""
+        """Whether a partition table of this primary is not in the log yet."""
         return self._table is not None
 
     def log_table(self, ptid: int, nodes: set[int]) -> None:
-        """Others are about to be told of a partition table in which ``nodes`` are readable."""
+        """Log a partition table, in which ``nodes`` are readable, before it is published."""
         logged = self.node.the_log().epochs.ptid
         if logged is not None and logged >= ptid:
             return
@@ -75,13 +76,13 @@ class Tenure:
         (ptid, nodes), self._table = self._table, None
         logged = self.node.the_log().epochs.ptid
         if logged is None or logged < ptid:
-            self.log_table(ptid, set(nodes))  # it grew meanwhile
+            self.log_table(ptid, set(nodes))  # another table was requested since the post
         else:
             self.node.release()
 
 
 class TenureHost:
-    """The shell of a primary master: that of the process, which goes on when the primary ends."""
+    """The shell of a primary master: that of the process, which outlives the primary."""
 
     def __init__(self, node: MasterNode) -> None:
         self._node = node

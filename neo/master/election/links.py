@@ -1,10 +1,10 @@
-"""Connections among the masters that keep a log together.
+"""Connections between the masters that keep a log together.
 
-Each master dials each other one, and sends on the connection that it dialed itself; what it hears comes
-on those that the others dialed. So there is no question of which of two connections counts. They are NEO
-connections, with handshake, cluster name and TLS, and carry messages of the feature ``log``.
+Each master dials each other one, and sends on the connection that it dialed; it receives on those that
+the others dialed. So no rule is needed for which of two connections counts. They are NEO connections,
+with handshake, cluster name and TLS, and carry messages of the feature ``log``.
 
-A connection on which nothing comes back is dialed anew: after a cut TCP may wait for minutes.
+A silent connection is dialed again, because TCP may take minutes to notice a cut.
 """
 
 from __future__ import annotations
@@ -46,20 +46,20 @@ logger = logging.getLogger("neo.master")
 
 #: Pause before a master is dialed again.
 PAUSE_SECONDS = 0.4
-#: A dial that took so long is begun anew: after a cut, the kernel would pause longer and longer.
+#: A dial is repeated after this time, because the kernel retries more and more slowly.
 DIAL_SECONDS = 1.2
-#: A master that was silent for so long is dialed anew.
+#: A master that was silent for this long is dialed again.
 PATIENCE_SECONDS = 3.0
-#: The state is said again so often, so that silence means something.
+#: Interval of the state message, which is also the heartbeat.
 STATE_SECONDS = 1.0
-#: What one master may have to read from us, unconfirmed; the engine says again what is dropped.
+#: Flow control: unconfirmed bytes per master. Beyond it messages are dropped; the engine resends.
 WINDOW_BYTES = 4 * 1024 * 1024
-#: More masters than this are a loop of configurations.
+#: Maximum number of links; more masters indicate a mistake in configurations.
 LINKS_MAX = 32
 
 
 class _Dialed(Handler):
-    """Of the connection that we dialed: nothing comes but the features."""
+    """Handler of a connection that this master dialed: only features are received."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
@@ -75,7 +75,7 @@ class _Dialed(Handler):
 
 
 class FromMaster(Handler):
-    """Messages of another master, on the connection that it dialed."""
+    """Handler of a connection that another master dialed."""
 
     def __init__(self, node: LogMember, link: Link) -> None:
         self._node = node
@@ -126,16 +126,16 @@ class FromMaster(Handler):
 
 
 class Link:
-    """To one other master. ``name``: as in the log."""
+    """The link to one other master. ``name``: as in the log."""
 
     def __init__(self, node: LogMember, address: Address) -> None:
         self.address = address
         self.name = format_address(address)
         #: When it was heard last, on any connection that it dialed.
         self.heard: float | None = None
-        #: What it said of its log.
+        #: The last state of its log that it announced.
         self.state: NotifyLogState | None = None
-        #: It said so since our last connection with it was lost: it may have lost its disk meanwhile.
+        #: The state was announced since the last lost connection; an older one may be obsolete.
         self.current = False
         self._node = node
         self._peer: Peer | None = None
@@ -147,11 +147,11 @@ class Link:
 
     @property
     def up(self) -> bool:
-        """Messages can be sent."""
+        """Whether messages can be sent."""
         return self._ready
 
     def alive(self, now: float) -> bool:
-        """It was heard lately."""
+        """Return whether the master was heard lately."""
         return self.heard is not None and now - self.heard < PATIENCE_SECONDS
 
     def tick(self, now: float) -> None:
@@ -171,12 +171,12 @@ class Link:
         self.send(self._node.state())
 
     def send(self, message: Message) -> None:
-        """Drop it if it cannot be sent."""
+        """Send, or drop the message if the link is down."""
         if self._ready and self._peer is not None:
             self._peer.send(message)
 
     def send_log(self, packets: list[bytes]) -> None:
-        """The same, and if the other one does not read what was sent before."""
+        """Send messages of the log; drop them also if the master has not read earlier ones."""
         if not self._ready or self._peer is None or self._unconfirmed > WINDOW_BYTES:
             return
         self._unconfirmed += sum(map(len, packets))
@@ -222,7 +222,7 @@ class Link:
         peer.node = self._node.node_of(self)
         self._unconfirmed = 0
         self._confirming = False
-        # Another node lost contact at this time: it has a while to be heard.
+        # Restart the timeout of silence, for the other master may just have lost contact.
         self._dialed = self._node.shell.monotonic()
         self.say_state()
         self._node.reached(self)
@@ -249,7 +249,7 @@ class Link:
 
 
 class Links:
-    """To all other masters: the members, those of the configuration, and whoever else dials us."""
+    """Links to all other masters: members, configured masters, and masters that dialed this one."""
 
     def __init__(self, node: LogMember) -> None:
         self._node = node
@@ -265,14 +265,14 @@ class Links:
         return self._links.get(format_address(address))
 
     def want(self, addresses: Iterable[Address]) -> None:
-        """There are links to these."""
+        """Create links to these addresses."""
         for address in addresses:
             name = format_address(address)
             if address != self._node.bind and name not in self._links:
                 self._links[name] = Link(self._node, address)
 
     def tick(self, wanted: set[str], now: float) -> None:
-        """``wanted``: those that are kept even if they are away."""
+        """Drive all links, and drop idle ones that are not in ``wanted``."""
         for name, link in list(self._links.items()):
             link.tick(now)
             if name not in wanted and not link.up and not link.alive(now):
@@ -284,7 +284,7 @@ class Links:
             link.send(message)
 
     def accept(self, peer: Peer, message_id: int, request: RequestIdentification) -> None:
-        """Another master dialed us."""
+        """Another master dialed this one."""
         known = request.address is not None and self.of(request.address) is not None
         try:
             link = self._check(request)
@@ -295,7 +295,7 @@ class Links:
             return
         node = self._node
         peer.welcome()
-        if known:  # a member, or one of the configuration
+        if known:  # a member, or a configured master
             peer.trust()
         peer.handler = FromMaster(node, link)
         peer.node = node.node_of(link)

@@ -1,7 +1,7 @@
-"""The log that the masters keep together: a node of the transactor, embedded in the process of a master.
+"""The log of the masters: a node of the transactor, embedded in the process of a master.
 
-The owner gives the disk and the way to the others, and is told of each decision when it is on the disk.
-What it posts is tried again until it is decided, or not wanted any more. One thread; no IO here.
+The owner provides the disk and the links, and is told of each decision when it is durable. A post is
+retried until it is decided or withdrawn. One thread; no IO here.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from neo.transactor.messages import Entry, Kind, Message, Record, Refusal, Sid, 
 from neo.transactor.node import Node
 from neo.transactor.timing import Timing
 
-#: Of the engine; :data:`TIMING` is in such ticks.
+#: The tick of the engine; :data:`TIMING` is in ticks.
 TICK_SECONDS = 0.05
 TIMING = Timing(resend=4, fetch=20, heartbeat=5, silence=30, patience=40, courtesy=2)
 #: Transactions read at once when the log is replayed.
@@ -31,28 +31,28 @@ REPLAY_BYTES = 1 << 20
 
 
 class LogFailure(Exception):
-    """The log cannot be used; the message says what happened to which file, and what to do."""
+    """The log cannot be used; the message names the file, the failure and the remedy."""
 
 
 class LogDisk(Protocol):
-    """Where a master keeps its log. All methods raise LogFailure: nothing can be used afterwards."""
+    """The storage of a master's log. Methods raise LogFailure; the disk is unusable afterwards."""
 
-    #: The name of the journal: a random number of 32 bits, other than 0, chosen once.
+    #: The id of the journal: a random number of 32 bits, other than 0, chosen once.
     journal: int
-    #: What is on the disk; None if the log has not begun.
+    #: The state on the disk; None if the log has not begun.
     durable: Durable | None
 
     def begin(self, begun: Begun, genesis: Members, known: dict[int, int]) -> None:
-        """The log begins, durably; ``known``: names of the journals of others, by index."""
+        """Begin the log, durably. ``known``: ids of the journals of others, by index."""
 
     def begin_with(self, genesis: Members) -> None:
-        """The first members, as they are known now; nothing if there are transactions."""
+        """Set the first members, as they are known now; ignored if there are transactions."""
 
     def append(self, records: list[Record]) -> None:
-        """Write them behind the others, not synced."""
+        """Append, without a sync."""
 
     def sync(self, done: Callable[[], None]) -> None:
-        """Make durable what was appended, then call ``done``, later and on the owner's thread."""
+        """Make durable what was appended; then call ``done``, later and on the owner's thread."""
 
     def read(self, tid: int, count: int, size: int) -> list[Spec]:
         """See :class:`neo.transactor.catchup.LogReader`."""
@@ -61,12 +61,12 @@ class LogDisk(Protocol):
 
 
 def genesis_of(masters: Iterable[Address]) -> Members:
-    """The first members of a log: all configured masters, in the same order everywhere."""
+    """Return the first members of a log: all configured masters, in the same order on all nodes."""
     return first_members((format_address(address), address) for address in masters)
 
 
 class Post(NamedTuple):
-    """``make``: kind and data when it is tried, None if it is not wanted any more."""
+    """``make`` returns kind and data for each attempt, None to withdraw the post."""
 
     make: Callable[[], tuple[int, bytes] | None]
     done: Callable[[], None]
@@ -84,7 +84,7 @@ class MasterLog:
         tell: Callable[[str], None],
         fail: Callable[[Exception], None],
     ) -> None:
-        """``send`` messages to a master, if possible. ``decided``: it is on the disk, and applied."""
+        """``send`` sends or drops messages. ``decided`` is told of durable, applied decisions."""
         assert disk.durable is not None
         self.me = me
         self.epochs = Epochs()
@@ -114,14 +114,14 @@ class MasterLog:
             tid += len(specs)
 
     def close(self) -> None:
-        """Nothing is written any more."""
+        """Stop writing."""
         self._failed = True
 
     # -- state -------------------------------------------------------------------------------------
 
     @property
     def members(self) -> tuple[str, ...]:
-        """Names of those who vote, in the order of their indices; the same on all, at the same place."""
+        """Names of the members in the order of their indices, which is the same on all masters."""
         return tuple(member.name for member in self.engine.members.all)
 
     @property
@@ -131,35 +131,35 @@ class MasterLog:
 
     @property
     def genesis(self) -> bytes:
-        """A digest of the first members; empty while they are not known here."""
+        """A digest of the first members; empty while they are unknown."""
         if self.engine.catch_up.joins:
             return b""
         return hashlib.sha256(self.engine.genesis.encode()).digest()[:8]
 
     def journals(self) -> list[tuple[Address, int]]:
-        """The members, and the names of their journals as far as they are known here."""
+        """Return the members, and the ids of their journals; 0 if an id is unknown."""
         known = self.engine.peers.known
         return [
             (member.address, self._disk.journal if member.name == self.me else known.get(member.node, 0))
             for member in self.engine.members.all
         ]
 
-    # -- what happens ------------------------------------------------------------------------------
+    # -- events ------------------------------------------------------------------------------------
 
     def tick(self) -> None:
         self.node.tick()
         self._try()
 
     def greeting(self) -> list[bytes]:
-        """What a member hears first in a connection."""
+        """Return the first messages for a member on a new connection."""
         return [codec.encode(self.engine.status())]
 
     def receive(self, master: str, packets: list[bytes]) -> None:
-        """Raises ValueError if these are no messages."""
+        """Handle messages of a master. Raises ValueError if they are malformed."""
         self.node.receive(master, [codec.decode(packet) for packet in packets])
 
     def gone(self, master: str) -> None:
-        """It certainly takes part in nothing now: do not wait for it."""
+        """The process of a master is down: do not wait for it."""
         member = self.engine.members.named(master)
         if member is not None:
             self.engine.detector.gone(member.node)
@@ -184,7 +184,7 @@ class MasterLog:
                 self._inflight = tid, sid
             self.node.flush()
             if isinstance(sid, Refusal):
-                return  # again at the next tick, or decision
+                return  # try again at the next tick or decision
 
     # -- World -------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""A master as a member of the log: how the log begins, and what is exchanged with the others about it."""
+"""A master as a member of the log: how the log begins, and the exchange with other masters about it."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ class LogMember(Core):
         self.cluster: str = settings.cluster
         self.bind = bind
         self.me = format_address(bind)
-        #: The members of the log, when it was last there: who to look for before it is known.
+        #: The members of the log in the last process: addresses to dial before the log is known.
         self.remembered = remembered
         self.links = Links(self)
-        #: None until it has begun.
+        #: None until the log has begun.
         self.log: MasterLog | None = None
         self._disk = disk
         self._founding: Founding | None = None
@@ -60,7 +60,7 @@ class LogMember(Core):
             self._founding = Founding(bind, settings.masters, disk.journal)
 
     def _open(self) -> None:
-        """The log has begun."""
+        """Open a log that has begun."""
         self._founding = None
         self.log = MasterLog(
             self.me, self._disk, self._send_log, self.decided, logger.warning, self.fail
@@ -72,13 +72,13 @@ class LogMember(Core):
         assert self.log is not None
         return self.log
 
-    # -- given by MasterNode -----------------------------------------------------------------------
+    # -- completed by MasterNode -------------------------------------------------------------------
 
     def opened(self, log: MasterLog) -> None:
         """The log can be used."""
 
     def decided(self, decision: Decision) -> None:
-        """The log grew, on the disk."""
+        """A decision is durable."""
 
     def lease_asked(self, link: Link, m: NotifyLease) -> None: ...
 
@@ -101,11 +101,11 @@ class LogMember(Core):
         if self.log is not None:
             self.log.gone(link.name)
 
-    # -- who is who --------------------------------------------------------------------------------
+    # -- addresses and ids -------------------------------------------------------------------------
 
     @property
     def nid(self) -> int | None:
-        """The node id that the log gives to this master, if it is a member."""
+        """The node id that the log assigns to this master; None if it is no member."""
         return self.nid_of(self.me)
 
     def nid_of(self, name: str) -> int | None:
@@ -116,7 +116,7 @@ class LogMember(Core):
         return Node(NodeType.MASTER, self.nid_of(link.name), link.address, NodeState.RUNNING)
 
     def addresses(self) -> list[Address]:
-        """Of all masters that nodes should know."""
+        """Return the addresses of all masters, for other nodes."""
         if self.log is None:
             return list(dict.fromkeys([*self.settings.masters, *self.remembered.addresses]))
         return [member.address for member in self.log.engine.members.all]
@@ -124,7 +124,7 @@ class LogMember(Core):
     # -- the log -----------------------------------------------------------------------------------
 
     def state(self) -> NotifyLogState:
-        """What to tell the other masters of this log."""
+        """Return the state of the log to announce to the other masters."""
         if self._founding is not None:
             return self._founding.state()
         log = self.the_log()
@@ -171,7 +171,7 @@ class LogMember(Core):
             link.send_log(packets)
 
     def log_messages(self, link: Link, packets: list[bytes]) -> None:
-        """Raises ValueError."""
+        """Handle messages of the log. Raises ValueError if they are malformed."""
         if self.log is None or link.state is None or not link.state.begun:
             return
         ours, theirs = self.log.genesis, link.state.genesis

@@ -1,6 +1,6 @@
-"""What an operator asks of several masters: who they are, who is primary, who joins and who leaves.
+"""Commands about the masters: their state, the primary, adding and removing members.
 
-Of the primary master. Texts of refusals are for the operator.
+Belongs to the primary master. The operator reads the texts of refusals.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("neo.master")
 
-#: What a master says of its log is a quarter of a second old.
+#: Number of transactions by which a master may lag unreported: its position is a quarter of a second old.
 BEHIND_SHOWN = 10
 
 
 class Membership:
-    """All methods raise ErrorAnswer for what must not be done."""
+    """All methods raise ErrorAnswer for a command that must be refused."""
 
     def __init__(self, node: MasterNode) -> None:
         self._node = node
 
-    # -- who is there ------------------------------------------------------------------------------
+    # -- the members -------------------------------------------------------------------------------
 
     def _row(self, nid: int) -> NodeRow:
         for row in self._node.rows():
@@ -46,14 +46,14 @@ class Membership:
         return next(member for member in members if member.address == row[1])
 
     def _alive(self) -> set[str]:
-        """Names of the members that run."""
+        """Return the names of the members that are alive."""
         log, now = self._node.the_log(), self._node.shell.monotonic()
         links = [self._node.links.get(name) for name in log.members]
         return {self._node.me} | {link.name for link in links if link and link.alive(now)}
 
     def _voting(self) -> set[str]:
-        """Those of them that know the log, so that it can go on with them. Of one that was lost, or comes
-        back, this is not known before it says with which journal it is there."""
+        """Return the names of the alive members that vote. A member that was lost, or has come back,
+        counts once it has announced its journal again."""
         members = self._node.the_log().engine.members.all
         return {self._node.me} | {member.name for member in members if self._votes(member)}
 
@@ -66,7 +66,7 @@ class Membership:
         return state is not None and state.begun and state.journal == peers.known.get(member.node)
 
     def _check_majority(self, members: Members, voting: set[str], what: str) -> None:
-        """The log must go on with these members, of whom some vote."""
+        """Check that a majority of ``members`` would vote, so that the log can go on."""
         count = len([m for m in members.all if m.name in voting])
         if 2 * count <= len(members.all):
             raise denied(
@@ -108,7 +108,7 @@ class Membership:
     # -- the primary -------------------------------------------------------------------------------
 
     def successor(self, nid: int) -> str:
-        """The name of the master to which the primary can hand over."""
+        """Return the name of the master to which the primary can hand over."""
         if nid == self._node.nid:
             raise denied(f"{format_nid(nid)} is the primary master already")
         row = self._row(nid)
@@ -125,7 +125,7 @@ class Membership:
     # -- members -----------------------------------------------------------------------------------
 
     def add(self, nid: int, done: Callable[[], None]) -> None:
-        """A pending master becomes a member; ``done`` is called when it is in the log."""
+        """Make a pending master a member; ``done`` is called when the change is in the log."""
         row = self._row(nid) if nid != self._node.nid else None
         if row is None or row[3] is not NodeState.PENDING or row[1] is None:
             raise denied(f"{format_nid(nid)} is a master of this cluster already")
@@ -140,13 +140,13 @@ class Membership:
         if added is not None:
             voting = self._voting()
             if len(added.all) <= ALL_NEEDED:
-                voting.add(name)  # otherwise only when the log has grown without it
+                voting.add(name)  # with more members it votes only after the log has grown
             self._check_majority(added, voting, f"{name} cannot be added")
         logger.info("master %s is added", name)
         self._change(change, done)
 
     def remove(self, nid: int, done: Callable[[], None]) -> None:
-        """A master that is down is forgotten."""
+        """Remove a master that is down."""
         if nid == self._node.nid:
             raise denied("the primary master cannot be dropped: neoctl set primary to another first")
         row = self._row(nid)
@@ -183,7 +183,7 @@ class Membership:
         log.post(make, done)
 
     def kill(self, nid: int) -> Callable[[], None]:
-        """What tells a secondary master to end."""
+        """Return a function that tells a secondary master to end."""
         if nid == self._node.nid:
             raise denied(PRIMARY_STAYS)
         row = self._row(nid)
@@ -203,7 +203,7 @@ class Membership:
     # -- the guard of the partition table ------------------------------------------------------------
 
     def forget_table(self, ptid: int, done: Callable[[], None]) -> None:
-        """The operator gives up a table, and what was committed with it."""
+        """Give up a table, and the transactions that were committed with it."""
         node, log = self._node, self._node.the_log()
         epoch = log.epochs.epoch
 

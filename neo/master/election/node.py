@@ -1,9 +1,9 @@
 """A master among several: keeps the log with the others, and is their primary for an epoch or more.
 
-This core lives as long as the process. The :class:`~neo.master.primary.PrimaryMaster` is made when this
-master holds the lease of its epoch, and abandoned when it does not any more: all its connections are
-closed, and a fresh one is made another time. With one configured master there is none of this: the
-process is a PrimaryMaster.
+This core lives as long as the process. A :class:`~neo.master.primary.PrimaryMaster` is created when
+this master holds the lease of its epoch, and abandoned when it loses the lease: all connections are
+closed, and the next leadership gets a new object. With one configured master this module is not used:
+the core of the process is a PrimaryMaster.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from neo.transactor.messages import Kind
 
 logger = logging.getLogger("neo.master")
 
-#: A master that is asked to end waits so long for the log to say that it does not serve any more.
+#: Time for the log to accept the resignation of a master that is asked to end.
 RESIGN_SECONDS = 1.5
 
 
 class Strangers(Handler):
-    """Of whoever connects, until it says what it is."""
+    """Handler of peers that have not identified themselves."""
 
     def __init__(self, node: MasterNode) -> None:
         self._node = node
@@ -91,7 +91,7 @@ class MasterNode(LogMember):
         self._claiming = False
         #: When this master was last in a majority.
         self._decided_last = shell.monotonic()
-        #: This master will not serve in this epoch any more.
+        #: This master will not serve any more in the current epoch.
         self._resigning = False
         self._leaving = False
         super().__init__(shell, settings, bind, disk, remembered or RememberedMasters(None))
@@ -103,13 +103,13 @@ class MasterNode(LogMember):
     def opened(self, log: MasterLog) -> None:
         self.election = Election(self.me, self.life, log.epochs, self.shell.monotonic())
 
-    # -- the others --------------------------------------------------------------------------------
+    # -- other masters -----------------------------------------------------------------------------
 
     def stranger_handler(self) -> Handler:
         return Strangers(self)
 
     def not_primary(self) -> NotPrimaryMaster:
-        """Where to go instead of here."""
+        """Return the address of the primary, if it is known, for a peer that is not served here."""
         addresses = self.addresses()
         if self.bind not in addresses:
             addresses.append(self.bind)
@@ -139,7 +139,7 @@ class MasterNode(LogMember):
             self.stop(0)
 
     def told_nodes(self, link: Link, rows: list[NodeRow]) -> None:
-        """The primary tells this master to end, as the operator wants."""
+        """The primary tells this master to end, by order of the operator."""
         if any(row[1] == self.bind and row[3] is NodeState.DOWN for row in rows):
             logger.info("this master is told to end by %s", link.name)
             self.stop(0)
@@ -147,7 +147,7 @@ class MasterNode(LogMember):
     # -- lease and epochs --------------------------------------------------------------------------
 
     def lease_asked(self, link: Link, m: NotifyLease) -> None:
-        # Who lost its log may know less than it granted: the newest epoch here may be an older one.
+        # A master that lost its log may have granted a newer epoch than it knows: it grants nothing.
         if self.election is not None and not self.the_log().engine.learns:
             granted = self.election.asked(link.name, m, self.shell.monotonic())
             if granted is not None:
@@ -164,7 +164,7 @@ class MasterNode(LogMember):
             self._look()
 
     def lease_left(self, epoch: int) -> float:
-        """Seconds for which the primary of ``epoch``, in this process, may serve."""
+        """Return the seconds for which the primary of ``epoch``, in this process, may serve."""
         if self.election is None or self.election.epochs.epoch != epoch or self._resigning:
             return 0.0
         return self.election.look(self.the_log().members, self.shell.monotonic())
@@ -194,12 +194,12 @@ class MasterNode(LogMember):
         if self.primary is not None:
             self.primary.set_masters(self.rows())
         if self._leaving and not self._may_decide():
-            self.stop(0)  # nobody is left who could be told
+            self.stop(0)  # no other master can be told
         if not self.stopped:
             self.call_later(TICK_SECONDS, self._tick)
 
     def _look(self) -> None:
-        """Do what the election wants."""
+        """Act on the state of the election: begin or end a leadership, send, claim."""
         election, log = self.election, self.log
         if election is None or log is None or self.stopped:
             return
@@ -217,7 +217,7 @@ class MasterNode(LogMember):
         if ask is not None:
             self.links.broadcast(ask)
         if election.suspects(now):
-            # The log must not wait for it either; its own detector is slower each time it erred.
+            # Tell the failure detector of the log, too; its own timeout grows with each error.
             log.gone(election.epochs.primary)
         if election.suspicion(now):
             self.links.broadcast(NotifySuspicion(election.epochs.epoch))
@@ -227,7 +227,7 @@ class MasterNode(LogMember):
             log.post(self._make_claim, self._claimed)
 
     def _report_minority(self) -> None:
-        """Why nobody serves, as far as this master knows."""
+        """Log why there is no primary, as far as this master knows."""
         now = self.shell.monotonic()
         if self.log is None or self._may_decide():
             self._decided_last = now
@@ -244,13 +244,13 @@ class MasterNode(LogMember):
             logger.error("%s%s", report, more)
 
     def _may_decide(self) -> bool:
-        """With those that are reached, this master is a majority."""
+        """Return whether this master and those that it reaches are a majority."""
         log = self.the_log()
         links = [self.links.get(name) for name in log.members]
         return len([link for link in links if link and link.up]) + 1 > len(log.members) // 2
 
     def _make_claim(self) -> tuple[int, bytes] | None:
-        """What to post, as long as it is wanted."""
+        """Return the claim to post, as long as it is wanted."""
         assert self.election is not None
         claim = None
         if not self._leaving:
@@ -259,7 +259,7 @@ class MasterNode(LogMember):
         return None if claim is None else (Kind.DATA, encode(claim))
 
     def _claimed(self) -> None:
-        """It is in the log, and may have come too late."""
+        """The claim is in the log; it may have come too late."""
         self._claiming = False
         self._look()
 
@@ -276,7 +276,7 @@ class MasterNode(LogMember):
         self.primary.flush()
 
     def make_primary(self, shell: Host, tenure: Tenure) -> PrimaryMaster:
-        """Another one in simulations."""
+        """Create the primary; overridden in simulations."""
         return PrimaryMaster(shell, self.settings, self.bind, tenure)
 
     def _end_tenure(self, reason: str) -> None:
@@ -286,12 +286,12 @@ class MasterNode(LogMember):
             primary.abandon()
 
     def release(self) -> None:
-        """The log has what the primary waits for."""
+        """The log has the table that the primary waits for."""
         if self.primary is not None:
             self.primary.release()
 
     def rows(self) -> list[NodeRow]:
-        """The other masters, for the node table of the primary."""
+        """Return the other masters, for the node table of the primary."""
         log = self.the_log()
         now = self.shell.monotonic()
         rows: list[NodeRow] = []
@@ -309,7 +309,7 @@ class MasterNode(LogMember):
         return rows
 
     def resign(self, successor: str, reason: str) -> None:
-        """Stop serving at once, and say so in the log."""
+        """Stop serving at once, and write that to the log."""
         election = self.election
         if election is None or not election.is_primary or self._resigning:
             return
@@ -330,16 +330,16 @@ class MasterNode(LogMember):
             self.stop(0)
 
     def primary_stopped(self, code: int) -> None:
-        """The primary ended by itself: the cluster stops, or something is broken."""
+        """The primary ended by itself: the cluster stops, or an internal error occurred."""
         primary = self.primary
         if not code and primary is not None and primary.state is ClusterState.STOPPING:
             self.links.broadcast(NotifyClusterInformation(ClusterState.STOPPING))
         self.stop(code)
 
-    # -- the end -----------------------------------------------------------------------------------
+    # -- termination -------------------------------------------------------------------------------
 
     def terminate(self) -> None:
-        """SIGTERM: the others need not wait for the lease."""
+        """Handle SIGTERM: resign, so that the other masters need not wait for the lease."""
         if self._leaving or self.election is None or not self.election.is_primary:
             self.stop(0)
             return

@@ -1,4 +1,4 @@
-"""What operators ask about masters, through an admin node: election, membership, a lost table."""
+"""Handler of commands about masters, from an admin node: election, membership, a lost table."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ServeMasters(Handler):
         self.master = master
 
     def membership(self) -> Membership:
-        """Raises ErrorAnswer if this master is alone."""
+        """Return the membership. Raises ErrorAnswer if this is the only master."""
         if self.master.tenure is None:
             raise denied("this cluster has one master: there is no election")
         return self.master.tenure.membership
@@ -42,7 +42,7 @@ class ServeMasters(Handler):
         membership = self.membership()
         successor = membership.successor(m.nid)
         peer.answer(message_id, done(f"{format_nid(m.nid)} becomes the primary master"))
-        # The answer leaves before everything is closed.
+        # Hand over after the answer has left, because all connections are closed then.
         self.master.call_later(0, lambda: membership.hand_over(successor))
 
     @on(ForgetTable)
