@@ -296,5 +296,5 @@ def _name(words: list[bytes]) -> str:
 def _address(words: list[bytes]) -> Address:
     host, port = _text(words[1]), number(words[2], 16)
     if not is_host(host) or not port:
-        raise SyntaxFault(f"{host} {port} is not an address: host and port, please")
+        raise SyntaxFault(f"{host} {port} is not an address: expected a host and a port")
     return host, port

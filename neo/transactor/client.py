@@ -54,7 +54,7 @@ def ask_admin(address: Address | str, command: str, secret: str = "") -> str:
         if sock.family != socket.AF_UNIX:
             word, _, challenge = answers.readline().decode("latin1").strip().partition(" ")
             if word != "challenge":
-                raise TransactorError(f"no admin port is there: {word} {challenge}".rstrip())
+                raise TransactorError(f"not an admin port: it answers {word} {challenge}".rstrip())
             sock.sendall(b"authenticate %s\n" % response(secret, challenge).encode())
             said = answers.readline().decode("latin1").strip()
             if said != "authenticated":

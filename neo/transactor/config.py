@@ -136,8 +136,8 @@ def _admin(settings: dict[str, str]) -> Address | str:
     address = parse_address(text, "admin")
     if not settings["admin_secret"]:
         raise ConfigError(
-            f"setting 'admin_secret' is missing: whoever reaches {text} could command the transactor; "
-            "or let 'admin' be the path of a socket, or leave it out"
+            f"setting 'admin_secret' is missing: any client that reaches {text} could command the"
+            " transactor; set it, or let 'admin' be the path of a socket, or remove 'admin'"
         )
     return address
 

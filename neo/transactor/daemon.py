@@ -169,7 +169,7 @@ class Daemon:
         if isinstance(error, StoreError):
             self._fail(error)
             return
-        logger.critical("a bug: %s", context.get("message"), exc_info=error)  # type: ignore[arg-type]
+        logger.critical("internal error: %s", context.get("message"), exc_info=error)  # type: ignore[arg-type]
         if not self._ended.done():
             self._ended.set_result(1)
 

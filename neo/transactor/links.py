@@ -333,7 +333,7 @@ class Links:
             packet = parse(data)
             link = self._by_tag.get(packet.sender)
             if link is None:
-                raise SealError("it is from somebody who is not a member")
+                raise SealError("the sender is not a member")
             if packet.to != self._me:
                 self._relay(packet, data)
                 return None

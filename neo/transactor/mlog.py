@@ -61,7 +61,7 @@ class Journal:
         if self.head.name != name:
             raise StoreError(f"journal {path} is that of node {self.head.name}, not {name}")
         if end < len(data):
-            tell(f"{path} was cut off by a crash: {len(data) - end} bytes that were not promised")
+            tell(f"{path} was cut off by a crash: removed {len(data) - end} bytes, never acknowledged")
         self._file = LogFile(path, end)
         self._live = Live(self.head)
         for record in self.records:

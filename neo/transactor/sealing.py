@@ -92,7 +92,7 @@ class Keys:
         try:
             return self._greetings.decrypt(nonce, sealed, packet.head)
         except InvalidTag:
-            raise SealError("it has another key") from None
+            raise SealError("sealed with another key") from None
 
     def session(self, me: bytes, peer: bytes, mine: bytes, theirs: bytes) -> Session:
         """Return the session of two random numbers, one of each side."""
@@ -122,12 +122,12 @@ class Session:
         (counter,) = COUNTER.unpack_from(packet.body)
         behind = self._highest - counter
         if behind >= WINDOW or (behind >= 0 and self._seen >> behind & 1):
-            raise SealError("it came before")
+            raise SealError("a duplicate")
         nonce = b"\0\0\0\0" + packet.body[: COUNTER.size]
         try:
             body = self._back.decrypt(nonce, packet.body[COUNTER.size :], packet.head)
         except InvalidTag:
-            raise SealError("it is of another session") from None
+            raise SealError("sealed for another session") from None
         if behind < 0:
             self._seen = (self._seen << -behind | 1) & ((1 << WINDOW) - 1)
             self._highest = counter

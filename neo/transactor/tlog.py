@@ -128,7 +128,7 @@ class TransactionLog:
         if segment.end < segment.size:
             self._tell(
                 f"{path} was cut off by a crash in transaction {self.end.tid}:"
-                f" {segment.size - segment.end} bytes that nobody relied on are removed"
+                f" removed {segment.size - segment.end} bytes, which were never acknowledged"
             )
         self._file = LogFile(path, segment.end)
         self._first, self._specs = firsts[-1], segment.specs

@@ -70,7 +70,7 @@ class _Dialed(Handler):
     @on(NotifyFeatures)
     def features(self, peer: Peer, message_id: int, message: NotifyFeatures) -> None:
         if FEATURE_LOG not in message.features:
-            raise PeerError("it does not keep a log with other masters")
+            raise PeerError("this master does not keep a log with others")
         self._link.established(peer)
 
 
@@ -209,7 +209,7 @@ class Link:
         except ConnectionLost:
             return  # lost() is called
         except ErrorAnswer as e:
-            report = f"master {self.name} refused: {e}"
+            report = f"master {self.name} refuses the connection: {e}"
             if (more := self._node.noise.admit(report)) is not None:
                 logger.warning("%s%s", report, more)
             if self._peer is peer:
@@ -234,7 +234,7 @@ class Link:
         self._peer, self._ready, self.current = None, False, False
         now = self._node.shell.monotonic()
         if was_ready:
-            logger.warning("master %s is not reached any more: %s", self.name, reason)
+            logger.warning("lost the connection to master %s: %s", self.name, reason)
             self._dial(now)
         else:
             self._node.refused(self)

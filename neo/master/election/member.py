@@ -92,7 +92,7 @@ class LogMember(Core):
 
     def reached(self, link: Link) -> None:
         """Messages can be sent to a master."""
-        logger.info("master %s is reached", link.name)
+        logger.info("connected to master %s", link.name)
         if self.log is not None:
             self._send_log(link.name, self.log.greeting())
 
@@ -151,7 +151,7 @@ class LogMember(Core):
                 member = genesis.named(format_address(address))
                 if member is not None and address != self.bind:
                     known[member.node] = journal
-            logger.info("all masters are here: their log begins")
+            logger.info("all masters are present: their log begins")
             begun = Begun.FRESH
         else:
             logger.warning("this master learns the log of the others before it votes")
@@ -189,7 +189,7 @@ class LogMember(Core):
         if self._founding is None:
             return
         absent = ", ".join(map(format_address, self._founding.waits_for()))
-        waiting = f"the log of the masters begins when all are there: {absent} missing"
+        waiting = f"the log of the masters begins when all are present: {absent} missing"
         if self._founding.outside:
             absent = waiting = "the other masters have a log without this one: it waits for neoctl add"
         if absent and waiting != self._waiting:

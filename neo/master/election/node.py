@@ -135,13 +135,13 @@ class MasterNode(LogMember):
     def cluster_state(self, link: Link, state: ClusterState) -> None:
         """The primary says that the cluster stops."""
         if state is ClusterState.STOPPING:
-            logger.info("the cluster stops: master %s says so", link.name)
+            logger.info("the cluster stops: told by master %s", link.name)
             self.stop(0)
 
     def told_nodes(self, link: Link, rows: list[NodeRow]) -> None:
         """The primary tells this master to end, by order of the operator."""
         if any(row[1] == self.bind and row[3] is NodeState.DOWN for row in rows):
-            logger.info("this master is told to end by %s", link.name)
+            logger.info("this master ends: told by master %s", link.name)
             self.stop(0)
 
     # -- lease and epochs --------------------------------------------------------------------------
@@ -209,7 +209,7 @@ class MasterNode(LogMember):
         if tenure is not None and (
             left <= 0 or tenure.over or tenure.epoch != election.epochs.epoch
         ):
-            lost = "the other masters were not heard" if election.is_primary else "another one is"
+            lost = "its lease expired" if election.is_primary else "another master claimed the next epoch"
             self._end_tenure(lost)
         if self.tenure is None and left > 0:
             self._begin_tenure()

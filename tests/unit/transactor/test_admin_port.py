@@ -145,7 +145,7 @@ def test_operators_have_a_socket_unless_a_port_and_a_secret_are_given(tmp_path: 
     assert config.debug_folder == str(tmp_path / "debug")
     config = load(str(configured(tmp_path, "admin = /run/a.sock\ndebug_folder = /tmp/d")))
     assert (config.admin, config.debug_folder) == ("/run/a.sock", "/tmp/d")
-    with pytest.raises(ConfigError, match="'admin_secret' is missing: whoever reaches 127"):
+    with pytest.raises(ConfigError, match="'admin_secret' is missing: any client that reaches 127"):
         load(str(configured(tmp_path, "admin = 127.0.0.1:2")))
     config = load(str(configured(tmp_path, "admin = 127.0.0.1:2\nadmin_secret = s")))
     assert (config.admin, config.admin_secret) == (("127.0.0.1", 2), "s")
