@@ -14,9 +14,11 @@ from neo.master.phases import recovery
 from neo.protocol.packets import NotifyLease, NotifyLeaseGranted
 from neo.transactor.consensus import Port, Process
 from neo.transactor.learner import Learner
-from neo.transactor.messages import Entry, Vote
+from neo.transactor.messages import Entry, Message, Vote
 from neo.transactor.names import Names
 from neo.transactor.node import Node, Waiting
+from neo.transactor.outbox import Outbox
+from tests.simulator import log_disk, master_faults
 from tests.simulator.canaries.base import Canary, Patch
 
 #: Three masters, and little else that goes wrong.
@@ -43,6 +45,22 @@ CHANGED: dict[str, Any] = {
 
 #: Masters that suspect others before their lease is over: that is allowed, since a new primary waits.
 IMPATIENT: list[Patch] = [(election, "SILENCE_SECONDS", 1.0)]
+
+
+#: A vote is lost only if its master crashes before the sync, and counts only if another transaction is
+#: decided before the others are back: disks are ten times slower, crashes and elections more frequent.
+CRASHES: list[Patch] = [
+    (master_faults, "SYNC_SECONDS", 10 * log_disk.SYNC_SECONDS),
+    (master_faults, "BETWEEN_SECONDS", (0.1, 0.3)),
+    (election, "TURN_SECONDS", 0.0),
+]
+
+
+def _promise_not_synced() -> list[Patch]:
+    def send(self: Outbox, to: int, message: Message) -> None:
+        self.aside(to, message)
+
+    return [(Outbox, "send", send), *CRASHES]
 
 
 def _decided_before_synced() -> list[Patch]:
@@ -180,6 +198,18 @@ def _index_of_the_configuration() -> list[Patch]:
 
 
 CANARIES = (
+    Canary(
+        "promise-not-synced",
+        "a master sends its vote when it is written, not when it is durable",
+        "log: two masters have another transaction under one number",
+        _promise_not_synced,
+        120,
+        {
+            **THREE,
+            "faults": ("kill-master",) * 3 + ("slow-log",) * 3 + ("hand-over",),
+            "storages": 1,
+        },
+    ),
     Canary(
         "decided-before-synced",
         "a decision counts when it is written, not when it is durable",
