@@ -4,80 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import Protocol
 
 from neo.transactor.debug import ALL, FLAGS, Debug, names_of
 from neo.transactor.members import Address, Members, MembershipError, is_host
 from neo.transactor.messages import Kind, Refusal, Sid
 from neo.transactor.node import Node
+from neo.transactor.session import HELP, Session
 from neo.transactor.text import DATA_MAX, Command, SyntaxFault, number
 
-if TYPE_CHECKING:
-    from neo.transactor.service import Session
-
-class Usage(NamedTuple):
-    """The least and the greatest number of arguments of a command, and its line of help."""
-
-    least: int
-    most: int
-    text: str
-
-
-HELP = {
-    "subscribe": Usage(1, 1, "subscribe TID|off: receive all transactions from TID on, and status"),
-    "post": Usage(
-        2, 3, 'post RQNUM TID "DATA", or post RQNUM TID SIZE, DATA on the next line: a transaction'
-    ),
-    "repost": Usage(2, 2, "repost TID SID: try again with what was posted before"),
-    "gettid": Usage(0, 0, "gettid: the last transaction in the local log"),
-    "getstatus": Usage(0, 0, "getstatus: peers, own index, majority, log, transactions"),
-    "gettspec": Usage(1, 1, "gettspec TID: a transaction of the log"),
-    "authenticate": Usage(
-        1, 1, 'authenticate "SECRET": first command, if a secret is configured; see the documentation'
-    ),
-    "quit": Usage(0, 0, "quit: close this connection"),
-    "exit": Usage(0, 0, "exit: close this connection"),
-    "terminate": Usage(0, 0, "terminate: end the transactor"),
-    "help": Usage(0, 1, "help [COMMAND]: this text"),
-    "start": Usage(0, 0, "start: serve application servers again"),
-    "stop": Usage(0, 0, "stop: disconnect application servers, and serve none"),
-    "reset_node": Usage(
-        1, 1, 'reset_node "NAME": forget which journal a peer had; it may come back with another'
-    ),
-    "info": Usage(0, 0, "info: the present state"),
-    "dump": Usage(0, 1, "dump [FILE]: all details, here or into a file of the debug folder"),
-    "debugdump": Usage(0, 0, "debugdump: all details, into the debug file"),
-    "debugfile": Usage(1, 1, "debugfile FILE: write debug messages there, in the debug folder"),
-    "debugmask": Usage(0, 1, "debugmask [all|none|+FLAG|-FLAG]: which debug messages are written"),
-    "debug": Usage(0, 1, "debug [on|off]: debug messages at all"),
-    "speedtest": Usage(1, 1, "speedtest SIZE|off: random transactions of SIZE bytes, without end"),
-    "peers": Usage(0, 0, "peers: members, their addresses, and how they are reached"),
-    "add_peer": Usage(
-        3, 3, 'add_peer "NAME" HOST PORT: a new member; start it with --join afterwards'
-    ),
-    "remove_peer": Usage(1, 1, 'remove_peer "NAME": it is not a member any more'),
-    "move_peer": Usage(3, 3, 'move_peer "NAME" HOST PORT: it has another address'),
-}
-#: Commands that the service port accepts. All others belong to the admin port.
-SERVICE = frozenset(
-    (
-        *("subscribe", "post", "repost", "gettid", "getstatus", "gettspec", "authenticate"),
-        *("quit", "exit", "help"),
-    )
-)
 #: Names of files that commands may write in the debug folder.
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-
-
-def check(command: Command, admin: bool) -> None:
-    """Check that the port has this command, with this number of arguments. Raises SyntaxFault."""
-    usage = HELP.get(command.word)
-    if usage is None:
-        raise SyntaxFault(f"unknown command {command.word[:40]!r}; see help")
-    if not admin and command.word not in SERVICE:
-        raise SyntaxFault(f"{command.word} is a command of the admin port")
-    if not usage.least <= len(command.arguments) <= usage.most:
-        raise SyntaxFault(f"{len(command.arguments)} arguments; {usage.text}")
 
 
 class Process(Protocol):

@@ -118,11 +118,8 @@ class Daemon:
         self._loop = asyncio.get_running_loop()
         self._ended = self._loop.create_future()
         peers, service, admin, datagrams = self._sockets
-        network = PeerSockets()
-        self._links = network.links = Links(
-            self.config.name, self.config.key, network, os.urandom, self._receive, self._greeting,
-            self.debug, self.config.udp, self.config.mtu,
-        )  # fmt: skip
+        network = PeerSockets(self._make_links)
+        self._links = network.links
         if datagrams is not None:
             await self._loop.create_datagram_endpoint(lambda: network, sock=datagrams)
         servers = [
@@ -205,6 +202,13 @@ class Daemon:
         self._links.set_peers(peers)
 
     # -- links -------------------------------------------------------------------------------------
+
+    def _make_links(self, network: PeerSockets) -> Links:
+        config = self.config
+        return Links(
+            *(config.name, config.key, network, os.urandom, self._receive, self._greeting),
+            *(self.debug, config.udp, config.mtu),
+        )
 
     def _greeting(self) -> tuple[bytes, bytes]:
         names = repr([(m.node, m.name) for m in self.engine.genesis.all]).encode()

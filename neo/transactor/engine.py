@@ -48,9 +48,8 @@ from neo.transactor.messages import (
     Want,
     Wish,
 )
-from neo.transactor.names import GUEST
 from neo.transactor.outbox import Batch, Outbox
-from neo.transactor.peers import Peers
+from neo.transactor.peers import GUEST, Peers
 from neo.transactor.specs import Specs
 from neo.transactor.timing import Timing
 

@@ -9,13 +9,8 @@ a *guest*, with an index below those of members. The node learns the log from gu
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from neo.transactor.engine import Engine
-
-#: The index of the first guest; each further guest has the next lower index.
-GUEST = -2
+from neo.transactor.engine import Engine
+from neo.transactor.peers import GUEST
 
 
 class Names:

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from neo.transactor.messages import Status
 
+#: The index of the first guest (:mod:`neo.transactor.names`); each further one has the next lower index.
+GUEST = -2
+
 
 class Peers:
     def __init__(self, known: dict[int, int]) -> None:

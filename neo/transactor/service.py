@@ -1,6 +1,6 @@
-"""Service and admin port: the sessions of application servers and operators.
+"""Service and admin port: commands of application servers, subscriptions, and turns.
 
-A session is a connection: bytes in, bytes out. The application servers of a node share it fairly. If
+The application servers of a node share it fairly. If
 several were refused in one transaction, the one that has waited longest posts first in the next one,
 within a short time.
 """
@@ -11,11 +11,12 @@ import hmac
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from neo.transactor.admin import HELP, Admin, check
+from neo.transactor.admin import Admin
 from neo.transactor.debug import Debug
 from neo.transactor.messages import Entry, Kind, Refusal, Sid, Spec
 from neo.transactor.node import Node
-from neo.transactor.text import LATER, Command, CommandReader, SyntaxFault, number, response, sid
+from neo.transactor.session import Client, Session, check
+from neo.transactor.text import LATER, Command, SyntaxFault, number, response, sid
 
 #: Send buffer at which a subscriber gets no more transactions until it reads.
 FEED_BYTES = 256 * 1024
@@ -43,102 +44,8 @@ class Patient(NamedTuple):
     tid: int
 
 
-class Client(Protocol):
-    """A connection, as the daemon provides it."""
-
-    def write(self, data: bytes) -> None: ...
-
-    def backlog(self) -> int:
-        """Return the number of bytes that were written but not sent yet."""
-
-    def close(self) -> None:
-        """Close the connection after all data is sent."""
-
-
 class Log(Protocol):
     def read(self, tid: int, count: int, size: int) -> list[Spec]: ...
-
-
-class Session:
-    def __init__(
-        self, service: Service, client: Client, admin: bool, peer: str, challenge: str | None
-    ) -> None:
-        self.client = client
-        self.admin = admin
-        self.peer = peer
-        #: The challenge that the client must answer with the secret of operators; None: no challenge.
-        self.challenge = challenge
-        #: The next transaction to send; None: not subscribed.
-        self.subscribed: int | None = None
-        self.flags: tuple[bool, bool] | None = None
-        self.closed = False
-        #: Number of posts without an answer yet; after ``quit`` no further command is read.
-        self.owed = 0
-        self.quits = False
-        self.trusted = challenge is None and (admin or not service.secret)
-        #: Ticks since the client sent something; whether it was pinged since.
-        self.idle = 0
-        self.pinged = False
-        self._service = service
-        self._reader = CommandReader(self.trusted)
-
-    def trust(self) -> None:
-        """The client has authenticated."""
-        self.trusted = self._reader.trusted = True
-
-    def receive(self, data: bytes) -> None:
-        self.idle, self.pinged = 0, False
-        self._reader.feed(data)
-        while not (self.closed or self.quits or self._run()):
-            pass
-
-    def _run(self) -> bool:
-        """Execute complete commands. Return False after an error: more commands may be buffered."""
-        try:
-            for command in self._reader.commands():
-                self._service.debug("se_requests", f"{self.peer}: {command.word}")
-                self._service.execute(self, command)
-                if self.closed or self.quits:
-                    break
-        except SyntaxFault as e:
-            self.fail(str(e))
-            return False
-        return True
-
-    def fail(self, text: str) -> None:
-        """Answer with an error. Close the connection, unless an operator made a mistake in a command.
-
-        An application server might take the next response for that of another command. A first word that
-        is no command indicates another protocol, such as HTTP from a browser.
-        """
-        self.say(f"error: {text}")
-        if not self.admin or not self.trusted or self._reader.word not in HELP:
-            self.close()
-
-    def say(self, line: str) -> None:
-        if not self.closed:
-            self.client.write(line.encode() + b"\n")
-
-    def close(self) -> None:
-        if not self.closed:
-            self.closed = True
-            self.client.close()
-
-    def answered(self) -> None:
-        self.owed -= 1
-        if self.quits:
-            self.quit()
-
-    def quit(self) -> None:
-        """Close when all posts are answered."""
-        self.quits = True
-        if self.owed == 0:
-            self.close()
-
-    def lost(self) -> None:
-        """The connection is lost."""
-        self.closed = True
-        self._service.forget(self)
 
 
 class Service:
@@ -156,7 +63,7 @@ class Service:
     ) -> None:
         self.node = node
         self.debug = debug
-        self.secret = secret
+        self._secret = secret
         self._admin_secret = admin_secret
         self.serving = True
         self.sessions: list[Session] = []
@@ -197,7 +104,8 @@ class Service:
             client.close()
             return None
         self.debug("se_connections", f"{peer} connected")
-        session = Session(self, client, admin, peer, challenge)
+        trusted = challenge is None and (admin or not self._secret)
+        session = Session(self, client, admin, peer, challenge, trusted)
         self.sessions.append(session)
         if challenge is not None:
             session.say(f"challenge {challenge}")
@@ -287,7 +195,7 @@ class Service:
 
     def _authenticate(self, session: Session, command: Command) -> None:
         (secret,) = command.arguments
-        expected = self.secret
+        expected = self._secret
         if session.challenge is not None:
             expected = response(self._admin_secret, session.challenge)
         if not hmac.compare_digest(secret, expected.encode()):

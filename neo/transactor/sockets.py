@@ -16,7 +16,8 @@ from typing import cast
 from neo.transactor.disk import StoreError
 from neo.transactor.links import Links
 from neo.transactor.members import Address
-from neo.transactor.service import Service, Session
+from neo.transactor.service import Service
+from neo.transactor.session import Session
 
 logger = logging.getLogger("transactor")
 
@@ -76,8 +77,9 @@ def local_listener(path: str) -> socket.socket:
 class PeerSockets(asyncio.DatagramProtocol):
     """Implements :class:`neo.transactor.links.Network`."""
 
-    def __init__(self) -> None:
-        self.links: Links
+    def __init__(self, links: Callable[[PeerSockets], Links]) -> None:
+        """``links`` makes the links that use these sockets."""
+        self.links = links(self)
         self._loop = asyncio.get_running_loop()
         self._datagrams: asyncio.DatagramTransport | None = None
         self._streams: dict[int, asyncio.Transport] = {}
@@ -198,7 +200,7 @@ class Stream(asyncio.Protocol):
 
 
 class ClientConnection(asyncio.Protocol):
-    """A connection of an application server or an operator. Implements the Client of the service."""
+    """A connection of an application server or an operator. Implements the Client of a session."""
 
     def __init__(
         self, service: Callable[[], Service], admin: bool, challenge: str | None = None

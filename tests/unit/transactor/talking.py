@@ -9,7 +9,8 @@ from neo.transactor.engine import Engine
 from neo.transactor.members import first_members
 from neo.transactor.messages import Entry, Message, Record, Spec
 from neo.transactor.node import Node
-from neo.transactor.service import Service, Session
+from neo.transactor.service import Service
+from neo.transactor.session import Session
 from neo.transactor.timing import Timing
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from neo.transactor.admin import HELP, SERVICE
 from neo.transactor.config import ConfigError, load
 from neo.transactor.disk import StoreError
 from neo.transactor.service import STRANGER_TICKS, STRANGERS_MAX
+from neo.transactor.session import HELP, SERVICE
 from neo.transactor.sockets import local_listener
 from neo.transactor.text import STRANGER_LINE_MAX, response
 from tests.unit.transactor.talking import Host

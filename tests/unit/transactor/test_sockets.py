@@ -57,8 +57,8 @@ def test_addresses_that_lead_nowhere_do_no_harm(own: str) -> None:
         troubles: list[dict[str, Any]] = []
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda loop, context: troubles.append(context))
-        network, heard = PeerSockets(), Heard()
-        network.links = cast(Links, heard)
+        heard = Heard()
+        network = PeerSockets(lambda network: cast(Links, heard))
         sock = listener((own, 0), socket.SOCK_DGRAM)
         network._loop = cast(asyncio.AbstractEventLoop, Names(loop))
         here = ("both", sock.getsockname()[1])
@@ -83,8 +83,8 @@ def test_addresses_of_strangers_are_forgotten() -> None:
     """The daemon's memory does not grow with what anybody may name; a peer is reached all the same."""
 
     async def run() -> None:
-        network, heard = PeerSockets(), Heard()
-        network.links = cast(Links, heard)
+        heard = Heard()
+        network = PeerSockets(lambda network: cast(Links, heard))
         sock = listener(("127.0.0.1", 0), socket.SOCK_DGRAM)
         here = sock.getsockname()
         await asyncio.get_running_loop().create_datagram_endpoint(lambda: network, sock=sock)
