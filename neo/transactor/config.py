@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from neo.transactor.debug import parse_mask
-from neo.transactor.link import MTU_SIZES
+from neo.transactor.links import MTU_SIZES
 from neo.transactor.members import Address, Members, first_members, is_host
 
 

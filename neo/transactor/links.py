@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgpack
 
 from neo.transactor.codec import CodecError
 from neo.transactor.codec import messages as codec
 from neo.transactor.debug import Debug
-from neo.transactor.link import MTU_SIZES, Greeting, Link, room
 from neo.transactor.members import Address
 from neo.transactor.messages import Ack, Message, Nack
 from neo.transactor.sealing import (
@@ -27,12 +26,20 @@ from neo.transactor.sealing import (
     OVERHEAD,
     Keys,
     Packet,
+    SealedSession,
     SealError,
     parse,
     relayed,
     tag,
 )
 
+#: Probed sizes of UDP payload: the minimum of every host, the minimum of IPv6, tunnels, Ethernet, jumbo
+#: frames.
+MTU_SIZES = (508, 1232, 1400, 1472, 8972)
+#: Seconds for which the answer to a probe counts.
+PROBE_LIFE = 6.0
+#: Seconds for which a peer counts as reachable after it was heard, or was reported by a relay.
+REACH_LIFE = 3.0
 #: Interval of greetings to a peer without a session, or to a silent one; interval of dials.
 GREET_SECONDS = 0.4
 DIAL_SECONDS = 1.0
@@ -55,7 +62,126 @@ STRANGER_SECONDS = 10.0
 MESSAGES, PROBE, PROBED, REACH = range(4)
 
 
-class Network(Protocol):
+class Greeting(NamedTuple):
+    offer: bytes
+    echo: bytes
+    #: The sender has begun this session already.
+    done: bool
+    #: A digest of the first members, empty if they are unknown; the status of the engine.
+    cluster: bytes
+    status: bytes
+
+    def encode(self) -> bytes:
+        packed: bytes = msgpack.packb(list(self))
+        return packed
+
+    @classmethod
+    def decode(cls, data: bytes) -> Greeting:
+        """Decode and check a greeting. Raises SealError."""
+        try:
+            greeting = cls(*msgpack.unpackb(data))
+        except (ValueError, TypeError, msgpack.UnpackException):
+            raise SealError("not a greeting") from None
+        if len(greeting.offer) != NUMBER_SIZE:
+            raise SealError("not a greeting")
+        return greeting
+
+
+class Answer(NamedTuple):
+    """The first fields of a greeting that answers another one."""
+
+    offer: bytes
+    echo: bytes
+    done: bool
+
+
+class PeerLink:
+    """The session with one peer, and the paths to it. Times are seconds of the owner's clock.
+
+    A session needs a random number from each side. A greeting offers one, and echoes the other side's. A
+    node that receives its own offer as echo knows that the greeting is no replay, and begins the session.
+    Each offer is used once.
+    """
+
+    def __init__(self, name: str, address: Address, me: str, keys: Keys) -> None:
+        self.name = name
+        self.tag = tag(name)
+        #: From the configuration or the list of members; and the source of its datagrams (port mapping).
+        self.address = address
+        self.udp_address = address
+        self.session: SealedSession | None = None
+        self.conn: int | None = None
+        self.heard = self.heard_direct = -1e9
+        self.greeted = self.dialled = self.conn_heard = -1e9
+        #: The peer said that it hears this node without a relay.
+        self.hears = True
+        #: Time of the last answered probe, by size.
+        self.probed: dict[int, float] = {}
+        #: Peers that reach this one directly, and when they said so.
+        self.relays: dict[str, float] = {}
+        self._me = tag(me)
+        self._keys = keys
+        self._offer = b""
+        self._pair = (b"", b"")
+
+    def mtu(self, now: float) -> int:
+        """Return the largest payload that UDP carries to this peer now; 0 if none."""
+        return max((size for size, at in self.probed.items() if now - at < PROBE_LIFE), default=0)
+
+    def direct(self, now: float) -> bool:
+        """Return whether the peer is reached without a relay."""
+        way = self.conn is not None or self.mtu(now) > 0
+        return way and self.hears and self.heard_directly(now)
+
+    def heard_directly(self, now: float) -> bool:
+        return now - self.heard_direct < REACH_LIFE
+
+    def relay(self, now: float, usable: set[str]) -> str | None:
+        """Return the name of a usable peer that reaches this one."""
+        names = [n for n, at in self.relays.items() if now - at < REACH_LIFE and n in usable]
+        return min(names) if names else None
+
+    def path(self, now: float, usable: set[str]) -> str:
+        """Describe the path, for people."""
+        if self.session is None:
+            return "not reached"
+        if self.direct(now):
+            mtu = self.mtu(now)
+            ways = [f"udp {mtu}"] if mtu else []
+            return " ".join([*ways, "tcp"] if self.conn is not None else ways)
+        relay = self.relay(now, usable)
+        return f"through {relay}" if relay else "not reached"
+
+    def offer(self, fresh: bytes, cluster: bytes, status: bytes) -> Greeting:
+        """Return a greeting that begins a session."""
+        self._offer = self._offer or fresh
+        return Greeting(self._offer, b"", False, cluster, status)
+
+    def answer(self, greeting: Greeting, fresh: bytes) -> tuple[bool, Answer | None]:
+        """Handle a greeting. Return whether it began a session, and the answer to send, if any."""
+        if self.session is not None and (greeting.offer, greeting.echo) == self._pair:
+            return False, None if greeting.done else Answer(greeting.echo, greeting.offer, True)
+        self._offer = self._offer or fresh
+        if greeting.echo != self._offer:
+            return False, Answer(self._offer, greeting.offer, False)
+        self._pair = (greeting.offer, greeting.echo)
+        self.session = self._keys.session(self._me, self.tag, self._offer, greeting.offer)
+        mine, self._offer = self._offer, b""
+        return True, Answer(mine, greeting.offer, True)
+
+    def open(self, packet: Packet) -> bytes:
+        """Open a packet of the session. Raises SealError."""
+        if self.session is None:
+            raise SealError("there is no session yet")
+        return self.session.open(packet)
+
+
+def room(mtu: int) -> int:
+    """Return the space for messages in a datagram of this size."""
+    return mtu - OVERHEAD - 8
+
+
+class Host(Protocol):
     """Sockets. No method raises: failures are reported by callbacks, or the data is lost."""
 
     def send_datagram(self, address: Address, data: bytes) -> None: ...
@@ -73,7 +199,7 @@ class Links:
         self,
         name: str,
         secret: str,
-        network: Network,
+        host: Host,
         random_bytes: Callable[[int], bytes],
         receive: Callable[[str, list[Message]], None],
         greeting: Callable[[], tuple[bytes, bytes]],
@@ -85,19 +211,19 @@ class Links:
         first. ``greeting`` returns a digest of the first members, and the encoded status of the
         engine."""
         self.name = name
-        self.links: dict[str, Link] = {}
+        self.links: dict[str, PeerLink] = {}
         self.now = 0.0
         self._me = tag(name)
         self._keys = Keys(secret, random_bytes)
-        self._network = network
+        self._host = host
         self._random = random_bytes
         self._receive = receive
         self._greeting = greeting
         self._debug = debug
         self._sizes = [size for size in MTU_SIZES if udp and size <= mtu_limit]
-        self._by_tag: dict[bytes, Link] = {}
+        self._by_tag: dict[bytes, PeerLink] = {}
         self._streams: dict[int, bytearray] = {}
-        self._owners: dict[int, Link] = {}
+        self._owners: dict[int, PeerLink] = {}
         self._opened: dict[int, float] = {}
         self._probed = self._reached = -1e9
         #: Messages of the packet that is being parsed.
@@ -115,7 +241,7 @@ class Links:
                 self._drop_stream(link.conn)
         for name, address in peers.items():
             if name not in self.links:
-                self.links[name] = Link(name, address, self.name, self._keys)
+                self.links[name] = PeerLink(name, address, self.name, self._keys)
             elif self.links[name].address != address:
                 link = self.links[name]
                 link.address = link.udp_address = address
@@ -157,14 +283,14 @@ class Links:
             if self._debug.shows(flag):
                 self._debug(flag, f"{way}: {message!r:.200}")
 
-    def _send_body(self, link: Link, kind: int, value: object) -> None:
+    def _send_body(self, link: PeerLink, kind: int, value: object) -> None:
         assert link.session is not None
         self.sent += kind == MESSAGES
         data = link.session.seal(bytes([kind]) + msgpack.packb(value))
         self._debug("pl_packets", f"sealed {len(data)} bytes for {link.name}")
         self._send_packet(link, data)
 
-    def _send_packet(self, link: Link, data: bytes) -> None:
+    def _send_packet(self, link: PeerLink, data: bytes) -> None:
         """Send over the best path; drop the packet if there is none."""
         self._debug("pl_queueing", f"{len(data)} bytes for {link.name}")
         if len(data) <= link.mtu(self.now):
@@ -177,7 +303,7 @@ class Links:
         elif link.conn is not None:
             self._write(link.conn, data)
 
-    def _send_direct(self, link: Link, data: bytes) -> None:
+    def _send_direct(self, link: PeerLink, data: bytes) -> None:
         if len(data) <= link.mtu(self.now):
             self._datagram(link.udp_address, data)
         elif link.conn is not None:
@@ -185,13 +311,13 @@ class Links:
 
     def _write(self, conn: int, data: bytes) -> None:
         self._debug("pl_sendreceive", f"{len(data)} bytes to stream {conn}")
-        self._network.send_stream(conn, LENGTH.pack(len(data)) + data)
+        self._host.send_stream(conn, LENGTH.pack(len(data)) + data)
 
     def _datagram(self, address: Address, data: bytes) -> None:
         self._debug("pl_sendreceive", f"{len(data)} bytes to {address}")
-        self._network.send_datagram(address, data)
+        self._host.send_datagram(address, data)
 
-    def _relay_to(self, link: Link) -> Link | None:
+    def _relay_to(self, link: PeerLink) -> PeerLink | None:
         return self.links.get(link.relay(self.now, self._direct()) or "")
 
     def _heard(self) -> list[str]:
@@ -220,7 +346,7 @@ class Links:
                 self._greet(link, link.offer(self._random(NUMBER_SIZE), *self._greeting()))
             if link.conn is None and self.name < link.name and now - link.dialled >= DIAL_SECONDS:
                 link.dialled = now
-                self._network.dial(link.name, link.address)
+                self._host.dial(link.name, link.address)
         if now - self._probed >= PROBE_SECONDS:
             self._probed = now
             for link in self.links.values():
@@ -242,7 +368,7 @@ class Links:
             what = "is connected" if name in self._shown else "is not connected any more"
             self._debug("connectivity", f"{name} {what}")
 
-    def _probe(self, link: Link) -> None:
+    def _probe(self, link: PeerLink) -> None:
         for size in self._sizes if link.session is not None else []:
             assert link.session is not None
             padding = bytes([PROBE]) + size.to_bytes(2, "big")
@@ -250,7 +376,7 @@ class Links:
                 link.udp_address, link.session.seal(padding.ljust(size - OVERHEAD, b"\0"))
             )
 
-    def _greet(self, link: Link, greeting: Greeting) -> None:
+    def _greet(self, link: PeerLink, greeting: Greeting) -> None:
         """Send a greeting over all paths, because it is not known yet which of them work."""
         data = self._keys.seal_greeting(link.tag, self._me, greeting.encode())
         if self._sizes:
@@ -313,7 +439,7 @@ class Links:
                     self._own(conn, link)
                 link.conn_heard = self.now
 
-    def _own(self, conn: int, link: Link) -> None:
+    def _own(self, conn: int, link: PeerLink) -> None:
         """Assign the stream to the peer. A newer stream replaces an older one."""
         if link.conn is not None and link.conn != conn:
             self._drop_stream(link.conn)
@@ -324,9 +450,9 @@ class Links:
 
     def _drop_stream(self, conn: int) -> None:
         self.disconnected(conn)
-        self._network.close_stream(conn)
+        self._host.close_stream(conn)
 
-    def _packet(self, data: bytes, reply: Callable[[bytes], None]) -> Link | None:
+    def _packet(self, data: bytes, reply: Callable[[bytes], None]) -> PeerLink | None:
         """Handle a packet. Return the peer if it provably sent the packet now, without a relay."""
         self._arrived = []
         try:
@@ -360,7 +486,7 @@ class Links:
         if target is not None and packet.hops < HOPS_MAX:
             self._send_direct(target, relayed(data))
 
-    def _on_greeting(self, link: Link, packet: Packet, reply: Callable[[bytes], None]) -> bool:
+    def _on_greeting(self, link: PeerLink, packet: Packet, reply: Callable[[bytes], None]) -> bool:
         """Handle a greeting. Return whether it began a session."""
         greeting = Greeting.decode(self._keys.open_greeting(packet))
         cluster, status = self._greeting()
@@ -379,7 +505,7 @@ class Links:
             self._probe(link)
         return begun
 
-    def _on_body(self, link: Link, body: bytes, reply: Callable[[bytes], None]) -> None:
+    def _on_body(self, link: PeerLink, body: bytes, reply: Callable[[bytes], None]) -> None:
         kind = body[0]
         if kind == PROBE and link.session is not None:
             size = int.from_bytes(body[1:3], "big")

@@ -94,15 +94,15 @@ class Keys:
         except InvalidTag:
             raise SealError("sealed with another key") from None
 
-    def session(self, me: bytes, peer: bytes, mine: bytes, theirs: bytes) -> Session:
+    def session(self, me: bytes, peer: bytes, mine: bytes, theirs: bytes) -> SealedSession:
         """Return the session of two random numbers, one of each side."""
         salt = b"".join(sorted([mine, theirs]))
         out = _derive(self._master, salt, b"from" + me + peer)
         back = _derive(self._master, salt, b"from" + peer + me)
-        return Session(me, peer, out, back)
+        return SealedSession(me, peer, out, back)
 
 
-class Session:
+class SealedSession:
     def __init__(self, me: bytes, peer: bytes, out: AESGCM, back: AESGCM) -> None:
         self._head = _authentic(SEALED, peer, me)
         self._out = out

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from neo.transactor.link import MTU_SIZES
-from neo.transactor.links import SILENT_SECONDS
+from neo.transactor.links import MTU_SIZES, SILENT_SECONDS
 from neo.transactor.messages import Ask, Data, Message, Nack, Sid, Spec, Status
 from tests.unit.transactor.internet import Host, Internet
 
