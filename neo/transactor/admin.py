@@ -17,7 +17,7 @@ from neo.transactor.text import DATA_MAX, Command, SyntaxFault, number
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
-class Process(Protocol):
+class Host(Protocol):
     """What the commands need of the daemon."""
 
     def terminate(self) -> None: ...
@@ -43,15 +43,15 @@ class Process(Protocol):
 
 
 class Admin:
-    def __init__(self, node: Node, process: Process, debug: Debug, speedtest: bool) -> None:
+    def __init__(self, node: Node, host: Host, debug: Debug, speedtest: bool) -> None:
         self._node = node
-        self._process = process
+        self._host = host
         self._debug = debug
         self._speedtest_allowed = speedtest
         #: Bytes per transaction of the speed test; None while it is off.
         self._speedtest: int | None = None
         self._commands: dict[str, Callable[[Session, list[bytes]], None]] = {
-            "terminate": lambda session, words: self._process.terminate(),
+            "terminate": lambda session, words: self._host.terminate(),
             "help": self._help,
             "reset_node": self._reset_node,
             "info": lambda session, words: session.say("\n".join(self.info())),
@@ -80,7 +80,7 @@ class Admin:
         """Post the next transaction of the speed test, if it is on. At each tick and decision."""
         engine = self._node.engine
         if self._speedtest is not None and engine.mine is None and not engine.started:
-            data = self._process.random_bytes(self._speedtest)
+            data = self._host.random_bytes(self._speedtest)
             self._node.post(engine.tid, data, lambda result: None)
 
     def info(self) -> list[str]:
@@ -134,20 +134,20 @@ class Admin:
     def _dump(self, session: Session, words: list[bytes]) -> None:
         if words:
             name = _file_name(words)
-            self._process.write_dump(name)
+            self._host.write_dump(name)
             session.say(f"dump {name}")
         else:
-            session.say(self._process.dump())
+            session.say(self._host.dump())
 
     def _debugdump(self, session: Session, words: list[bytes]) -> None:
         if self._debug.write is None:
             raise SyntaxFault("debugging is off; see debug on")
-        self._debug.write(self._process.dump())
+        self._debug.write(self._host.dump())
         session.say("debugdump")
 
     def _debugfile(self, session: Session, words: list[bytes]) -> None:
         name = _file_name(words)
-        self._process.debug_file(name)
+        self._host.debug_file(name)
         session.say(f"debugfile {name}")
 
     def _debugmask(self, session: Session, words: list[bytes]) -> None:
@@ -164,9 +164,9 @@ class Admin:
 
     def _debug_switch(self, session: Session, words: list[bytes]) -> None:
         if words == [b"on"]:
-            self._process.debug_file(None)
+            self._host.debug_file(None)
         elif words == [b"off"]:
-            self._process.debug_off()
+            self._host.debug_off()
         elif words:
             raise SyntaxFault("debug on, or debug off")
         session.say(f"debug {'off' if self._debug.write is None else 'on'}")
@@ -183,7 +183,7 @@ class Admin:
         session.say(f"speedtest {'off' if self._speedtest is None else self._speedtest}")
 
     def _peers(self, session: Session, words: list[bytes]) -> None:
-        links = self._process.links()
+        links = self._host.links()
         for member in self._node.engine.members.all:
             host, port = member.address
             how = links.get(member.node, "this node")

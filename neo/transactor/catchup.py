@@ -46,7 +46,7 @@ class LogReader(Protocol):
         but at least one. Appended records can be read before they are synced."""
 
 
-class Log(Protocol):
+class ReplicatedLog(Protocol):
     """What catch-up needs of the engine."""
 
     name: str
@@ -79,7 +79,7 @@ class Log(Protocol):
 class CatchUp:
     def __init__(
         self,
-        engine: Log,
+        engine: ReplicatedLog,
         outbox: Outbox,
         peers: Peers,
         detector: Detector,
@@ -152,7 +152,7 @@ class CatchUp:
     def on_guest(self, q: int, m: Message) -> None:
         """Handle a message of a peer that is no member in this node's log; it may be ahead."""
         if isinstance(m, Status):
-            self._peers.said(q, m.tid)
+            self._peers.advance(q, m.tid)
         elif isinstance(m, Entries):
             self.on_entries(q, m)
 
@@ -199,7 +199,7 @@ class CatchUp:
     def on_counted(self, q: int, m: Counted) -> None:
         if self.learner is not None and m.log == self._log_id:
             self.learner.counted(q, m.tid, m.round)
-            self._peers.said(q, m.tid)
+            self._peers.advance(q, m.tid)
             if self.consider_voting():
                 self._engine.begin()
 

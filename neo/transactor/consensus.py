@@ -46,7 +46,7 @@ from neo.transactor.messages import (
 )
 
 
-class Port(Protocol):
+class Host(Protocol):
     """The environment of a process."""
 
     def persist(self, vote: Vote) -> None:
@@ -67,12 +67,12 @@ class Process:
     """One process p in the consensus on one transaction."""
 
     __slots__ = (
-        "tid", "me", "members", "first", "port", "majority", "round", "estimate", "stamp", "wanted",
+        "tid", "me", "members", "first", "host", "majority", "round", "estimate", "stamp", "wanted",
         "coordinator", "proposed", "estimates", "acks", "wishes", "offer",
     )  # fmt: skip
 
     def __init__(
-        self, tid: int, me: int, members: Sequence[int], first: int, port: Port, vote: Vote | None
+        self, tid: int, me: int, members: Sequence[int], first: int, host: Host, vote: Vote | None
     ) -> None:
         """``members``: the same, in the same order, on all nodes. ``first``: the coordinator of round 0.
         ``vote``: the state persisted before a restart."""
@@ -80,7 +80,7 @@ class Process:
         self.me = me
         self.members = members
         self.first = members.index(first)
-        self.port = port
+        self.host = host
         self.majority = len(members) // 2 + 1
         self.round = vote.round if vote else 0
         self.estimate = vote.sid if vote else None
@@ -127,7 +127,7 @@ class Process:
         if self.coordinator == self.me:
             self._propose()
         elif self.stamp == NEVER:
-            self.port.send(self.coordinator, Wish(self.tid, self.round, sid))
+            self.host.send(self.coordinator, Wish(self.tid, self.round, sid))
 
     def arrived(self, sid: Sid) -> None:
         """The data of ``sid`` has arrived."""
@@ -143,7 +143,7 @@ class Process:
             if not self.proposed:
                 self.wishes[q] = m.sid
                 self._propose()
-        elif self.wanted is None and self.port.holds(m.sid):
+        elif self.wanted is None and self.host.holds(m.sid):
             self.want(m.sid)  # the wish of a learner, which does not follow the rounds
 
     # -- phase 1: each process sends its estimate to the coordinator -------------------------------
@@ -151,15 +151,15 @@ class Process:
     def _join(self, r: int) -> None:
         """Enter round r, and send the estimate to its coordinator."""
         self._enter(r)
-        self.port.persist(Vote(self.tid, r, self.estimate, self.stamp))
+        self.host.persist(Vote(self.tid, r, self.estimate, self.stamp))
         sid = self.wanted if self.stamp == NEVER else self.estimate
         if self.coordinator != self.me:
-            self.port.send(self.coordinator, Estimate(self.tid, r, sid, self.stamp))
+            self.host.send(self.coordinator, Estimate(self.tid, r, sid, self.stamp))
             return
         self.estimates[self.me] = (sid, self.stamp)
         for q in self.members:
             if q != self.me:
-                self.port.send(q, Collect(self.tid, r))
+                self.host.send(q, Collect(self.tid, r))
         self._propose()
 
     def on_collect(self, q: int, m: Collect) -> None:
@@ -167,7 +167,7 @@ class Process:
             self._join(m.round)
         elif self._current(q, m.round) and q == self.coordinator and self.stamp < self.round:
             sid = self.wanted if self.stamp == NEVER else self.estimate
-            self.port.send(q, Estimate(self.tid, self.round, sid, self.stamp))
+            self.host.send(q, Estimate(self.tid, self.round, sid, self.stamp))
 
     def on_estimate(self, q: int, m: Estimate) -> None:
         if self.coordinator_of(m.round) != self.me or m.stamp >= m.round:
@@ -178,7 +178,7 @@ class Process:
             return
         self.estimates[q] = (m.sid, m.stamp)
         if self.proposed and self.estimate is not None:
-            self.port.send(q, Propose(self.tid, self.round, self.estimate))
+            self.host.send(q, Propose(self.tid, self.round, self.estimate))
         else:
             self._propose()
 
@@ -190,14 +190,14 @@ class Process:
         q, sid = self._choose()
         if sid is None:
             return
-        if not self.port.holds(sid):
-            self.port.fetch(sid, q)
+        if not self.host.holds(sid):
+            self.host.fetch(sid, q)
             return
         self.estimate, self.stamp, self.proposed = sid, self.round, True
-        self.port.persist(Vote(self.tid, self.round, sid, self.stamp))
+        self.host.persist(Vote(self.tid, self.round, sid, self.stamp))
         for q in self.members:
             if q != self.me:
-                self.port.send(q, Propose(self.tid, self.round, sid))
+                self.host.send(q, Propose(self.tid, self.round, sid))
         self._acknowledged(self.me)
 
     def _choose(self) -> tuple[int, Sid | None]:
@@ -215,7 +215,7 @@ class Process:
             wishes[self.me] = self.wanted
         if not wishes:
             return self.me, None
-        q = min(wishes, key=lambda q: (not self.port.holds(wishes[q]), self._turn(q)))
+        q = min(wishes, key=lambda q: (not self.host.holds(wishes[q]), self._turn(q)))
         return q, wishes[q]
 
     def _turn(self, q: int) -> int:
@@ -235,18 +235,18 @@ class Process:
             return
         if self.stamp == m.round:
             if self.estimate == m.sid:  # a coordinator proposes once per round
-                self.port.send(q, Ack(self.tid, m.round))
-        elif self.port.holds(m.sid):
+                self.host.send(q, Ack(self.tid, m.round))
+        elif self.host.holds(m.sid):
             self._adopt(m.sid)
         else:
             self.offer = m.sid
-            self.port.persist(Vote(self.tid, self.round, self.estimate, self.stamp))
-            self.port.fetch(m.sid, q)
+            self.host.persist(Vote(self.tid, self.round, self.estimate, self.stamp))
+            self.host.fetch(m.sid, q)
 
     def _adopt(self, sid: Sid) -> None:
         self.estimate, self.stamp, self.offer = sid, self.round, None
-        self.port.persist(Vote(self.tid, self.round, sid, self.stamp))
-        self.port.send(self.coordinator, Ack(self.tid, self.round))
+        self.host.persist(Vote(self.tid, self.round, sid, self.stamp))
+        self.host.send(self.coordinator, Ack(self.tid, self.round))
 
     def suspect(self, suspected: Callable[[int], bool]) -> None:
         """Join the next round whose coordinator is not suspected, or is this process."""
@@ -269,14 +269,14 @@ class Process:
         self.acks.add(q)
         if len(self.acks) >= self.majority:
             assert self.estimate is not None
-            self.port.decide(self.estimate)
+            self.host.decide(self.estimate)
 
     # -- lossy links -------------------------------------------------------------------------------
 
     def _current(self, q: int, r: int) -> bool:
         """Return whether round r is the current one; answer NACK if it is an earlier one."""
         if r < self.round:
-            self.port.send(q, Nack(self.tid, self.round))
+            self.host.send(q, Nack(self.tid, self.round))
         elif r > self.round:
             self._join(r)
         return r == self.round
@@ -292,20 +292,20 @@ class Process:
                 silent = [q for q in self.members if q not in self.estimates and self.round]
             for q in silent:
                 if q != self.me:
-                    self.port.send(q, message)
+                    self.host.send(q, message)
             if self.proposed:
                 self._acknowledged(self.me)  # the only member, after a restart
             else:
                 self._propose()
         elif self.stamp == self.round:
-            self.port.send(self.coordinator, Ack(self.tid, self.round))
+            self.host.send(self.coordinator, Ack(self.tid, self.round))
         elif self.offer is not None:
-            self.port.fetch(self.offer, self.coordinator)
+            self.host.fetch(self.offer, self.coordinator)
         elif self.round > 0:
             sid = self.wanted if self.stamp == NEVER else self.estimate
-            self.port.send(self.coordinator, Estimate(self.tid, self.round, sid, self.stamp))
+            self.host.send(self.coordinator, Estimate(self.tid, self.round, sid, self.stamp))
         if self.wanted is not None and self.stamp == NEVER and self.coordinator != self.me:
-            self.port.send(self.coordinator, Wish(self.tid, self.round, self.wanted))
+            self.host.send(self.coordinator, Wish(self.tid, self.round, self.wanted))
 
 
 def _stamp(estimate: tuple[int, int, Sid | None]) -> int:

@@ -25,7 +25,7 @@ from neo.transactor.config import Config
 from neo.transactor.debug import ALL, FOREGROUND, Debug
 from neo.transactor.disk import StoreError
 from neo.transactor.durable import Begun
-from neo.transactor.engine import Engine
+from neo.transactor.engine import Engine, Timing
 from neo.transactor.links import Links
 from neo.transactor.messages import (
     Ack,
@@ -49,7 +49,6 @@ from neo.transactor.sockets import (
     local_listener,
 )
 from neo.transactor.store import Store, recover
-from neo.transactor.timing import Timing
 
 logger = logging.getLogger("transactor")
 
@@ -69,7 +68,7 @@ def random_number() -> int:
 
 
 class Daemon:
-    """Implements the World of a node and the Process of the admin commands."""
+    """Implements the hosts of the node and of the admin commands."""
 
     def __init__(self, config: Config, options: argparse.Namespace) -> None:
         """Open logs and sockets, before the process detaches. Raises StoreError."""
@@ -225,7 +224,7 @@ class Daemon:
         self.node.receive(name, messages)
         self._trace_state()
 
-    # -- World -------------------------------------------------------------------------------------
+    # -- host of the node --------------------------------------------------------------------------
 
     def append(self, records: list[Record]) -> None:
         self.store.begin_with(self.engine.genesis)
@@ -281,7 +280,7 @@ class Daemon:
             self._paths = paths
             self.debug("pl_status", paths)
 
-    # -- Process -----------------------------------------------------------------------------------
+    # -- host of the admin commands ----------------------------------------------------------------
 
     def terminate(self) -> None:
         if not self._ended.done():

@@ -7,7 +7,7 @@ alive is eventually never suspected again (class ◇P of Chandra and Toueg; the 
 from __future__ import annotations
 
 #: A timeout grows up to this multiple of the configured silence.
-PATIENCE_FACTOR = 8
+TIMEOUT_FACTOR = 8
 
 
 class Detector:
@@ -16,7 +16,7 @@ class Detector:
     def __init__(self, silence: int) -> None:
         self._silence = silence
         self._heard: dict[int, int] = {}
-        self._patience: dict[int, int] = {}
+        self._timeouts: dict[int, int] = {}
         self.suspected: set[int] = set()
         #: Suspected because the owner reported them gone, not by a timeout.
         self._gone: set[int] = set()
@@ -27,7 +27,7 @@ class Detector:
         self.watched = group
         peers = set(group) - {me}
         self._heard = {q: self._heard.get(q, now) for q in peers}
-        self._patience = {q: self._patience.get(q, self._silence) for q in peers}
+        self._timeouts = {q: self._timeouts.get(q, self._silence) for q in peers}
         self.suspected &= peers
         self._gone &= peers
 
@@ -40,8 +40,8 @@ class Detector:
             if q in self._gone:
                 self._gone.discard(q)
                 return
-            limit = self._silence * PATIENCE_FACTOR
-            self._patience[q] = min(self._patience[q] * 3 // 2 + 1, limit)
+            limit = self._silence * TIMEOUT_FACTOR
+            self._timeouts[q] = min(self._timeouts[q] * 3 // 2 + 1, limit)
 
     def gone(self, q: int) -> None:
         """Suspect q until it is heard again: the owner knows that it is down."""
@@ -52,7 +52,7 @@ class Detector:
 
     def tick(self, now: int) -> None:
         for q, heard in self._heard.items():
-            if now - heard > self._patience[q]:
+            if now - heard > self._timeouts[q]:
                 self.suspected.add(q)
 
     def silent_for(self, q: int, now: int) -> int:

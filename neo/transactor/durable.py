@@ -10,7 +10,7 @@ from neo.transactor.members import Members
 from neo.transactor.messages import Held, Known, Record, Sid, Spec, Vote, Voter
 
 #: The sid "before" transaction 1.
-NOBODY = Sid(-1, 0)
+NO_SID = Sid(-1, 0)
 
 
 class LogEnd(NamedTuple):
@@ -26,7 +26,7 @@ class LogEnd(NamedTuple):
 
 
 def empty_log(genesis: Members) -> LogEnd:
-    return LogEnd(1, NOBODY, genesis, genesis, genesis.nodes)
+    return LogEnd(1, NO_SID, genesis, genesis, genesis.nodes)
 
 
 class Begun(IntEnum):

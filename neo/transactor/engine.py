@@ -20,12 +20,13 @@ and are the same on all nodes that take part in it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from neo.transactor.catchup import CatchUp, LogReader
 from neo.transactor.consensus import STEPS, Process
 from neo.transactor.detector import Detector
 from neo.transactor.durable import Begun, Durable
-from neo.transactor.fairness import Courtesy
+from neo.transactor.fairness import Fairness
 from neo.transactor.members import Members
 from neo.transactor.messages import (
     NEVER,
@@ -51,7 +52,27 @@ from neo.transactor.messages import (
 from neo.transactor.outbox import Batch, Outbox
 from neo.transactor.peers import GUEST, Peers
 from neo.transactor.specs import Specs
-from neo.transactor.timing import Timing
+
+
+class Timing(NamedTuple):
+    """In ticks of the owner; the defaults are for ticks of 25 ms."""
+
+    #: Interval of resending.
+    resend: int = 8
+    #: Interval of requests for missing data.
+    fetch: int = 40
+    #: Interval of the heartbeat: a status to each peer.
+    heartbeat: int = 10
+    #: A peer that was silent for longer is suspected.
+    silence: int = 60
+    #: Timeout of round 0, even if its coordinator is alive.
+    round_timeout: int = 80
+    #: Time for which the origin of the last transaction waits for posts of other nodes.
+    fairness: int = 4
+
+    def timeout_of(self, round_: int) -> int:
+        """Return the timeout of a round. It grows, up to elevenfold, until some round is long enough."""
+        return self.round_timeout * (1 + min(round_, 10))
 
 
 class Engine:
@@ -94,8 +115,8 @@ class Engine:
         #: One message per peer for the next transaction, received before the decision of this one.
         self._early: dict[int, Step | Decide] = {}
         #: Members that have not acknowledged the last transaction: their ACK may still arrive.
-        self._owing: set[int] = set()
-        self._courtesy = Courtesy(timing.courtesy, self._outbox)
+        self._unacknowledged: set[int] = set()
+        self._fairness = Fairness(timing.fairness, self._outbox)
         self._handlers: dict[type, Callable[..., None]] = {
             Decide: self._on_decide,
             Data: self._on_data,
@@ -179,8 +200,8 @@ class Engine:
         process = self.process
         if process is None:
             return
-        if self._courtesy.held:
-            self._courtesy.serve(process, self.now)
+        if self._fairness.held:
+            self._fairness.serve(process, self.now)
         elif process.started:
             self._drive(process)
         else:
@@ -202,7 +223,7 @@ class Engine:
         elif m.tid < self.tid:
             self._late(q, m)
         else:
-            self.peers.said(q, m.tid)
+            self.peers.advance(q, m.tid)
             self._early[q] = m
 
     def validate(self) -> None:
@@ -236,10 +257,10 @@ class Engine:
     def decide(self, sid: Sid) -> None:
         process = self.process
         assert process is not None
-        owing = {q for q in process.members if q not in process.acks}
+        unacknowledged = {q for q in process.members if q not in process.acks}
         self._outbox.aside_all(self._others(), Decide(self.tid, sid))
         self.append(self._specs[sid])
-        self._owing = owing
+        self._unacknowledged = unacknowledged
 
     # -- one transaction after the other -----------------------------------------------------------
 
@@ -264,9 +285,9 @@ class Engine:
         self.last = spec.sid
         if self.mine is not None and self.mine.sid == spec.sid:
             self.mine, self._done = None, spec.sid
-        self._courtesy.decided(self.tid, spec.sid.node, self.process)
+        self._fairness.decided(self.tid, spec.sid.node, self.process)
         self.tid += 1
-        self._owing = set()
+        self._unacknowledged = set()
         self._specs.decided(spec.sid, self._needed())
         self.catch_up.decided(spec.sid)
         self.catch_up.consider_voting()
@@ -281,25 +302,25 @@ class Engine:
             if type(m) is Nack:
                 self.catch_up.wish_round = max(self.catch_up.wish_round, m.round)
         elif type(m) is Wish:
-            self._courtesy.wish(process, q, m, self.now)
+            self._fairness.wish(process, q, m, self.now)
         elif q in process.members and q not in self.peers.strangers:
             STEPS[type(m)](process, q, m)
 
     def _late(self, q: int, m: Step) -> None:
         """Answer a message about a transaction that is decided."""
         if type(m) is Wish and m.sid != self.last:
-            self._courtesy.waits(q)
+            self._fairness.waits(q)
         if m.tid < self.tid - 1:
             self._outbox.aside(q, self.status())
             return
-        if type(m) is Ack and q in self._owing:
-            self._owing.discard(q)  # sent before q heard of the decision
+        if type(m) is Ack and q in self._unacknowledged:
+            self._unacknowledged.discard(q)  # sent before q heard of the decision
             return
         self._outbox.aside(q, Decide(m.tid, self.last))
 
     def _on_decide(self, q: int, m: Decide) -> None:
         if m.tid > self.tid:
-            self.peers.said(q, m.tid + 1)
+            self.peers.advance(q, m.tid + 1)
             self._early[q] = m
         elif m.tid == self.tid:
             spec = self._specs.get(m.sid)
@@ -314,8 +335,8 @@ class Engine:
             self._round_began = (process.round, self.now)
         waited = self.now - self._round_began[1]
         coordinator = process.coordinator
-        impatient = waited > self._timing.patience_with(process.round)
-        if coordinator != self.me and (impatient or self._unusable(coordinator)):
+        timed_out = waited > self._timing.timeout_of(process.round)
+        if coordinator != self.me and (timed_out or self._unusable(coordinator)):
             process.suspect(self._unusable)
         elif waited and waited % self._timing.resend == 0:
             process.resend()
@@ -336,10 +357,10 @@ class Engine:
         process = self.process
         if process is None:
             return Refusal.PROPOSE_ERROR
-        if process.wanted is not None or self.me in self._courtesy.held:
+        if process.wanted is not None or self.me in self._fairness.held:
             return Refusal.OTHER
         if process.stamp != NEVER or process.offer is not None:
-            self._courtesy.turned_away = True
+            self._fairness.turned_away = True
             return Refusal.STARTED
         return None
 
@@ -357,7 +378,7 @@ class Engine:
         if not known:
             for q in self._others():
                 self.send(q, Data(spec))
-        self._courtesy.want(process, spec.sid, self.now)
+        self._fairness.want(process, spec.sid, self.now)
 
     def hold(self, spec: Spec) -> None:
         self._specs.add(spec, self._needed())
@@ -381,7 +402,7 @@ class Engine:
         if spec.sid in self._specs or spec.sid == self.last:
             return
         if spec.sid.node == q:
-            self._courtesy.waits(q)
+            self._fairness.waits(q)
         self.hold(spec)
         if self.process is not None:
             self.process.arrived(spec.sid)

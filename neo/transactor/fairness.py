@@ -14,7 +14,7 @@ from neo.transactor.messages import Sid, Wish
 from neo.transactor.outbox import Outbox
 
 
-class Courtesy:
+class Fairness:
     def __init__(self, ticks: int, outbox: Outbox) -> None:
         self._ticks = ticks
         self._outbox = outbox

@@ -15,7 +15,7 @@ from neo.transactor.messages import Entry, Kind, Message, Record, Refusal, Sid
 from neo.transactor.names import Names
 
 
-class World(Protocol):
+class Host(Protocol):
     """What a node needs of its process."""
 
     def append(self, records: list[Record]) -> None:
@@ -40,9 +40,9 @@ class Waiting(NamedTuple):
 
 
 class Node:
-    def __init__(self, engine: Engine, world: World) -> None:
+    def __init__(self, engine: Engine, host: Host) -> None:
         self.engine = engine
-        self._world = world
+        self._host = host
         self._names = Names(engine)
         self._waiting: deque[Waiting] = deque()
         self._callbacks: list[Callable[[], None]] = []
@@ -84,7 +84,7 @@ class Node:
         entries: list[Entry] = []
         if records:
             entries = [record for record in records if isinstance(record, Entry)]
-            self._world.append(records)
+            self._host.append(records)
         callbacks, self._callbacks = self._callbacks, []
         if records or ((sends or callbacks) and self._waiting):
             self._waiting.append(Waiting(sends, entries, callbacks))
@@ -101,12 +101,12 @@ class Node:
             if name is not None:
                 bundles.setdefault(name, []).append(message)
         for name, bundle in bundles.items():
-            self._world.transmit(name, bundle)
+            self._host.transmit(name, bundle)
 
     def _sync(self) -> None:
         if not self._syncing and self._waiting:
             self._syncing = len(self._waiting)
-            self._world.sync()
+            self._host.sync()
 
     def synced(self) -> None:
         """The sync that was begun is done."""
@@ -116,7 +116,7 @@ class Node:
         entries = [entry for each in done for entry in each.entries]
         if entries:
             self.tlog_tid = entries[-1].tid
-            self._world.decided(entries)
+            self._host.decided(entries)
         for each in done:
             for callback in each.callbacks:
                 callback()

@@ -23,7 +23,7 @@ class Peers:
         self.tids: dict[int, int] = {}
         self._asked = 0
 
-    def said(self, q: int, tid: int) -> None:
+    def advance(self, q: int, tid: int) -> None:
         """Peer q sent a message about transaction ``tid``."""
         if tid > self.tids.get(q, 0):
             self.tids[q] = tid

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from neo.transactor.admin import Admin
+from neo.transactor.catchup import LogReader
 from neo.transactor.debug import Debug
 from neo.transactor.messages import Entry, Kind, Refusal, Sid, Spec
 from neo.transactor.node import Node
@@ -35,7 +36,7 @@ TURN_TICKS = 4
 Post = Callable[[Callable[[Sid | Refusal], None]], None]
 
 
-class Patient(NamedTuple):
+class DeferredPost(NamedTuple):
     """A post that waits until the sessions before it have posted, or their time is over."""
 
     post: Post
@@ -44,17 +45,13 @@ class Patient(NamedTuple):
     tid: int
 
 
-class Log(Protocol):
-    def read(self, tid: int, count: int, size: int) -> list[Spec]: ...
-
-
 class Service:
     """All sessions of a node. ``keepalive``: in ticks, 0 for never."""
 
     def __init__(
         self,
         node: Node,
-        log: Log,
+        log: LogReader,
         admin: Admin,
         debug: Debug,
         secret: str = "",
@@ -73,7 +70,7 @@ class Service:
         #: Sessions that were refused and have not posted since, longest first; when this expires.
         self._turns: dict[Session, None] = {}
         self._turn_ends = 0
-        self._patient: dict[Session, Patient] = {}
+        self._deferred: dict[Session, DeferredPost] = {}
         self._commands: dict[str, Callable[[Session, Command], None]] = {
             "subscribe": self._subscribe,
             "post": self._post,
@@ -126,14 +123,14 @@ class Service:
         if session in self.sessions:
             self.sessions.remove(session)
         self._turns.pop(session, None)
-        self._patient.pop(session, None)
+        self._deferred.pop(session, None)
 
     def decided(self, entries: list[Entry]) -> None:
         """Send durable transactions to subscribers, and begin the turns of refused sessions."""
         self._turn_ends = self.node.engine.now + TURN_TICKS
         for session in list(self.sessions):
             self.feed(session)
-        self._let_patient_post()
+        self._post_deferred()
         if not self._turns:
             self._admin.post()
 
@@ -161,8 +158,8 @@ class Service:
             self._keep_alive(session)
         if self.node.engine.now >= self._turn_ends and not self.node.engine.started:
             # A session that did not post in its turn loses it.
-            self._turns = {each: None for each in self._turns if each in self._patient}
-            self._let_patient_post()
+            self._turns = {each: None for each in self._turns if each in self._deferred}
+            self._post_deferred()
 
     def _keep_alive(self, session: Session) -> None:
         session.idle += 1
@@ -274,16 +271,16 @@ class Service:
 
     def _take_turn(self, session: Session, post: Post, head: str, tid: int) -> None:
         """Post now; or, in the turn of another session, when that turn is over."""
-        if session in self._patient:
+        if session in self._deferred:
             session.say(f"{head} {Refusal.OTHER}")  # one post of the session waits already
             return
         session.owed += 1
-        patient = Patient(post, head, tid)
+        deferred = DeferredPost(post, head, tid)
         if self._may_post(session, tid):
-            self._act(session, patient)
-            self._let_patient_post()
+            self._act(session, deferred)
+            self._post_deferred()
         else:
-            self._patient[session] = patient
+            self._deferred[session] = deferred
 
     def _may_post(self, session: Session, tid: int) -> bool:
         """Return False while this transaction is reserved for another session."""
@@ -291,30 +288,30 @@ class Service:
         reserved = bool(self._turns) and engine.now < self._turn_ends and not engine.started
         return tid != engine.tid or not reserved or next(iter(self._turns)) is session
 
-    def _act(self, session: Session, patient: Patient) -> None:
+    def _act(self, session: Session, deferred: DeferredPost) -> None:
         refused = False
 
         def answer(result: Sid | Refusal) -> None:
             nonlocal refused
             if isinstance(result, Sid):
-                session.say(f"{patient.head} posted {result} {patient.tid}")
+                session.say(f"{deferred.head} posted {result} {deferred.tid}")
             else:
                 refused = True
                 if result in (Refusal.OTHER, Refusal.STARTED):
                     self._turns.setdefault(session)
-                session.say(f"{patient.head} {result}")
+                session.say(f"{deferred.head} {result}")
             session.answered()
 
-        patient.post(answer)
+        deferred.post(answer)
         if not refused:  # a refusal is answered at once, a success when it is durable
             self._turns.pop(session, None)
 
-    def _let_patient_post(self) -> None:
+    def _post_deferred(self) -> None:
         """Execute the posts whose turn has come; the session that has waited longest is first."""
-        while may := [each for each, it in self._patient.items() if self._may_post(each, it.tid)]:
+        while may := [each for each, it in self._deferred.items() if self._may_post(each, it.tid)]:
             places = {session: place for place, session in enumerate(self._turns)}
             for session in sorted(may, key=lambda each: places.get(each, len(places))):
-                self._act(session, self._patient.pop(session))
+                self._act(session, self._deferred.pop(session))
 
 
 def tspec(tid: int, spec: Spec) -> bytes:

@@ -99,7 +99,7 @@ class PeerSockets(asyncio.DatagramProtocol):
     def error_received(self, exc: Exception) -> None:
         """Ignore that a peer is down or a probe was too large: the missing answer shows it."""
 
-    # -- Host -----------------------------------------------------------------------------------
+    # -- Host --------------------------------------------------------------------------------------
 
     def send_datagram(self, address: Address, data: bytes) -> None:
         if self._datagrams is None:

@@ -16,15 +16,14 @@ from neo.net.sockets import format_address
 from neo.protocol.packets import Address
 from neo.transactor.codec import messages as codec
 from neo.transactor.durable import Begun, Durable
-from neo.transactor.engine import Engine
+from neo.transactor.engine import Engine, Timing
 from neo.transactor.members import Members, first_members
 from neo.transactor.messages import Entry, Kind, Message, Record, Refusal, Sid, Spec
 from neo.transactor.node import Node
-from neo.transactor.timing import Timing
 
 #: The tick of the engine; :data:`TIMING` is in ticks.
 TICK_SECONDS = 0.05
-TIMING = Timing(resend=4, fetch=20, heartbeat=5, silence=30, patience=40, courtesy=2)
+TIMING = Timing(resend=4, fetch=20, heartbeat=5, silence=30, round_timeout=40, fairness=2)
 #: Transactions read at once when the log is replayed.
 REPLAY_COUNT = 1000
 REPLAY_BYTES = 1 << 20
@@ -73,7 +72,7 @@ class Post(NamedTuple):
 
 
 class MasterLog:
-    """Implements the World of :class:`neo.transactor.node.Node`."""
+    """Implements the Host of :class:`neo.transactor.node.Node`."""
 
     def __init__(
         self,
@@ -186,7 +185,7 @@ class MasterLog:
             if isinstance(sid, Refusal):
                 return  # try again at the next tick or decision
 
-    # -- World -------------------------------------------------------------------------------------
+    # -- host of the node --------------------------------------------------------------------------
 
     def append(self, records: list[Record]) -> None:
         if self._failed:

@@ -200,7 +200,7 @@ class Membership:
         stamp = self._node.shell.time()
         return lambda: link.send(NotifyNodeInformation(stamp, [down]))
 
-    # -- the guard of the partition table ------------------------------------------------------------
+    # -- the guard of the partition table ----------------------------------------------------------
 
     def forget_table(self, ptid: int, done: Callable[[], None]) -> None:
         """Give up a table, and the transactions that were committed with it."""

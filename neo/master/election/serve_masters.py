@@ -67,7 +67,7 @@ class ServeMasters(Handler):
         else:
             master.tenure.membership.forget_table(m.ptid, forgotten)
 
-    # -- verbs that are for storage nodes as well ----------------------------------------------------
+    # -- verbs that are for storage nodes as well --------------------------------------------------
 
     def add_master(self, peer: Peer, message_id: int, nid: int) -> None:
         def added() -> None:

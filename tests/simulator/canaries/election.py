@@ -12,7 +12,7 @@ from neo.master.election.lease import Grant, Lease
 from neo.master.election.node import MasterNode
 from neo.master.phases import recovery
 from neo.protocol.packets import NotifyLease, NotifyLeaseGranted
-from neo.transactor.consensus import Port, Process
+from neo.transactor.consensus import Host, Process
 from neo.transactor.learner import Learner
 from neo.transactor.messages import Entry, Message, Vote
 from neo.transactor.names import Names
@@ -70,13 +70,13 @@ def _decided_before_synced() -> list[Patch]:
         if not records:
             self._transmit(sends)
             return
-        self._world.append(records)
+        self._host.append(records)
         self._waiting.append(Waiting(sends, [], []))
         self._sync()
         entries = [record for record in records if isinstance(record, Entry)]
         if entries:
             self.tlog_tid = entries[-1].tid
-            self._world.decided(entries)
+            self._host.decided(entries)
 
     return [(Node, "flush", flush)]
 
@@ -157,9 +157,9 @@ def _log_of_a_minority() -> list[Patch]:
     original = Process.__init__
 
     def init(
-        self: Process, tid: int, me: int, members: Any, first: int, port: Port, vote: Vote | None
+        self: Process, tid: int, me: int, members: Any, first: int, host: Host, vote: Vote | None
     ) -> None:
-        original(self, tid, me, members, first, port, vote)
+        original(self, tid, me, members, first, host, vote)
         self.majority = max(1, len(members) // 2)
 
     return [(Process, "__init__", init)]

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from neo.transactor.engine import Engine
+from neo.transactor.engine import Engine, Timing
 from neo.transactor.messages import Refusal, Sid
-from neo.transactor.timing import Timing
 from tests.unit.transactor.world import World
 
 TIMING = Timing()

@@ -5,13 +5,12 @@ from __future__ import annotations
 from neo.transactor.admin import Admin
 from neo.transactor.debug import Debug
 from neo.transactor.durable import Begun, empty_log, restore
-from neo.transactor.engine import Engine
+from neo.transactor.engine import Engine, Timing
 from neo.transactor.members import first_members
 from neo.transactor.messages import Entry, Message, Record, Spec
 from neo.transactor.node import Node
 from neo.transactor.service import Service
 from neo.transactor.session import Session
-from neo.transactor.timing import Timing
 
 
 class Host:

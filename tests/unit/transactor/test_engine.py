@@ -34,7 +34,7 @@ def test_who_is_not_the_origin_of_the_last_needs_two_more() -> None:
 def test_idle_time_is_not_held_against_the_coordinator() -> None:
     world = Calm(3)
     world.decide(0)
-    world.ticks(10 * TIMING.patience)
+    world.ticks(10 * TIMING.round_timeout)
     world.counted.clear()
     world.decide(2)
     assert "Estimate" not in world.counted and "Nack" not in world.counted

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from neo.transactor.catchup import CATCH_UP_COUNT
 from neo.transactor.durable import Begun, empty_log, restore
-from neo.transactor.engine import Engine
+from neo.transactor.engine import Engine, Timing
 from neo.transactor.members import Members, first_members
 from neo.transactor.messages import Ask, Entries, Entry, Kind, Message, Record, Sid, Spec, Status
 from neo.transactor.node import Node
-from neo.transactor.timing import Timing
 
 #: Those that began the log, in their order.
 FIRST = first_members((name, ("host", 1)) for name in ("b", "c", "d"))

@@ -12,16 +12,15 @@ import random
 from collections.abc import Callable
 
 from neo.transactor.durable import Begun, LogEnd, empty_log, restore
-from neo.transactor.engine import Engine
+from neo.transactor.engine import Engine, Timing
 from neo.transactor.members import Members, first_members
 from neo.transactor.messages import Entry, Held, Kind, Message, Record, Refusal, Sid, Spec, Voter
 from neo.transactor.names import Names
-from neo.transactor.timing import Timing
 
 #: Faster than life: many rounds in few steps. The impatient are often wrong.
 TIMINGS = (
-    Timing(resend=3, fetch=6, heartbeat=6, silence=18, patience=24, courtesy=2),
-    Timing(resend=2, fetch=4, heartbeat=9, silence=6, patience=5, courtesy=1),
+    Timing(resend=3, fetch=6, heartbeat=6, silence=18, round_timeout=24, fairness=2),
+    Timing(resend=2, fetch=4, heartbeat=9, silence=6, round_timeout=5, fairness=1),
 )
 #: Of messages in flight; more are lost.
 NETWORK = 120

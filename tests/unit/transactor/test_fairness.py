@@ -10,11 +10,10 @@ from collections.abc import Callable
 import pytest
 
 from neo.transactor.durable import Begun, empty_log, restore
-from neo.transactor.engine import Engine
+from neo.transactor.engine import Engine, Timing
 from neo.transactor.members import first_members
 from neo.transactor.messages import Entry, Message, Record, Spec
 from neo.transactor.node import Node
-from neo.transactor.timing import Timing
 
 DECISIONS = 120
 
