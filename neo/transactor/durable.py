@@ -58,36 +58,64 @@ class Durable(NamedTuple):
     alone: bool = False
 
 
-def restore(log: int, begun: Begun, number: int, end: LogEnd, journal: Iterable[Record]) -> Durable:
-    """Replay a journal. ``begun`` and ``number`` come from its head.
+class JournalState:
+    """The valid content of a journal: what its records say together.
 
-    The upper half of a sid's number is the id of the journal, so that no number is used twice, even
+    The upper half of an own sid's number is the id of the journal, so that no number is used twice, even
     after the journal was lost.
     """
-    learner = begun is Begun.RECOVERED
-    votes: dict[int, Vote] = {}
-    held: dict[Sid, Spec] = {}
-    known: dict[int, int] = {}
-    for record in journal:
+
+    def __init__(self, log: int, number: int) -> None:
+        """``log`` and ``number`` come from the head of the journal."""
+        self._log = log
+        self.number = number
+        self.votes: dict[int, Vote] = {}
+        self.known: dict[int, Known] = {}
+        self.voter: Voter | None = None
+        self._held: dict[Sid, Held] = {}
+
+    def add(self, record: Record) -> None:
         if isinstance(record, Vote):
-            votes[record.tid] = record
+            self.votes[record.tid] = record
         elif isinstance(record, Held):
-            held[record.spec.sid] = record.spec
-            if record.spec.sid.number >> 32 == log:
-                number = max(number, record.spec.sid.number)
+            sid = record.spec.sid
+            self._held[sid] = record
+            if sid.number >> 32 == self._log:
+                self.number = max(self.number, sid.number)
         elif isinstance(record, Known):
-            known[record.node] = record.log
+            self.known[record.node] = record
         elif isinstance(record, Voter):
-            learner = False
-    votes = {tid: vote for tid, vote in votes.items() if tid >= end.tid}
-    needed = {vote.sid for vote in votes.values()}
+            self.voter = record
+
+    def decided(self, tid: int) -> None:
+        """Forget promises for transactions up to this one."""
+        self.votes = {t: vote for t, vote in self.votes.items() if t > tid}
+
+    def held(self) -> list[Held]:
+        """Return the data for which there are promises, and forget the rest."""
+        needed = {vote.sid for vote in self.votes.values()}
+        self._held = {sid: record for sid, record in self._held.items() if sid in needed}
+        return list(self._held.values())
+
+    def records(self) -> list[Record]:
+        """Return the records of a compacted journal."""
+        voter = [self.voter] if self.voter is not None else []
+        return [*voter, *self.known.values(), *self.held(), *self.votes.values()]
+
+
+def restore(log: int, begun: Begun, number: int, end: LogEnd, journal: Iterable[Record]) -> Durable:
+    """Replay a journal. ``begun`` and ``number`` come from its head."""
+    state = JournalState(log, number)
+    for record in journal:
+        state.add(record)
+    state.decided(end.tid - 1)
     return Durable(
         log,
         begun,
-        learner,
+        begun is Begun.RECOVERED and state.voter is None,
         end,
-        votes,
-        {sid: spec for sid, spec in held.items() if sid in needed},
-        {node: name for node, name in known.items() if name},
-        number,
+        state.votes,
+        {record.spec.sid: record.spec for record in state.held()},
+        {node: known.log for node, known in state.known.items() if known.log},
+        state.number,
     )

@@ -15,9 +15,9 @@ import msgpack
 
 from neo.transactor.codec import CodecError, records
 from neo.transactor.disk import LogFile, StoreError, read_file, sync_folder
-from neo.transactor.durable import Begun
+from neo.transactor.durable import Begun, JournalState
 from neo.transactor.frames import Damage, frame, scan
-from neo.transactor.messages import Held, Known, Record, Sid, Vote, Voter
+from neo.transactor.messages import Record
 from neo.transactor.tlog import RECOVER
 
 MAGIC = "transactor mlog"
@@ -63,7 +63,7 @@ class Journal:
         if end < len(data):
             tell(f"{path} was cut off by a crash: removed {len(data) - end} bytes, never acknowledged")
         self._file = LogFile(path, end)
-        self._live = Live(self.head)
+        self._live = JournalState(self.head.log, self.head.number)
         for record in self.records:
             self._live.add(record)
         self._shrink_at = max(SHRINK_BYTES, 2 * end)
@@ -96,42 +96,6 @@ class Journal:
 
     def close(self) -> None:
         self._file.close()
-
-
-class Live:
-    """The records that are still valid."""
-
-    def __init__(self, head: Head) -> None:
-        self.number = head.number
-        #: The upper half of the numbers of own sids.
-        self._mine = head.log
-        self._votes: dict[int, Vote] = {}
-        self._held: dict[Sid, Held] = {}
-        self._known: dict[int, Known] = {}
-        self._voter: Voter | None = None
-
-    def add(self, record: Record) -> None:
-        if isinstance(record, Vote):
-            self._votes[record.tid] = record
-        elif isinstance(record, Held):
-            sid = record.spec.sid
-            self._held[sid] = record
-            if sid.number >> 32 == self._mine:
-                self.number = max(self.number, sid.number)
-        elif isinstance(record, Known):
-            self._known[record.node] = record
-        elif isinstance(record, Voter):
-            self._voter = record
-
-    def decided(self, tid: int) -> None:
-        self._votes = {t: vote for t, vote in self._votes.items() if t > tid}
-
-    def records(self) -> list[Record]:
-        needed = {vote.sid for vote in self._votes.values()}
-        held = [record for sid, record in self._held.items() if sid in needed]
-        self._held = {record.spec.sid: record for record in held}
-        voter = [self._voter] if self._voter is not None else []
-        return [*voter, *self._known.values(), *held, *self._votes.values()]
 
 
 def write_journal(path: str, head: Head, content: list[Record]) -> None:
