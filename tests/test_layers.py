@@ -119,8 +119,8 @@ def test_every_package_of_the_table_exists() -> None:
 
 
 def test_the_checks_see_what_is_wrong() -> None:
-    assert layer_violations("neo.master.core", "from neo.storage.core import x") == [
-        "neo.storage.core.x"
+    assert layer_violations("neo.master.core", "from neo.storage.node import x") == [
+        "neo.storage.node.x"
     ]
     assert layer_violations("neo.client.cache", "def f():\n import neo.node.core") == [
         "neo.node.core"
@@ -130,7 +130,7 @@ def test_the_checks_see_what_is_wrong() -> None:
     assert layer_violations("neo.node.core", "from neo.net import tls\nimport json") == []
     assert world_violations("neo.master.core", "from time import sleep") == ["time.sleep"]
     assert world_violations("neo.net.tls", "import threading") == ["threading"]
-    assert world_violations("neo.storage.core", "import sqlite3, signal") == ["sqlite3", "signal"]
+    assert world_violations("neo.storage.node", "import sqlite3, signal") == ["sqlite3", "signal"]
     assert world_violations("neo.net.transport", "import asyncio") == []
     assert borrowed("from tests.unit.test_x import helper") == ["tests.unit.test_x.helper"]
     assert borrowed("from tests.unit import test_x") == []

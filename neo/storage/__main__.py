@@ -18,7 +18,7 @@ from neo.node.process import main as run
 from neo.storage.backend.acknowledged import Acknowledged
 from neo.storage.backend.api import Backend, BackendFailure, DatabaseAway
 from neo.storage.backend.factory import ADAPTERS, make_backend
-from neo.storage.core import StorageCore
+from neo.storage.node import StorageNode
 from neo.topology.masters import MasterCandidates
 
 logger = logging.getLogger("neo.storage")
@@ -78,14 +78,14 @@ def load_settings(argv: list[str]) -> argparse.Namespace:
     return settings
 
 
-def make_core(shell: ProcessHost, acknowledged: Acknowledged | None = None) -> StorageCore:
+def make_core(shell: ProcessHost, acknowledged: Acknowledged | None = None) -> StorageNode:
     """Return a core with its database open. ``acknowledged``: by earlier cores of this process.
 
     Raises StartFailure when the database cannot be used, ConfigError when a setting is wrong.
     """
     settings = shell.settings
     remembered = RememberedMasters(settings.dynamic_master_list)
-    cores: list[StorageCore] = []  # empty while the backend is being opened
+    cores: list[StorageNode] = []  # empty while the backend is being opened
 
     def failed(failure: BackendFailure) -> None:
         for core in cores:
@@ -95,7 +95,7 @@ def make_core(shell: ProcessHost, acknowledged: Acknowledged | None = None) -> S
     backend = None
     try:
         backend = _open(shell, settings, failed, acknowledged)
-        core = StorageCore(
+        core = StorageNode(
             shell,
             settings.cluster,
             MasterCandidates([*settings.masters, *remembered.addresses]),

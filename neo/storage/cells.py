@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 from neo.protocol.enums import CellState
 from neo.protocol.ids import p64
 from neo.protocol.packets import CellChange
+from neo.storage import proof
 from neo.storage.commit.transactions import CellMode
 from neo.storage.maintenance import repair
-from neo.storage.replication import proof
 from neo.topology.partitions import PartitionTable
 
 if TYPE_CHECKING:
-    from neo.storage.core import StorageCore
+    from neo.storage.node import StorageNode
 
 CORRUPTED = CellState.CORRUPTED
 
 
-def check(core: StorageCore, table: PartitionTable) -> None:
+def check(core: StorageNode, table: PartitionTable) -> None:
     """Raise ValueError if the table is not one of this node's database: the master serves another one.
 
     Each table of a database has a greater id than all before, whoever was away (decision 6). Else a node
@@ -41,7 +41,7 @@ def check(core: StorageCore, table: PartitionTable) -> None:
         )
 
 
-def replace(core: StorageCore, table: PartitionTable) -> None:
+def replace(core: StorageNode, table: PartitionTable) -> None:
     """SendPartitionTable. Raises ValueError if the database belongs to another cluster."""
     check(core, table)
     assert table.ptid is not None and core.nid is not None
@@ -58,7 +58,7 @@ def replace(core: StorageCore, table: PartitionTable) -> None:
     _changed(core, bool(dropped))
 
 
-def change(core: StorageCore, ptid: int, replicas: int, changes: list[CellChange]) -> None:
+def change(core: StorageNode, ptid: int, replicas: int, changes: list[CellChange]) -> None:
     """NotifyPartitionChanges."""
     assert core.nid is not None
     own = {partition: state for partition, nid, state in changes if nid == core.nid}
@@ -71,12 +71,12 @@ def change(core: StorageCore, ptid: int, replicas: int, changes: list[CellChange
     _changed(core, CellState.DISCARDED in own.values())
 
 
-def _corrupted(core: StorageCore) -> set[int]:
+def _corrupted(core: StorageNode) -> set[int]:
     """Own cells that a check found to be wrong."""
     return {p for p, row in enumerate(core.partitions.rows) if row.get(core.nid or 0) is CORRUPTED}
 
 
-def _changed(core: StorageCore, dropped: bool) -> None:
+def _changed(core: StorageNode, dropped: bool) -> None:
     """Transactions in progress follow what the own cells have become."""
     if not core.operational:
         return  # StartOperation will look for what is to be dropped or replicated

@@ -44,7 +44,7 @@ from neo.protocol.packets import (
 from neo.topology.nodes import Node
 
 if TYPE_CHECKING:
-    from neo.storage.core import StorageCore
+    from neo.storage.node import StorageNode
 
 logger = logging.getLogger("neo.storage")
 
@@ -61,7 +61,7 @@ class _Dial(NamedTuple):
 
 
 class Links:
-    def __init__(self, core: StorageCore) -> None:
+    def __init__(self, core: StorageNode) -> None:
         self._core = core
         self._peers: dict[int, Peer] = {}
         self._dials: dict[int, _Dial] = {}

@@ -21,7 +21,7 @@ from neo.net.connection import Connection
 from neo.protocol.enums import CellState, ClusterState, ErrorCode
 from neo.protocol.ids import MAX_TID, ZERO_OID, ZERO_TID, p64
 from neo.protocol.packets import Error
-from neo.storage.core import StorageCore
+from neo.storage.node import StorageNode
 from tests.sim.advice import CHOICE, Stage, steps
 from tests.sim.writing import Counter
 from tests.simulator.clients import ClientProcess
@@ -147,7 +147,7 @@ def corrupted(lost: bool = False) -> Stage:
 
 def nid(process: Process) -> int | None:
     core = process.core
-    return core.nid if isinstance(core, StorageCore) else None
+    return core.nid if isinstance(core, StorageNode) else None
 
 
 def verifying() -> Stage:
@@ -263,7 +263,7 @@ def not_configured() -> Stage:
 def damage(stage: Stage, process: Process) -> None:
     """What was written is not in partition 0 of one node any more."""
     core = process.core
-    assert isinstance(core, StorageCore)
+    assert isinstance(core, StorageNode)
     backend = core.backend
 
     def lose() -> None:

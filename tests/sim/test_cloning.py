@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from neo.protocol.enums import NodeType
-from neo.storage.core import StorageCore
+from neo.storage.node import StorageNode
 from tests.sim.writing import Counter
 from tests.simulator import cloning
 from tests.simulator.alarm import alarmed
@@ -56,7 +56,7 @@ def test_a_copy_joins_and_has_what_the_others_have(disk: str, killed: bool) -> N
             master = cluster.master_core
             original, second = cluster.storages
             assert master is not None and second is clone
-            nids = {core.nid for core in (clone.core, original.core) if isinstance(core, StorageCore)}
+            nids = {core.nid for core in (clone.core, original.core) if isinstance(core, StorageNode)}
             assert len(nids) == 2
             assert all(len(master.partitions.readable(p)) == 2 for p in range(PARTITIONS))
             # The id that was given in vain is forgotten.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ZODB.utils import maxtid
 
-from neo.storage.core import StorageCore
+from neo.storage.node import StorageNode
 from neo.topology.partitions import PartitionTable
 from tests.simulator.cluster import Cluster, Shape
 from tests.simulator.memory_disk import MemoryDisk
@@ -16,7 +16,7 @@ def test_a_pack_is_not_done_while_a_node_has_not_heard_that_its_cells_can_be_rea
     cluster = Cluster(world, Shape(1, 1, 0), lambda name: MemoryDisk(world, name))
     cluster.start()
     core, master = cluster.storages[0].core, cluster.master_core
-    assert isinstance(core, StorageCore) and master is not None
+    assert isinstance(core, StorageNode) and master is not None
     assert cluster.packed
     master.packs.tid = maxtid
     core.partitions = PartitionTable()

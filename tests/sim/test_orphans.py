@@ -10,8 +10,8 @@ from random import Random
 import pytest
 
 from neo.protocol.ids import ZERO_OID
-from neo.storage.core import StorageCore
-from neo.storage.maintenance import jobs as maintenance
+from neo.storage.maintenance import cleanup as maintenance
+from neo.storage.node import StorageNode
 from tests.simulator.alarm import alarmed
 from tests.simulator.canaries.base import plant
 from tests.simulator.checks import Drills
@@ -33,7 +33,7 @@ def crashed(kind: str) -> Iterator[Cluster]:
     with alarmed(world):
         cluster.start()
         (process,) = cluster.storages
-        assert isinstance(process.core, StorageCore)
+        assert isinstance(process.core, StorageNode)
         durable: list[bool] = []
         process.core.backend.store_data(ZERO_OID, 0, sha1(VALUE).digest(), VALUE)
         process.core.backend.stored(lambda: durable.append(True))

@@ -12,7 +12,7 @@ from neo.master.phases.recovery import Recovery
 from neo.protocol.enums import CellState, NodeType
 from neo.protocol.packets import CellChange, SendPartitionTable
 from neo.storage import cells
-from neo.storage.core import StorageCore
+from neo.storage.node import StorageNode
 from neo.topology.partitions import PartitionTable
 from tests.simulator.alarm import alarmed
 from tests.simulator.cluster import Cluster, Shape
@@ -80,8 +80,8 @@ class Watched:
         assert self.cluster.master_core is not None
         return self.cluster.master_core
 
-    def cores(self, cluster: str = "") -> list[StorageCore]:
-        return [p.core for p in self.cluster.storages if isinstance(p.core, StorageCore)]
+    def cores(self, cluster: str = "") -> list[StorageNode]:
+        return [p.core for p in self.cluster.storages if isinstance(p.core, StorageNode)]
 
     def send(self, table: SendPartitionTable) -> None:
         """To everybody, as no master would."""

@@ -20,8 +20,8 @@ from neo.protocol.enums import CellState, ErrorCode
 from neo.protocol.ids import ZERO_OID, ZERO_TID, add64, p64
 from neo.protocol.packets import CheckReplicas, Error, Message, Repair, RepairCells, Truncate
 from neo.storage.backend.api import Transaction
-from neo.storage.core import StorageCore
 from neo.storage.maintenance import check, pack
+from neo.storage.node import StorageNode
 from tests.simulator.canaries.base import plant
 from tests.simulator.cluster import Cluster
 from tests.simulator.console import Command
@@ -124,10 +124,10 @@ class Drills:
         finally:
             self._operator.rests = False
 
-    def _storage(self, nid: int) -> StorageCore:
+    def _storage(self, nid: int) -> StorageNode:
         for process in self._cluster.storages:
             core = process.core
-            if isinstance(core, StorageCore) and core.nid == nid:
+            if isinstance(core, StorageNode) and core.nid == nid:
                 return core
         raise AssertionError(f"no storage node has the id {nid}")
 
@@ -261,7 +261,7 @@ class Drills:
         ((_, _, text, _),) = self._master.checks.report().row_list
         return Finding(text)
 
-    def _damage(self, core: StorageCore, partition: int) -> bool:
+    def _damage(self, core: StorageNode, partition: int) -> bool:
         """False if there is nothing to be damaged."""
         backend, last = core.backend, self._master.last_tid
         objects = backend.objects_ascending(partition, ZERO_TID, ZERO_OID, last, 1000)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from random import Random
 
 from neo.protocol.enums import CellState
-from neo.storage.core import StorageCore
+from neo.storage.node import StorageNode
 from tests.simulator.cluster import Cluster
 from tests.simulator.disk import SimDisk
 from tests.simulator.disk_check import Rows
@@ -38,7 +38,7 @@ class Clone(Process):
         self._disk = disk = original.copy(name)
         self.joined = False
 
-        def make(shell: SimShell) -> StorageCore:
+        def make(shell: SimShell) -> StorageNode:
             return cluster.storage_core(shell, address, disk, is_clone=not self.joined)
 
         super().__init__(cluster.world, cluster.network, name, address, make, disk, cluster.faults)

@@ -13,7 +13,7 @@ from neo.protocol.enums import ClusterState, NodeType
 from neo.protocol.ids import u64
 from neo.protocol.packets import Address
 from neo.storage.backend.api import BackendFailure
-from neo.storage.core import StorageCore
+from neo.storage.node import StorageNode
 from neo.topology.masters import MasterCandidates
 from tests.simulator.clients import ClientProcess, SimHost
 from tests.simulator.clock import Clocks
@@ -137,7 +137,7 @@ class Cluster:
         mount = Mount(disk, self._make_disk)
         self.mounts.append(mount)
 
-        def make(shell: SimShell) -> StorageCore:
+        def make(shell: SimShell) -> StorageNode:
             return self.storage_core(shell, address, mount.used)
 
         mount.process = Process(self.world, self.network, name, address, make, mount, self.faults)
@@ -150,13 +150,13 @@ class Cluster:
 
     def storage_core(
         self, shell: SimShell, address: Address, disk: SimDisk, is_clone: bool = False
-    ) -> StorageCore:
-        core: StorageCore
+    ) -> StorageNode:
+        core: StorageNode
 
         def failed(failure: BackendFailure) -> None:
             core.backend_failed(failure)
 
-        core = StorageCore(
+        core = StorageNode(
             shell,
             self.site.cluster,
             MasterCandidates(self.masters.addresses),
@@ -245,7 +245,7 @@ class Cluster:
         cores = {
             process.core.nid: process.core
             for process in self.storages
-            if isinstance(process.core, StorageCore) and process.core.operational
+            if isinstance(process.core, StorageNode) and process.core.operational
         }
         # A storage node may not have heard yet that its cells can be read.
         return master is not None and all(
@@ -293,5 +293,5 @@ class Cluster:
                 master.backup.cells.validate()
         for process in self.storages:
             core = process.core
-            if isinstance(core, StorageCore):
+            if isinstance(core, StorageNode):
                 core.locks.validate()

@@ -17,7 +17,7 @@ from neo.protocol.enums import CellState
 from neo.protocol.ids import MAX_TID, ZERO_OID, ZERO_TID
 from neo.protocol.packets import RepairCells
 from neo.storage.backend.api import BackendFailure
-from neo.storage.core import StorageCore
+from neo.storage.node import StorageNode
 from tests.simulator.cluster import Cluster
 from tests.simulator.console import Command
 from tests.simulator.process import Process
@@ -80,7 +80,7 @@ class Damage:
         """Whether it is the node that has the cell, and reads it to nobody."""
         core = process.core
         return (
-            isinstance(core, StorageCore)
+            isinstance(core, StorageNode)
             and core.nid == cell[1]
             and core.operational
             and core.partitions.state(*cell) is CellState.CORRUPTED
@@ -88,7 +88,7 @@ class Damage:
 
     def _lose(self, process: Process, cell: Cell) -> None:
         core = process.core
-        if not isinstance(core, StorageCore) or not self._knows(process, cell):
+        if not isinstance(core, StorageNode) or not self._knows(process, cell):
             return  # it was paused meanwhile
         backend, random, partition = core.backend, self._random, cell[0]
         try:

@@ -21,7 +21,7 @@ from random import Random
 from neo.master.states import SERVING
 from neo.protocol.enums import ClusterState, ErrorCode
 from neo.protocol.packets import Error, Message, SetClusterState
-from neo.storage.core import StorageCore
+from neo.storage.node import StorageNode
 from tests.simulator.cluster import Cluster
 from tests.simulator.operator import Operator
 from tests.simulator.process import Process
@@ -77,7 +77,7 @@ class Forsaking:
         """Nodes that can serve alone, as can the others; none if there are none."""
         master = self._cluster.master_core
         assert master is not None
-        storages = [p for p in self._cluster.storages if isinstance(p.core, StorageCore)]
+        storages = [p for p in self._cluster.storages if isinstance(p.core, StorageNode)]
         self._random.shuffle(storages)
         for count in range(1, len(storages)):
             halves = storages[:count], storages[count:]
@@ -130,7 +130,7 @@ class Forsaking:
     def _look(self, process: Process) -> None:
         """It stays if it hears of their partition table."""
         core = process.core
-        knows = isinstance(core, StorageCore) and core.operational and core.table_stored
+        knows = isinstance(core, StorageNode) and core.operational and core.table_stored
         if knows or self._vain > VAIN_MAX:
             self._out.discard(process)
         elif process.alive and self._serves():
@@ -149,5 +149,5 @@ class Forsaking:
 
 
 def _nid(process: Process) -> int:
-    assert isinstance(process.core, StorageCore)
+    assert isinstance(process.core, StorageNode)
     return process.core.nid or 0

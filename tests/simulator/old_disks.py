@@ -19,7 +19,7 @@ from typing import Any
 from neo.master.phases import comparison
 from neo.protocol import packets
 from neo.protocol.enums import ClusterState
-from neo.storage.core import StorageCore
+from neo.storage.node import StorageNode
 from neo.storage.replication import replicator
 from tests.simulator.canaries.base import plant
 from tests.simulator.cluster import Cluster, Mount
@@ -71,7 +71,7 @@ class OldDisks:
         master, core = self._cluster.master_core, mount.process.core
         if master is None or master.state is not ClusterState.RUNNING or not self._operator.settled:
             return False
-        if not isinstance(core, StorageCore) or mount.used is not mount.disk:
+        if not isinstance(core, StorageNode) or mount.used is not mount.disk:
             return False
         others = master.ready - {core.nid or 0}
         return bool(others) and master.partitions.operational(others)

@@ -37,7 +37,7 @@ from neo.protocol.packets import (
     Truncate,
     TweakPartitionTable,
 )
-from neo.storage.core import StorageCore
+from neo.storage.node import StorageNode
 from tests.simulator.cluster import Cluster
 from tests.simulator.console import Command
 from tests.simulator.damage import corrupted
@@ -260,7 +260,7 @@ class Operator:
         """When everybody is there, a node that is away has an id that a clone was given in vain."""
         cluster = self._cluster
         cores = [process.core for process in cluster.storages]
-        there = {core.nid if isinstance(core, StorageCore) else None for core in cores}
+        there = {core.nid if isinstance(core, StorageNode) else None for core in cores}
         # The master may not have noticed yet who is gone.
         if not cluster.joining and master.identified_storages() == there:
             for nid in self._nodes(master, NodeState.DOWN):

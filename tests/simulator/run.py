@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from neo.storage.core import StorageCore
+from neo.storage.node import StorageNode
 from tests.simulator.admin_watch import watched_administration
 from tests.simulator.applications import Application
 from tests.simulator.backup_site import BackupSite
@@ -266,10 +266,10 @@ class Run:
     def disks(self) -> dict[str, SimDisk]:
         return {name: disk for cluster in self.clusters for name, disk in cluster.disks.items()}
 
-    def _storage_cores(self, cluster: str) -> list[StorageCore]:
+    def _storage_cores(self, cluster: str) -> list[StorageNode]:
         """Those that run, of the cluster of this name."""
         processes = [p for c in self.clusters if c.site.cluster == cluster for p in c.storages]
-        return [p.core for p in processes if isinstance(p.core, StorageCore)]
+        return [p.core for p in processes if isinstance(p.core, StorageNode)]
 
     def _start_applications(self) -> None:
         random = self.world.random

@@ -13,7 +13,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from neo.protocol.packets import EndTransaction
-from neo.storage.core import StorageCore
+from neo.storage.node import StorageNode
 from tests.simulator.console import Command
 from tests.simulator.world import Violation
 
@@ -105,9 +105,9 @@ class Standing:
         """Whether no transaction is left on any storage node."""
         return not any(len(core.locks) for _, core in self._cores())
 
-    def _cores(self) -> list[tuple[str, StorageCore]]:
+    def _cores(self) -> list[tuple[str, StorageNode]]:
         processes = self._run.cluster.storages
-        return [(p.name, p.core) for p in processes if isinstance(p.core, StorageCore)]
+        return [(p.name, p.core) for p in processes if isinstance(p.core, StorageNode)]
 
 
 def find_circle(waits: dict[bytes, set[bytes]]) -> list[bytes]:

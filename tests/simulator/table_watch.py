@@ -37,7 +37,7 @@ from neo.protocol.packets import (
     SendPartitionTable,
 )
 from neo.storage import cells
-from neo.storage.core import StorageCore
+from neo.storage.node import StorageNode
 from neo.topology.partitions import PartitionTable
 from tests.simulator.canaries.base import plant
 from tests.simulator.cluster import Cluster
@@ -61,7 +61,7 @@ class Told(NamedTuple):
 class TableWatch:
     """``storages(cluster)``: the cores of the storage nodes that run."""
 
-    def __init__(self, world: World, storages: Callable[[str], list[StorageCore]]) -> None:
+    def __init__(self, world: World, storages: Callable[[str], list[StorageNode]]) -> None:
         self._world = world
         self._storages = storages
         #: Tables that were told, by cluster and ptid.
@@ -153,7 +153,7 @@ class TableWatch:
 
 @contextmanager
 def watched_tables(
-    world: World, storages: Callable[[str], list[StorageCore]] = lambda cluster: []
+    world: World, storages: Callable[[str], list[StorageNode]] = lambda cluster: []
 ) -> Iterator[None]:
     """Inside the block, the world fails at the first table, or change of one, that may not be."""
     watch = TableWatch(world, storages)
@@ -173,11 +173,11 @@ def watched_tables(
         watch.tells(self)
         tell(self)
 
-    def watched_replace(core: StorageCore, table: PartitionTable) -> None:
+    def watched_replace(core: StorageNode, table: PartitionTable) -> None:
         replace(core, table)
         watch.has(format_nid(core.nid or 0), core.cluster, table, core)
 
-    def watched_cells(core: StorageCore, ptid: int, replicas: int, new: list[CellChange]) -> None:
+    def watched_cells(core: StorageNode, ptid: int, replicas: int, new: list[CellChange]) -> None:
         change_cells(core, ptid, replicas, new)
         watch.has(format_nid(core.nid or 0), core.cluster, core.partitions, core)
 
@@ -218,7 +218,7 @@ def _problems(table: PartitionTable, ptid: int, changes: list[CellChange]) -> It
 def _table(core: Core | None) -> PartitionTable | None:
     if isinstance(core, AdminCore):
         return None if core.link.primary is None else core.link.primary.mirror.partitions
-    return core.partitions if isinstance(core, StorageCore) else None
+    return core.partitions if isinstance(core, StorageNode) else None
 
 
 def check_tables(cluster: Cluster) -> None:

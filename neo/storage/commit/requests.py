@@ -42,7 +42,7 @@ from neo.storage.commit.transactions import (
 from neo.storage.serving.handler import StorageHandler
 
 if TYPE_CHECKING:
-    from neo.storage.core import StorageCore
+    from neo.storage.node import StorageNode
 
 
 logger = logging.getLogger("neo.storage")
@@ -51,7 +51,7 @@ logger = logging.getLogger("neo.storage")
 class ServeCommit(StorageHandler):
     """The part of a client's handler that writes. ``client``: what its transactions belong to."""
 
-    def __init__(self, core: StorageCore, client: Client) -> None:
+    def __init__(self, core: StorageNode, client: Client) -> None:
         super().__init__(core)
         self.client = client
 

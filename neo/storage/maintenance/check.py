@@ -63,7 +63,7 @@ from neo.storage.replication.backup_repair import mend
 from neo.storage.replication.fetch import FetchFailed
 
 if TYPE_CHECKING:
-    from neo.storage.core import StorageCore
+    from neo.storage.node import StorageNode
 
 logger = logging.getLogger("neo.storage")
 
@@ -89,7 +89,7 @@ class CheckFailed(Exception):
 class Checker:
     """What the master asked this node to compare. Bound: one request per partition."""
 
-    def __init__(self, core: StorageCore) -> None:
+    def __init__(self, core: StorageNode) -> None:
         self._core = core
         self._queue: dict[int, CheckPartition | MendCell] = {}
         self._working = False
@@ -143,7 +143,7 @@ class Checker:
 class Comparison:
     """Of one partition. ``problems``: nodes that could not be compared."""
 
-    def __init__(self, core: StorageCore, m: CheckPartition) -> None:
+    def __init__(self, core: StorageNode, m: CheckPartition) -> None:
         """Raises CheckFailed."""
         self._core = core
         self._m = m
@@ -362,7 +362,7 @@ class Comparison:
         return await answer(self._core, request)
 
 
-async def answer(core: StorageCore, request: Request[A]) -> A:
+async def answer(core: StorageNode, request: Request[A]) -> A:
     """What this node answers. Raises ErrorAnswer."""
     found: Message
     if isinstance(request, AskPackState):

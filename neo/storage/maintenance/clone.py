@@ -31,7 +31,7 @@ from neo.storage.serving.handler import StorageHandler
 from neo.topology.partitions import PartitionTable
 
 if TYPE_CHECKING:
-    from neo.storage.core import StorageCore
+    from neo.storage.node import StorageNode
 
 logger = logging.getLogger("neo.storage")
 
@@ -39,7 +39,7 @@ logger = logging.getLogger("neo.storage")
 class _Master(StorageHandler):
     """What follows the acceptance; nothing else is of interest."""
 
-    def __init__(self, core: StorageCore) -> None:
+    def __init__(self, core: StorageNode) -> None:
         super().__init__(core)
         self.received: Future[SendPartitionTable] = Future()
 
@@ -55,7 +55,7 @@ class _Master(StorageHandler):
         self.received.resolve(m)
 
 
-async def clone(core: StorageCore) -> None:
+async def clone(core: StorageNode) -> None:
     """Ends the node: exit code 0 when the database is a node of its own, 1 when it cannot be."""
     partitions = [
         partition
@@ -100,7 +100,7 @@ async def clone(core: StorageCore) -> None:
     core.stop(0)
 
 
-def _request(core: StorageCore, partitions: list[int]) -> RequestIdentification:
+def _request(core: StorageNode, partitions: list[int]) -> RequestIdentification:
     # A master of ours compares the number of partitions before it gives an id and cells.
     extra = {
         "new_nid": partitions,

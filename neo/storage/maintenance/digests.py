@@ -21,7 +21,7 @@ from neo.protocol.packets import (
 )
 
 if TYPE_CHECKING:
-    from neo.storage.core import StorageCore
+    from neo.storage.node import StorageNode
 
 #: Rows that are read before others are served.
 STEP_LENGTH = 1000
@@ -43,7 +43,7 @@ class _Digest:
 
 
 def check_readable(
-    core: StorageCore, partition: int, code: ErrorCode = ErrorCode.CHECKING_ERROR
+    core: StorageNode, partition: int, code: ErrorCode = ErrorCode.CHECKING_ERROR
 ) -> None:
     """Raises ErrorAnswer unless there is a cell here that can be read."""
     readable = 0 <= partition < len(core.partitions)
@@ -54,14 +54,14 @@ def check_readable(
         raise ErrorAnswer(code, f"partition {partition} cannot be read here")
 
 
-def check_comparable(core: StorageCore, partition: int) -> None:
+def check_comparable(core: StorageNode, partition: int) -> None:
     """Raises ErrorAnswer unless the rows of a cell are those that its replicas should have."""
     check_readable(core, partition)
     if core.packer.pending(partition):
         raise ErrorAnswer(ErrorCode.CHECKING_ERROR, f"partition {partition} is being packed")
 
 
-async def tid_digest(core: StorageCore, m: AskCheckTIDRange) -> AnswerCheckTIDRange:
+async def tid_digest(core: StorageNode, m: AskCheckTIDRange) -> AnswerCheckTIDRange:
     """Of the transactions of a range. Raises ErrorAnswer."""
     digest, first, last = _Digest(), m.min_tid, ZERO_TID
     while True:
@@ -76,7 +76,7 @@ async def tid_digest(core: StorageCore, m: AskCheckTIDRange) -> AnswerCheckTIDRa
         await core.sleep(0)
 
 
-async def serial_digest(core: StorageCore, m: AskCheckSerialRange) -> AnswerCheckSerialRange:
+async def serial_digest(core: StorageNode, m: AskCheckSerialRange) -> AnswerCheckSerialRange:
     """Of the revisions of objects from (min_tid, min_oid) on, by tid and oid. Raises ErrorAnswer."""
     tids, oids, last = _Digest(), _Digest(), (ZERO_TID, ZERO_OID)
     first = m.min_tid, m.min_oid

@@ -36,7 +36,7 @@ from neo.protocol.packets import AnswerPack
 from neo.storage.backend.api import Record
 
 if TYPE_CHECKING:
-    from neo.storage.core import StorageCore
+    from neo.storage.node import StorageNode
 
 logger = logging.getLogger("neo.storage")
 
@@ -49,7 +49,7 @@ LOOK_SECONDS = 0.02
 class Packer:
     """Bounds: one job; as many waiting questions as the master asks, which is one at a time."""
 
-    def __init__(self, core: StorageCore) -> None:
+    def __init__(self, core: StorageNode) -> None:
         self._core = core
         self._working = False
         self._first: int | None = None

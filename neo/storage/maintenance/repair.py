@@ -14,33 +14,33 @@ from neo.protocol.ids import ZERO_OID, ZERO_TID
 from neo.storage.replication.replica_delete import remove
 
 if TYPE_CHECKING:
-    from neo.storage.core import StorageCore
+    from neo.storage.node import StorageNode
 
 ROW = "_erase"
 #: Rows that are deleted before others are served.
 STEP_LENGTH = 200
 
 
-def _marks(core: StorageCore) -> set[int]:
+def _marks(core: StorageNode) -> set[int]:
     return {int(word) for word in (core.backend.get_config(ROW) or "").split()}
 
 
-def _set(core: StorageCore, marks: set[int]) -> None:
+def _set(core: StorageNode, marks: set[int]) -> None:
     core.backend.set_config(ROW, " ".join(map(str, sorted(marks))) or None)
 
 
-def mark(core: StorageCore, partitions: Iterable[int]) -> None:
+def mark(core: StorageNode, partitions: Iterable[int]) -> None:
     """These own cells are not CORRUPTED any more."""
     marks = _marks(core)
     if not marks.issuperset(partitions := set(partitions)):
         _set(core, marks | partitions)
 
 
-def marked(core: StorageCore, partition: int) -> bool:
+def marked(core: StorageNode, partition: int) -> bool:
     return partition in _marks(core)
 
 
-async def erase(core: StorageCore, partition: int, last: bytes) -> None:
+async def erase(core: StorageNode, partition: int, last: bytes) -> None:
     """Delete all revisions and transactions up to ``last``; later ones came from clients."""
     backend = core.backend
     while rows := backend.objects_ascending(partition, ZERO_TID, ZERO_OID, last, STEP_LENGTH):

@@ -17,7 +17,7 @@ from neo.protocol.ids import p64, u64
 from neo.protocol.packets import AnswerSize
 
 if TYPE_CHECKING:
-    from neo.storage.core import StorageCore
+    from neo.storage.node import StorageNode
 
 #: Oids that are read in a row.
 RUN = 20
@@ -62,7 +62,7 @@ def estimate(oids_from: Callable[[int, int], list[int]], last: int) -> tuple[int
 class Sizes:
     """The answers to AskSize."""
 
-    def __init__(self, core: StorageCore) -> None:
+    def __init__(self, core: StorageNode) -> None:
         self._core = core
         self._answer: AnswerSize | None = None
         self._until = 0.0

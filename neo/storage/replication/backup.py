@@ -42,11 +42,11 @@ from neo.protocol.packets import (
 )
 from neo.storage.backend.api import LEFT_BACKUP_TID
 from neo.storage.replication.backup_fetch import BackupFetch
+from neo.storage.replication.backup_links import UpstreamLinks
 from neo.storage.replication.fetch import FetchFailed
-from neo.storage.replication.upstream import UpstreamLinks
 
 if TYPE_CHECKING:
-    from neo.storage.core import StorageCore
+    from neo.storage.node import StorageNode
 
 logger = logging.getLogger("neo.storage")
 
@@ -67,7 +67,7 @@ class _Order:
 
 
 class BackupReplicator:
-    def __init__(self, core: StorageCore) -> None:
+    def __init__(self, core: StorageNode) -> None:
         self._core = core
         self.active = False
         self.links = UpstreamLinks(core)

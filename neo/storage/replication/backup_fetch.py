@@ -28,14 +28,14 @@ from neo.storage.backend.api import Record
 from neo.storage.replication.fetch import Fetch, FetchFailed
 
 if TYPE_CHECKING:
-    from neo.storage.core import StorageCore
+    from neo.storage.node import StorageNode
 
 
 class BackupFetch(Fetch):
     """As :class:`Fetch`; what is before ``first`` can be read meanwhile."""
 
     def __init__(
-        self, core: StorageCore, source: Peer, partition: int, first: bytes, last: bytes
+        self, core: StorageNode, source: Peer, partition: int, first: bytes, last: bytes
     ) -> None:
         super().__init__(core, source, partition, first, last, 0)
         #: The pack of the source, while what is older than ``first`` is compared.

@@ -17,7 +17,7 @@ from neo.protocol.packets import MendCell
 from neo.storage.replication.fetch import Fetch, FetchFailed
 
 if TYPE_CHECKING:
-    from neo.storage.core import StorageCore
+    from neo.storage.node import StorageNode
 
 
 class Mending(Fetch):
@@ -31,7 +31,7 @@ class Mending(Fetch):
         self._core.backend.delete_objects(gone)
 
 
-async def mend(core: StorageCore, m: MendCell) -> None:
+async def mend(core: StorageNode, m: MendCell) -> None:
     """Returns when it is durable. Raises ConnectionLost, ErrorAnswer, FetchFailed, Cancelled."""
     if not core.backup.has_readable(m.partition, m.max_tid):
         raise FetchFailed(f"there is no cell that is complete up to {m.max_tid.hex()}")

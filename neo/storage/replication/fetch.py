@@ -27,11 +27,11 @@ from neo.protocol.packets import (
     Request,
 )
 from neo.storage.backend.api import BackendRefused, Record, Transaction
+from neo.storage.background import STEP_BYTES
 from neo.storage.replication.replica_delete import remove
-from neo.storage.replication.throttle import STEP_BYTES
 
 if TYPE_CHECKING:
-    from neo.storage.core import StorageCore
+    from neo.storage.node import StorageNode
 
 logger = logging.getLogger("neo.storage")
 
@@ -54,7 +54,7 @@ class Fetch:
 
     def __init__(
         self,
-        core: StorageCore,
+        core: StorageNode,
         source: Peer,
         partition: int,
         first: bytes,

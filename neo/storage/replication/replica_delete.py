@@ -12,14 +12,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from neo.storage.core import StorageCore
+    from neo.storage.node import StorageNode
 
 #: How often it is looked whether undos in progress have ended.
 LOOK_SECONDS = 0.02
 
 
 async def remove(
-    core: StorageCore, partition: int, revisions: Sequence[tuple[bytes, bytes]]
+    core: StorageNode, partition: int, revisions: Sequence[tuple[bytes, bytes]]
 ) -> None:
     """Delete (tid, oid) of a partition. Transactions in progress may undo to them: they end first."""
     while core.locks.undoing(lambda oid: core.partitions.partition(oid) == partition):

@@ -39,13 +39,13 @@ from neo.protocol.enums import CellState, NodeState
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.ids import MAX_TID, ZERO_TID, add64, p64, u64
 from neo.protocol.packets import TAIL_LENGTH, AskUnfinishedTransactions, NotifyReplicationDone
+from neo.storage import proof
 from neo.storage.maintenance import repair
-from neo.storage.replication import proof
 from neo.storage.replication.fetch import Fetch, FetchFailed
 from neo.storage.replication.replica_delete import remove
 
 if TYPE_CHECKING:
-    from neo.storage.core import StorageCore
+    from neo.storage.node import StorageNode
 
 logger = logging.getLogger("neo.storage")
 
@@ -83,7 +83,7 @@ class OutdatedCell:
 
 
 class Replicator:
-    def __init__(self, core: StorageCore) -> None:
+    def __init__(self, core: StorageNode) -> None:
         self._core = core
         self._start()
 

@@ -16,7 +16,7 @@ from neo.storage.backend.api import BackendFailure, BackendRefused, RecordDamage
 from neo.storage.commit.transactions import TransactionRefused, Unverifiable
 
 if TYPE_CHECKING:
-    from neo.storage.core import StorageCore
+    from neo.storage.node import StorageNode
 
 logger = logging.getLogger("neo.storage")
 
@@ -48,7 +48,7 @@ def refusal(peer: Peer, error: Exception) -> ErrorAnswer:
 class StorageHandler(Handler):
     """Methods may raise BackendFailure (the node starts again), BackendRefused, TransactionRefused."""
 
-    def __init__(self, core: StorageCore) -> None:
+    def __init__(self, core: StorageNode) -> None:
         self.core = core
 
     def method(self, message: type[Message]) -> Method | None:

@@ -48,12 +48,11 @@ from neo.protocol.packets import (
     Truncate,
     ValidateTransaction,
 )
-from neo.storage import cells
+from neo.storage import cells, proof
 from neo.storage.backend.api import BackendFailure
+from neo.storage.cluster import remember_nids
 from neo.storage.commit import dropped_ttids as dropped
-from neo.storage.identity import remember_nids
-from neo.storage.maintenance import jobs as maintenance
-from neo.storage.replication import proof
+from neo.storage.maintenance import cleanup as maintenance
 from neo.storage.serving.handler import StorageHandler
 from neo.topology.nodes import Node
 from neo.topology.partitions import PartitionTable

@@ -39,8 +39,8 @@ from neo.protocol.packets import (
 )
 from neo.storage.backend.api import BackendFailure, Record, Transaction
 from neo.storage.maintenance.check import answer
+from neo.storage.maintenance.cleanup import Job
 from neo.storage.maintenance.digests import check_comparable, check_readable
-from neo.storage.maintenance.jobs import Job
 from neo.storage.replication.destination import Destination
 from neo.storage.serving.handler import refusal
 

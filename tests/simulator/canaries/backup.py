@@ -9,7 +9,7 @@ from neo.master.backup.following import Backup
 from neo.master.backup.readers import Readers
 from neo.node.task import Future
 from neo.protocol.ids import ZERO_TID
-from neo.storage.core import StorageCore
+from neo.storage.node import StorageNode
 from neo.storage.replication.backup import BackupReplicator
 from neo.storage.replication.backup_fetch import BackupFetch
 from neo.storage.replication.backup_repair import Mending
@@ -71,11 +71,11 @@ def _not_asked_whether_durable() -> list[Patch]:
         self._forgetful.discard(nid)
         original(self, cells, None)
 
-    def stored(self: StorageCore) -> Future[None]:
+    def stored(self: StorageNode) -> Future[None]:
         return self.sleep(0.001)
 
     # Nodes say that they are done before they have stored it, and are not asked whether they have.
-    return [(Backup, "_ask", ask), (StorageCore, "stored", stored)]
+    return [(Backup, "_ask", ask), (StorageNode, "stored", stored)]
 
 
 def _packed_deletions_missed() -> list[Patch]:

@@ -22,10 +22,10 @@ from neo.node.peer import Peer
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.packets import AnswerObject, AskObject, Message, SetNumReplicas
-from neo.storage import core as storage_core
+from neo.storage import node as storage_node
 from neo.storage.backend.api import BackendFailure
-from neo.storage.core import StorageCore
 from neo.storage.maintenance.clone import clone
+from neo.storage.node import StorageNode
 from neo.storage.serving.client import ServeClient
 from neo.storage.serving.master import ServeMaster
 from tests.simulator.canaries.base import Canary, Patch, plant
@@ -71,7 +71,7 @@ def _address_is_enough() -> list[Patch]:
 
 
 def _clone_without_id() -> list[Patch]:
-    async def wrong(core: StorageCore) -> None:
+    async def wrong(core: StorageNode) -> None:
         set_config = core.backend.set_config
 
         def keep(name: str, value: str | None) -> None:
@@ -81,7 +81,7 @@ def _clone_without_id() -> list[Patch]:
         with plant([(core.backend, "set_config", keep)]):
             await clone(core)
 
-    return [(storage_core, "clone", wrong)]
+    return [(storage_node, "clone", wrong)]
 
 
 def _hint_believed() -> list[Patch]:
@@ -143,7 +143,7 @@ def _collected_unseen() -> list[Patch]:
 
 
 def _failure_survived() -> list[Patch]:
-    return [(StorageCore, "backend_failed", lambda self, failure: None)]
+    return [(StorageNode, "backend_failed", lambda self, failure: None)]
 
 
 CANARIES = (

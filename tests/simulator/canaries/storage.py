@@ -24,7 +24,7 @@ from neo.storage.commit import write_locks
 from neo.storage.commit.locks import Locks
 from neo.storage.commit.transactions import Change, Client, Request, Transaction
 from neo.storage.commit.write_locks import WriteLocks
-from neo.storage.core import StorageCore
+from neo.storage.node import StorageNode
 from neo.storage.serving.client import ServeClient
 from tests.simulator.canaries.base import DEADLOCKS, Canary, Patch
 
@@ -34,10 +34,10 @@ QUIET = {"faults": ("none",), "disk": "memory", "seconds": 2.0}
 
 def _not_synced(*answers: type[Message]) -> list[Patch]:
     """These answers are sent when everything is executed."""
-    original = StorageCore.answer_stored
+    original = StorageNode.answer_stored
 
     def answer_stored(
-        self: StorageCore,
+        self: StorageNode,
         peer: Peer,
         message_id: int,
         answer: Message,
@@ -52,7 +52,7 @@ def _not_synced(*answers: type[Message]) -> list[Patch]:
         else:
             original(self, peer, message_id, answer, before)
 
-    return [(StorageCore, "answer_stored", answer_stored)]
+    return [(StorageNode, "answer_stored", answer_stored)]
 
 
 def _vote_not_synced() -> list[Patch]:
@@ -73,7 +73,7 @@ def _log_not_synced() -> list[Patch]:
 
 
 def _unlocked_too_early() -> list[Patch]:
-    def unlock(self: StorageCore, ttid: bytes) -> bool:
+    def unlock(self: StorageNode, ttid: bytes) -> bool:
         tid = self.locks.final_tid(ttid)
         if tid is None:
             return False
@@ -81,7 +81,7 @@ def _unlocked_too_early() -> list[Patch]:
         self._unlocked(ttid)
         return True
 
-    return [(StorageCore, "unlock", unlock)]
+    return [(StorageNode, "unlock", unlock)]
 
 
 def _released_at_vote() -> list[Patch]:
@@ -108,25 +108,25 @@ def _lock_kept_after_abort() -> list[Patch]:
 
 
 def _locks_kept_after_stop() -> list[Patch]:
-    original = StorageCore.stop_operation
+    original = StorageNode.stop_operation
 
-    def stop_operation(self: StorageCore) -> None:
+    def stop_operation(self: StorageNode) -> None:
         clear, self.locks.clear = self.locks.clear, lambda: None  # type: ignore[method-assign]
         try:
             original(self)
         finally:
             self.locks.clear = clear  # type: ignore[method-assign]
 
-    return [(StorageCore, "stop_operation", stop_operation)]
+    return [(StorageNode, "stop_operation", stop_operation)]
 
 
 def _locks_of_lost_client() -> list[Patch]:
-    def client_gone(self: StorageCore, nid: int) -> None:
+    def client_gone(self: StorageNode, nid: int) -> None:
         for peer in [p for p in self.clients if p.node is not None and p.node.nid == nid]:
             del self.clients[peer]
             peer.close()
 
-    return [(StorageCore, "client_gone", client_gone)]
+    return [(StorageNode, "client_gone", client_gone)]
 
 
 def _conflicts_compared_wrongly() -> list[Patch]:
@@ -175,7 +175,7 @@ def _next_serial_lost() -> list[Patch]:
 
 
 def _unfinished_kept() -> list[Patch]:
-    def start_operation(self: StorageCore, backup: bool) -> None:
+    def start_operation(self: StorageNode, backup: bool) -> None:
         drop = self.backend.drop_unfinished
         self.backend.drop_unfinished = lambda: None  # type: ignore[method-assign]
         try:
@@ -183,22 +183,22 @@ def _unfinished_kept() -> list[Patch]:
         finally:
             self.backend.drop_unfinished = drop  # type: ignore[method-assign]
 
-    original = StorageCore.start_operation
-    return [(StorageCore, "start_operation", start_operation)]
+    original = StorageNode.start_operation
+    return [(StorageNode, "start_operation", start_operation)]
 
 
 def _unfinished_dropped_too_early() -> list[Patch]:
-    original = StorageCore._joined
+    original = StorageNode._joined
 
-    def joined(self: StorageCore, peer: Peer, accepted: AcceptIdentification) -> None:
+    def joined(self: StorageNode, peer: Peer, accepted: AcceptIdentification) -> None:
         original(self, peer, accepted)
         self.backend.drop_unfinished()
 
-    return [(StorageCore, "_joined", joined)]
+    return [(StorageNode, "_joined", joined)]
 
 
 def _data_not_released() -> list[Patch]:
-    return [(StorageCore, "_discard", lambda self, stored: None)]
+    return [(StorageNode, "_discard", lambda self, stored: None)]
 
 
 def _pack_takes_the_current() -> list[Patch]:

@@ -13,11 +13,11 @@ import pytest
 from neo.node.config import ConfigError
 from neo.node.process import StartFailure
 from neo.storage import __main__ as command
-from neo.storage import core as core_module
+from neo.storage import node as node_module
 from neo.storage.__main__ import load_settings, make_core
 from neo.storage.backend.acknowledged import Acknowledged
 from neo.storage.backend.api import Backend, BackendFailure, DatabaseAway
-from neo.storage.core import StorageCore
+from neo.storage.node import StorageNode
 from tests.unit.storage.world import FakeShell
 
 
@@ -26,7 +26,7 @@ def arguments(tmp_path: Path, *more: str) -> list[str]:
     return ["-c", "test", "-m", "127.0.0.1:1", "-b", "127.0.0.1:2", "-d", database, *more]
 
 
-def start(*argv: str, acknowledged: Acknowledged | None = None) -> StorageCore:
+def start(*argv: str, acknowledged: Acknowledged | None = None) -> StorageNode:
     shell = FakeShell()
     settings = load_settings(list(argv))
     shell.settings, shell.bind = settings, settings.bind  # type: ignore[attr-defined]
@@ -227,7 +227,7 @@ def test_a_database_that_is_lost_at_the_first_look(
         raise DatabaseAway("the server is away")
 
     with monkeypatch.context() as patch:
-        patch.setattr(core_module, "check_database", look)
+        patch.setattr(node_module, "check_database", look)
         with pytest.raises(StartFailure, match="the server is away") as raised:
             start(*arguments(tmp_path, "--wait", wait))
     assert raised.value.patience == patience

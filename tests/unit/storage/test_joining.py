@@ -28,7 +28,7 @@ from neo.protocol.packets import (
     Truncate,
 )
 from neo.storage.backend.api import BackendFailure
-from neo.storage.core import StorageCore
+from neo.storage.node import StorageNode
 from tests.unit.storage.requests import commit, store
 from tests.unit.storage.world import C1, DISCARDED, MASTER, OUT, STORAGE, UP, End, MakeWorld, World
 
@@ -87,7 +87,7 @@ def test_a_database_of_another_cluster_is_refused(make_world: MakeWorld) -> None
     world.close()
     world.backend.open()
     with pytest.raises(ValueError, match="belongs to cluster 'test', not 'other'"):
-        StorageCore(world.shell, "other", world.core.masters, STORAGE, world.backend)
+        StorageNode(world.shell, "other", world.core.masters, STORAGE, world.backend)
     world.backend.close()
 
 

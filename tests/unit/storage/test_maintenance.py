@@ -21,7 +21,7 @@ from tests.unit.storage.world import DISCARDED, OUT, UP, End, MakeWorld, World
 
 @pytest.fixture(autouse=True)
 def _small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("neo.storage.maintenance.jobs.STEP_LENGTH", 1)
+    monkeypatch.setattr("neo.storage.maintenance.cleanup.STEP_LENGTH", 1)
 
 
 def full(world: World, master: End) -> None:
@@ -68,8 +68,8 @@ def test_others_are_served_meanwhile(world: World) -> None:
 def test_the_erasure_works_in_small_pieces_with_pauses_while_clients_are_at_work(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("neo.storage.maintenance.jobs.STEP_LENGTH", 100)
-    monkeypatch.setattr("neo.storage.replication.throttle.STEP_LENGTH", 1)
+    monkeypatch.setattr("neo.storage.maintenance.cleanup.STEP_LENGTH", 100)
+    monkeypatch.setattr("neo.storage.background.STEP_LENGTH", 1)
     master = world.operate()
     full(world, master)
     client = world.client(master)
@@ -131,8 +131,8 @@ def test_nothing_is_erased_when_that_is_disabled(world: World) -> None:
 def test_orphans_are_deleted_in_small_pieces_with_pauses_while_clients_are_at_work(
     world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("neo.storage.maintenance.jobs.STEP_LENGTH", 100)
-    monkeypatch.setattr("neo.storage.replication.throttle.STEP_LENGTH", 1)
+    monkeypatch.setattr("neo.storage.maintenance.cleanup.STEP_LENGTH", 100)
+    monkeypatch.setattr("neo.storage.background.STEP_LENGTH", 1)
     master = world.operate()
     client = world.client(master)
     backend = world.backend

@@ -119,7 +119,7 @@ def test_a_pack_works_in_small_pieces_with_pauses_while_clients_are_at_work(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("neo.storage.maintenance.pack.STEP_LENGTH", 100)
-    monkeypatch.setattr("neo.storage.replication.throttle.STEP_LENGTH", 1)
+    monkeypatch.setattr("neo.storage.background.STEP_LENGTH", 1)
     master = world.operate()
     full(world, master, 0, 2, 4)
     client = world.client(master)

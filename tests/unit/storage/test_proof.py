@@ -1,4 +1,4 @@
-"""What a node says of its own cells before it serves (neo/storage/replication/proof.py, AskTails)."""
+"""What a node says of its own cells before it serves (neo/storage/proof.py, AskTails)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from neo.protocol.packets import (
     NotifyReplicationDone,
     StartOperation,
 )
-from neo.storage.replication import proof, replicator
+from neo.storage import proof
+from neo.storage.replication import replicator
 from tests.unit.storage.replicas import Destination, full
 from tests.unit.storage.requests import commit, store, vote
 from tests.unit.storage.world import OUT, UP, End, MakeWorld, World

@@ -31,7 +31,7 @@ from neo.protocol.packets import (
     StartOperation,
 )
 from neo.storage.backend.factory import make_backend
-from neo.storage.core import StorageCore
+from neo.storage.node import StorageNode
 from neo.topology.masters import MasterCandidates
 
 MASTER: Address = ("127.0.0.1", 1000)
@@ -202,7 +202,7 @@ class World:
         )
         self.backend.open()
         self.remembered: list[list[Address]] = []
-        self.core = StorageCore(
+        self.core = StorageNode(
             self.shell,
             cluster,
             MasterCandidates([MASTER]),

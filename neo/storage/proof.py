@@ -21,22 +21,22 @@ from typing import TYPE_CHECKING
 from neo.topology.partitions import PartitionTable
 
 if TYPE_CHECKING:
-    from neo.storage.core import StorageCore
+    from neo.storage.node import StorageNode
 
 logger = logging.getLogger("neo.storage")
 
 _ANNOUNCED, _UNPROVEN = "_announced", "_unproven"
 
 
-def _get(core: StorageCore, row: str) -> set[int]:
+def _get(core: StorageNode, row: str) -> set[int]:
     return {int(word) for word in (core.backend.get_config(row) or "").split()}
 
 
-def _set(core: StorageCore, row: str, partitions: set[int]) -> None:
+def _set(core: StorageNode, row: str, partitions: set[int]) -> None:
     core.backend.set_config(row, " ".join(map(str, sorted(partitions))) or None)
 
 
-def unproven(core: StorageCore) -> set[int]:
+def unproven(core: StorageNode) -> set[int]:
     """Partitions whose own cell may lack something, though it can be read."""
     return _get(core, _UNPROVEN)
 
@@ -44,12 +44,12 @@ def unproven(core: StorageCore) -> set[int]:
 # -- replication -----------------------------------------------------------------------------------
 
 
-def begin(core: StorageCore, partitions: Iterable[int]) -> None:
+def begin(core: StorageNode, partitions: Iterable[int]) -> None:
     """These own cells are replicated, from now on or again."""
     _set(core, _ANNOUNCED, _get(core, _ANNOUNCED).difference(partitions))
 
 
-def announce(core: StorageCore, partition: int) -> None:
+def announce(core: StorageNode, partition: int) -> None:
     """An own cell is complete. Call before that is stored, and the master is told."""
     _set(core, _ANNOUNCED, _get(core, _ANNOUNCED) | {partition})
 
@@ -57,7 +57,7 @@ def announce(core: StorageCore, partition: int) -> None:
 # -- partition tables ------------------------------------------------------------------------------
 
 
-def table_replaced(core: StorageCore, before: PartitionTable, table: PartitionTable) -> None:
+def table_replaced(core: StorageNode, before: PartitionTable, table: PartitionTable) -> None:
     """SendPartitionTable. ``before``: the own table until now, without rows if there was none."""
     assert core.nid is not None
     complete = _get(core, _ANNOUNCED) | set(before.readable_by(core.nid))
@@ -73,7 +73,7 @@ def table_replaced(core: StorageCore, before: PartitionTable, table: PartitionTa
     cells_changed(core, set(table.readable_by(core.nid)))
 
 
-def cells_changed(core: StorageCore, readable: Container[int]) -> None:
+def cells_changed(core: StorageNode, readable: Container[int]) -> None:
     """The own cells are as the partition table says; it was written to the database."""
     assert core.nid is not None
     _set(core, _ANNOUNCED, {p for p in _get(core, _ANNOUNCED) if p not in readable})
@@ -86,7 +86,7 @@ def cells_changed(core: StorageCore, readable: Container[int]) -> None:
 # -- the master ------------------------------------------------------------------------------------
 
 
-def accept(core: StorageCore) -> None:
+def accept(core: StorageNode) -> None:
     """StartOperation: the master has compared what is readable, or the operator decided."""
     found = sorted(unproven(core) & set(core.readable_partitions()))
     if found:

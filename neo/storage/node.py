@@ -1,6 +1,6 @@
 """A storage node: keeps cells of the partition table, and serves the master and clients.
 
-Its life is :meth:`StorageCore.live`: find the primary master, do what it says until the connection is
+Its life is :meth:`StorageNode.live`: find the primary master, do what it says until the connection is
 lost, again. Between StartOperation and StopOperation it is *operational*: then it has
 :class:`~neo.storage.commit.locks.Locks` in use and accepts connections from clients.
 
@@ -34,14 +34,15 @@ from neo.protocol.packets import (
     RequestIdentification,
 )
 from neo.storage.backend.api import Backend, BackendFailure, DatabaseGone, Stored
+from neo.storage.background import Pace
+from neo.storage.cluster import check_database, greatest_nid, load_partitions
 from neo.storage.commit import dropped_ttids as dropped
 from neo.storage.commit.locks import Locks
 from neo.storage.commit.transactions import CellMode
 from neo.storage.durability import Durability
 from neo.storage.host import StorageHost
-from neo.storage.identity import check_database, greatest_nid, load_partitions
 from neo.storage.links import Links
-from neo.storage.maintenance import jobs as maintenance
+from neo.storage.maintenance import cleanup as maintenance
 from neo.storage.maintenance.check import Checker
 from neo.storage.maintenance.clone import clone
 from neo.storage.maintenance.pack import Packer
@@ -49,7 +50,6 @@ from neo.storage.maintenance.size import Sizes
 from neo.storage.replication.backup import BackupReplicator
 from neo.storage.replication.fetch import Fetch
 from neo.storage.replication.replicator import Replicator
-from neo.storage.replication.throttle import Pace
 from neo.storage.serving.identification import Identification
 from neo.storage.serving.master import ServeMaster
 from neo.storage.serving.storage import ServeStorage
@@ -63,7 +63,7 @@ logger = logging.getLogger("neo.storage")
 COMMIT_SECONDS = 1.0
 
 
-class StorageCore(Durability):
+class StorageNode(Durability):
     """``backend`` is open and belongs to this core, which closes it."""
 
     def __init__(

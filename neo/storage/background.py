@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from neo.node.task import Future
 
 if TYPE_CHECKING:
-    from neo.storage.core import StorageCore
+    from neo.storage.node import StorageNode
 
 #: Clients are at work if one asked, or committed, within this time: many times the pause of one that
 #: computes between two requests, and no loss when it was the last request.
@@ -33,7 +33,7 @@ STEP_BYTES = 64 << 10
 class Pace:
     """``asked`` is called for each request of a client."""
 
-    def __init__(self, core: StorageCore) -> None:
+    def __init__(self, core: StorageNode) -> None:
         self._core = core
         self._asked = -BUSY_SECONDS
         self._owed = 0.0

@@ -11,7 +11,7 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from neo.storage.core import StorageCore
+    from neo.storage.node import StorageNode
 
 logger = logging.getLogger("neo.storage")
 
@@ -21,7 +21,7 @@ Job = Coroutine[Any, Any, None]
 STEP_LENGTH = 200
 
 
-async def prune_orphans(core: StorageCore, dry_run: bool) -> None:
+async def prune_orphans(core: StorageNode, dry_run: bool) -> None:
     """NotifyRepair: delete, or only count, data that nothing refers to."""
     rows = size = 0
     next_id: int | None = 0
@@ -43,7 +43,7 @@ async def prune_orphans(core: StorageCore, dry_run: bool) -> None:
 class Eraser:
     """Deletes the data of partitions that are not assigned to this node any more: one job."""
 
-    def __init__(self, core: StorageCore) -> None:
+    def __init__(self, core: StorageNode) -> None:
         self._core = core
         self._working = self._again = False
 

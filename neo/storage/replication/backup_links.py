@@ -28,7 +28,7 @@ from neo.storage.replication.destination import Destination
 from neo.topology.nodes import Node
 
 if TYPE_CHECKING:
-    from neo.storage.core import StorageCore
+    from neo.storage.node import StorageNode
 
 logger = logging.getLogger("neo.storage")
 
@@ -39,7 +39,7 @@ IDENTIFY_SECONDS = 10.0
 class FromUpstream(Destination):
     """What the source of a fetch sends."""
 
-    def __init__(self, core: StorageCore) -> None:
+    def __init__(self, core: StorageNode) -> None:
         super().__init__(core)
         #: It says so before it accepts us.
         self.features: frozenset[str] = frozenset()
@@ -57,7 +57,7 @@ class FromUpstream(Destination):
 
 
 class UpstreamLinks:
-    def __init__(self, core: StorageCore) -> None:
+    def __init__(self, core: StorageNode) -> None:
         self._core = core
         self._peers: dict[Address, Peer] = {}
         #: Those that are not accepted yet.

@@ -23,7 +23,7 @@ from tests.unit.storage.world import End, World, refused
 def test_a_source_works_in_small_pieces_with_pauses_while_clients_are_at_work(
     world: World, master: End, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("neo.storage.replication.throttle.STEP_LENGTH", 2)
+    monkeypatch.setattr("neo.storage.background.STEP_LENGTH", 2)
     full(world, master)
     client = world.client(master)
     peer = storage(world, master, 2)
@@ -40,7 +40,7 @@ def test_a_source_works_in_small_pieces_with_pauses_while_clients_are_at_work(
 def test_a_destination_writes_in_small_pieces_with_pauses_while_clients_are_at_work(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("neo.storage.replication.throttle.STEP_LENGTH", 2)
+    monkeypatch.setattr("neo.storage.background.STEP_LENGTH", 2)
     node = Destination(world)
     client = world.client(node.master)
     node.unfinished(12)
