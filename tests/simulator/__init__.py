@@ -1,6 +1,6 @@
 """A whole cluster in one process, on virtual time, driven by one seed (DESIGN, *Cores and shells*).
 
 Cores of nodes and the real client code run unchanged; this package gives them a clock, a network,
-disks and threads that obey a :class:`~tests.simulator.world.World`. Imported by tests and by
-``python -m tests.simulator`` alone.
+disks and threads that obey a :class:`~tests.simulator.world.World`. Only tests and ``python -m
+tests.simulator`` import it.
 """

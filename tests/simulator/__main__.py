@@ -1,9 +1,9 @@
-"""``python -m tests.simulator``: run seeds, replay one with its story, find planted bugs, shrink one.
+"""Run seeds, replay one with its story, find planted bugs, shrink a failure.
 
 python -m tests.simulator --seeds 0:1000            the full mix; stops at the first failure
 python -m tests.simulator --seeds 123               one seed again, with its story if it fails
 python -m tests.simulator --canary NAME             plant a bug and find it, with the options it needs
-python -m tests.simulator --canaries                all of them, as a table
+python -m tests.simulator --canaries                find all planted bugs, print a table
 python -m tests.simulator --coverage --seeds 0:100  lines of the cores that ran
 """
 
@@ -28,9 +28,10 @@ SEEDS = range(100)
 
 
 def main() -> int:
-    """Exit code 0 if no seed failed (with --canary: if one did), 1 otherwise, 2 for wrong usage."""
+    """Return exit code 0 if no seed failed (with --canary: if one did), 1 otherwise, 2 for wrong
+    usage."""
     if os.environ.get("PYTHONHASHSEED") != "0":
-        # Sets of bytes are iterated in the order of their hashes: that must be the same each time.
+        # Sets of bytes are iterated in the order of their hashes, which must be the same each time.
         os.environ["PYTHONHASHSEED"] = "0"
         os.execv(sys.executable, [sys.executable, "-m", "tests.simulator", *sys.argv[1:]])
     command_line = parser(__doc__)

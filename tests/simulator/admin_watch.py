@@ -1,8 +1,7 @@
-"""Oracle: a command that is refused changed nothing; and what a truncation is asked to take away, or a
-start without nodes that are lost.
+"""Oracle: a refused command changes nothing. Records what a truncation or a forced start gives up.
 
-A command does all that it does at once, or begins it, when the master takes it. So the master is the
-same before and after a refusal, whatever the arguments were.
+The master does all of a command at once, or begins it, when it receives the command. So its state is
+the same before and after a refusal, whatever the arguments are.
 """
 
 from __future__ import annotations
@@ -28,12 +27,13 @@ from tests.simulator.world import Violation
 
 @contextmanager
 def watched_administration(history: History) -> Iterator[None]:
-    """Inside the block, the world fails at a refusal with consequences."""
+    """Inside the block, fail the world when a refused command changed something."""
     original, last_ids, lock = ServeAdmin.method, verification._last_ids, Commits.lock
-    #: By cluster, whom it was started without. The master that was told so may be lost at once, when its
-    #: table is known to storage nodes already: then the next one gives them up.
+    #: By cluster, the storage nodes without which it was started. The master that was told so may be
+    #: lost at once, when storage nodes know its table already: then the next master gives these nodes
+    #: up.
     forced: dict[str, set[int]] = {}
-    #: By cluster, the greatest tid that a master gave: more than anybody heard of.
+    #: By cluster, the greatest tid that a master gave. Other nodes may not know it.
     given: dict[str, bytes] = {}
 
     def method(self: ServeAdmin, kind: type[Message]) -> Method | None:
@@ -80,12 +80,12 @@ def watched_administration(history: History) -> Iterator[None]:
 
 
 def _lost(master: MasterCore) -> set[int]:
-    """Nodes that may have transactions which nobody else has."""
+    """Return the nodes that may have transactions which no other node has."""
     return master.partitions.nodes(readable_only=True) - master.identified_storages()
 
 
 def _state(master: MasterCore) -> tuple[Any, ...]:
-    """All that a command can change."""
+    """Return all state that a command can change."""
     table = master.partitions
     return (
         master.state,

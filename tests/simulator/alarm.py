@@ -1,8 +1,8 @@
-"""Oracle: no node and no client meets an error of its own.
+"""Oracle: no node and no client logs an internal error.
 
-The product survives its own mistakes: a handler that fails costs one connection, and the log tells.
-In a simulated world the first such line of the log ends the run. So do peers that break the
-protocol, since all of them are ours.
+The product survives its own bugs: a handler that raises costs one connection and logs an error. In a
+simulated world the first such log record ends the run. So does a peer that breaks the protocol, because
+all peers run our code.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tests.simulator.world import Violation, World
 
 #: What a node logs when it drops a peer for what that peer sent (neo.node.peer).
 BROKE = "%r broke the protocol: %s"
-#: They tell of expected errors.
+#: Loggers that report expected errors.
 SILENT = ("ZODB", "txn", "transaction")
 
 
@@ -28,7 +28,7 @@ class _Alarm(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         error = record.exc_info[1] if record.exc_info else None
         if isinstance(error, BackendFailure):
-            return  # disks fail here; a workflow that meets it ends the node as it must
+            return  # an injected disk failure: the workflow ends the node, as it must
         if isinstance(error, Exception):
             self._world.fail(error)
         elif str(record.msg).startswith(BROKE):
@@ -37,7 +37,7 @@ class _Alarm(logging.Handler):
 
 @contextmanager
 def alarmed(world: World) -> Iterator[None]:
-    """Inside the block, the world fails with what its nodes complain of."""
+    """Inside the block, fail the world with the first error that a node logs."""
     logger = logging.getLogger("neo")
     silent = [logging.getLogger(name) for name in SILENT]
     before = logger.level, logger.propagate, [other.level for other in silent]

@@ -1,4 +1,4 @@
-"""The applications of a run: client processes with ZODB, whose threads are at work on the workloads."""
+"""The applications of a run: client processes with ZODB, whose threads execute the workloads."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PROBE = "progress"
 
 
 class Application:
-    """A client process that runs some threads of the workloads."""
+    """A client process that runs some of the workloads' threads."""
 
     def __init__(self, run: Run, jobs: list[tuple[Workload, int]]) -> None:
         self.run = run
@@ -37,13 +37,13 @@ class Application:
         self.process: ClientProcess = run.cluster.client()
         self.random = Random(run.world.random.getrandbits(64))
         self.ready = False
-        #: Steps that each thread did without an error.
+        #: Number of steps that each thread completed without an error.
         self.done = [0] * len(jobs)
-        #: Commits that were acknowledged before progress was demanded.
+        #: Number of commits that were acknowledged before progress was demanded.
         self._before: Counter[str] = Counter()
-        #: Called once, when a thread has voted next.
+        #: Called once, after the next vote of a thread.
         self.at_vote: Callable[[], None] | None = None
-        #: Threads that may be interrupted while they do a step.
+        #: Threads that may be interrupted during a step.
         self.workers: list[SimThread] = []
         self._db: DB | None = None
         self.process.spawn(self._open, "open")
@@ -65,7 +65,7 @@ class Application:
         self._sleep(self.random.random() * self.run.think_seconds)
 
     def _persist(self, action: Callable[[], Any]) -> Any:
-        """Try until it works."""
+        """Retry ``action`` until it succeeds."""
         while True:
             try:
                 return action()
@@ -74,7 +74,7 @@ class Application:
                 self._pause()
 
     def open(self) -> DB:
-        """A database of its own, in a thread of this process."""
+        """Open another database, in a thread of this process."""
         storage = self.run.cluster.storage(self.process, **self.run.settings)
         try:
             return DB(Recorded(storage, self.run.history, self._name, self._voted))
@@ -115,7 +115,7 @@ class Application:
                     self._log(f"{type(e).__name__}: {e}")
                     self.run.interrupts.failed(e)
                 except Interrupted:
-                    pass  # as any call that failed
+                    pass  # the same as any other failed call
                 self.workers[index].interrupts.clear()
                 self._pause()
 
@@ -123,26 +123,28 @@ class Application:
 
     @property
     def storage(self) -> NEOStorage | None:
-        """Of the client, without what is recorded; None until it is opened."""
+        """Return the client's storage without the recorder around it; None until it is open."""
         return None if self._db is None else self._db.storage.unrecorded
 
     # -- progress ----------------------------------------------------------------------------------
 
     def demand_progress(self) -> None:
-        """From now on every thread must complete a step, every workload commit, and this process, too."""
+        """Start to count: every thread must complete a step, every workload and this process must
+        commit."""
         self.done = [0] * len(self.jobs)
         self._before = self.run.history.commits.copy()
         self.process.spawn(self._probe, PROBE)
 
     @property
     def works(self) -> bool:
-        """Since then every thread has completed a step, and the process had a commit acknowledged."""
+        """Return whether every thread has completed a step since, and a commit of the process
+        succeeded."""
         return all(self.done) and self._commits(PROBE)
 
     def writing(self) -> dict[str, bool]:
-        """Of each workload with writers here: whether one of them had a commit acknowledged since.
+        """Return, for each workload with writers here, whether a commit of one of them succeeded since.
 
-        Not each of them: who is slow may lose every conflict with the others, as long as they go on.
+        One writer is enough: a slow one may lose every conflict with the others as long as these go on.
         """
         found: dict[str, bool] = {}
         for workload, number in self.jobs:
@@ -161,7 +163,7 @@ class Application:
         self._persist(self._commit)
 
     def _commit(self) -> None:
-        """A small transaction of its own, which nobody else can be in the way of."""
+        """Commit a small transaction that cannot conflict with any other."""
         assert self._db is not None
         storage: Any = self._db.storage
         transaction = TransactionMetaData()
@@ -175,12 +177,12 @@ class Application:
             raise
 
     def check(self) -> None:
-        """Run the workloads' final checks, then close."""
+        """Run the final checks of the workloads, then close."""
 
         def check() -> None:
             assert self._db is not None
             context = self._context(self.random)
-            # A client that lost the master and was not used since would see an old snapshot.
+            # A client that lost the master and was not used since sees an old snapshot.
             self._persist(self._db.storage.sync)
             for workload in self.run.workloads:
                 self._persist(partial(workload.check, context))

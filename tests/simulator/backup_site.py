@@ -1,13 +1,13 @@
-"""A backup cluster beside the run's own: it follows, is read, fails, takes over and comes back.
+"""A backup cluster beside the run's own: it follows, is read, fails, takes over and switches back.
 
-Oracles, besides those of the history, to which its readers contribute:
+Its readers contribute to the oracles of the history. The backup has its own, too:
 
-* no reader is ever shown an older state than one before, in whatever order processes die; one that
-  stays hears of everything in the end;
-* whenever the backup leaves its mode, its tables are a prefix of those of the upstream cluster: whole
-  transactions up to one, byte by byte;
-* at the end, once it has caught up, its tables are equal to the upstream's; then both change roles, and
-  the former upstream follows what is written to the former backup.
+* No reader sees an older state than a reader before, in whatever order processes die. A reader that
+  stays connected hears of everything in the end.
+* Whenever the backup leaves backup mode, its tables are a prefix of those of the upstream cluster: all
+  transactions up to one of them, byte by byte.
+* At the end, when the backup has caught up, its tables are equal to the upstream's. Then both change
+  roles, and the former upstream follows what is written to the former backup.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ from tests.simulator.world import Violation, World
 if TYPE_CHECKING:
     from tests.simulator.run import Run
 
-#: How often somebody looks whether a change of state is over, and what is next.
+#: Interval at which the end of a change of state is checked and the next step is taken.
 LOOK_SECONDS = 0.2
-#: Mean time between two changes of role, or two acts of the operator.
+#: Mean time between two changes of role, or two commands of the operator.
 BETWEEN_SECONDS = 3.0
 STORAGES_MAX = 3
 READ_PAUSE_SECONDS = 0.3
-#: What is written to the backup once it has taken over.
+#: Number of transactions that are written to the backup after it has taken over.
 TRANSACTIONS = 5
 
-#: Rows of a cell; those of all readable cells by partition.
+#: Rows of a cell. The next name: the rows of all readable cells, by partition.
 Cell = set[tuple[Any, ...]]
 Partitions = list[list[Cell]]
-#: What a backup had when it left its mode, and its last tid.
+#: The last tid of a backup when it left backup mode, and its rows.
 Snapshot = tuple[bytes, Partitions]
 
 
 class Shown(Recorded):
-    """What a reader of the backup sees. It lags behind what was acknowledged."""
+    """Record what a reader of the backup sees, which lags behind what was acknowledged."""
 
     site: BackupSite
 
@@ -59,7 +59,8 @@ class Shown(Recorded):
         self._storage.sync(force)
 
     def new_oid(self) -> bytes:
-        """Where its cluster is none that follows for a moment: of that one alone."""
+        """Return a new oid, which is unique only in this cluster while it is not a backup for a
+        moment."""
         oid: bytes = self._storage.new_oid()
         return oid
 
@@ -95,7 +96,7 @@ class BackupSite:
         self.cluster.scrub_seconds = run.cluster.scrub_seconds
         run.cluster.backups.append(self.cluster.site.cluster)
         self.operator = Operator(self.cluster, random, run.history, rewindable=False)
-        #: The greatest tid that any reader was shown.
+        #: The greatest tid that any reader saw.
         self.shown = ZERO_TID
         self._snapshots: list[Snapshot] = []
         self._reader: ClientProcess | None = None
@@ -103,7 +104,7 @@ class BackupSite:
         self._leaving = self._entering = self._over = False
 
     def start(self) -> None:
-        """A new cluster becomes a backup."""
+        """Make the new cluster a backup."""
         self.cluster.start()
         self._entering = True
         self._look()
@@ -111,7 +112,7 @@ class BackupSite:
         self._plan()
 
     def stop(self) -> None:
-        """No more faults."""
+        """Stop injecting faults."""
         self._active = False
 
     # -- roles -------------------------------------------------------------------------------------
@@ -130,7 +131,7 @@ class BackupSite:
         self._plan()
 
     def leave(self) -> None:
-        """For the time that it takes to look at what is there."""
+        """Leave backup mode for the time that it takes to compare the tables."""
         if not self._entering and self._state() is ClusterState.BACKINGUP:
             self._stop_reader()
             self._leaving = True
@@ -151,7 +152,7 @@ class BackupSite:
             self._leaving, self._entering = False, True
             self.operator.command(SetClusterState(ClusterState.STARTING_BACKUP), lambda told: None)
         elif state is ClusterState.BACKINGUP and self._reader is None:
-            # The order to leave may also be lost with the master.
+            # The command to leave may be lost with the master.
             self._leaving = self._entering = False
             self._start_reader()
         self._world.call_later(LOOK_SECONDS, self._look, "backup's state")
@@ -193,7 +194,7 @@ class BackupSite:
                 try:
                     storage.loadBefore(oid, add64(tid, 1))
                 except KeyError:
-                    pass  # it is not there yet, or deleted
+                    pass  # the object has not arrived yet, or was deleted
         if random.random() < 0.1:
             try:
                 storage.new_oid()
@@ -206,7 +207,7 @@ class BackupSite:
 
     @property
     def caught_up(self) -> bool:
-        """It shows the last transaction of the upstream cluster, in all cells, and a reader saw it."""
+        """Return whether all cells have the upstream's last transaction and a reader saw it."""
         master = self.cluster.master_core
         return (
             follows(self.cluster, self._run.cluster)
@@ -218,15 +219,15 @@ class BackupSite:
 
     @property
     def _packed_alike(self) -> bool:
-        """Both clusters are packed at the same tid."""
+        """Return whether both clusters are packed at the same tid."""
         upstream = self._run.cluster.master_core
         return upstream is not None and self.cluster.packed_at(upstream.packs.tid)
 
     def judge(self) -> None:
-        """Raises Violation."""
+        """Compare the tables of both clusters. Raise Violation if they differ."""
         self.cluster.validate()
         upstream = self._rows(self._run.cluster)
-        # Both are packed at the same tid: what is older is the same, too.
+        # Both are packed at the same tid, so that older rows must be equal, too.
         self._compare("the backup", self._rows(self.cluster), upstream, None, 0)
         for tid, partitions in self._snapshots:
             self._compare(f"the backup left at {tid.hex()}", partitions, upstream, tid)
@@ -234,7 +235,7 @@ class BackupSite:
             disk.check(quiet=True)
 
     def take_over(self) -> None:
-        """The backup becomes a cluster of its own, and the former upstream cluster its backup."""
+        """Make the backup a cluster of its own, and the former upstream cluster its backup."""
         run, world = self._run, self._world
         self._stop_reader()
         self._over = True
@@ -256,7 +257,7 @@ class BackupSite:
         self._compare("after all", self._rows(run.cluster), self._rows(self.cluster), None)
 
     def _order(self, operator: Operator, state: ClusterState, cluster: Cluster) -> None:
-        """Ask until it is so."""
+        """Repeat the command until the cluster is in ``state``."""
         leaves = state is ClusterState.STOPPING_BACKUP
         reached = ClusterState.RUNNING if leaves else ClusterState.BACKINGUP
 
@@ -269,7 +270,7 @@ class BackupSite:
         self._world.run_until(lambda: cluster.is_at(reached), HEAL_SECONDS, reached.name)
 
     def _write(self) -> None:
-        """Some transactions, by a client of the former backup."""
+        """Write some transactions with a client of the former backup."""
         process = self.cluster.client()
 
         def write() -> None:
@@ -291,14 +292,14 @@ class BackupSite:
     # -- tables ------------------------------------------------------------------------------------
 
     def _packed(self) -> int:
-        """The last pack of either cluster: what is older is not compared."""
+        """Return the tid of the last pack of either cluster. Older rows are not compared."""
         return max(
             node_rows((name, disk.tables()) for name, disk in cluster.disks.items())[1]
             for cluster in self._run.clusters
         )
 
     def _rows(self, cluster: Cluster, packed: int = 0) -> Partitions:
-        """Rows of the readable cells, by partition. ``packed``: as for check_replicas()."""
+        """Return the rows of the readable cells, by partition. ``packed``: as for check_replicas()."""
         master = cluster.master_core
         assert master is not None
         disks = [(name, disk.tables()) for name, disk in cluster.disks.items()]
@@ -315,7 +316,7 @@ class BackupSite:
     def _snapshot(self) -> Snapshot:
         master = self.cluster.master_core
         assert master is not None
-        # Backup mode can be left while a pack is at work.
+        # Backup mode can be left while a pack runs.
         return master.last_tid, self._rows(self.cluster, self._packed())
 
     def _compare(
@@ -326,8 +327,10 @@ class BackupSite:
         last: bytes | None,
         packed: int | None = None,
     ) -> None:
-        """``last``: the last transaction that may be there; None: nothing may be missing. ``packed``:
-        what is older is not compared; None: than the last pack of either."""
+        """Compare rows. ``last``: the last transaction that may be there; None: nothing may be missing.
+
+        ``packed``: older rows are not compared; None means the last pack of either cluster.
+        """
         bound = MAX_TID if last is None else last
         if packed is None:
             packed = self._packed()
@@ -342,7 +345,7 @@ class BackupSite:
 
 
 def _comparable(rows: Cell, packed: int, last: bytes) -> Cell:
-    """Rows after a pack, up to a tid. A pack changes where an undo says that its value came from."""
+    """Return the rows after a pack, up to a tid, without the data serials, which a pack changes."""
     bound = int.from_bytes(last, "big")
     return {
         (*row[:3], None, *row[4:]) if packed and row[0] == "obj" else row
@@ -357,7 +360,7 @@ def _show(rows: Cell) -> str:
 
 
 def follows(backup: Cluster, upstream: Cluster) -> bool:
-    """The backup shows the last transaction of its upstream cluster."""
+    """Return whether the backup shows the last transaction of its upstream cluster."""
     master, other = backup.master_core, upstream.master_core
     if master is None or other is None or master.backup is None:
         return False

@@ -1,10 +1,11 @@
-"""A disk loses what it had said to be durable, while the node is down.
+"""Fault: a disk loses data that was durable, while the node is down.
 
-A machine is killed, and then a bit of the write-ahead log is flipped, its end or all of it is gone, or
-the database is an old copy of itself, with or without the log of that time. The node must refuse to open
-it, or have all that it acknowledged. The operator, who sees the refusal, puts the right files back.
+A machine is killed. Then a bit of the write-ahead log is flipped, or its end or all of it is lost, or
+the database is replaced by an old copy, with or without the log of that time. The node must refuse to
+open the database, or have all that it acknowledged. The operator, who sees the refusal, puts the right
+files back.
 
-Only the real SQLite backend has files. All damage is in what was acknowledged: what was not may be lost.
+Only the real SQLite backend has files. All damage hits acknowledged data; other data may be lost.
 """
 
 from __future__ import annotations
@@ -21,17 +22,17 @@ if TYPE_CHECKING:
     from tests.simulator.cluster import Cluster
     from tests.simulator.sqlite_disk import Files, SQLiteDisk
 
-#: How long syncs are watched before the machine is killed, and how long it needs to start, on average.
+#: Mean time for which syncs are watched before the machine is killed, and mean time until it starts.
 WATCHED_SECONDS = 0.5
 BOOT_SECONDS = 0.3
-#: How many syncs are followed by a copy that may be put back later.
+#: Part of the syncs after which a copy is taken that may be put back later.
 COPY_CHANCE = 0.3
 
 LOG_HEADER_BYTES, FRAME_HEADER_BYTES = 32, 24
 
 
 class Promises:
-    """What the syncs of a disk promised since it is watched; then it breaks its word, once."""
+    """Record what the syncs of a disk made durable; then lose some of it, once."""
 
     def __init__(self, disk: SQLiteDisk) -> None:
         self._disk = disk
@@ -54,7 +55,8 @@ class Promises:
         self._acknowledged = files()
 
     def breaks(self, files: Files) -> bool:
-        """At the end of the process: whether other files than these are found by the next one."""
+        """Damage the files at the end of the process. Return whether the next process finds other
+        files."""
         random, self._random = self._random, None
         if random is None or self._acknowledged is None:
             return False
@@ -86,14 +88,14 @@ class Promises:
         return ways
 
     def refused(self) -> None:
-        """Put the right files back. Raises Violation if they were there."""
+        """Put the right files back. Raise Violation if the node refused the right files."""
         if self._intact is None:
             raise Violation(f"{self._disk.name}: a database that lost nothing is refused")
         self._disk.write(self._intact)
         self._intact = None
 
     def opened(self, rows: Rows) -> None:
-        """Raises Violation if it lacks what was acknowledged."""
+        """Raise Violation if the database was opened and lacks what was acknowledged."""
         intact, self._intact = self._intact, None
         if intact is None or self._acknowledged is None:
             return
@@ -104,13 +106,13 @@ class Promises:
             )
 
     def restore(self) -> None:
-        """Nobody has seen the damage: there is none."""
+        """Undo the damage before any process has seen it."""
         if self._intact is not None:
             self.refused()
 
 
 def _end(log: bytes) -> int:
-    """Of the last commit of a log that is whole."""
+    """Return the position after the last complete commit of the log."""
     end = last = LOG_HEADER_BYTES
     frame_bytes = FRAME_HEADER_BYTES + int.from_bytes(log[8:12], "big")
     while len(log) >= end + frame_bytes and log[end + 8 : end + 16] == log[16:24]:
@@ -131,7 +133,7 @@ class BrokenPromises:
         self._random = random
 
     def act(self) -> None:
-        """Watch the disk of a node for a while, then kill its machine."""
+        """Watch the disk of a node for a while, then kill the node's machine."""
         cluster = self._random.choice(self._clusters)
         mount = self._random.choice(cluster.mounts)
         disk, process = mount.disk, mount.process
