@@ -1,8 +1,8 @@
-"""At the end of a run, on a cluster that is quiet: damage is found and repaired; packs and truncations
+"""Checks at the end of a run, on a quiet cluster: damage is found and repaired; packs and truncations
 are complete.
 
-They would be noise while the workloads run: damaged data makes every oracle cry, and most workloads do
-not stand that commits vanish.
+They cannot run beside the workloads: damaged data makes every oracle fail, and most workloads do not
+tolerate that commits vanish.
 """
 
 from __future__ import annotations
@@ -32,25 +32,26 @@ from tests.simulator.world import Violation
 
 #: Virtual time for a check, a repair or a truncation.
 SECONDS = 120.0
-#: Nodes are killed so long after a truncation was asked, and stay away so long.
+#: Probability and mean delay with which nodes are killed after a truncation was requested, and how long
+#: they stay away.
 KILL_CHANCE = 0.3
 KILL_SECONDS = 0.05
 AWAY_SECONDS = 2.0
-#: Orphans are looked for and deleted in the background, in pieces of a few rows: so often it is looked
-#: whether that is done, after so long each time.
+#: Storage nodes delete orphans in the background, a few rows at a time. Checked at most this often, at
+#: this interval.
 PRUNE_LOOKS = 10
 PRUNE_SECONDS = 5.0
-#: What the operator typed last is done, and every node has heard of it.
+#: Time in which the operator's last command is executed and every node has heard of it.
 HEARD_SECONDS = 5.0
-#: How often something may come up in that time: each node comes back once, and is balanced.
+#: How often that time may begin anew: each node comes back once, and cells are balanced.
 ROUNDS_MAX = 20
-#: A node that lost its cells erases them in the background, a few rows at a time: it is looked so often
-#: whether there are less, after a second each time.
+#: A node that lost its cells erases them in the background, a few rows at a time. Checked at most this
+#: often whether rows were erased, once a second.
 ERASED_LOOKS = 20
 
 
 class _Nobody:
-    """Who asks for a pack: it is looked at what is done, not at what is said."""
+    """A requester of packs that ignores the answers: the tables are checked instead."""
 
     def answer(self, message_id: int, message: Message) -> None: ...
 
@@ -70,7 +71,7 @@ class Drills:
         return master
 
     def _type(self, message: Message) -> None:
-        """A command that must be obeyed."""
+        """Execute a command that must succeed."""
         answers: list[Message | None] = []
         Command(self._cluster, message, answers.append)
         self._wait(lambda: bool(answers), f"{type(message).__name__} is answered")
@@ -83,8 +84,10 @@ class Drills:
         self._cluster.world.run_until(condition, SECONDS, what)
 
     def _wait_moving(self, condition: Callable[[], bool], what: str) -> None:
-        """As :meth:`_wait`, for what lasts as long as rows come and go: cells are erased and fetched
-        a few rows at a time, each time on disk before more."""
+        """Wait as :meth:`_wait`, but as long as rows come and go.
+
+        Cells are erased and fetched a few rows at a time, with a sync after each piece.
+        """
         world, before = self._cluster.world, list[int]()
         while not condition():
             tables = [disk.tables() for disk in self._cluster.disks.values()]
@@ -103,10 +106,11 @@ class Drills:
 
     @contextmanager
     def _resting(self) -> Iterator[None]:
-        """All cells are complete, and stay where they are: what the operator typed last is done.
+        """Inside the block, all cells are complete and stay where they are; the operator rests.
 
-        Who copies what is damaged meanwhile would be wrong, too; and a node that gives its cell away
-        while it is compared makes the check fail. Who comes back late is first let in by the operator.
+        A node that copied damaged data would be wrong, too, and a node that gives its cell away while
+        the cell is compared makes the check fail. Before, the operator lets in nodes that come back
+        late.
         """
         for _ in range(ROUNDS_MAX):
             self._wait_complete()
@@ -134,7 +138,7 @@ class Drills:
     # -- check and repair --------------------------------------------------------------------------
 
     def check_and_repair(self) -> None:
-        """A row is lost on one replica, or is there that should not be. Raises Violation."""
+        """Remove a row from one replica, or add one; check, and repair. Raise Violation."""
         with self._resting():
             cell = self._damage_one()
             if cell is None:
@@ -147,14 +151,15 @@ class Drills:
         self._end_repair()
 
     def scrub_and_repair(self) -> None:
-        """The same, and nobody asks: the scrub finds it within its period. Raises Violation."""
+        """Do the same without a command: the scrub finds the damage within its period. Raise
+        Violation."""
         with self._resting():
             cell = self._damage_one()
             if cell is None:
                 return
             partition, victim = cell
             found = (Finding.CORRUPTED, Finding.UNDECIDED)
-            # What a period takes, and the comparison itself.
+            # The time of a period, and of the comparison itself.
             seconds = self._cluster.scrub_seconds + SECONDS * self._cluster.world.slowness
             self._cluster.world.run_until(
                 lambda: self._reported(partition) in found, seconds, "the scrub finds what is wrong"
@@ -168,7 +173,8 @@ class Drills:
         self._end_repair()
 
     def _damage_one(self) -> tuple[int, int] | None:
-        """(partition, node) of a cell that is wrong now, and has a right copy; None without any."""
+        """Damage a cell that has a right copy. Return its partition and node, or None if there is
+        none."""
         table = self._master.partitions
         readable = [(p, table.readable(p)) for p in range(len(table))]
         cells = [(p, nids) for p, nids in readable if len(nids) > 1]
@@ -176,7 +182,7 @@ class Drills:
             return None
         partition, nids = self._random.choice(cells)
         victim = self._random.choice(nids)
-        # Before it is done: the scrub may find it at once.
+        # Recorded before the damage is done, because the scrub may find it at once.
         self._cluster.damaged.add(partition)
         if not self._damage(self._storage(victim), partition):
             self._cluster.damaged.clear()
@@ -190,7 +196,7 @@ class Drills:
             self._check(partition, reference)
 
     def _expect_wrong(self, partition: int, *victims: int) -> None:
-        """These cells alone are CORRUPTED. Raises Violation."""
+        """Raise Violation unless exactly these cells are CORRUPTED."""
         states = self._master.partitions.rows[partition]
         wrong = {nid for nid, state in states.items() if state is CellState.CORRUPTED}
         if wrong != {*victims}:
@@ -208,9 +214,11 @@ class Drills:
         return Finding(rows[partition]) if partition in rows else None
 
     def _check_all(self) -> None:
-        """Partitions that have several copies, at once and once more right after: nodes dial each other,
-        and leave connections that others want to use. Nodes and network are sound, so that nobody need
-        ask twice. Raises Violation."""
+        """Check all partitions that have several copies, twice in a row. Raise Violation.
+
+        Nodes dial each other for a check and leave connections that the second check may want to use.
+        Nodes and network are sound, so that no check has to be repeated.
+        """
         with self._resting(), plant([(check, "AGAIN_SECONDS", ())]):
             table = self._master.partitions
             several: dict[int, int | None] = {
@@ -226,7 +234,7 @@ class Drills:
         return {Finding(row[2]) for row in self._master.checks.report().row_list}
 
     def compare_with_upstream(self) -> None:
-        """The same in a backup that has caught up: of one copy, too. Raises Violation."""
+        """Do the same in a backup that has caught up, also with a single copy. Raise Violation."""
         with self._resting():
             table, report = self._master.partitions, self._master.checks.report()
             if any(Finding(row[2]) is Finding.UNDECIDED for row in report.row_list):
@@ -239,8 +247,9 @@ class Drills:
                 return
             self._cluster.damaged.add(partition)
             self._check(partition, None)
-            # By the states of cells: the report may be of a later scrub, which leaves out what is wrong.
-            # A single copy is not called so: the upstream may be what is wrong.
+            # Judge by the states of cells: the report may be of a later scrub, which omits CORRUPTED
+            # cells.
+            # A single copy does not become CORRUPTED, because the upstream may be wrong.
             self._expect_wrong(partition, *((victim,) if len(nids) > 1 else ()))
             self._type(RepairCells([(partition, victim)]))
         self._wait_moving(lambda: self._operator.settled, "the cell is repaired")
@@ -262,7 +271,7 @@ class Drills:
         return Finding(text)
 
     def _damage(self, core: StorageNode, partition: int) -> bool:
-        """False if there is nothing to be damaged."""
+        """Damage a cell. Return False if it has no rows that could be damaged."""
         backend, last = core.backend, self._master.last_tid
         objects = backend.objects_ascending(partition, ZERO_TID, ZERO_OID, last, 1000)
         tids = backend.tids_ascending(ZERO_TID, last, 1000, partition)
@@ -302,7 +311,7 @@ class Drills:
     # -- pack --------------------------------------------------------------------------------------
 
     def pack(self) -> None:
-        """Object by object, while nodes die; oracles tell whether it is complete."""
+        """Pack object by object while nodes die. Oracles check that the pack is complete."""
         tids = self._tids()
         if not tids:
             return
@@ -321,7 +330,7 @@ class Drills:
     # -- truncation --------------------------------------------------------------------------------
 
     def truncate(self) -> None:
-        """Nodes die meanwhile; at the end it is done everywhere. Raises Violation."""
+        """Truncate while nodes die. Raise Violation unless it is done on every node at the end."""
         tids = self._tids()
         if not tids:
             return
@@ -343,14 +352,14 @@ class Drills:
         raise Violation(f"{name} was to be truncated after {tid:016x} and has {max(tids):016x}")
 
     def _later(self, tid: int) -> dict[str, list[int]]:
-        """The tids of all rows that are later than one, by storage node that has some."""
+        """Return the tids of all rows later than ``tid``, by storage node that has some."""
         disks = self._cluster.disks.items()
         return {name: tids for name, disk in disks if (tids := _later(disk.tables(), tid))}
 
     # -- orphans -----------------------------------------------------------------------------------
 
     def prune(self) -> None:
-        """``neoctl prune_orphan``: no data stays that crashes left behind. Raises Violation."""
+        """Run ``neoctl prune_orphan``. Raise Violation if data that crashes left behind stays."""
         nids = sorted(self._master.identified_storages())
         self._type(Repair(nids, False))
         for _ in range(PRUNE_LOOKS):
@@ -361,7 +370,7 @@ class Drills:
             disk.check_pruned()
 
     def _tids(self) -> list[int]:
-        """Of transactions since the last pack."""
+        """Return the tids of the transactions since the last pack."""
         tables = [disk.tables() for disk in self._cluster.disks.values()]
         first, last = self._master.packs.tid, self._master.last_tid
         tids = {row[1] for rows in tables for row in rows["trans"]}

@@ -1,6 +1,6 @@
 """The world of a simulated client process: streams, sleeping threads and a clock for the real code.
 
-:class:`SimHost` implements :class:`neo.net.host.Host`, which is all that the client asks of the world.
+:class:`SimHost` implements :class:`neo.net.host.Host`, the only environment of the client.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from tests.simulator.process import resetter
 from tests.simulator.threads import Interrupted, SimLock, SimThread, Threads
 from tests.simulator.world import World
 
-#: As the real host: how often a thread that waits for bytes looks at the clock, and the watcher for
-#: channels without a reader.
+#: Interval at which a thread that waits for bytes reads the clock, and at which the watcher looks for
+#: channels without a reader; as in the real host.
 TICK_SECONDS = 1.0
 SWEEP_SECONDS = 0.5
 
@@ -48,13 +48,13 @@ class ClientProcess:
         self.ends: list[End] = []
         self.members: list[SimThread] = []
         self.hosts: list[SimHost] = []
-        #: Whether a thread was ever interrupted: before, a sweep finds nothing to do.
+        #: Whether a thread was ever interrupted. Before that, a sweep finds nothing to do.
         self.interrupted = False
-        #: Threads that would run if the process was not stopped.
+        #: Threads that will run when the process is not stopped any more.
         self._held: list[SimThread] = []
 
     def spawn(self, target: Callable[[], None], name: str = "") -> SimThread:
-        """A new thread of the application."""
+        """Start a new thread of the application."""
         name = f"{self.name}/{name or len(self.members)}"
         thread = SimThread(self.threads, name, target, lambda: self.dead, self._hold)
         self.members.append(thread)
@@ -65,8 +65,10 @@ class ClientProcess:
         return all(thread.finished for thread in self.members)
 
     def interrupt(self, thread: SimThread, points: list[int]) -> None:
-        """Raise exceptions from outside in ``thread``, each after so many points from the one before. If
-        it waits at a point now, that is the next one."""
+        """Raise exceptions from outside in ``thread``, each after the given number of points.
+
+        If the thread waits at a point now, that is the next one.
+        """
         if not self.dead:
             thread.interrupts = points
             thread.wake()
@@ -76,7 +78,7 @@ class ClientProcess:
                     host.sweep_soon()
 
     def kill(self) -> None:
-        """``kill -9``. Every thread ends at the place where it stands."""
+        """Kill the process (``kill -9``). Every thread ends at the place where it stands."""
         if self.dead:
             return
         self.world.log(self.name, "is killed")
@@ -89,7 +91,8 @@ class ClientProcess:
             thread.wake()
 
     def pause(self) -> None:
-        """SIGSTOP: no thread runs; connections stay, and what arrives waits in the kernel."""
+        """Stop the process (SIGSTOP): no thread runs, connections stay, received bytes wait in the
+        kernel."""
         if not self.dead and not self.paused:
             self.world.log(self.name, "is paused")
             self.paused = True
@@ -103,7 +106,7 @@ class ClientProcess:
                 thread.wake()
 
     def _hold(self, thread: SimThread) -> bool:
-        """Whether a thread must not run now; then it does so as soon as it may."""
+        """Return whether a thread must not run now. It is then resumed as soon as it may run."""
         if self.paused and not self.dead and thread not in self._held:
             self._held.append(thread)
         return self.paused and not self.dead
@@ -153,7 +156,7 @@ class SimWire:
             raise BrokenPipeError(32, self._lost or "closed")
         data = b"".join(outgoing)
         if thread.interrupts and len(data) > 1:
-            # Some was sent: the next call goes on there.
+            # A part was sent; the next call continues there.
             half = len(data) // 2
             self._end.write(data[:half])
             data = data[half:]
@@ -180,7 +183,7 @@ class SimWire:
         return False
 
     def _wait(self, thread: SimThread) -> None:
-        """Until something can be read, or a tick passes."""
+        """Wait until something can be read, or a tick passes."""
         expired = False
 
         def expire() -> None:
@@ -210,7 +213,7 @@ class SimWire:
         self._host.point()
 
     def close(self) -> None:
-        """There is no descriptor to give back."""
+        """Do nothing: there is no descriptor to release."""
 
 
 class SimPresence:
@@ -300,12 +303,12 @@ class SimWatch:
 
 
 class SimHost:
-    """Everything that blocks, for the client of one process."""
+    """All blocking operations, for the client of one process."""
 
     def __init__(self, process: ClientProcess) -> None:
         self._process = process
         self.world = process.world
-        #: In their order.
+        #: All watches, in the order of their creation.
         self.watches: dict[SimWatch, None] = {}
         self._to_serve: deque[Served] = deque()
         self._watcher: SimThread | None = None
@@ -316,13 +319,13 @@ class SimHost:
             self.sweep_soon()
 
     def thread(self) -> SimThread:
-        """The thread that runs now."""
+        """Return the thread that runs now."""
         current = self._process.threads.current
         assert current is not None, "simulated clients run in simulated threads only"
         return current
 
     def point(self) -> None:
-        """Where an exception from outside may come: at the entry of a function, or when it is done."""
+        """Let an exception from outside come here: at the begin of a host function, or at its end."""
         current = self._process.threads.current
         if current is not None:
             current.point()
@@ -338,7 +341,7 @@ class SimHost:
         thread.sleep(self._real(seconds), points=True)
 
     def _real(self, seconds: float) -> float:
-        """How long that is on the clock of the world."""
+        """Convert seconds of this process's clock to seconds of the world."""
         clock = self._process.clock
         return seconds if clock is None else seconds / clock.rate
 
@@ -415,7 +418,7 @@ class SimHost:
             self._watcher.wake()
 
     def sweep_soon(self) -> None:
-        """Let the watcher look, from now on, for channels that a thread left without a reader."""
+        """Let the watcher look for channels that a thread left without a reader, from now on."""
         self.world.call_later(
             self._real(SWEEP_SECONDS), self._sweep, f"{self._process.name} sweeps"
         )
@@ -440,7 +443,7 @@ class SimHost:
             self.thread().park()
 
     def reopen_logs(self) -> None:
-        """Nothing: there is no file."""
+        """Do nothing: there is no log file."""
 
     def stop(self) -> None:
         self._stopped = True

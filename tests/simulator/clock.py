@@ -1,4 +1,5 @@
-"""The monotonic clock of a simulated machine: starts anywhere, and runs a little too fast or too slow."""
+"""The monotonic clock of a simulated machine: starts at any value, runs a little too fast or too
+slow."""
 
 from __future__ import annotations
 
@@ -13,9 +14,9 @@ if TYPE_CHECKING:
 
 #: The rates of any two clocks then differ by less than :data:`neo.master.election.lease.DRIFT`.
 SKEW_MAX = 0.024
-#: By how much wall clocks of a cluster are off at most: none, as NTP leaves them, or wrong.
+#: Greatest errors of the wall clocks of a cluster: none, as NTP leaves them, or wrong.
 OFF_SECONDS = (0.0, 0.05, 5.0, 7200.0)
-#: What a clock shows when its machine starts.
+#: Greatest value of a clock when its machine starts.
 START_SECONDS_MAX = 100_000.0
 
 
@@ -24,17 +25,17 @@ class Clock:
         self._world = world
         self._random = random
         self.rate = 1.0
-        #: What it showed at a time of the world.
+        #: The value of the clock at a time of the world.
         self._shown = 0.0
         self._at = world.now
 
     def boot(self) -> None:
-        """The machine starts."""
+        """Start the machine: the clock begins at a new value."""
         self._at = self._world.now
         self._shown = self._random.uniform(0, START_SECONDS_MAX)
 
     def turn(self) -> None:
-        """It runs differently fast from now on."""
+        """Change the rate of the clock from now on."""
         self._shown, self._at = self.read(), self._world.now
         self.rate = 1 + self._random.uniform(-SKEW_MAX, SKEW_MAX)
 
@@ -42,14 +43,14 @@ class Clock:
         return self._shown + (self._world.now - self._at) * self.rate
 
     def call_later(self, delay: float, callback: Callable[[], None], name: str) -> Event:
-        """When this clock is so many seconds further, whatever its rate is until then."""
+        """Call back when this clock has advanced by ``delay``, whatever its rate is until then."""
         due = self.read() + delay
         event = self._world.call_later(delay / self.rate, lambda: None, name)
 
         def ring() -> None:
             left = due - self.read()
             if left > 1e-6:
-                # It has become slower meanwhile.
+                # The clock has become slower meanwhile.
                 event.callback = ring
                 self._world.again(left / self.rate, event)
             else:
@@ -60,8 +61,11 @@ class Clock:
 
 
 class Clocks:
-    """Gives each machine of a world a clock. Random numbers of their own: a seed's other choices are
-    what they would be if all clocks were right."""
+    """Give each machine of a world a clock.
+
+    The random numbers are separate, so that the other choices of a seed are the same as with right
+    clocks.
+    """
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -75,7 +79,8 @@ class Clocks:
         return clock
 
     def give(self, process: Process) -> None:
-        """Masters that elect their primary have one already, whose rate is a fault of its own."""
+        """Give the process a clock, unless it has one: several masters have clocks with faults of their
+        own."""
         process.clock_skew = self._random.uniform(-self._off, self._off)
         if process.clock is None:
             process.clock = self.make()

@@ -1,10 +1,9 @@
-"""Copies of storage nodes' databases become nodes of their own (docs/operating.md, *Clone a node*), while
-the workloads write and everything fails.
+"""Fault: clones of storage nodes join (docs/operating.md, *Clone a node*), while applications write.
 
-A copy is taken of a node that is dead, or is killed for it, and begins its life a while later: it may
+A copy is taken of a node that is dead, or that is killed for it, and is started a while later. It may
 lack what was committed since, and have what was packed or truncated since. It runs with ``--new-nid``
-until that ends well, however often it is killed; then it is a storage node like the others. Ids that it
-was given in vain are dropped at the end (:meth:`tests.simulator.operator.Operator.settle`).
+until that succeeds, however often it is killed; then it is a storage node like the others. At the end
+ids that were given in vain are dropped (:meth:`tests.simulator.operator.Operator.settle`).
 """
 
 from __future__ import annotations
@@ -19,18 +18,18 @@ from tests.simulator.disk import SimDisk
 from tests.simulator.disk_check import Rows
 from tests.simulator.process import Process, SimShell
 
-#: Clones of one run: each has all data of another node.
+#: Most clones of one run, because each has all data of another node.
 CLONES_MAX = 2
-#: How long the original stays away, and how old a copy is when it is started, on average.
+#: Mean time that the original stays away, and mean age of a copy when it is started.
 AWAY_SECONDS = 0.5
 OLD_SECONDS = 2.0
-#: How often one is killed while it is given its id, how soon, and how long it is away.
+#: Probability that a clone is killed while it gets its id, how soon, and for how long.
 KILL_CHANCE = 0.4
 KILL_SECONDS = 0.03
 
 
 class Clone(Process):
-    """A process with ``--new-nid``, and without once that is done."""
+    """A process that runs with ``--new-nid`` until it has an id, and without afterwards."""
 
     def __init__(self, cluster: Cluster, number: int, original: SimDisk) -> None:
         name, address = cluster.storage_place(number)
@@ -42,7 +41,7 @@ class Clone(Process):
             return cluster.storage_core(shell, address, disk, is_clone=not self.joined)
 
         super().__init__(cluster.world, cluster.network, name, address, make, disk, cluster.faults)
-        # It ends with an error when it loses the master before it has the partition table.
+        # A clone ends with an error when it loses the master before it has the partition table.
         self.may_fail = lambda: not self.joined
         if cluster.clocks is not None:
             cluster.clocks.give(self)
@@ -65,11 +64,11 @@ class Cloning:
         self._stopped = False
 
     def stop(self) -> None:
-        """The world heals: copies are left alone, also those that are not started yet."""
+        """Stop injecting faults into clones, also into those that are not started yet."""
         self._stopped = True
 
     def act(self) -> None:
-        """Copy the disk of a node, which is dead for that moment, and start the copy later."""
+        """Copy the disk of a node, which is dead at that moment, and start the copy later."""
         random = self._random
         cluster = random.choice(self._clusters)
         original = random.choice(cluster.storages)
@@ -99,7 +98,7 @@ class Cloning:
 
 
 def _has_cells(rows: Rows) -> bool:
-    """Without any it is no copy of a storage node."""
+    """Return whether the database has cells. Without any it is not a copy of a storage node."""
     config: dict[str, str] = dict(rows["config"])
     nid = int(config.get("nid") or 0)
     return any(owner == nid and tid != -CellState.CORRUPTED.value for _, owner, tid in rows["pt"])

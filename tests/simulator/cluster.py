@@ -27,15 +27,15 @@ from tests.simulator.world import World
 
 CLUSTER_NAME = "sim"
 ADMIN_PORT, STORAGE_PORT = 11000, 12000
-#: A cluster is created, or comes back when nothing fails any more, within this virtual time.
+#: Virtual time within which a cluster is created, or comes back when nothing fails any more.
 START_SECONDS = 60.0
 HEAL_SECONDS = 300.0
 
 
 @dataclass(frozen=True)
 class Site:
-    """Which cluster of a world it is: its name, what the names of its processes begin with, and how far
-    its ports are from those above."""
+    """A cluster's place in a world: its name, the prefix of its processes' names, the offset of its
+    ports."""
 
     cluster: str = CLUSTER_NAME
     prefix: str = ""
@@ -47,7 +47,7 @@ class Site:
 
 @dataclass(frozen=True)
 class Shape:
-    """What a seed chooses."""
+    """The shape of a cluster, which the seed chooses."""
 
     storages: int = 2
     partitions: int = 4
@@ -59,7 +59,7 @@ MAIN = Site()
 
 
 class Mount:
-    """Where a storage node finds its database: on its disk, or in an empty folder."""
+    """The place where a storage node finds its database: its disk, or an empty folder."""
 
     process: Process
 
@@ -68,11 +68,11 @@ class Mount:
         self._make_disk = make_disk
 
     def unmount(self) -> None:
-        """The process is dead."""
+        """Replace the disk with an empty folder, while the process is dead."""
         self.used = self._make_disk(self.disk.name)
 
     def remount(self) -> None:
-        """The process is dead. Nothing, if that is done."""
+        """Mount the disk again, while the process is dead. Idempotent."""
         if self.used is not self.disk:
             self.used.close()
             self.used = self.disk
@@ -82,8 +82,12 @@ class Mount:
 
 
 class Cluster:
-    """``make_disk(name)``: the disk of a storage's machine. ``beside``: another cluster of the same
-    world. ``upstream``: what a master is configured to follow when it starts."""
+    """A cluster of simulated processes.
+
+    ``make_disk(name)`` returns the disk of a storage node's machine. ``beside`` is another cluster of
+    the same world. ``upstream`` is the upstream cluster in the configuration of the masters when they
+    start.
+    """
 
     def __init__(
         self,
@@ -98,27 +102,27 @@ class Cluster:
         self.shape = shape
         self.site = site
         self.upstream: Cluster | None = None
-        #: Backups that the admin node watches over.
+        #: Names of the backups that the admin node watches.
         self.backups: list[str] = []
         self.network: Network = Network(world) if beside is None else beside.network
         self.threads: Threads = Threads(world) if beside is None else beside.threads
         self.faults = faults
         self.disks: dict[str, SimDisk] = {}
-        #: Of the nodes that it began with.
+        #: Mounts of the storage nodes with which the cluster began.
         self.mounts: list[Mount] = []
         self.clients: list[ClientProcess] = []
         #: None if all clocks are right.
         self.clocks: Clocks | None = None
-        #: Partitions in which a check has something to find.
+        #: Damaged partitions, in which a check must find a difference.
         self.damaged: set[int] = set()
-        #: In which all copies are compared once; 0 for never.
+        #: Period of the scrub; 0 for never.
         self.scrub_seconds = 0.0
         self._make_disk = make_disk
         self.masters = Masters(self, shape.masters)
         name, address = f"{site.prefix}admin", site.address(ADMIN_PORT)
         self.admin = Process(world, self.network, name, address, self._admin, faults=faults)
         self.storages = [self._storage(number) for number in range(1, shape.storages + 1)]
-        #: Copies of databases that are not nodes yet.
+        #: Clones that are not storage nodes yet.
         self.joining: list[Process] = []
 
     # -- processes -------------------------------------------------------------------------------
@@ -128,7 +132,7 @@ class Cluster:
         return [*self.masters.processes, *self.storages, self.admin]
 
     def storage_place(self, number: int) -> tuple[str, Address]:
-        """(name, address) of a storage node."""
+        """Return the name and the address of a storage node."""
         return f"{self.site.prefix}storage{number}", self.site.address(STORAGE_PORT + number)
 
     def _storage(self, number: int) -> Process:
@@ -145,7 +149,7 @@ class Cluster:
 
     @property
     def unmounted(self) -> bool:
-        """Whether a node has an empty database instead of its own."""
+        """Return whether a node has an empty database instead of its own."""
         return any(mount.used is not mount.disk for mount in self.mounts)
 
     def storage_core(
@@ -177,13 +181,13 @@ class Cluster:
         )
 
     def skew(self, clocks: Clocks) -> None:
-        """Before it starts: no two machines agree about the time."""
+        """Give the machines different clocks. Call before the start of the cluster."""
         self.clocks = clocks
         for process in dict.fromkeys([*self.masters.all, *self.servers]):
             clocks.give(process)
 
     def start(self) -> None:
-        """Start everything and wait until clients are served."""
+        """Start all processes and wait until clients are served."""
         for process in self.servers:
             self.world.call_later(
                 self.world.random.random() * 0.1, process.start, f"start {process.name}"
@@ -191,7 +195,7 @@ class Cluster:
         self.wait_running(START_SECONDS)
 
     def client(self) -> ClientProcess:
-        """A new process of an application."""
+        """Return a new process of an application."""
         name = f"{self.site.prefix}client{len(self.clients) + 1}"
         clock = None if self.clocks is None else self.clocks.make()
         process = ClientProcess(self.world, self.network, self.threads, name, self.faults, clock)
@@ -199,7 +203,7 @@ class Cluster:
         return process
 
     def storage(self, process: ClientProcess, **options: Any) -> Any:
-        """The real client, opened inside a thread of a process."""
+        """Open the real client inside a thread of a process."""
         from neo.client import Storage
 
         masters = " ".join(f"{host}:{port}" for host, port in self.masters.addresses)
@@ -209,23 +213,26 @@ class Cluster:
 
     @property
     def master(self) -> Process:
-        """The process of the primary master; any, if there is none."""
+        """Return the process of the primary master, or of any master if there is no primary."""
         serving = self.masters.serving()
         return self.masters.processes[0] if serving is None else serving[0]
 
     @property
     def master_core(self) -> MasterCore | None:
-        """The primary master."""
+        """Return the core of the primary master, or None."""
         serving = self.masters.serving()
         return None if serving is None else serving[1]
 
     @property
     def running(self) -> bool:
-        """Clients are served, and everybody is there (a storage without cells stays PENDING)."""
+        """Return whether clients are served and all nodes run (one without cells stays PENDING)."""
         return self.is_at(ClusterState.RUNNING)
 
     def is_at(self, state: ClusterState) -> bool:
-        """It is in this state, and everybody is there: the master may not have heard of an end yet."""
+        """Return whether the cluster is in this state and all nodes are connected and alive.
+
+        Both are checked, because the master may not have heard yet that a process ended.
+        """
         master = self.master_core
         if master is None or master.state is not state or master.starting:
             return False
@@ -235,19 +242,19 @@ class Cluster:
 
     @property
     def packed(self) -> bool:
-        """No pack is left to be done."""
+        """Return whether no pack is left to be done."""
         master = self.master_core
         return master is not None and self.packed_at(master.packs.tid)
 
     def packed_at(self, tid: bytes) -> bool:
-        """All readable cells are packed at ``tid`` or later, and no pack is left to be done."""
+        """Return whether all readable cells are packed at ``tid`` or later, and no pack is left."""
         master = self.master_core
         cores = {
             process.core.nid: process.core
             for process in self.storages
             if isinstance(process.core, StorageNode) and process.core.operational
         }
-        # A storage node may not have heard yet that its cells can be read.
+        # A storage node may not have heard yet that its cells are readable.
         return master is not None and all(
             nid in cores
             and cores[nid].packer.packed(partition) >= max(u64(tid), cores[nid].packer.wanted())
@@ -261,7 +268,7 @@ class Cluster:
         )
 
     def heal(self) -> None:
-        """End all faults and start what does not run."""
+        """End all faults and start the processes that do not run."""
         self.world.log("world", "heals")
         for mount in self.mounts:
             if mount.used is not mount.disk:
@@ -281,11 +288,12 @@ class Cluster:
             process.revive()
 
     def tables(self) -> Tables:
-        """What all storages keep together. Replicas must not differ: see the oracle of cells."""
+        """Return the rows of all storage nodes together. The oracle of cells checks that replicas
+        agree."""
         return join_tables((disk.tables() for disk in self.disks.values()), self.masters.primaries)
 
     def validate(self) -> None:
-        """Assert what must hold between any two events."""
+        """Assert the invariants that hold between any two events."""
         master = self.master_core
         if master is not None:
             master.commits.transactions.validate()

@@ -1,6 +1,6 @@
-"""The command line of ``python -m tests.simulator``: what is asked for.
+"""The command line of ``python -m tests.simulator``.
 
-A run is replayed by ``Options.arguments()``: parsed, it gives the same options again.
+``Options.arguments()`` replays a run: it returns arguments that are parsed to the same options again.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _positive(text: str) -> int:
 
 
 class _names:
-    """The type of an option: known names, separated by commas."""
+    """An argparse type: known names, separated by commas."""
 
     def __init__(self, known: Iterable[str]) -> None:
         self._known = list(known)
@@ -78,7 +78,7 @@ class _names:
 
 
 def options_of(arguments: argparse.Namespace) -> Options:
-    """What is not given comes from the canary, if there is one."""
+    """Return the options of a run. The canary, if there is one, gives the defaults."""
     options = Options(canary=arguments.canary)
     if arguments.canary and not arguments.full_mix:
         options = replace(options, **CANARIES[arguments.canary].options)

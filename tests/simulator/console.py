@@ -1,4 +1,4 @@
-"""``neoctl`` in a simulated world: a visitor of the admin node asks one question and goes."""
+"""``neoctl`` in a simulated world: connects to the admin node, sends one command and disconnects."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.simulator.cluster import Cluster
 from tests.simulator.network import End
 from tests.simulator.world import Violation
 
-#: As long as ``neoctl`` waits.
+#: The timeout of ``neoctl``.
 TIMEOUT_SECONDS = 30.0
 HOST = "operator"
 
@@ -19,9 +19,9 @@ Told = Callable[[Message | None], None]
 
 
 class Command:
-    """``told`` gets the answer, which may be an Error; None if there is none, for whatever reason.
+    """One command. ``told`` gets the answer, which may be an Error, or None if there is none.
 
-    Messages without an answer are followed by a Ping, as in ``neoctl``.
+    A message without an answer is followed by a Ping, as in ``neoctl``.
     """
 
     def __init__(self, cluster: Cluster, message: Message, told: Told) -> None:

@@ -1,9 +1,9 @@
-"""Cells are found corrupted, lose rows and are repaired, while the workloads write and nodes die.
+"""Fault: cells become CORRUPTED, lose rows and are repaired, while the workloads write and nodes die.
 
-That a check finds what is wrong is what drills are for, when nobody reads
-(:mod:`tests.simulator.checks`). Here the master takes a cell out of service as if one had; only then it
-is damaged, so that readers and oracles see nothing of it, unless something wrong is read after all or
-survives the repair.
+Drills test that a check finds damage, when no client reads (:mod:`tests.simulator.checks`). Here the
+master takes a cell out of service as if a check had found damage; only then the cell is damaged. So
+readers and oracles see nothing of it, unless the damaged cell is read after all, or the damage survives
+the repair.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from tests.simulator.cluster import Cluster
 from tests.simulator.console import Command
 from tests.simulator.process import Process
 
-#: How often somebody looks whether the node knows, and whether the cell must be repaired.
+#: Interval at which it is checked whether the node knows, and whether the cell must be repaired.
 LOOK_SECONDS = 0.1
-#: When the operator repairs it, on average. It does so at the end at the latest.
+#: Mean time until the operator repairs the cell, which happens at the end at the latest.
 REPAIR_SECONDS = 1.0
 ROWS_MAX = 1000
 #: Part of the rows that are lost.
@@ -40,7 +40,7 @@ class Damage:
         self._random = random
 
     def act(self) -> None:
-        """A cell of which there is another copy."""
+        """Take a cell out of service that has another copy."""
         cluster = self._random.choice(self._clusters)
         cluster.master.do(lambda: self._take_out(cluster))
 
@@ -64,7 +64,7 @@ class Damage:
         self._look(cluster, (partition, nid))
 
     def _look(self, cluster: Cluster, cell: Cell) -> None:
-        """Lose rows as soon as the node reads them to nobody; some time later, repair it."""
+        """Lose rows as soon as the node does not serve the cell any more. Repair it some time later."""
         if cell not in corrupted(cluster):
             return
         for process in cluster.storages:
@@ -77,7 +77,7 @@ class Damage:
 
     @staticmethod
     def _knows(process: Process, cell: Cell) -> bool:
-        """Whether it is the node that has the cell, and reads it to nobody."""
+        """Return whether the process is the node of the cell and does not serve the cell any more."""
         core = process.core
         return (
             isinstance(core, StorageNode)
@@ -97,7 +97,7 @@ class Damage:
             backend.delete_objects([each for each in objects if random.random() < LOST])
             backend.delete_transactions([tid for tid in tids if random.random() < LOST])
         except BackendFailure:
-            return  # the disk does not work at all; the node will notice
+            return  # the disk does not work at all, and the node will notice that
         process.world.log(process.name, f"loses rows of partition {partition}")
 
     def _repair(self, cluster: Cluster, cell: Cell) -> None:
@@ -106,7 +106,7 @@ class Damage:
 
 
 def corrupted(cluster: Cluster) -> list[Cell]:
-    """The cells that are out of service, as the master says."""
+    """Return the cells that are CORRUPTED in the master's table."""
     master = cluster.master_core
     if master is None:
         return []

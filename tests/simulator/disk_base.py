@@ -1,4 +1,4 @@
-"""What all disks of simulated machines have in common."""
+"""Base of all disks of simulated machines."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ OnFailure = Callable[[BackendFailure], None]
 SYNC_SECONDS = 0.002
 #: When a disk is full, a write fails at once with this probability; a commit always does.
 FULL_WRITE_CHANCE = 0.2
-#: When reads fail, one of so many does: a bad sector is not everywhere.
+#: When reads fail, each read fails with this probability: a bad sector is not everywhere.
 READ_FAILS_CHANCE = 0.05
-#: How many disks have deduplication.
+#: Part of the disks that have deduplication.
 DEDUP_CHANCE = 0.2
 
 
 class DiskShell(Protocol):
-    """What a disk needs of the shell of a process."""
+    """The part of a process's shell that a disk uses."""
 
     def from_thread(self, callback: Callable[..., None], *args: object) -> object: ...
 
 
 class Sync:
-    """A sync under way. It ends by calling back, sooner than planned if the disk is healed."""
+    """A sync in progress. It ends with a callback, sooner than planned if the disk is healed."""
 
     def __init__(self, disk: SimDisk, done: Callable[[], None]) -> None:
         self._disk = disk
@@ -46,22 +46,26 @@ class Sync:
         self._done()
 
     def cancel(self) -> None:
-        """The process does not wait for it any more."""
+        """Cancel the callback: the process does not wait for the sync any more."""
         if self in self._disk.syncs:
             self._disk.syncs.remove(self)
             self._event.cancel()
 
     def hurry(self) -> None:
-        """The disk is as fast as it is now."""
+        """Use the present speed of the disk for the rest of the sync."""
         self._event.cancel()
         self._event = self._plan()
 
 
 class SimDisk(ABC):
-    """``full``: nothing more can be committed. ``failing``: each sync fails. Both make the backend
-    fail, and opening impossible. ``unreadable``: so do some of the reads, which make it fail, too.
-    ``slow``: seconds that each sync takes more than on a good disk.
-    ``dedup``: equal values are kept once; None: the seed chooses."""
+    """A disk with faults.
+
+    * ``full``: every commit fails, and so does opening.
+    * ``failing``: every sync fails, and so does opening.
+    * ``unreadable``: some of the reads fail. Each of these failures makes the backend fail.
+    * ``slow``: seconds that each sync takes longer than on a good disk.
+    * ``dedup``: equal values are kept once; None: the seed chooses.
+    """
 
     def __init__(self, world: World, name: str, dedup: bool | None) -> None:
         self.world = world
@@ -82,7 +86,7 @@ class SimDisk(ABC):
                 sync.hurry()
 
     def start_sync(self, done: Callable[[], None]) -> Sync:
-        """``done`` is called when what was written is durable, or could not be made so."""
+        """Start a sync. ``done`` is called when what was written is durable, or the sync has failed."""
         sync = Sync(self, done)
         self.syncs.append(sync)
         return sync
@@ -94,26 +98,28 @@ class SimDisk(ABC):
         return BackendFailure(f"{self.name}: {what}")
 
     def write_fails(self) -> bool:
-        """Whether the disk is full and a write, not only the commit, notices."""
+        """Return whether this write fails, because the disk is full. The commit fails in any case."""
         return self.full and self.world.chance(FULL_WRITE_CHANCE)
 
     def read_fails(self) -> bool:
-        """Whether a read finds an error of the disk."""
+        """Return whether this read fails."""
         return self.unreadable and self.world.chance(READ_FAILS_CHANCE)
 
     def check_usable(self) -> None:
-        """Raises BackendFailure."""
+        """Raise BackendFailure if the disk is full or failing."""
         if self.full:
             raise self.failure("no space is left")
         if self.failing or self.read_fails():
             raise self.failure("the disk fails")
 
     def break_promise(self, random: Random) -> None:  # noqa: B027 - not all disks have what can break
-        """Lose, at the next crash, what was durable; see :mod:`tests.simulator.broken_promises`."""
+        """Lose durable data at the next crash; see :mod:`tests.simulator.broken_promises`."""
 
     def open_backend(self, shell: DiskShell, failed: OnFailure | None = None) -> Backend:
-        """A backend of this disk, open. ``failed`` runs on the loop's thread when a sync fails; by
-        default that ends the world. Raises BackendFailure while the disk is full or failing."""
+        """Return an open backend of this disk. Raise BackendFailure while the disk is full or failing.
+
+        ``failed`` runs on the loop's thread when a sync fails; by default that ends the world.
+        """
         backend = self.make_backend(shell, self.world.fail if failed is None else failed)
         backend.open()
         self._orphans = orphans(self.tables())
@@ -123,36 +129,39 @@ class SimDisk(ABC):
     def make_backend(
         self, shell: DiskShell, failed: OnFailure, dedup: bool | None = None
     ) -> Backend:
-        """A backend that is not open yet. ``dedup``: other than the one of this disk."""
+        """Return a backend that is not open yet. ``dedup`` overrides the one of this disk."""
 
     @abstractmethod
     def copy(self, name: str) -> SimDisk:
-        """Another disk with what this one has, which nobody uses at this moment."""
+        """Return another disk with the same content. No process may use this disk at this moment."""
 
     @abstractmethod
     def snapshot(self) -> Callable[[], None]:
-        """Return what makes the disk go back to what is durable now. To be called when nobody uses it."""
+        """Return a function that restores the durable content of now. Call it when no process uses the
+        disk."""
 
     @abstractmethod
     def lose(self, first: int, last: int) -> None:
-        """Lose the transactions from one tid to another. Nobody uses the disk at this moment."""
+        """Lose the transactions from one tid to another. No process may use the disk at this moment."""
 
     @abstractmethod
     def crash(self) -> None:
-        """The process is gone and the power fails: lose what was not synced."""
+        """End the process and cut the power: lose what was not synced."""
 
     @abstractmethod
     def tables(self) -> Rows:
-        """What the process sees if the database is open, else what the next one will see."""
+        """Return the rows that the process sees, or, if the database is not open, the next one will
+        see."""
 
     @abstractmethod
     def references(self) -> dict[int, int]:
-        """Data ids that the open backend thinks are stored and not voted, with their numbers."""
+        """Return the data ids that the open backend counts as stored and not voted, with their
+        counts."""
 
     def check(self, quiet: bool = True) -> None:
-        """Raises Violation for tables that contradict themselves; see :func:`check_tables`.
+        """Raise Violation if the tables contradict themselves; see :func:`check_tables`.
 
-        ``quiet``: no transaction is in progress, so that nothing of one may be left.
+        ``quiet``: no transaction is in progress, so that no rows of one may be left.
         """
         check_tables(self.name, self.tables(), quiet, self._orphans)
         held = self.references() if quiet else {}
@@ -160,10 +169,10 @@ class SimDisk(ABC):
             raise Violation(f"{self.name}: data is held for no transaction: {sorted(held)[:5]}")
 
     def check_pruned(self) -> None:
-        """Raises Violation for any data without a reference: the node deleted what crashes left."""
+        """Raise Violation for any data without a reference, after the node has deleted orphans."""
         self._orphans.clear()
         self.check(quiet=True)
 
     @abstractmethod
     def close(self) -> None:
-        """End of the world: remove what is outside of it."""
+        """Remove all resources outside of the simulated world, at its end."""

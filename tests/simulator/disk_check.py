@@ -1,7 +1,7 @@
-"""Oracle: the tables of a storage node contradict nothing (specification, *Storage Backends*).
+"""Oracle: the tables of a storage node are consistent (specification, *Storage Backends*).
 
-Rows are those of ``schema/sqlite.sql``, whatever the disk. A cell that is out of date may lack
-anything, so what must be there is only asked of the node's readable cells.
+Rows are those of ``schema/sqlite.sql`` for all kinds of disks. A cell that is out of date may lack any
+rows, so that only readable cells must be complete.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _READABLE = (-CellState.UP_TO_DATE.value, -CellState.FEEDING.value)
 
 
 def orphans(tables: Rows) -> set[int]:
-    """Ids of data to which no row refers."""
+    """Return the ids of data to which no row refers."""
     ids = {row[0] for row in tables["data"]}
     return ids.difference(row[3] for table in ("obj", "tobj") for row in tables[table])
 
@@ -28,9 +28,10 @@ def orphans(tables: Rows) -> set[int]:
 def check_tables(
     name: str, tables: Rows, quiet: bool = False, allowed_orphans: Collection[int] = ()
 ) -> None:
-    """Raises Violation. ``quiet``: no transaction is in progress in the cluster.
+    """Raise Violation if the tables are inconsistent.
 
-    ``allowed_orphans``: data that a crash left behind, which only a repair deletes.
+    ``quiet``: no transaction is in progress in the cluster. ``allowed_orphans``: data that a crash left
+    behind, which only a repair deletes.
     """
     for problem in _problems(tables):
         raise Violation(f"{name}: {problem}")
