@@ -1,4 +1,4 @@
-"""What goes wrong, when: faults chosen by the seed while the workloads run."""
+"""Faults that the seed chooses while the workloads run."""
 
 from __future__ import annotations
 
@@ -16,21 +16,23 @@ from tests.simulator.world import World
 if TYPE_CHECKING:
     from tests.simulator.run import Run
 
-#: Mean time between two faults, and how long one lasts.
+#: Range of the mean time between two faults, and range of a fault's duration.
 BETWEEN_SECONDS = (0.05, 2.0)
 LASTING_SECONDS = (0.01, 5.0)
 CLOCK_JUMP_SECONDS = 7200.0
-#: How many of the fault sites a seed enables, and how often those fire.
+#: Part of the fault sites that a seed enables, and the probability with which these fire.
 ENABLED_CHANCE = 0.25
 FIRE_CHANCES = (0.005, 0.05, 0.2)
 
 
 class Sites:
-    """Fault sites in the code of nodes and clients, after FoundationDB: the seed enables each of them or
-    not, and an enabled one fires with a probability of its own."""
+    """Fault sites in the code of nodes and clients, as in FoundationDB.
+
+    The seed enables each of them or not. An enabled site fires with a probability of its own.
+    """
 
     def __init__(self, world: World, names: Collection[str] | None = None) -> None:
-        """``names``: of the sites that may fire, None for all."""
+        """``names``: the sites that may fire, None for all."""
         self._world = world
         self._active = False
         self._probabilities = {
@@ -38,7 +40,7 @@ class Sites:
             for site in FaultSite
         }
         if names is not None:
-            # Left out only now: the other choices of the seed stay what they are.
+            # Filtered only after the choice, so that the other choices of the seed stay the same.
             for site in FaultSite:
                 if site.name not in names:
                     self._probabilities[site] = 0.0
@@ -60,7 +62,7 @@ class Sites:
 
 
 class Faults:
-    """Injects faults from :meth:`start` to :meth:`stop`."""
+    """Inject faults from :meth:`start` to :meth:`stop`."""
 
     def __init__(self, run: Run, names: Sequence[str] | None) -> None:
         """``names``: the kinds to use, None for a choice of the seed."""
@@ -71,12 +73,12 @@ class Faults:
         chosen = [name for name in old if self._world.chance(0.6)]
         if names is None and self._run.options.canary is None:
             chosen += [name for name in (OPERATE,) if self._run.operator.busy]
-            # Random numbers of its own: the other choices of the seed stay what they are.
+            # A separate generator, so that the other choices of the seed stay the same.
             later = Random(f"later faults {self._world.seed}")
             chosen += [name for name, chance in LATER.items() if later.random() < chance]
-        # Not "none", and not those of several masters.
+        # Without "none" and the kinds for several masters.
         self._kinds = [name for name in (chosen if names is None else names) if name in KINDS]
-        #: Nothing fails: what takes longer than usual does so because others do.
+        #: Whether no node or link fails: what is slow is then slow only because clients stand still.
         self.calm = set(self._kinds) <= {STAND_STILL, INTERRUPTED}
         self._between = self._random.uniform(*BETWEEN_SECONDS)
         self._active = False
@@ -130,7 +132,7 @@ class Faults:
         self._later(process.resume, f"resume {process.name}")
 
     def _pause_client(self) -> None:
-        """At once, or when it has voted next: then others wait for its locks."""
+        """Pause a client, at once or after its next vote, so that others wait for its locks."""
         application = self._random.choice(self._run.applications)
         if self._world.chance(0.5):
             self._stop_client(application.process)
@@ -145,7 +147,7 @@ class Faults:
     # -- network -----------------------------------------------------------------------------------
 
     def _reset(self) -> None:
-        """A connection ends now, and both processes live."""
+        """Reset a connection whose processes both live on."""
         connections = self._run.cluster.network.connections
         if connections:
             end = self._random.choice(connections)
@@ -198,7 +200,7 @@ class Faults:
         self._later(disk.heal, f"heal disk of {name}")
 
     def _failing_disk(self) -> None:
-        """Syncs, or some of the reads, or both end with an error."""
+        """Let syncs, or some of the reads, or both fail."""
         name = self._disk()
         disk = self._run.disks[name]
         disk.failing, disk.unreadable = self._random.choice(
@@ -234,7 +236,7 @@ class Faults:
         self._run.standing.act()
 
     def _unmount(self) -> None:
-        if not self._run.forsaking.begun:  # an operator forces a start, with whatever is there
+        if not self._run.forsaking.begun:  # a start is forced with the connected nodes
             self._run.unmounted.act()
 
     def _interrupt(self) -> None:
@@ -244,12 +246,12 @@ class Faults:
         self._run.broken_promises.act()
 
 
-#: Not in the full mix, which loses only what was not synced: another fault at the same time may leave no
-#: sound copy.
+#: Not in the full mix, in which only data that was not synced is lost: with another fault at the same
+#: time no sound copy may be left.
 OLD_DISKS = ("old-disk", "lost-tail", "gap")
-#: Not a fault, but as unexpected for those who are at work.
+#: The operator's commands: not a fault, but as unexpected for the nodes.
 OPERATE = "operate"
-#: Kinds that came when many seeds were known, with how many seeds have each.
+#: Kinds that were added when many seeds were known, with the part of the seeds that has each.
 LATER = {
     "pause-client": 0.6,
     "reset": 0.6,

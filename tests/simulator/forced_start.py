@@ -1,12 +1,13 @@
-"""A cluster is started without a storage node that is lost (``neoctl start``), and that comes back later.
+"""Fault: a cluster is started without lost storage nodes (``neoctl start``), which come back later.
 
-Some nodes stay behind while the others go on, and all but these are lost together. The operator does not
-wait for them: what was committed meanwhile is given up, as by a truncation
-(:mod:`tests.simulator.history`), which :mod:`tests.simulator.admin_watch` notices. Then the others come
-back with it, and must lose it.
+Some nodes stay behind while the others go on. Then all nodes but those behind are lost together. The
+operator does not wait for the lost nodes: what was committed meanwhile is given up, as by a truncation
+(:mod:`tests.simulator.history`), which :mod:`tests.simulator.admin_watch` records. When the lost nodes
+come back with these transactions, they must delete them.
 
-They come back only while those that went on serve, as the documentation wants: their own partition table
-needs nobody else, and one master that is started again does not know that there is a newer one.
+The lost nodes come back only while the others serve, as the documentation requires: their own partition
+table says that they need no other node, and a single master that was restarted does not know that there
+is a newer table.
 
 Several masters know from their log that a newer partition table was in use, and refuse.
 """
@@ -26,21 +27,22 @@ from tests.simulator.cluster import Cluster
 from tests.simulator.operator import Operator
 from tests.simulator.process import Process
 
-#: How long the others go on alone, on average, and how long they are away.
+#: Mean time for which the others go on alone, and the time for which they are away afterwards.
 ALONE_SECONDS = 0.5
 AWAY_SECONDS = 4.0
-#: How often the operator tries meanwhile.
+#: Interval at which the operator tries to start the cluster.
 TRY_SECONDS = 0.3
-#: How soon a node that came back is stopped when the others do not serve any more: before a master, and
-#: connections to it, are back.
+#: Delay after which a node that came back is stopped when the others do not serve any more: less than a
+#: master needs to come back.
 LOOK_SECONDS = 0.005
-#: After so many refusals for want of data the operator believes that it is missing: those that stayed
-#: behind had not heard yet that they have it all.
+#: After so many refusals the operator concludes that data is missing: the nodes that stayed behind had
+#: not heard yet that they have all of it.
 VAIN_MAX = 10
 
 
 class Forsaking:
-    """Once in a run. ``allowed``: the workloads stand that their last transactions are given up."""
+    """Force a start, once in a run. ``allowed``: the workloads tolerate the loss of their last
+    commits."""
 
     def __init__(
         self, cluster: Cluster, operator: Operator, random: Random, allowed: bool
@@ -50,9 +52,10 @@ class Forsaking:
         self._random = random
         self._left = 1 if allowed and cluster.shape.masters == 1 else 0
         self._away: list[Process] = []
-        #: Of them, who is not back.
+        #: The lost nodes that are not back yet.
         self._out: set[Process] = set()
-        #: How often the operator was told that the others have not enough, if never anything better.
+        #: Number of refusals because the others do not have all data; minus infinity after another
+        #: answer.
         self._vain = 0.0
 
     @property
@@ -60,7 +63,7 @@ class Forsaking:
         return bool(self._away)
 
     def act(self) -> None:
-        """If every node has all that is in its cells: older than that, nothing is given up."""
+        """Begin, if the cells of every node are complete: nothing older than that is given up."""
         if not self._left or not self._operator.settled or self._cluster.unmounted:
             return
         behind = self._half()
@@ -74,7 +77,8 @@ class Forsaking:
         self._later(alone, lambda: self._lose(behind), "those that went on are lost")
 
     def _half(self) -> list[Process]:
-        """Nodes that can serve alone, as can the others; none if there are none."""
+        """Return some nodes that can serve alone while the rest could, too; an empty list if there are
+        none."""
         master = self._cluster.master_core
         assert master is not None
         storages = [p for p in self._cluster.storages if isinstance(p.core, StorageNode)]
@@ -100,7 +104,7 @@ class Forsaking:
         self._try()
 
     def _try(self) -> None:
-        """Until all of them are back."""
+        """Try to start the cluster, until all lost nodes are back."""
         if self._out:
             self._operator.command(SetClusterState(ClusterState.VERIFYING), self._told)
             self._later(TRY_SECONDS, self._try, "operator looks")
@@ -112,14 +116,14 @@ class Forsaking:
             self._vain += 1
 
     def _lacks(self) -> bool:
-        """The others, as far as they are there, have not enough."""
+        """Return whether the connected nodes cannot serve without the lost ones."""
         master = self._cluster.master_core
         if master is None or master.partitions.ptid is None:
             return False
         return not master.partitions.operational(master.identified_storages())
 
     def _start(self, process: Process) -> None:
-        """Now, or when those that went on without it serve; if these never can, it is needed."""
+        """Start a lost node as soon as the others serve, or now if they can never serve without it."""
         if self._serves() or self._vain > VAIN_MAX:
             process.held = False
             process.revive()
@@ -128,7 +132,8 @@ class Forsaking:
             self._later(TRY_SECONDS, partial(self._start, process), f"start {process.name}")
 
     def _look(self, process: Process) -> None:
-        """It stays if it hears of their partition table."""
+        """Let the node run once it has stored the others' partition table; stop it if they do not
+        serve."""
         core = process.core
         knows = isinstance(core, StorageNode) and core.operational and core.table_stored
         if knows or self._vain > VAIN_MAX:

@@ -1,18 +1,15 @@
-"""What clients asked and were told; :mod:`tests.simulator.oracles` compares it with what storages keep.
+"""Record what clients ask and the answers; :mod:`tests.simulator.oracles` compares it with the tables.
 
-Nothing is trusted: all is recorded where ZODB meets the storage. What can be judged at once is judged
-here: ``lastTransaction`` never goes back, whoever calls ``sync`` sees
-all that anybody was told of before, a revision always has the same data, and no oid or tid is given
-twice.
+Everything is recorded where ZODB meets the storage. Some rules are checked at once: ``lastTransaction``
+never goes back, a caller of ``sync`` sees all that any client was told before, a revision always has
+the same data, and no oid or tid is given twice.
 
-Truncation
-----------
-What an operator cuts off may be there or not until all is over; and whoever read it was right. So a
-truncation leaves a *void*: the tids after the one that it was asked with, up to the last that the
-master had given then; a start without nodes that are lost leaves one, too, after the last transaction
-of the others. What clients knew of these is forgotten at once, and judged leniently at the
-end: nothing that was acknowledged before is left of a void, or all of it, if the truncation was
-forgotten with the master.
+Truncation ---------- Transactions that the operator truncates may be there or not until the truncation
+is over, and reads of them are right in both cases. So a truncation leaves a *void*: the tids after the
+one in its command, up to the last one that the master had given then. A start without lost nodes leaves
+a void, too, after the last transaction of the other nodes. The clients' knowledge of a void is
+forgotten at once, and judged at the end: of a void, either nothing that was acknowledged before is
+left, or all of it, if the truncation was forgotten with the master.
 """
 
 from __future__ import annotations
@@ -29,7 +26,7 @@ from tests.simulator.world import Violation, World
 class Outcome(Enum):
     BEGUN = "begun"
     ABORTED = "aborted"
-    FINISHING = "finishing"  # tpc_finish was called, and nobody knows how it ended
+    FINISHING = "finishing"  # tpc_finish was called, and its outcome is unknown
     COMMITTED = "committed"
 
 
@@ -37,8 +34,8 @@ class Outcome(Enum):
 class Attempt:
     """One transaction of one client. ``mark``: its unique description in ``trans``.
 
-    ``imposed``: its tid was given with tpc_begin. ``era``: how many truncations had been asked when
-    tpc_finish was called.
+    ``imposed``: the tid was given with tpc_begin. ``era``: the number of truncations that had been
+    commanded when tpc_finish was called.
     """
 
     client: str
@@ -47,17 +44,18 @@ class Attempt:
     tid: bytes | None = None
     imposed: bytes | None = None
     era: int = 0
-    #: The greatest tid that anybody was told when tpc_finish was called.
+    #: The greatest tid that any client had been told when tpc_finish was called.
     after: bytes = ZERO_TID
-    #: oid → serial that the change is based on; None when a conflict was resolved.
+    #: oid → serial on which the change is based; None when a conflict was resolved.
     stored: dict[bytes, bytes | None] = field(default_factory=dict)
     checked: dict[bytes, bytes] = field(default_factory=dict)
-    #: oid → digest of what was stored as it is; None: the object was deleted.
+    #: oid → digest of the data that was stored without conflict resolution; None: the object was
+    #: deleted.
     contents: dict[bytes, bytes | None] = field(default_factory=dict)
 
 
 class Void(NamedTuple):
-    """Tids after ``after``, up to ``last``, that a truncation took away."""
+    """The tids after ``after``, up to ``last``, that a truncation deletes."""
 
     after: bytes
     last: bytes
@@ -68,10 +66,10 @@ class Void(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Somebody asked for the last revision before ``before`` and got ``serial``; None: nothing.
+    """A read of the last revision before ``before``, answered with ``serial`` (None: no revision).
 
-    ``next_serial``: when it was replaced, as far as the answer told. ``missing``: somebody was told
-    that there is no such object, at that time: it does not exist, or it was deleted.
+    ``next_serial``: the next revision, as far as the answer told. ``missing``: the answer said that the
+    object did not exist at that time: it was never created, or it was deleted.
     """
 
     client: str
@@ -84,9 +82,9 @@ class Read:
 
 @dataclass(frozen=True)
 class Listing:
-    """Somebody listed all transactions from ``first`` to ``last`` and got these: tid → oids.
+    """A list of all transactions from ``first`` to ``last``, as answered: tid → oids.
 
-    ``oids`` are None where only the tids were listed.
+    The oids are None where only the tids were listed.
     """
 
     client: str
@@ -97,7 +95,7 @@ class Listing:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Somebody read the last revision up to ``last`` of each object, and got these oids."""
+    """A read of the last revision up to ``last`` of each object, which returned these oids."""
 
     client: str
     last: bytes
@@ -105,7 +103,7 @@ class Snapshot:
 
 
 class History:
-    """All clients of a run write into one."""
+    """The history of a run, into which all its clients write."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -113,17 +111,17 @@ class History:
         self.reads: list[Read] = []
         self.listings: list[Listing] = []
         self.snapshots: list[Snapshot] = []
-        #: The greatest tid that anybody was told.
+        #: The greatest tid that any client was told.
         self.told_tid = ZERO_TID
-        #: What truncations were asked to take away, in the order of the questions.
+        #: The voids of all truncations, in the order of their commands.
         self.voids: list[Void] = []
-        #: (oid, serial) → digest of what somebody read or stored there.
+        #: (oid, serial) → digest of what a client read or stored there.
         self.contents: dict[tuple[bytes, bytes], bytes | None] = {}
         #: Tids that were acknowledged, with the marks of their transactions.
         self._acknowledged: dict[bytes, str] = {}
-        #: How many transactions of each client were acknowledged.
+        #: Number of acknowledged transactions of each client.
         self.commits: Counter[str] = Counter()
-        #: Oids of acknowledged transactions; all that were given; those that were given twice.
+        #: Oids of acknowledged transactions; all oids that were given; oids that were given twice.
         self._stored: set[bytes] = set()
         self._given: set[bytes] = set()
         self.given_twice: list[bytes] = []
@@ -155,12 +153,12 @@ class History:
             self.seen(attempt.client, oid, tid, content)
 
     def told(self, tid: bytes) -> None:
-        """Somebody knows that all transactions up to ``tid`` are there."""
+        """Record that a client knows that all transactions up to ``tid`` are committed."""
         if tid > self.told_tid and not self.void(tid):
             self.told_tid = tid
 
     def seen(self, client: str, oid: bytes, serial: bytes, content: bytes | None) -> None:
-        """A revision has the same data wherever and whenever it is read. ``content``: its digest."""
+        """Record a read; check that the revision had the same data before. ``content``: its digest."""
         known = self.contents.setdefault((oid, serial), content)
         if known != content and not self.void(serial):
             raise self.violated(
@@ -168,7 +166,7 @@ class History:
             )
 
     def given(self, client: str, oid: bytes) -> None:
-        """An oid for a new object."""
+        """Record an oid that was given for a new object."""
         if oid in self._stored:
             raise self.violated(f"{client} is given oid {oid.hex()}, which is in use")
         if oid in self._given:
@@ -176,11 +174,12 @@ class History:
         self._given.add(oid)
 
     def void(self, tid: bytes) -> bool:
-        """Whether a truncation was asked to take this tid away."""
+        """Return whether a truncation of this tid was commanded."""
         return any(void.has(tid) for void in self.voids)
 
     def truncated(self, after: bytes, last: bytes) -> None:
-        """The master took on to delete what is later than ``after``; it gave tids up to ``last``."""
+        """Record that the master accepted a truncation after ``after``; it had given tids up to
+        ``last``."""
         self.world.log("history", f"all after {after.hex()} is to be deleted")
         self.voids.append(Void(after, last))
         if self.void(self.told_tid):
@@ -199,13 +198,17 @@ class History:
         }
 
     def given_up(self, after: bytes, last: bytes) -> None:
-        """The cluster was started, by force, with transactions up to ``after``; masters gave tids up to
-        ``last``. Maybe nobody has heard of these yet."""
+        """Record a forced start with transactions up to ``after``; masters had given tids up to
+        ``last``.
+
+        No client need have heard of these tids yet.
+        """
         if after < last:
             self.truncated(after, last)
 
     def violated(self, what: str) -> Violation:
-        """To be raised by a client: the run ends even if ZODB or an application catches it."""
+        """Return an error for a client to raise. The run ends even if ZODB or an application catches
+        it."""
         violation = Violation(what)
         self.world.fail(violation)
         return violation

@@ -1,4 +1,4 @@
-"""All planted bugs, each sought within its own number of seeds."""
+"""Search for all planted bugs, each within its own number of seeds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.simulator.world import Violation
 
 @dataclass
 class Hunt:
-    """``seed``: the first that found it; None if none did. ``error``: as what."""
+    """``seed``: the first seed that found the bug, or None. ``error``: the error that it found."""
 
     name: str
     seed: int | None
@@ -24,15 +24,17 @@ class Hunt:
 
 
 def options_of(canary: Canary) -> Options:
-    # The run without the bug has the same shape.
+    # The comparison run without the bug has the same shape.
     return Options(
         canary=canary.name, **{"replicas": 0, "masters": 1, "backup": False, **canary.options}
     )
 
 
 def hunt(name: str) -> Hunt:
-    """Seeds from 0 until an oracle complains of one that passes without the bug. Any other error may be
-    that of the planted bug itself, which proves nothing."""
+    """Try seeds from 0 until an oracle fails on one that passes without the bug.
+
+    Any other error does not count: it may be raised by the code of the planted bug itself.
+    """
     canary = CANARIES[name]
     options = options_of(canary)
     started = time.monotonic()
@@ -52,7 +54,7 @@ def hunt(name: str) -> Hunt:
 
 
 def hunt_all(jobs: int) -> int:
-    """Print a table. Exit code 0 if every bug was found."""
+    """Print a table. Return exit code 0 if every bug was found."""
     print(f"{'planted bug':32} {'found by':>8} {'within':>7} {'s':>5}  as")
     with ProcessPoolExecutor(jobs) as pool:
         missed = _print_table(pool.map(hunt, CANARIES))

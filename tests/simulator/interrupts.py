@@ -1,12 +1,13 @@
-"""Exceptions from outside in the threads of applications: signals, time-outs of servers, Ctrl-C.
+"""Fault: exceptions from outside in the threads of applications: signals, timeouts of servers, Ctrl-C.
 
 A thread is interrupted at a *point*: while it waits (for bytes, a lock, a waker, a connection, asleep),
-in the middle of what it sends, and before and after each call of the client's host. Seldom, a second
-exception follows while the thread handles the first one. For the application, that is a failed call.
+in the middle of a send, and before and after each call of the client's host. Rarely, a second exception
+follows while the thread handles the first one. For the application, the call has failed.
 
-Oracles: the call costs nobody else anything. No thread waits for ever (progress), no lock is left
-(:mod:`tests.simulator.standing`), nothing stale is read (history), clients that do nothing hear of the
-last transaction; and where nothing else fails, no call of a thread fails because a connection was lost.
+Oracles: an interrupt affects only the interrupted call. No thread waits for ever (progress), no lock is
+left (:mod:`tests.simulator.standing`), nothing stale is read (history), and idle clients hear of the
+last transaction. Where nothing else fails, no call of another thread fails because a connection was
+lost.
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ from tests.simulator.world import Violation
 if TYPE_CHECKING:
     from tests.simulator.run import Run
 
-#: The fault.
+#: Name of the fault.
 INTERRUPTED = "interrupted"
-#: How many points a thread passes before it is interrupted, and before the second time, at most; half of
-#: them pass a tenth of that, or less: most calls pass few.
+#: Greatest number of points before an interrupt, and before a second one. For half of the interrupts
+#: the bound is a tenth of that, because most calls pass few points.
 FIRST_MAX = 300
 SECOND_MAX = 30
 SECOND_CHANCE = 0.25
-#: An idle client hears of a transaction within this time, though each of some threads that were to read
-#: for it was interrupted.
+#: Time within which an idle client hears of a transaction, though several of its reading threads were
+#: interrupted one after the other.
 HEARD_SECONDS = 10.0
 
 
@@ -40,7 +41,7 @@ class Interrupts:
         self.begun = False
 
     def act(self) -> None:
-        """Interrupt a thread that is at work, or when it is next."""
+        """Interrupt a thread that executes a step, or one in its next step."""
         application = self._random.choice(self._run.applications)
         workers = [thread for thread in application.workers if not thread.finished]
         if workers:
@@ -64,24 +65,26 @@ class Interrupts:
     # -- oracles ---------------------------------------------------------------------------------
 
     def failed(self, error: Exception) -> None:
-        """A call failed that was not interrupted."""
+        """Handle the failure of a call that was not interrupted."""
         run = self._run
         lost = isinstance(error, TransactionLostError) and " lost" in str(error)
         lost = lost or isinstance(error, (OutcomeUnknownError, UnavailableError))
-        # Visitors close theirs while they commit.
+        # Visitors close their storage while they commit.
         lost = lost and "the storage is closed" not in str(error)
         if lost and self.begun and run.faults.calm and not run.sites.fired:
             run.world.fail(Violation(f"an interrupt of another thread cost a call: {error}"))
 
     def wait_heard(self) -> None:
-        """When no thread works any more: clients hear of the last transaction, without asking."""
+        """Wait until idle clients have heard of the last transaction. Call when no thread works any
+        more."""
         if self.begun:
             self._run.world.run_until(
                 self._heard, HEARD_SECONDS, "clients that do nothing hear of the last transaction"
             )
 
     def _heard(self) -> bool:
-        """A client that lost its master does not join again before it is used."""
+        """Return whether all clients have heard, except those that lost the master: they join when
+        used."""
         for application in self._run.applications:
             storage = application.storage
             master = None if storage is None else storage.session._master

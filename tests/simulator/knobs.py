@@ -1,9 +1,9 @@
 """Constants of the product and of the simulator that differ from seed to seed.
 
 A constant that never changes hides what depends on it: a batch that is always larger than the data, a
-time-out that never passes. After FoundationDB's rule, each knob is turned for a part of the seeds, and
-has its usual value for the rest. A knob is a name in the modules of a package that define or import it;
-it is set there while the run lasts.
+timeout that never passes. As in FoundationDB, each knob is turned for a part of the seeds, and has its
+usual value for the rest. A knob is a name in the modules of a package that define or import the
+constant; it is set there during the run.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from tests.simulator.world import World
 
 #: Part of the seeds in which a knob is turned.
 TURNED_CHANCE = 0.25
-#: Links with this latency are usual: what a world does one by one is over in the time that is set for it.
+#: The greatest usual latency of links, for which the time limits of runs are chosen.
 USUAL_LATENCY_SECONDS = 0.002
-#: A client with WINDOW 1 reads many objects so many times slower: forty threads that write without much
-#: thinking commit more than its garbage collection can look at.
+#: How many times slower a client with WINDOW 1 reads many objects. Forty threads that write with short
+#: pauses commit more than the garbage collection of such a client can read.
 ONE_BY_ONE = 20.0
 
 
 class Knob(NamedTuple):
-    """``package``: modules in it have the constant. ``values``: unusual ones."""
+    """``package``: the package whose modules have the constant. ``values``: unusual values."""
 
     name: str
     package: str
     values: tuple[Any, ...]
 
     def modules(self) -> list[ModuleType]:
-        """All that have the constant. Raises AssertionError if it was renamed."""
+        """Return all modules that have the constant. Raise AssertionError if it was renamed."""
         modules = [
             module
             for name, module in sorted(sys.modules.items())
@@ -46,7 +46,7 @@ class Knob(NamedTuple):
 
 
 KNOBS = (
-    # Sizes of what is asked, read or written together: at each border there is a second round.
+    # Sizes of batches: a small batch needs several rounds.
     Knob("WINDOW", "neo.client", (1, 2, 5)),
     Knob("PAGE", "neo.client", (1, 2, 5)),
     Knob("BATCH", "neo.client", (1, 3)),
@@ -77,9 +77,9 @@ KNOBS = (
     Knob("PREEMPT_SECONDS", "tests.simulator", ((0.0001, 0.05),)),
 )
 
-#: Knobs with random numbers of their own: what seeds found before there were these is found again.
+#: Knobs with a separate generator, so that older seeds find again what they found before these knobs.
 LATER_KNOBS = (
-    # Replication and checks: pieces of cells, of what one node sends, of what is done while clients wait.
+    # Replication and checks: sizes of pieces of cells, of answers, and of work while clients wait.
     Knob("LENGTH", "neo.storage", (1, 7)),
     Knob("CHUNK_BYTES", "neo.storage", (1, 300)),
     Knob("BUFFER_BYTES", "neo.storage", (0, 200)),
@@ -87,7 +87,7 @@ LATER_KNOBS = (
     Knob("BUSY_SECONDS", "neo.storage", (0.0, 1.0)),
     Knob("PAUSE_SECONDS_MAX", "neo.storage", (0.01,)),
     Knob("PAUSE_SECONDS_MIN", "neo.storage", (0.0,)),
-    # Pages of readers of everything, statements of the SQL backends.
+    # Pages of clients that read everything; statements of the SQL backends.
     Knob("ROWS_MAX", "neo.storage", (1, 3)),
     Knob("IDS_PER_STATEMENT", "neo.storage.backend", (1, 3)),
     # Times of servers.
@@ -95,7 +95,7 @@ LATER_KNOBS = (
     Knob("ORDER_SECONDS", "neo.master", (3.0,)),
     Knob("STOP_SECONDS", "neo.master", (0.0, 0.5)),
     Knob("UNFIT_SECONDS", "neo.master", (0.5,)),
-    # Flow control: what a peer may leave unread, and do in a turn.
+    # Flow control: what a peer may leave unread, and how much of its messages a turn executes.
     Knob("SLOW_BYTES", "neo.node", (1, 400)),
     Knob("PEER_BYTES", "neo.node", (1, 2000)),
     Knob("TURN_BYTES", "neo.node", (1, 300)),
@@ -105,7 +105,7 @@ LATER_KNOBS = (
 
 @contextmanager
 def turned(world: World, names: Collection[str] | None = None) -> Iterator[dict[str, Any]]:
-    """Turn some knobs; yields name → value of these. ``names``: not others than these."""
+    """Turn some knobs and yield their names and values. ``names``: the knobs that may be turned."""
     values = {
         knob.name: world.random.choice(knob.values) for knob in KNOBS if world.chance(TURNED_CHANCE)
     }
@@ -116,7 +116,7 @@ def turned(world: World, names: Collection[str] | None = None) -> Iterator[dict[
         if random.random() < TURNED_CHANCE
     }
     if names is not None:
-        # Left out only now: what follows is as it would be with them.
+        # Filtered only after the choice, so that later choices stay the same.
         values = {name: value for name, value in values.items() if name in names}
     originals = []
     for knob in (*KNOBS, *LATER_KNOBS):

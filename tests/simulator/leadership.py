@@ -1,10 +1,10 @@
-"""Oracle: never two primary masters, as storage nodes and clients see it, and no older partition table.
+"""Oracle: storage nodes and clients never see two primary masters, nor an older partition table.
 
-A *reign* is the life of one :class:`~neo.master.primary.PrimaryMaster` among several masters. Whatever
-it sends to a storage node or a client is an act of a primary, be it a table, a lock or an acknowledged
-commit; its time is that of the world. The acts of two reigns must not overlap, whatever the clocks of the
-masters show; each epoch has one process; and an act comes with a partition table that is logged, and not
-older than those that came with earlier ones.
+A *reign* is the life of one :class:`~neo.master.primary.PrimaryMaster` among several masters. Every
+message that it sends to a storage node or a client is an act of a primary, be it a table, a lock or an
+acknowledged commit. The time of an act is that of the world. The acts of two reigns must not overlap,
+whatever the clocks of the masters show. Each epoch has one process. The partition table of an act must
+be in the log, and must not be older than the table of an earlier act.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from tests.simulator.world import Violation, World
 @dataclass
 class Reign:
     process: Process
-    #: Of the process: with the next one the master has forgotten everything.
+    #: The life of the process: in its next life the master has forgotten everything.
     life: int
     epoch: int
     first: float
     last: float
-    #: It looks for its partition table, or was told to stop while it did: what it has is not in use.
+    #: Whether it recovers, or was told to stop while it did: its partition table is not in use.
     recovers: bool = False
 
     def __str__(self) -> str:
@@ -38,7 +38,7 @@ class Reign:
 
 
 class Reigns:
-    """Of the masters of one cluster."""
+    """The reigns of the masters of one cluster."""
 
     def __init__(self, world: World, processes: list[Process], log: LogWatch) -> None:
         self._world = world
@@ -46,18 +46,18 @@ class Reigns:
         self._log = log
         self._reigns: dict[MasterCore, Reign] = {}
         self._newest: Reign | None = None
-        #: The greatest table that came with an act, and how many had been given up by then.
+        #: The greatest ptid of an act, and the number of tables that had been given up by then.
         self._ptid = -1
         self._forgotten = 0
 
     def begins(self, process: Process, primary: MasterCore) -> None:
-        """A master has become the primary."""
+        """Record that a master has become the primary."""
         assert primary.tenure is not None
         self._world.log(process.name, f"is the primary of epoch {primary.tenure.epoch}")
         self._check_others(process)
 
     def writes(self, process: Process, peer: Peer) -> None:
-        """A process sends something to a peer."""
+        """Check a message that a process sends to a peer."""
         primary = peer.core
         if not isinstance(primary, MasterCore) or primary.tenure is None or peer.node is None:
             return
@@ -83,7 +83,7 @@ class Reigns:
             self._fail(f"{reign} acts, after {before}")
 
     def _check_others(self, process: Process) -> None:
-        """No other process may act, by its own clock and rules, if it had something to say."""
+        """Check that no other process could act now, by its own clock and lease."""
         for other in self._processes:
             if other is not process and (epoch := _may_act(other)) is not None:
                 self._fail(f"{process.name} acts while {other.name} may act in epoch {epoch}")
@@ -108,7 +108,7 @@ class Reigns:
 
 
 def _may_act(process: Process) -> int | None:
-    """In which epoch this process would act now, even if it is stopped; None if it would not."""
+    """Return the epoch in which this process would act now, even if it is stopped, or None."""
     core = process.core
     if not isinstance(core, MasterNode) or core.tenure is None or core.election is None:
         return None

@@ -1,4 +1,4 @@
-"""Which lines of the cores run under simulation, by coverage.py in processes of their own."""
+"""Measure which lines of the cores run under simulation, with coverage.py in separate processes."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-#: Part of the lines of each role that simulation must reach, in percent.
+#: Percentage of the lines of each role that simulation must reach.
 LEAST = 90
-#: ``log``: what several masters agree with, which is the core of the transactor.
+#: ``log``: the masters' log, which is the core of the transactor.
 ROLES = {
     "master": ("neo/master/*",),
     "storage": ("neo/storage/*",),
@@ -45,8 +45,10 @@ exclude_also =
 
 
 def cover(seeds: range, seconds: float, jobs: int) -> int:
-    """Run the seeds and print a report of each role. Exit code 0 if they pass and reach enough lines of
-    every one."""
+    """Run the seeds and print a report of each role.
+
+    Return exit code 0 if all seeds pass and reach enough lines of every role.
+    """
     with tempfile.TemporaryDirectory(prefix="neo-sim-") as folder:
         settings = Path(folder) / "settings"
         settings.write_text(_SETTINGS.format(concurrency=_concurrency()))
@@ -69,7 +71,7 @@ def cover(seeds: range, seconds: float, jobs: int) -> int:
 
 
 def _report(settings: Path, data: str, role: str) -> bool:
-    """Whether enough of its lines ran."""
+    """Print the report of a role. Return whether enough of its lines ran."""
     print(f"\n{role}: at least {LEAST} % are wanted", flush=True)
     report = subprocess.run(
         _coverage(
@@ -93,7 +95,7 @@ def _concurrency() -> str:
 
 
 def _run(seconds: float, seeds: list[int]) -> int:
-    """What runs under coverage."""
+    """Run the seeds. This is the process that runs under coverage."""
     from tests.simulator.run import Options
     from tests.simulator.trial import attempt
 

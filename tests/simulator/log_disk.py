@@ -1,4 +1,4 @@
-"""The disk under the log of a simulated master: what is not synced may be lost in a crash."""
+"""The disk under the log of a simulated master. A crash may lose what is not synced."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from neo.transactor.durable import Begun, Durable, LogEnd, empty_log, restore
 from neo.transactor.members import Members
 from neo.transactor.messages import Entry, Kind, Known, Record, Spec
 
-#: Of one sync.
+#: Typical time of a sync.
 SYNC_SECONDS = 0.002
 
 
 class LogPlatter:
-    """What survives the process. ``written`` is told of each transaction that is on the disk."""
+    """The content that survives the process. ``written`` is called for each transaction on the disk."""
 
     def __init__(
         self, random: Random, written: Callable[[int, Spec], None] = lambda tid, spec: None
@@ -27,7 +27,7 @@ class LogPlatter:
         self.wipe()
 
     def wipe(self) -> None:
-        """A new, empty disk."""
+        """Replace the disk with a new, empty one."""
         self.journal = self.random.getrandbits(32) or 1
         self.begun: Begun | None = None
         self.genesis: Members
@@ -36,7 +36,7 @@ class LogPlatter:
         self.tail: list[Record] = []
 
     def write(self, count: int) -> None:
-        """So many of the records that were appended are on the disk."""
+        """Record that ``count`` of the appended records are on the disk."""
         written, self.tail = self.tail[:count], self.tail[count:]
         self._keep(written)
 
@@ -50,7 +50,7 @@ class LogPlatter:
                 self.records.append(record)
 
     def crash(self) -> None:
-        """Of what was not synced, a part of each of the two files is there by luck."""
+        """Lose what was not synced, except for a random part of each of the two files."""
         entries: list[Record] = [r for r in self.tail if isinstance(r, Entry)]
         promises: list[Record] = [r for r in self.tail if not isinstance(r, Entry)]
         self.tail = []
@@ -62,7 +62,8 @@ class LogPlatter:
 
     @property
     def forgetful(self) -> bool:
-        """It was lost, and this master has not learned yet what it may have promised."""
+        """Return whether the log was lost, and the master has not learned yet what it may have
+        promised."""
         durable = self.durable()
         return durable is None or durable.learner
 
@@ -80,12 +81,12 @@ class LogPlatter:
 
 
 class SimLogDisk:
-    """Implements :class:`neo.master.election.log.LogDisk` for one life of a process."""
+    """Implementation of :class:`neo.master.election.log.LogDisk` for one life of a process."""
 
     def __init__(
         self, platter: LogPlatter, later: Callable[[float, Callable[[], None]], object]
     ) -> None:
-        """``later(seconds, callback)``: of the process, nothing after its death."""
+        """``later(seconds, callback)``: the process's timer, which does nothing after its death."""
         self.platter = platter
         self._later = later
         self.journal = platter.journal
@@ -125,5 +126,5 @@ class SimLogDisk:
         return (platter.entries + appended)[tid - 1 : tid - 1 + count]
 
     def close(self) -> None:
-        """The process ends: what it wrote is with the operating system."""
+        """End with the process: what it wrote stays in the operating system."""
         self.platter.write(len(self.platter.tail))

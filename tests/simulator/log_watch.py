@@ -1,4 +1,5 @@
-"""Oracle: the logs of all masters are prefixes of one, and nobody acts on what is not on his disk."""
+"""Oracle: the logs of all masters are prefixes of one log; no master acts on what is not on its
+disk."""
 
 from __future__ import annotations
 
@@ -15,21 +16,21 @@ from tests.simulator.world import Violation, World
 
 
 class LogWatch:
-    """Of the masters of one cluster."""
+    """The oracle for the masters of one cluster."""
 
     def __init__(self, world: World) -> None:
         self._world = world
-        #: The longest log that was seen on any disk, even if it was lost since.
+        #: The longest log that was ever on any disk, even if it was lost since.
         self.specs: list[Spec] = []
-        #: What it says.
+        #: The state that this log gives.
         self.epochs = Epochs()
-        #: How often the operator gave up a partition table.
+        #: Number of partition tables that the operator gave up.
         self.forgotten = 0
-        #: Names of those who vote; None: those that were configured at first.
+        #: Names of the members that vote; None: the masters that were configured at first.
         self.members: set[str] | None = None
 
     def saw(self, name: str, tid: int, spec: Spec) -> None:
-        """A transaction is on the disk of a master."""
+        """Check a transaction that is now on the disk of a master."""
         if tid > len(self.specs):
             assert tid == len(self.specs) + 1
             self.specs.append(spec)
@@ -46,7 +47,7 @@ class LogWatch:
 
 @contextmanager
 def watched_logs(world: World) -> Iterator[None]:
-    """Inside the block, the world fails when a master acts on what a crash could take back."""
+    """Inside the block, fail the world when a master acts on log entries that a crash could lose."""
     original = MasterLog.decided
 
     def decided(self: MasterLog, entries: list[Entry]) -> None:

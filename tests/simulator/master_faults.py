@@ -1,6 +1,6 @@
-"""What goes wrong with several masters: their processes, links, clocks and the disks of their logs.
+"""Faults of several masters: in their processes, links, clocks and the disks of their logs.
 
-Random numbers of their own: with one master, a seed leads to what it led to before there were several.
+They have a separate generator, so that a seed with one master is not changed by them.
 """
 
 from __future__ import annotations
@@ -19,27 +19,28 @@ if TYPE_CHECKING:
     from tests.simulator.cluster import Cluster
     from tests.simulator.run import Run
 
-#: Mean time between two of them, and how long one lasts: longer than a failover takes, or shorter.
+#: Range of the mean time between two faults, and range of a fault's duration: some are longer than a
+#: failover, some shorter.
 BETWEEN_SECONDS = (0.3, 3.0)
 LASTING_SECONDS = (0.05, 8.0)
-#: How long a cluster stays in two parts.
+#: Time for which a cluster stays partitioned.
 PARTS_SECONDS = (5.0, 15.0)
-#: From one master to another, seldom ten times as long: less than what progress is waited for.
+#: Greatest latency between two masters, rarely ten times as long: less than the timeouts of progress.
 LATENCY_SECONDS_MAX = 0.4
-#: A sync of a slow disk takes so many times as long.
+#: Greatest factor by which a sync of a slow disk takes longer.
 SLOW_MAX = 500.0
-#: How often a fault is about the primary.
+#: Part of the faults that hit the primary.
 PRIMARY_CHANCE = 0.6
-#: Whoever is dead for so long is down for everybody, and what was asked of the log is there.
+#: After this time all nodes know that a dead process is down, and requests to the log are executed.
 SILENT_SECONDS = 4.0
-#: When nothing fails any more and a majority is there, somebody is primary within this virtual time.
+#: Virtual time within which there is a primary, when nothing fails any more and a majority runs.
 PRIMARY_SECONDS = 20.0
-#: Every master has the whole log within this virtual time.
+#: Virtual time within which every master has the whole log.
 EQUAL_SECONDS = 60.0
 
 
 class MasterFaults:
-    """Injects faults from :meth:`start` to :meth:`stop`, if there are several masters."""
+    """Inject faults from :meth:`start` to :meth:`stop`, if there are several masters."""
 
     def __init__(self, run: Run, names: Sequence[str] | None) -> None:
         """``names``: the kinds to use, None for a choice of the seed."""
@@ -52,12 +53,12 @@ class MasterFaults:
         ]
         self._between = random.uniform(*BETWEEN_SECONDS)
         self._active = False
-        #: Clusters that a master is being dropped from.
+        #: Clusters from which a master is being dropped.
         self._dropping: list[Cluster] = []
-        #: By cluster: hosts of one of its parts.
+        #: By cluster, the hosts on one side of its partition.
         self._sides: dict[str, set[str]] = {}
-        #: Masters that were asked to be added (True) or dropped: that may be decided at any later moment,
-        #: or never.
+        #: Masters whose addition (True) or removal was commanded. The log may decide that at any later
+        #: moment, or never.
         self._wanted: dict[Process, bool] = {}
         self.injected: dict[str, int] = {}
 
@@ -99,7 +100,7 @@ class MasterFaults:
         self._later(process.revive, f"start {process.name}")
 
     def _end(self, cluster: Cluster) -> None:
-        """SIGTERM; a supervisor starts it again."""
+        """Send SIGTERM to a master; a supervisor starts it again."""
         process = self._any(cluster)
         self._world.log(process.name, "is told to end")
         process.terminate()
@@ -119,7 +120,7 @@ class MasterFaults:
         Command(cluster, message, told)
 
     def _nid(self, cluster: Cluster, process: Process, state: NodeState) -> int | None:
-        """As the operator sees it in the node table, if the process is in that state."""
+        """Return the nid of the process in the node table, if it is in that state, else None."""
         primary = cluster.master_core
         nodes = primary.nodes.of_type(NodeType.MASTER) if primary is not None else []
         found = (
@@ -128,13 +129,13 @@ class MasterFaults:
         return next(found, None)
 
     def _hand_over(self, cluster: Cluster) -> None:
-        """Another primary is wanted."""
+        """Command a hand-over to another primary."""
         nid = self._nid(cluster, self._any(cluster), NodeState.RUNNING)
         if nid is not None:
             self._type(cluster, SetPrimary(nid))
 
     def _change_masters(self, cluster: Cluster) -> None:
-        """The next step of adding or dropping one."""
+        """Take the next step of the addition or removal of a master."""
         masters = cluster.masters
         members = masters.members()
         others = [process for process in masters.all if process not in members]
@@ -147,11 +148,11 @@ class MasterFaults:
             return
         process = self._random.choice(others)
         if not process.alive:
-            # It has not been a member, or its folder was set aside.
+            # The master was no member before, or its folder was moved away.
             masters.platters[process.name].wipe()
             process.start()
         elif (nid := self._nid(cluster, process, NodeState.PENDING)) is not None:
-            # The primary refuses what is wrong, as far as it has noticed who lost a log.
+            # The primary refuses a wrong change only if it has noticed which members lost their log.
             if masters.can_go_on([*members, process]):
                 self._wanted[process] = True
                 self._type(cluster, AddPendingNodes([nid]))
@@ -180,7 +181,7 @@ class MasterFaults:
     # -- network -----------------------------------------------------------------------------------
 
     def _cut(self, cluster: Cluster) -> None:
-        """A master from others of some kind, one way or both."""
+        """Cut a master off from nodes of some kind, in one direction or both."""
         master = self._any(cluster)
         masters = [p.host for p in cluster.masters.all if p is not master]
         storages = [p.host for p in cluster.storages]
@@ -201,7 +202,7 @@ class MasterFaults:
         self._later(cluster.network.heal, "heal network")
 
     def _part(self, cluster: Cluster) -> None:
-        """Two groups of masters, with what is on either side."""
+        """Cut the cluster into two parts, each with some masters and other nodes."""
         hosts = _hosts(cluster)
         hosts += [process.host for process in cluster.clients if not process.dead]
         side = {host for host in hosts if self._random.random() < 0.5}
@@ -213,11 +214,12 @@ class MasterFaults:
         self._later(cluster.network.heal, "heal network")
 
     def _move_parts(self, cluster: Cluster) -> None:
-        """Two parts for a long time; when there are already two, a master changes sides."""
+        """Cut the cluster in two for a long time; if it is cut already, move a master to the other
+        side."""
         if cluster.site.prefix in self._sides:
             self._change_sides(cluster, self._random.choice(cluster.masters.members()))
             return
-        # One master, the primary perhaps, is more often alone than with others.
+        # A single master, perhaps the primary, is alone on its side more often than with others.
         side = {self._any(cluster).host}
         side |= {p.host for p in cluster.masters.members() if self._random.random() < 0.2}
         side |= {p.host for p in cluster.storages if self._random.random() < 0.5}
@@ -230,7 +232,7 @@ class MasterFaults:
             self._set_side(cluster, side ^ {process.host})
 
     def _set_side(self, cluster: Cluster, side: set[str]) -> None:
-        """These hosts, and all others, are cut off from each other."""
+        """Cut these hosts off from all others."""
         self._sides[cluster.site.prefix] = side
         self._world.log("network", f"{','.join(sorted(side))} are one part")
         hosts = _hosts(cluster)
@@ -246,7 +248,7 @@ class MasterFaults:
         self._run.cluster.network.heal()
 
     def _slow_links(self, cluster: Cluster) -> None:
-        """From one master, or to it."""
+        """Slow down the links from or to one master."""
         master = self._any(cluster).host
         for process in cluster.masters.all:
             seconds = self._random.uniform(0.001, LATENCY_SECONDS_MAX)
@@ -273,8 +275,11 @@ class MasterFaults:
         self._later(platter.heal, f"heal log of {name}")
 
     def _lose_log(self, cluster: Cluster) -> None:
-        """Of one master, as long as a majority remembers what it promised, and no other list of members
-        may be decided any moment."""
+        """Lose the log of one master.
+
+        Only while a majority still has its promises, and no change of the members may be decided any
+        moment.
+        """
         masters, process = cluster.masters, self._any(cluster)
         expendable = masters.expendable() and not self._changing(cluster)
         if process not in masters.forgetful() and not expendable:
@@ -283,21 +288,25 @@ class MasterFaults:
         self._world.log(process.name, "has lost its log")
         masters.platters[process.name].wipe()
         if self._random.random() < 0.5:
-            # Its new machine is elsewhere.
+            # The new machine may be on the other side.
             self._change_sides(cluster, process)
         self._later(process.revive, f"start {process.name}")
 
     def _changing(self, cluster: Cluster) -> bool:
-        """Another list of members was asked for, and may be decided any moment: also when the operator
-        heard of an error, because the primary was lost."""
+        """Return whether a change of the members was commanded and may be decided any moment.
+
+        That also holds when the operator got an error, because the primary was lost.
+        """
         members = cluster.masters.members()
         return any(self._wanted.get(p, p in members) != (p in members) for p in cluster.masters.all)
 
     # -- progress ----------------------------------------------------------------------------------
 
     def demand_progress(self) -> None:
-        """Nothing fails any more, but a minority of the masters may still be away: the others serve;
-        then the log is whole on each. Raises Violation."""
+        """Raise Violation unless a majority of the masters serves, and then all have the whole log.
+
+        Nothing fails any more, but a minority of the masters may still be away at first.
+        """
         for cluster in self._run.clusters:
             if cluster.masters.several:
                 away = self._away(cluster)
@@ -316,8 +325,12 @@ class MasterFaults:
                 )
 
     def _away(self, cluster: Cluster) -> list[Process]:
-        """Who is missing: not more than may be, with those who do not vote yet. Nobody, while it is
-        not known whether one more votes, which first has to learn the log of a majority."""
+        """Stop some masters and return them: not more than may fail, counting members that do not vote
+        yet.
+
+        Stop none while a change of the members may be decided: a new member must first learn the log
+        from a majority.
+        """
         masters, random = cluster.masters, self._random
         forgetful = masters.forgetful()
         others = [process for process in masters.members() if process not in forgetful]

@@ -29,7 +29,7 @@ MASTER_PORT = 10001
 
 
 class WatchedPrimary(PrimaryMaster):
-    """Its changes of the partition table are those that may be."""
+    """A primary master whose changes of the partition table are checked."""
 
     damaged: set[int]
 
@@ -39,7 +39,7 @@ class WatchedPrimary(PrimaryMaster):
 
 
 class WatchedNode(MasterNode):
-    """``new``: called with each primary that it becomes."""
+    """A master process. ``new`` is called with each primary that it becomes."""
 
     new: Callable[[WatchedPrimary], None]
 
@@ -53,11 +53,11 @@ class Masters:
     def __init__(self, cluster: Cluster, count: int) -> None:
         self._cluster = cluster
         world, site = cluster.world, cluster.site
-        #: All of them, for nodes and clients.
+        #: Addresses of all masters, for nodes and clients.
         self.addresses: list[Address] = [site.address(MASTER_PORT + i) for i in range(count)]
-        #: One that is not configured, and may become a member.
+        #: A master that is not configured and may become a member.
         self.spare: Process | None = None
-        #: How many primary masters there were.
+        #: Number of primary masters so far.
         self.primaries = 0
         self.log = LogWatch(world)
         self.platters: dict[str, LogPlatter] = {}
@@ -68,7 +68,8 @@ class Masters:
                 self._one_of_several(f"{site.prefix}master{i + 1}", address)
                 for i, address in enumerate(self.addresses)
             ]
-            # Before the others in order, so that none has the index that it has in its configuration.
+            # Sorted before the others, so that each master's index in the log differs from that in its
+            # settings.
             name, address = f"{site.prefix}master{count + 1}", site.address(MASTER_PORT - 1)
             self.spare = self._one_of_several(name, address)
         self.reigns = Reigns(world, self.all, self.log)
@@ -87,7 +88,7 @@ class Masters:
 
     def _one_of_several(self, name: str, address: Address) -> Process:
         world = self._cluster.world
-        # Random numbers of their own, so that with one master nothing is different.
+        # A separate generator, so that seeds with one master do not change.
         random = Random(f"{name} {world.seed}")
         platter = LogPlatter(random, lambda tid, spec: self.log.saw(name, tid, spec))
         self.platters[name] = platter
@@ -133,7 +134,7 @@ class Masters:
         )
 
     def restart(self) -> None:
-        """All that run."""
+        """Kill all masters that run, and start them again."""
         running = [process for process in self.all if process.alive]
         for process in running:
             process.kill()
@@ -148,32 +149,33 @@ class Masters:
 
     @property
     def all(self) -> list[Process]:
-        """Those that vote, and those that might."""
+        """Return all masters: those that were configured at first, and the spare one."""
         return self.processes if self.spare is None else [*self.processes, self.spare]
 
     def members(self) -> list[Process]:
-        """Those that vote, as the log says."""
+        """Return the members, as the log says."""
         names = self.log.members
         if names is None:
             return self.processes
         return [process for process in self.all if format_address(process.address) in names]
 
     def forgetful(self) -> list[Process]:
-        """Members that do not know yet what they may have promised."""
+        """Return the members that have not learned yet what they may have promised."""
         return [p for p in self.members() if self.platters[p.name].forgetful]
 
     def expendable(self) -> int:
-        """How many members more may be away or lose what they know."""
+        """Return how many more members may be away or lose their log."""
         members = self.members()
         return max(0, (len(members) - 1) // 2 - len(self.forgetful()))
 
     def can_go_on(self, members: Collection[Process]) -> bool:
-        """Whether a majority of such a list would vote: who is new does not before the log has grown."""
+        """Return whether a majority of these members would vote. A new one does not before the log
+        grows."""
         remember = [p for p in members if not self.platters[p.name].forgetful]
         return 2 * len(remember) > len(members)
 
     def serving(self) -> tuple[Process, MasterCore] | None:
-        """The primary of the newest epoch, if there is one, and its process."""
+        """Return the process and the core of the primary of the newest epoch, or None."""
         serving: tuple[Process, MasterCore] | None = None
         newest = -1
         for process in self.all:
@@ -186,6 +188,6 @@ class Masters:
         return serving
 
     def equal(self) -> bool:
-        """The members have the same log, and all vote."""
+        """Return whether all members have the same log and vote."""
         logs = [self.platters[process.name].entries for process in self.members()]
         return all(log == logs[0] for log in logs) and not self.forgetful()
