@@ -89,7 +89,7 @@ class Damage:
     def _lose(self, process: Process, cell: Cell) -> None:
         core = process.core
         if not isinstance(core, StorageNode) or not self._knows(process, cell):
-            return  # it was paused meanwhile
+            return  # the process was paused meanwhile
         backend, random, partition = core.backend, self._random, cell[0]
         try:
             objects = backend.objects_ascending(partition, ZERO_TID, ZERO_OID, MAX_TID, ROWS_MAX)

@@ -1,18 +1,16 @@
-"""The backend of a simulated storage node in memory: a model of what every backend promises.
+"""The backend of a simulated storage node in memory: a model of the contract of every backend.
 
-Theory of operation
--------------------
-A :class:`MemoryDisk` has the rows that are durable; it survives the process. An open backend has the
-rows as the process sees them (:class:`~tests.simulator.memory_tables.Tables`) and knows which changed
-since the last commit. ``stored`` hands these changes to the disk, one commit at a time; when the
-simulated sync is over they are durable, and the next commit starts for those who waited. A crash keeps
-the durable rows; the commit whose sync was in progress is there or not, as a whole.
+Theory of operation ------------------- A :class:`MemoryDisk` has the durable rows; it survives the
+process. An open backend has the rows as the process sees them
+(:class:`~tests.simulator.memory_tables.Tables`) and knows which rows changed since the last commit.
+``stored`` hands these changes to the disk, one commit at a time. When the simulated sync is over, they
+are durable, and the next commit starts for the callers that waited. A crash keeps the durable rows; the
+commit whose sync was in progress is kept or lost as a whole.
 
 ``lag``: typical seconds between a write and its execution, as in a backend that writes in a thread of
-its own; 0: writes are executed at once. Until then reads that need not wait do not see the write.
+its own; 0: writes are executed at once. Until then, reads that need not wait do not see the write.
 
-A misuse that a database would not notice (data released twice, voted without having been stored...)
-is a Violation.
+A misuse that a database would not notice (data released twice, a vote without a store…) is a Violation.
 """
 
 from __future__ import annotations
@@ -54,7 +52,7 @@ if TYPE_CHECKING:
 
 
 class MemoryBackend(MemoryReplication, MemoryPages):
-    """See :class:`neo.storage.backend.api.Backend`."""
+    """Implementation of :class:`neo.storage.backend.api.Backend`."""
 
     partitions_max = 1 << 15
     text_max = 1 << 16
@@ -75,7 +73,7 @@ class MemoryBackend(MemoryReplication, MemoryPages):
         self._lag = lag
         self._size_max = 1 << 30
         self._failure: BackendFailure | None = None
-        self._broken: BackendFailure | None = None  # a failed sync that the loop will hear of
+        self._broken: BackendFailure | None = None  # a failed sync that was not reported yet
         self._is_open = False
         self._forget()
 
@@ -84,7 +82,7 @@ class MemoryBackend(MemoryReplication, MemoryPages):
         self._queue: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
         self._execution: Event | None = None
         self._waiting: list[Done] = []
-        self._busy = False  # from a commit until the loop hears that it is synced
+        self._busy = False  # from a commit until its sync is reported
         self._config: dict[str, str] = {}
         self._cells: dict[tuple[int, int], int] = {}
         self._next_data_id: dict[int, int] = {}
@@ -144,7 +142,7 @@ class MemoryBackend(MemoryReplication, MemoryPages):
             self._schedule(done)
 
     def abandon(self) -> None:
-        """What the process had in memory is gone."""
+        """Forget all that the process had in memory."""
         self._is_open = False
         if self._execution is not None:
             self._execution.cancel()
@@ -162,7 +160,7 @@ class MemoryBackend(MemoryReplication, MemoryPages):
             raise self._failure
 
     def _write(self, operation: Callable[..., object], *args: Any) -> None:
-        """Execute it now or, with ``lag``, later: always in the order of the calls."""
+        """Execute a write now or, with ``lag``, later; always in the order of the calls."""
         self._check()
         if self._disk.write_fails():
             self._failure = self._disk.failure("no space is left")
@@ -181,7 +179,7 @@ class MemoryBackend(MemoryReplication, MemoryPages):
             )
 
     def _execute_some(self) -> None:
-        """What the thread of a real backend does."""
+        """Execute pending writes, as the thread of a real backend does."""
         self._execution = None
         if self._failure is not None:
             return
@@ -221,7 +219,7 @@ class MemoryBackend(MemoryReplication, MemoryPages):
             self._commit()
 
     def _commit(self) -> None:
-        """Hand all that is executed to the disk, for everybody who waits."""
+        """Hand all executed writes to the disk, for all callers that wait (group commit)."""
         covered, self._waiting = self._waiting, []
         changes = self.tables.take_changes()
         if not changes:
@@ -235,7 +233,7 @@ class MemoryBackend(MemoryReplication, MemoryPages):
         self._disk.sync(changes, lambda: self._schedule(self._synced, covered), self._sync_broke)
 
     def _synced(self, covered: list[Done]) -> None:
-        """On the loop's thread: these are durable."""
+        """Call back: these writes are durable. Runs on the loop's thread."""
         if self._failure is not None:
             return
         if self._is_open:

@@ -11,12 +11,12 @@ from tests.simulator.memory import MemoryBackend
 from tests.simulator.memory_tables import NAMES, Changes, Image, apply, empty_image
 from tests.simulator.world import World
 
-#: Seconds from a write to its execution, one of which the seed chooses.
+#: Seconds from a write to its execution. The seed chooses one of them.
 LAGS = (0.0, 0.0, 0.0005, 0.01)
 
 
 class MemoryDisk(SimDisk):
-    """A disk with a database in memory: ``image`` are the rows that are durable."""
+    """A disk with a database in memory. ``image``: the durable rows."""
 
     def __init__(
         self, world: World, name: str, lag: float | None = None, dedup: bool | None = None
@@ -37,7 +37,7 @@ class MemoryDisk(SimDisk):
     # -- for the backend --------------------------------------------------------------------------
 
     def take(self, backend: MemoryBackend) -> None:
-        """The lock of the database."""
+        """Take the lock of the database."""
         if self._owner is not None:
             raise BackendFailure(f"{self.name}: another process uses this database")
         self._owner = backend
@@ -47,13 +47,13 @@ class MemoryDisk(SimDisk):
         self._owner = None
 
     def sync(self, changes: Changes, done: Callable[[], object], failed: OnFailure) -> None:
-        """Make a commit durable, in its time."""
+        """Make a commit durable after the time of a sync."""
         assert self._sync is None, "one commit at a time"
         self._commit = changes, done, failed
         self._sync = self.start_sync(self._end_sync)
 
     def finish_sync(self) -> None:
-        """At once: a process that closes its database waits for it."""
+        """Finish the sync at once, for a process that waits for it to close its database."""
         if self._sync is not None:
             self._sync.cancel()
             self._end_sync()
@@ -125,4 +125,4 @@ class MemoryDisk(SimDisk):
         return dict(self._owner.tables.held)
 
     def close(self) -> None:
-        """There is nothing of it outside of the world."""
+        """Do nothing: there are no resources outside of the world."""

@@ -1,4 +1,4 @@
-"""Pages of revisions in the backend in memory, as :mod:`neo.storage.backend.pages` for SQL."""
+"""Pages of revisions in the memory backend, like :mod:`neo.storage.backend.pages` for SQL."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class MemoryPages(MemoryReads):
         return rows, None if last is None else (to_bytes(last[0]), to_bytes(last[1]))
 
     def _after(self, ask: PageRequest) -> list[tuple[int, int]]:
-        """All (oid, tid) of the partition that follow the last page, in order."""
+        """Return all pairs (oid, tid) of the partition after the last page, in order."""
         tables = self.tables
         keys = [(o, t) for o in tables.oids.get(ask.partition, []) for t in tables.serials[o]]
         if ask.order is Order.BY_TID:

@@ -1,4 +1,4 @@
-"""Reads and maintenance of the backend in memory, on :class:`~tests.simulator.memory_tables.Tables`."""
+"""Reads and maintenance of the memory backend, on :class:`~tests.simulator.memory_tables.Tables`."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _NO_CHECKSUM = bytes(20)
 
 
 class MemoryReads(ABC):
-    """As :class:`neo.storage.backend.reads.Reads`; but nothing damages this memory, so that a value
-    that is missing or wrong is a Violation."""
+    """Like :class:`neo.storage.backend.reads.Reads`. A missing or wrong value is a Violation, because
+    nothing damages this memory."""
 
     name: str
     tables: Tables
@@ -35,7 +35,7 @@ class MemoryReads(ABC):
 
     @abstractmethod
     def _check(self) -> None:
-        """Raises BackendFailure unless open and in order."""
+        """Raise BackendFailure unless the backend is open and has not failed."""
 
     @abstractmethod
     def drain(self) -> None: ...
@@ -173,7 +173,7 @@ class MemoryReads(ABC):
     def undo_serial(
         self, oid: bytes, max_tid: bytes, undone_tid: bytes, pending: Stored | None
     ) -> tuple[bytes, bytes | None, bool] | None:
-        # What a pack removes meanwhile must not be compared.
+        # Execute pending writes: what a pack removes meanwhile must not be compared.
         self.drain()
         known = self._revisions(to_int(oid), bound(max_tid))
         packed = to_int(undone_tid) <= int(self._config.get("_pack_tid", 0))
@@ -219,7 +219,8 @@ class MemoryReads(ABC):
         return [to_bytes(tid) for tid in found[:length]]
 
     def _greatest_tids(self, partition: int) -> Iterator[int]:
-        """The greatest of the partition in ``trans``, and those of its objects."""
+        """Yield the greatest tid of the partition in ``trans``, and the greatest tids of its
+        objects."""
         yield from self.tables.tids.get(partition, [])[-1:]
         for oid in self.tables.oids.get(partition, []):
             yield self.tables.serials[oid][-1]
@@ -269,7 +270,7 @@ class MemoryReads(ABC):
 
 
 class MemoryMaintenance(MemoryReads):
-    """As :class:`neo.storage.backend.maintenance.Maintenance`."""
+    """Like :class:`neo.storage.backend.maintenance.Maintenance`."""
 
     def truncate(self, tid: bytes, partitions: Sequence[int]) -> None:
         self.drain()

@@ -1,4 +1,4 @@
-"""Replicated rows in the backend in memory, as :mod:`neo.storage.backend.replication` for SQL."""
+"""Replicated rows in the memory backend, like :mod:`neo.storage.backend.replication` for SQL."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class MemoryReplication(MemoryMaintenance):
             for t, value_tid in revisions.repoint(self._revisions(o), tids):
                 self._write(self.tables.repoint, o, t, value_tid)
         for tid, oid in objects:
-            # What was listed before an erasure was executed is gone; SQL does not mind either.
+            # A row may have been erased after it was listed. SQL ignores that, too.
             if (to_int(oid), to_int(tid)) in self.tables.obj:
                 self._write(self.tables.remove_object, to_int(oid), to_int(tid))
 

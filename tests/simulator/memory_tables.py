@@ -1,11 +1,11 @@
-"""The tables of a storage node as dictionaries, with what changed since the last commit.
+"""The tables of a storage node as dictionaries, with the changes since the last commit.
 
-A row is the tuple that ``schema/sqlite.sql`` gives it, so that rows of all disks compare. Indexes and
-counts of references are derived from the rows when a disk is opened, then kept up.
+A row is the same tuple as in ``schema/sqlite.sql``, so that rows of all disks can be compared. Indexes
+and reference counts are derived from the rows when a disk is opened, and then kept up to date.
 
-Invariant: a row of ``data`` is deleted as soon as ``uses`` of it falls to 0. ``uses`` counts the rows
-of ``obj`` and ``tobj`` that have its id, and ``held``: changes that are stored and not voted yet, which
-only the process knows. So what a process held when it died is left without any use: an orphan.
+Invariant: a row of ``data`` is deleted as soon as its ``uses`` falls to 0. ``uses`` counts the rows of
+``obj`` and ``tobj`` that have its id, and ``held``: changes that are stored and not voted yet, which
+only the process knows. So data that a process held when it died has no use any more: it is an orphan.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from tests.simulator.world import Violation
 Key = TypeVar("Key")
 Row = TypeVar("Row", bound=tuple[Any, ...])
 
-#: Rows by key, of each table by name: what a disk keeps.
+#: The rows that a disk keeps: table name → key → row.
 Image = dict[str, dict[Any, Any]]
-#: Rows that were written, or None for those deleted, of each table.
+#: Written rows, None for deleted ones: table name → key → row.
 Changes = dict[str, dict[Any, Any]]
 
 NAMES = ("config", "pt", "trans", "obj", "data", "ttrans", "tobj")
 
 
 class ObjectRow(NamedTuple):
-    """Of ``obj``, and of ``tobj`` where ``tid`` is the ttid."""
+    """A row of ``obj``, or of ``tobj``, where ``tid`` is the ttid."""
 
     partition: int
     oid: int
@@ -39,7 +39,7 @@ class ObjectRow(NamedTuple):
 
 
 class TransactionRow(NamedTuple):
-    """Of ``trans``, and of ``ttrans`` where ``tid`` is None until the transaction is locked."""
+    """A row of ``trans``, or of ``ttrans``, where ``tid`` is None until the transaction is locked."""
 
     partition: int
     tid: int | None
@@ -59,7 +59,7 @@ class DataRow(NamedTuple):
 
 
 class Table(dict[Key, Row]):
-    """Rows by key. Only these two methods change it."""
+    """A table: rows by key. Only these two methods change it."""
 
     def __init__(self, rows: Mapping[Key, Row]) -> None:
         super().__init__(rows)
@@ -79,7 +79,7 @@ def empty_image() -> Image:
 
 
 def apply(image: Image, changes: Changes) -> None:
-    """A commit becomes durable."""
+    """Apply a commit, which becomes durable, to the image."""
     for name, changed in changes.items():
         rows = image[name]
         for key, row in changed.items():
@@ -130,7 +130,7 @@ class Tables:
     # -- commits and comparisons -----------------------------------------------------------------
 
     def take_changes(self) -> Changes:
-        """What was written since the last call."""
+        """Return the changes since the last call."""
         changes: Changes = {}
         for name, table in self._all.items():
             if table.changed:
@@ -142,7 +142,7 @@ class Tables:
         return {name: dict(table) for name, table in self._all.items()}
 
     def validate(self, name: str) -> None:
-        """Raises Violation if an index is not what the rows say: an error of this module."""
+        """Raise Violation if an index does not match the rows: that is a bug of this module."""
         again = Tables(self.image())
         again.uses.update(self.held)
         for index in ("uses", "serials", "oids", "revisions", "tids", "voted"):
@@ -189,7 +189,7 @@ class Tables:
         self.prune(data_id)
 
     def prune(self, data_id: int) -> None:
-        """Delete it, unless it came into use."""
+        """Delete data, unless it is used again."""
         if self.uses.get(data_id) or data_id not in self.data:
             return
         row = self.data.remove(data_id)
@@ -199,7 +199,7 @@ class Tables:
     # -- objects ---------------------------------------------------------------------------------
 
     def put_object(self, row: ObjectRow) -> None:
-        """Its data has one use more, which the caller had until now."""
+        """Add a row. The caller passes its use of the data on to the row."""
         partition, oid, tid, _, _ = row
         replaced = self.obj.get((oid, tid))
         self.obj.put((oid, tid), row)
@@ -215,13 +215,13 @@ class Tables:
             insort(serials, tid)
 
     def replicate(self, row: ObjectRow) -> None:
-        """A row of a replica; its data is held."""
+        """Add a row that was replicated; its data is held."""
         if row.data_id is not None:
             self._unhold(row.data_id, "replication")
         self.put_object(row)
 
     def link_undone(self, partition: int) -> None:
-        """Undos whose data was not known when they were voted get it."""
+        """Give their data to undos whose data was not known when they were voted."""
         for oid in self.oids.get(partition, []):
             for tid in self.serials[oid]:
                 row = self.obj[oid, tid]
@@ -254,7 +254,7 @@ class Tables:
     # -- transactions ----------------------------------------------------------------------------
 
     def vote(self, rows: Iterable[ObjectRow]) -> None:
-        """What is held by them is in use by ``tobj`` from now on."""
+        """Add rows to ``tobj``, which use the data that was held until now."""
         for row in rows:
             _, oid, ttid, data_id, _ = row
             if (ttid, oid) in self.tobj:
@@ -304,7 +304,7 @@ class Tables:
         self.trans.put(row.tid, row)
 
     def remove_transactions(self, partition: int, first: int, last: int) -> None:
-        """Those of ``trans`` from ``first`` to ``last``."""
+        """Remove the rows of ``trans`` from ``first`` to ``last``."""
         tids = self.tids.get(partition, [])
         start, end = bisect_left(tids, first), bisect_right(tids, last)
         for tid in tids[start:end]:

@@ -1,8 +1,8 @@
-"""The disk of a storage node is not mounted when the node starts: it makes an empty database instead,
-serves with it as long as nobody notices, and comes back with its disk.
+"""Fault: the disk of a storage node is not mounted when the node starts.
 
-What was written meanwhile is hidden then, for ever. Nobody adds a node while a disk is away: an operator
-who sees an empty one that he does not expect looks at the machine first (docs/failures.md).
+The node creates an empty database instead, runs with it until the operator notices, and comes back with
+its disk. What was written meanwhile is then hidden for ever. No node is added while a disk is away: an
+operator who sees an unexpected empty node looks at the machine first (docs/failures.md).
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from random import Random
 
 from tests.simulator.cluster import Cluster, Mount
 
-#: How long nobody notices, and how long a machine needs to start, on average.
+#: Mean time until the operator notices, and mean time that a machine needs to start.
 UNNOTICED_SECONDS = 2.0
 BOOT_SECONDS = 0.3
-#: An empty database is created with the cluster, if all that it begins with come so: two do not.
+#: Least number of storage nodes. If all nodes were empty, a new database would be created.
 STORAGES_MIN = 2
 
 
@@ -25,7 +25,7 @@ class Unmounted:
         self._random = random
 
     def act(self) -> None:
-        """The machine of a node starts again without its disk, if no other one is without."""
+        """Restart the machine of a node without its disk, if no other node lacks its disk."""
         cluster = self._random.choice(self._clusters)
         mount = self._random.choice(cluster.mounts)
         if cluster.unmounted or cluster.shape.storages < STORAGES_MIN:
@@ -35,7 +35,7 @@ class Unmounted:
         self._later(mount, UNNOTICED_SECONDS, lambda: self._notice(mount))
 
     def _notice(self, mount: Mount) -> None:
-        """Nothing, if the world was healed meanwhile."""
+        """Mount the disk again, unless the world was healed meanwhile."""
         if mount.used is not mount.disk:
             self._boot(mount, mount.remount)
 

@@ -1,8 +1,8 @@
-"""The simulated network: streams that delay, split, hold, and break; never reorder within a stream.
+"""The simulated network: streams are delayed, split, held, and broken, but never reordered.
 
-A stream has two ends. What one end writes is *delivered* to the other some time later, in portions
-of any size. Between two hosts a direction may be *cut*: then bytes are held, as TCP would retransmit
-them, and delivered when it heals; if that takes too long, both ends learn that the connection is lost.
+A stream has two ends. What one end writes is *delivered* to the other end later, in portions of any
+size. A direction between two hosts may be *cut*: bytes are then held, as TCP would retransmit them, and
+delivered when the link heals. If that takes too long, both ends learn that the connection is lost.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from typing import Protocol
 from neo.protocol.packets import Address
 from tests.simulator.world import World
 
-#: Typical time from one host to another.
+#: Typical latency between two hosts.
 LATENCY_SECONDS = 0.0003
-#: Held longer than keep-alive waits (neo.net.sockets), a stream is lost.
+#: A stream that is held for longer than the keep-alive time (neo.net.sockets) is lost.
 HELD_SECONDS_MAX = 90.0
-#: A dial to a host that cannot be reached fails after the time-out of the shells.
+#: A dial to a host that cannot be reached fails after the timeout of the shells.
 DIAL_SECONDS = 10.0
-#: How long it takes to know that nobody listens, or that a process died.
+#: Time until a dialing process learns that no process listens, or a peer that its process died.
 RESET_SECONDS = 0.0005
 
 
 class Receiver(Protocol):
-    """What an end of a stream gives its bytes to."""
+    """The receiver of the bytes of one end of a stream."""
 
     def received(self, data: bytes) -> None: ...
 
@@ -32,7 +32,7 @@ class Receiver(Protocol):
 
 
 class End:
-    """One end of a stream. ``receiver`` takes what the other end writes."""
+    """One end of a stream. ``receiver`` gets what the other end writes."""
 
     def __init__(self, network: Network, host: str, name: str) -> None:
         self.network = network
@@ -41,9 +41,9 @@ class End:
         self.other: End
         self.receiver: Receiver | None = None
         self.closed = False
-        #: Bytes that were written and that the other end has not taken.
+        #: Number of bytes that were written and not yet received by the other end.
         self.unsent = 0
-        #: Called when the other end took some.
+        #: Called when the other end received some of them.
         self.sent: Callable[[], None] = lambda: None
         self._paused = False
         self._unread: list[bytes] = []
@@ -69,14 +69,14 @@ class End:
                 self._send(portion)
 
     def close(self) -> None:
-        """What was written still arrives, then the other end learns of the end."""
+        """Close the stream: what was written still arrives, then the other end learns of the end."""
         if not self.closed:
             self.closed = True
             self.receiver = None
             self._finish("closed by the peer")
 
     def reset(self, reason: str) -> None:
-        """The process of this end died: what is on its way may be lost."""
+        """End the stream because the process of this end died: bytes on their way may be lost."""
         if not self.closed:
             self.closed = True
             self.receiver = None
@@ -84,7 +84,7 @@ class End:
             self._finish(reason)
 
     def sever(self) -> None:
-        """The connection ends, though both processes live: what is on its way is lost."""
+        """End the connection, though both processes live: bytes on their way are lost."""
         for end in (self, self.other):
             end._held.clear()
             end.end("reset by the network")
@@ -97,7 +97,7 @@ class End:
             self._at_delivery(lambda: self.other.end(reason), f"{self.other.name} end")
 
     def end(self, reason: str) -> None:
-        """Nothing comes any more."""
+        """Tell the receiver that nothing comes any more."""
         receiver, self.receiver = self.receiver, None
         if not self.closed:
             self.closed = True
@@ -117,7 +117,7 @@ class End:
         self._at_delivery(lambda: self.other.arrive(data), f"{self.other.name} {len(data)}")
 
     def _at_delivery(self, callback: Callable[[], None], name: str) -> None:
-        """After the latency, and after everything that was sent before."""
+        """Call back after the latency, and after everything that was sent before."""
         network = self.network
         delay = network.world.delay(network.latency(self.host, self.other.host))
         self._last_delivery = max(self._last_delivery, network.world.now + delay)
@@ -138,14 +138,15 @@ class End:
     # -- flow control --------------------------------------------------------------------------------
 
     def pause_reading(self) -> None:
-        """What arrives waits here. What waits when the connection ends is lost, as with a reset."""
+        """Let received bytes wait here. If the connection ends meanwhile, they are lost, as with a
+        reset."""
         self._paused = True
 
     def resume_reading(self) -> None:
         if self._paused:
             self._paused = False
             if self._unread:
-                # Not at once: the receiver may be in the middle of something.
+                # Not at once: the receiver may be executing an event.
                 self.network.world.call_later(0.0, self._take_unread, f"{self.name} reads on")
 
     def _take_unread(self) -> None:
@@ -169,7 +170,7 @@ class End:
         self.network.world.call_later(HELD_SECONDS_MAX, give_up, f"{self.name} timeout")
 
     def release(self) -> None:
-        """The way is free again."""
+        """Deliver the held bytes: the direction is not cut any more."""
         self._held_since = None
         held, self._held = self._held, []
         for data in held:
@@ -196,7 +197,7 @@ class Network:
         self._cuts: set[tuple[str, str]] = set()
         self._slow: dict[tuple[str, str], float] = {}
         self._streams = 0
-        #: An end of each, maybe of some that are over.
+        #: One end of each connection; some may be over.
         self._connections: list[End] = []
 
     # -- topology ----------------------------------------------------------------------------------
@@ -208,14 +209,14 @@ class Network:
         return self._slow.get((source, target), LATENCY_SECONDS)
 
     def cut(self, source: str, target: str) -> None:
-        """One direction; nothing passes until it is healed."""
+        """Cut one direction: nothing passes until it is healed."""
         self._cuts.add((source, target))
 
     def slow(self, source: str, target: str, seconds: float) -> None:
         self._slow[source, target] = seconds
 
     def heal(self) -> None:
-        """All links are as new."""
+        """Restore all links."""
         self._cuts.clear()
         self._slow.clear()
         holding, self.holding = self.holding, []
@@ -223,7 +224,7 @@ class Network:
             end.release()
 
     def join(self, one: str, other: str) -> None:
-        """The links between two hosts are not cut any more."""
+        """Restore the links between two hosts, in both directions."""
         pair = {one, other}
         self._cuts = {cut for cut in self._cuts if set(cut) != pair}
         for end in [end for end in self.holding if {end.host, end.other.host} == pair]:
@@ -234,7 +235,7 @@ class Network:
 
     @property
     def connections(self) -> list[End]:
-        """One end of each that is there now, in the order in which they came."""
+        """Return one end of each open connection, in the order of their beginning."""
         self._connections = [
             end for end in self._connections if not end.closed and not end.other.closed
         ]

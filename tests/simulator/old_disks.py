@@ -1,12 +1,12 @@
-"""Disks that go back in time: a node finds an earlier state of its own database when it starts.
+"""Fault: a disk goes back in time: a node finds an earlier state of its own database when it starts.
 
-* ``old-disk``: a copy that was made some seconds ago is put in its place.
+* ``old-disk``: the database is replaced by a copy that is some seconds old.
 * ``lost-tail``: what was synced last is lost.
-* ``gap``: transactions are missing before the last ones, as if a node had served with an old copy.
+* ``gap``: transactions before the last ones are missing, as if a node had served with an old copy.
 
-All storage nodes and the master are killed meanwhile and start together, or this node is alone. Each of
-its cells has another readable copy on a disk that is sound, so that nothing may be lost and nobody may
-read what is old.
+Either all storage nodes and the master are killed and start together, or only this node. Each of its
+cells has another readable copy on a sound disk. So nothing may be lost, and no client may read old
+data.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ from tests.simulator.operator import Operator
 from tests.simulator.process import Process
 from tests.simulator.world import Violation, World
 
-#: How old a copy is, and how much of the end is lost, on average.
+#: Mean age of a copy, and mean time whose commits are lost.
 OLD_SECONDS = 2.0
 TAIL_SECONDS = 0.2
-#: How long a machine needs to start, on average.
+#: Mean time that a machine needs to start.
 BOOT_SECONDS = 0.1
 ALONE_CHANCE = 0.3
-#: Rows of a tail. Most cells of a run are not longer than a usual one: with that alone, replication
-#: would never begin where a cell ends.
+#: Lengths of a tail, in rows. Most cells of a run are shorter than a usual tail: with that length
+#: alone, replication would never begin at the end of a cell.
 TAIL_LENGTHS = (20, packets.TAIL_LENGTH, packets.TAIL_LENGTH)
-#: Where the tid is in rows.
+#: Index of the tid in a row, by table.
 TIDS = {"trans": 1, "obj": 2}
 
 
 class OldDisks:
-    """One disk at a time, until all cells are complete again."""
+    """Replace one disk at a time, until all cells are complete again."""
 
     def __init__(self, cluster: Cluster, operator: Operator, random: Random) -> None:
         self._cluster = cluster
         self._operator = operator
         self._random = random
         self._waiting = False
-        #: Whether any disk ever went back.
+        #: Whether any disk ever went back in time.
         self.begun = False
 
     def old_disk(self) -> None:
@@ -63,7 +63,7 @@ class OldDisks:
             self._strike(mount, lambda: self._cut(mount), alone=False)
 
     def _choose(self) -> Mount | None:
-        """A node all of whose cells have another copy; None if there is no such one now."""
+        """Return a node all of whose cells have another copy, or None if there is none now."""
         mounts = [mount for mount in self._cluster.mounts if self._replaceable(mount)]
         return self._random.choice(mounts) if mounts else None
 
@@ -93,7 +93,7 @@ class OldDisks:
         self._cluster.world.call_later(delay, back, f"{mount.disk.name} goes back")
 
     def _cut(self, mount: Mount) -> None:
-        """Within the tails of all cells: what is before is not compared."""
+        """Remove rows within the tails of all cells, because earlier rows are not compared."""
         rows = mount.disk.tables()
         keys = {table: [(row[0], row[tid]) for row in rows[table]] for table, tid in TIDS.items()}
         begins = [_tail_begin(of) for of in keys.values()]
@@ -119,7 +119,7 @@ class OldDisks:
 
 
 def _tail_begin(rows: list[tuple[int, int]]) -> int:
-    """The tid after which all rows (partition, tid) of a table are in the tails."""
+    """Return the tid after which all rows (partition, tid) of a table are in the tails."""
     tids: dict[int, list[int]] = {}
     for partition, tid in rows:
         tids.setdefault(partition, []).append(tid)
@@ -129,7 +129,7 @@ def _tail_begin(rows: list[tuple[int, int]]) -> int:
 
 @contextmanager
 def varied_tails(seed: int) -> Iterator[None]:
-    """Inside the block, tails have a length that the seed chooses."""
+    """Inside the block, give tails a length that the seed chooses."""
     length = Random(f"tails {seed}").choice(TAIL_LENGTHS)
     with plant([(module, "TAIL_LENGTH", length) for module in (packets, comparison, replicator)]):
         yield
@@ -137,8 +137,10 @@ def varied_tails(seed: int) -> Iterator[None]:
 
 @contextmanager
 def watched_comparisons(world: World, allowed: Callable[[], bool]) -> Iterator[None]:
-    """Inside the block, the world fails when a master finds a copy that lacks something though no disk
-    went back in time: whatever else happens to nodes, verification makes their copies equal."""
+    """Inside the block, fail the world when a master finds an incomplete copy without this fault.
+
+    As long as no disk goes back in time, verification makes copies equal, whatever else happens.
+    """
 
     def watch(name: str) -> tuple[Any, str, Any]:
         original = getattr(comparison, name)

@@ -1,8 +1,8 @@
-"""What an operator does with a cluster while it serves: adds, balances, empties and drops nodes, stops
-and starts, repairs, truncates, looks; and mistypes.
+"""The operator of a cluster while it serves.
 
-Commands go through the admin node, as those of ``neoctl`` do, and may be lost with it or the master.
-What they are about is taken from the master at once, as if the operator knew.
+It adds, balances, empties and drops nodes, stops and starts them, repairs, truncates, asks questions
+and mistypes. Commands go through the admin node, like those of ``neoctl``, and may be lost with that
+node or the master. Their arguments are read from the master directly, as if the operator knew them.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ from tests.simulator.damage import corrupted
 from tests.simulator.history import History
 from tests.simulator.world import Violation
 
-#: How often somebody looks whether the cluster needs something, at the end of a run.
+#: Interval at which the operator checks what the cluster needs, at the end of a run.
 LOOK_SECONDS = 1.0
 MOST_REPLICAS = 2
-#: Parts of what is typed: with consequences for all, and mistyped. The rest is routine.
+#: Parts of the commands that affect the whole cluster, and that are wrong. The rest is routine.
 DRASTIC_CHANCE = 0.1
 WRONG_CHANCE = 0.15
-#: Transactions that a truncation deletes at most.
+#: Greatest number of transactions that a truncation deletes.
 TRUNCATED_MAX = 50
 
 
 class Operator:
-    """``rewindable``: the workloads stand a truncation."""
+    """``rewindable``: the workloads tolerate a truncation."""
 
     def __init__(
         self, cluster: Cluster, random: Random, history: History, rewindable: bool
@@ -64,15 +64,16 @@ class Operator:
         self._random = random
         self._history = history
         self._rewindable = rewindable
-        #: What was committed before the first command is not truncated: workloads need it.
+        #: The last tid at the first command. Truncations keep what is earlier, because workloads need
+        #: it.
         self._floor: bytes | None = None
-        #: Whether this one does anything before the end.
+        #: Whether this operator does anything before the end.
         self.busy = random.random() < 0.6
-        #: Whether somebody else is at work at the end.
+        #: Whether the operator rests, because a drill is at work at the end.
         self.rests = False
 
     def act(self) -> None:
-        """Something, at any moment."""
+        """Execute a random command, at any moment."""
         if self._floor is None:
             self._floor = self._history.told_tid
         master = self._cluster.master_core
@@ -92,13 +93,13 @@ class Operator:
         return master if master.state in SERVING else None
 
     def command(self, message: Message, told: Callable[[Message | None], None]) -> None:
-        """What somebody else decided."""
+        """Execute a command for another part of the simulator."""
         Command(self._cluster, message, told)
 
     def _type(self, message: Message) -> None:
         """Run ``neoctl``."""
         if self._cluster.unmounted and isinstance(message, AddPendingNodes):
-            return  # an empty node that nobody expects: he looks at the machine first
+            return  # an unexpected empty node: the operator looks at the machine first
         told_tid, truncations = self._history.told_tid, len(self._history.voids)
         world = self._cluster.world
 
@@ -106,7 +107,7 @@ class Operator:
             world.log(f"{self._cluster.site.prefix}operator", f"{message}: {answer or 'no answer'}")
             if (
                 isinstance(answer, AnswerLastTransaction)
-                and self._cluster.upstream is None  # else it may lag
+                and self._cluster.upstream is None  # else the cluster may lag
                 and ZERO_TID != answer.tid < told_tid
                 and len(self._history.voids) == truncations
             ):
@@ -149,7 +150,7 @@ class Operator:
         self._type(AddPendingNodes(self._nodes(master, NodeState.PENDING)))
 
     def _look(self, master: MasterCore) -> None:
-        """What changes nothing that clients could see."""
+        """Execute a command that changes nothing that clients can see."""
         random = self._random
         running = self._nodes(master, NodeState.RUNNING)
         partition = random.randrange(self._cluster.shape.partitions)
@@ -175,10 +176,11 @@ class Operator:
     # -- drastic -----------------------------------------------------------------------------------
 
     def _drastic(self) -> Message:
-        """A cluster that stops is started again by the supervisors of its processes."""
+        """Return a command that affects the whole cluster. Supervisors restart a cluster that was
+        stopped."""
         messages: list[Message] = [SetClusterState(ClusterState.STOPPING)]
         if len(self._cluster.storages) == 1:
-            # With more, some may be away that have what was committed last.
+            # With more nodes, some that have the last commits may be away.
             messages.append(SetClusterState(ClusterState.VERIFYING))
         if self._rewindable and self._floor is not None:
             tids = [a.tid for a in self._history.attempts if a.tid and a.tid >= self._floor]
@@ -189,7 +191,7 @@ class Operator:
     # -- wrong -------------------------------------------------------------------------------------
 
     def _wrong(self) -> Message:
-        """What must be refused, whatever the cluster does; or must do no harm."""
+        """Return a command that must be refused in any state of the cluster, or must do no harm."""
         random, count = self._random, self._cluster.shape.partitions
         nid = random.choice(self._all_nids())
         return random.choice(
@@ -218,8 +220,11 @@ class Operator:
         )
 
     def _all_nids(self) -> list[int]:
-        """Nodes of every type, and one that does not exist; not masters that may be stopped or dropped:
-        who does that must know when (:mod:`tests.simulator.master_faults`)."""
+        """Return ids of nodes of every type, and one that does not exist.
+
+        Masters that can be stopped or dropped are left out, because that must be coordinated
+        (:mod:`tests.simulator.master_faults`).
+        """
         master = self._cluster.master_core
         nodes = []
         if master is not None:
@@ -231,7 +236,7 @@ class Operator:
 
     @property
     def settled(self) -> bool:
-        """Every node has its share, and every cell is complete."""
+        """Return whether every node has its share of the cells, and every cell is complete."""
         master = self._master()
         return (
             master is not None
@@ -245,7 +250,7 @@ class Operator:
         )
 
     def settle(self) -> None:
-        """Bring all nodes into service and all data to where it belongs, however long it takes."""
+        """Bring all nodes into service and all cells to their nodes, however long it takes."""
         master = self._master()
         if master is not None and not self.settled and not self.rests:
             if self._nodes(master, NodeState.PENDING):
@@ -257,7 +262,8 @@ class Operator:
         self._cluster.world.call_later(LOOK_SECONDS, self.settle, "operator looks")
 
     def _drop_nobody(self, master: MasterCore) -> None:
-        """When everybody is there, a node that is away has an id that a clone was given in vain."""
+        """Drop ids that clones got in vain: when all nodes are connected, an absent one is such an
+        id."""
         cluster = self._cluster
         cores = [process.core for process in cluster.storages]
         there = {core.nid if isinstance(core, StorageNode) else None for core in cores}

@@ -1,20 +1,20 @@
-"""Is what clients were told true, according to the tables of the storages? The main oracle.
+"""The main oracle: compare the answers that clients got with the tables of the storage nodes.
 
-* an acknowledged transaction is in the tables, with all its objects; one that was aborted, or that the
-  client was told to be lost, is not; one whose outcome nobody learned is there as a whole or not at all;
-* each read returned the last revision before the bound it was asked with (snapshots are consistent,
-  and no invalidation is ever missing, because reads come from caches as well);
-* each commit replaced the revision that it was based on, unless the conflict was resolved: with the
-  two before, histories are snapshot-isolated; writes, their bases and what was read with readCurrent
-  are serialisable in the order of tids. What is left is write skew by plain reads, which ZODB allows: a
-  graph of dependencies finds nothing more (docs/simulation.md, *What is serialisable*);
-* tids increase in the order of real time: a transaction that begins to finish after another one was
-  acknowledged, to anybody, has a greater tid;
-* whoever listed transactions got exactly those in the range, each with all its records;
-* each revision holds what was stored there, and what anybody ever read there;
-* no oid is given twice, as long as there is one master.
+* An acknowledged transaction is in the tables, with all its objects. One that was aborted, or that the
+  client knows to be lost, is not. One with an unknown outcome is there as a whole or not at all.
+* Each read returned the last revision before its bound. So snapshots are consistent, and no
+  invalidation is missing, because reads are also answered from caches.
+* Each commit replaced the revision on which it was based, unless the conflict was resolved. With the
+  two rules above, histories are snapshot-isolated. Writes, their bases and reads with readCurrent are
+  serialisable in the order of tids. What remains is write skew by plain reads, which ZODB allows. A
+  graph of dependencies would find nothing more (docs/simulation.md, *What is serialisable*).
+* Tids increase in the order of real time: a transaction that begins to finish after another one was
+  acknowledged to any client has a greater tid.
+* A list of transactions has exactly those in its range, each with all its records.
+* Each revision has the data that was stored there, and that was read there by any client.
+* No oid is given twice, as long as there is one master.
 
-Another oracle is a function (history, tables) that raises Violation, and a line in :data:`ORACLES`.
+An oracle is a function (history, tables) that raises Violation, and a line in :data:`ORACLES`.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from tests.simulator.history import Attempt, History, Listing, Outcome, Read, Vo
 from tests.simulator.tables import Tables
 from tests.simulator.world import Violation
 
-#: What the client itself commits when it packs. All other transactions are attempts of clients.
+#: Description of the client's own commits when it packs. All other transactions are attempts.
 MAINTENANCE = "garbage collection"
 
 
 def check_transactions(history: History, tables: Tables) -> None:
-    """Each is whole, and was made by an attempt; no attempt made two."""
+    """Check that each transaction is complete and comes from one attempt, and no attempt has two."""
     by_mark: dict[str, bytes] = {}
     known = {attempt.mark for attempt in history.attempts}
     for tid, (mark, oids) in sorted(tables.transactions.items()):
@@ -49,7 +49,7 @@ def check_transactions(history: History, tables: Tables) -> None:
 
 
 def check_attempts(history: History, tables: Tables) -> None:
-    """What was acknowledged is there, what was not is not, and no update is lost."""
+    """Check that acknowledged transactions are there, aborted ones are not, and no update is lost."""
     by_mark = {mark: tid for tid, (mark, _) in tables.transactions.items()}
     executed = _executed(history, by_mark)
     for attempt in history.attempts:
@@ -83,7 +83,7 @@ def _check_bases(tables: Tables, attempt: Attempt, tid: bytes) -> None:
     for oid, base in (attempt.checked | bases).items():
         found = before(tables.serials.get(oid, []), tid)
         if found is None and base <= tables.packed:
-            continue  # a deletion, or a creation that was undone, and that was packed away
+            continue  # a deletion or an undone creation that was packed away
         if (found or ZERO_TID) != base:
             raise Violation(
                 f"{attempt.mark} {tid.hex()} is based on {oid.hex()} {base.hex()}, "
@@ -92,8 +92,10 @@ def _check_bases(tables: Tables, attempt: Attempt, tid: bytes) -> None:
 
 
 def _executed(history: History, by_mark: Mapping[str, bytes]) -> list[tuple[int, Void]]:
-    """Truncations that may have been executed, with their numbers: nothing that they should delete
-    is left. Others were forgotten with the master that was asked."""
+    """Return the truncations that may have been executed, with their numbers.
+
+    Nothing that they should delete is left. Others were forgotten with the master that got the command.
+    """
     found = [
         (attempt.era, tid)
         for attempt in history.attempts
@@ -107,14 +109,14 @@ def _executed(history: History, by_mark: Mapping[str, bytes]) -> list[tuple[int,
 
 
 def check_reads(history: History, tables: Tables) -> None:
-    """Snapshots are consistent. Those in a void ended with it."""
+    """Check that snapshots are consistent. Snapshots in a void ended with it."""
     for read in history.reads:
         if not history.void(add64(read.before, -1)):
             _check_read(tables, read, history.void(read.next_serial or ZERO_TID))
 
 
 def _check_read(tables: Tables, read: Read, void: bool) -> None:
-    """``void``: when the revision was replaced is not known any more."""
+    """Check a read. ``void``: the next revision is not known any more."""
     serials = tables.serials.get(read.oid, [])
     found = before(serials, read.before)
     if read.before <= tables.packed or (found is None and tables.packed > ZERO_TID):
@@ -125,7 +127,7 @@ def _check_read(tables: Tables, read: Read, void: bool) -> None:
             return  # deleted; the deletion itself may be packed away
     if read.serial is None and found is not None and found <= tables.packed:
         if tables.contents.get((read.oid, found)) is None:
-            return  # the node that was asked had packed the deletion away, and has a later revision
+            return  # the answering node had packed the deletion away, and has a later revision
     if found != read.serial:
         raise Violation(f"{what} {_hex(read.serial)}; the last revision there is {_hex(found)}")
     if read.next_serial is not None and read.next_serial > tables.packed and not void:
@@ -135,7 +137,7 @@ def _check_read(tables: Tables, read: Read, void: bool) -> None:
 
 
 def check_listings(history: History, tables: Tables) -> None:
-    """Iterators and logs for undo tell what is in the tables, all of it."""
+    """Check that iterators and undo logs return exactly what is in the tables."""
     tids = sorted(tables.transactions)
     for listing in history.listings:
         if not history.void(listing.last):
@@ -162,7 +164,7 @@ def _check_listing(tables: Tables, tids: list[bytes], listing: Listing) -> None:
 
 
 def check_snapshots(history: History, tables: Tables) -> None:
-    """Whoever reads everything gets every object that there was."""
+    """Check that a read of everything returned every object that existed."""
     for snapshot in history.snapshots:
         if snapshot.last <= tables.packed or history.void(snapshot.last):
             continue
@@ -176,7 +178,7 @@ def check_snapshots(history: History, tables: Tables) -> None:
 
 
 def check_contents(history: History, tables: Tables) -> None:
-    """Each revision has the data that was stored and that was read, wherever and whenever."""
+    """Check that each revision has the data that was stored there, and every read returned it."""
     for (oid, serial), content in history.contents.items():
         if tables.contents.get((oid, serial), content) != content:
             raise Violation(f"{oid.hex()} at {serial.hex()} has not the data that was read there")
@@ -193,7 +195,7 @@ def check_contents(history: History, tables: Tables) -> None:
 
 
 def check_oids(history: History, tables: Tables) -> None:
-    """A master gives no oid twice. Another one may, as long as it is not in use."""
+    """Check that a master gives no oid twice. The next master may, as long as the oid is not in use."""
     if history.given_twice and tables.masters == 1:
         raise Violation(f"oids were given twice: {_list(history.given_twice)}")
 
@@ -206,19 +208,19 @@ ORACLES: tuple[Oracle, ...] = (
 
 
 def judge(history: History, tables: Tables) -> None:
-    """All of them. Raises Violation."""
+    """Run all oracles. Raise Violation."""
     for oracle in ORACLES:
         oracle(history, tables)
 
 
 def before(serials: list[bytes], bound: bytes) -> bytes | None:
-    """The last revision before ``bound``."""
+    """Return the last revision before ``bound``."""
     at = bisect_left(serials, bound)
     return serials[at - 1] if at else None
 
 
 def before_or_at(serials: list[bytes], bound: bytes) -> bytes | None:
-    """The same, ``bound`` included."""
+    """Return the last revision before or at ``bound``."""
     at = bisect_left(serials, bound)
     return bound if serials[at : at + 1] == [bound] else before(serials, bound)
 

@@ -1,4 +1,4 @@
-"""Simulated processes: a core with a virtual shell, that is killed, paused and started again."""
+"""Simulated processes: a core with a virtual shell, which can be killed, paused and started again."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from tests.simulator.clock import Clock
 from tests.simulator.network import RESET_SECONDS, End, Network
 from tests.simulator.world import Event, Violation, World
 
-#: Pause before a core is made again after a failure of its database, and before a supervisor starts
-#: a process again that ended by itself.
+#: Pause before a core is made again after a failure of its database, and before a supervisor restarts a
+#: process that ended by itself.
 RESTART_SECONDS = 1.0
 
 
 class Machine(Protocol):
-    """What a process keeps when it dies: its disk. See ``disk.py``."""
+    """The state that survives a process: its disk. See ``disk.py``."""
 
     def crash(self) -> None:
-        """Lose what was not synced."""
+        """Lose all data that was not synced."""
 
 
 class SimShell:
-    """Implements :class:`neo.node.host.Host` for one life of a process."""
+    """Implementation of :class:`neo.node.host.Host` for one life of a process."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
@@ -53,7 +53,7 @@ class SimShell:
 
     def _event(self, delay: float, callback: Callable[[], None], what: str) -> Event:
         process = self._process
-        # In a world without clocks of their own, all run like the world's.
+        # Without a clock of its own, the process uses the clock of the world.
         later = self._world.call_later if process.clock is None else process.clock.call_later
         return later(delay, lambda: process.run(self, callback), f"{process.name} {what}")
 
@@ -80,7 +80,7 @@ class SimShell:
 
 
 class PeerLink:
-    """Between a peer of a core and an end of a stream: events go through the process."""
+    """Connects a peer of a core to an end of a stream. Events go through the process."""
 
     def __init__(self, process: Process, shell: SimShell, peer: Peer) -> None:
         self.process = process
@@ -136,7 +136,7 @@ class PeerLink:
 
 
 class DialedLink(PeerLink):
-    """Keeps what is written until the dial succeeded."""
+    """A link that keeps written bytes until the dial has succeeded."""
 
     def __init__(self, process: Process, shell: SimShell, peer: Peer) -> None:
         super().__init__(process, shell, peer)
@@ -174,8 +174,11 @@ MakeCore = Callable[[SimShell], Core]
 
 
 class Process:
-    """A node process on a host of its own. ``make_core`` raises StartFailure-like errors as
-    ``Violation``: a simulated node has no wrong settings."""
+    """A node process on a host of its own.
+
+    ``make_core`` raises Violation where a real process raises StartFailure, because a simulated node
+    has no wrong settings.
+    """
 
     def __init__(
         self,
@@ -195,15 +198,15 @@ class Process:
         self.faults = faults
         self.clock_skew = 0.0
         self.clock: Clock | None = None
-        #: Told of each write to a peer that dialed it.
+        #: Called at each write to a peer that dialed this process.
         self.writes: Callable[[Peer], None] = lambda peer: None
-        #: Whether it may end with an error.
+        #: Whether the process may end with an error now.
         self.may_fail: Callable[[], bool] = lambda: False
         self.core: Core | None = None
         self.exit_code: int | None = None
         self.lives = 0
         self.paused = False
-        #: It is not started before whoever holds it lets it go.
+        #: Whether a fault holds the process back: it must not be started then.
         self.held = False
         self.ends: list[End] = []
         self._make_core = make_core
@@ -237,12 +240,12 @@ class Process:
         self.run(shell, core.start)
 
     def revive(self) -> None:
-        """Start it, if nothing else has done so meanwhile and nobody holds it."""
+        """Start the process, unless it runs already or is held back."""
         if not self.alive and not self.held:
             self.start()
 
     def kill(self) -> None:
-        """``kill -9`` and, for a machine, the loss of power."""
+        """Kill the process (``kill -9``); its machine loses power."""
         if self.alive:
             self.world.log(self.name, "is killed")
             self._die("reset by the peer")
@@ -250,17 +253,17 @@ class Process:
                 self.machine.crash()
 
     def terminate(self) -> None:
-        """SIGTERM."""
+        """Send SIGTERM."""
         if self.core is not None:
             self.do(self.core.terminate)
 
     def do(self, callback: Callable[[], None]) -> None:
-        """Something happens that nobody asked for; nothing, if it is dead."""
+        """Execute an event from outside, unless the process is dead."""
         if self._shell is not None and self.core is not None:
             self.run(self._shell, callback)
 
     def pause(self) -> None:
-        """SIGSTOP: connections stay, nothing happens."""
+        """Stop the process (SIGSTOP): connections stay, no event is executed."""
         if self.alive and not self.paused:
             self.world.log(self.name, "is paused")
             self.paused = True
@@ -274,7 +277,7 @@ class Process:
                 self.run(shell, callback)
 
     def ended(self, shell: SimShell, code: int) -> None:
-        """The core stopped by itself."""
+        """Handle the end of a core that stopped by itself."""
         if shell is self._shell:
             self.world.log(self.name, f"ends with exit code {code}")
             self.exit_code = code
@@ -282,11 +285,11 @@ class Process:
             if code and not self.may_fail():
                 self.world.fail(Violation(f"{self.name} ended with exit code {code}"))
             else:
-                # A supervisor starts what ended by itself.
+                # A supervisor restarts a process that ended by itself.
                 self.world.call_later(RESTART_SECONDS, self.revive, f"{self.name} revival")
 
     def restart_core(self, shell: SimShell) -> None:
-        """The core of a storage whose database failed is made again."""
+        """Make the core of a storage node again, after its database failed."""
         if shell is not self._shell:
             return
         self.world.log(self.name, "makes its core again")
@@ -313,7 +316,7 @@ class Process:
     # -- events ----------------------------------------------------------------------------------
 
     def run(self, shell: SimShell, callback: Callable[[], None]) -> None:
-        """Something happens to this life of the process."""
+        """Execute an event of this life of the process."""
         if shell.dead:
             return
         if self.paused:
@@ -337,7 +340,7 @@ class Process:
             link.attach(end)
 
         if self.paused:
-            # The kernel accepts for a process that is stopped.
+            # The kernel accepts connections for a stopped process.
             hold = _Held(self, shell, end)
             end.receiver = hold
             self._inbox.append((shell, lambda: hold.release(accept)))
@@ -346,7 +349,7 @@ class Process:
 
 
 class _Held:
-    """Bytes for a connection that a paused process has not accepted yet."""
+    """Keeps bytes of a connection that a paused process has not accepted yet."""
 
     def __init__(self, process: Process, shell: SimShell, end: End) -> None:
         self._end = end
@@ -370,5 +373,5 @@ class _Held:
 
 
 def resetter(end: End, reason: str) -> Callable[[], None]:
-    """What to call when the process of an end is dead."""
+    """Return a callback that resets an end after the death of its process."""
     return lambda: end.reset(reason)

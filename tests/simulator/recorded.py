@@ -1,4 +1,4 @@
-"""The storage of a simulated client, which writes down what it is asked and what it answers."""
+"""The storage of a simulated client, with a recorder of calls and answers."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from neo.protocol.ids import ZERO_TID, add64, p64
 from tests.simulator.history import Attempt, History, Listing, Outcome, Read, Snapshot
 from tests.simulator.tables import digest
 
-#: Objects of each partition of a snapshot that are asked for by oid: each is a request.
+#: Greatest number of objects per partition of a snapshot that are sought by oid: each is a request.
 SOUGHT_MAX = 50
 
 
 class Recorded:
-    """A storage that records what passes between ZODB, or an application, and it.
+    """A storage that records its calls by ZODB or an application.
 
-    ``client()``: the name of the thread. ``voted``: called by it between tpc_vote and tpc_finish.
+    ``client()`` returns the name of the thread. ``voted`` is called by the thread between tpc_vote and
+    tpc_finish.
     """
 
     def __init__(
@@ -39,7 +40,7 @@ class Recorded:
         self._client = client
         self._attempts: dict[Any, Attempt] = {}
         self._last_tid = ZERO_TID
-        #: Oids that this client was given: it gives none twice, whatever masters do.
+        #: Oids that this client got. It gives none of them twice, whatever masters do.
         self._oids: set[bytes] = set()
         directlyProvides(self, providedBy(storage))
 
@@ -54,11 +55,11 @@ class Recorded:
         return len(self._storage)
 
     def is_void(self, before: bytes) -> bool:
-        """Whether the last transaction of this snapshot was truncated."""
+        """Return whether the last transaction of this snapshot was truncated."""
         return self._history.void(add64(before, -1))
 
     def record(self, read: Read) -> None:
-        """A read that did not pass through here."""
+        """Record a read that did not pass through this object."""
         self._history.reads.append(replace(read, client=self._client()))
 
     # -- what a transaction sees -------------------------------------------------------------------
@@ -102,7 +103,7 @@ class Recorded:
         found: tuple[bytes, bytes, bytes, bytes | None] = self._storage.record_iternext(next)
         oid, serial, data, _ = found
         self._seen(oid, serial, data)
-        # What was read before a truncation may be answered after it.
+        # The answer to a read before a truncation may come after it.
         if serial > self.lastTransaction() and not self._history.void(serial):
             raise self._history.violated(
                 f"{self._client()}: object {oid.hex()} comes from the future, {serial.hex()}"
@@ -116,7 +117,7 @@ class Recorded:
             if tid != maxtid:
                 self._history.reads.append(Read(self._client(), oid, tid, None, missing=True))
             raise
-        # What is current changes while it is read.
+        # The current revision may change while it is read.
         if tid != maxtid:
             _, serial, next_serial = found or (b"", None, None)
             self._history.reads.append(Read(self._client(), oid, tid, serial, next_serial))
@@ -125,20 +126,20 @@ class Recorded:
         return found
 
     def iterator(self, start: bytes | None = None, stop: bytes | None = None) -> Iterator[Any]:
-        """Recorded when it was exhausted."""
+        """Return an iterator, which is recorded when it is exhausted."""
         last = self.lastTransaction() if stop is None else min(stop, self.lastTransaction())
         found: dict[bytes, frozenset[bytes] | None] = {}
         voids = len(self._history.voids)
         for transaction in self._storage.iterator(start, stop):
             records = frozenset(map(self._record, transaction))
-            # What is committed while the iterator is made may be listed or not.
+            # Transactions that are committed while the iterator is created may be listed or not.
             if transaction.tid <= last:
                 found[transaction.tid] = records
             yield transaction
         self._list(start or ZERO_TID, last, found, voids)
 
     def _record(self, record: Any) -> bytes:
-        """The oid of what an iterator gives."""
+        """Record a revision from an iterator. Return its oid."""
         self._seen(record.oid, record.tid, record.data)
         oid: bytes = record.oid
         return oid
@@ -159,15 +160,17 @@ class Recorded:
         found: dict[bytes, frozenset[bytes] | None],
         voids: int,
     ) -> None:
-        """Record a listing, but not one that was cut by a truncation."""
+        """Record a list, unless a truncation came between."""
         if len(self._history.voids) == voids:
             self._history.listings.append(Listing(self._client(), first, last, found))
 
     # -- what a pipeline sees ------------------------------------------------------------------------
 
     def scan(self, order: Order, page_bytes: int) -> None:
-        """Read everything up to now, as pipelines do. Raises ErrorAnswer TID_NOT_FOUND if a pack removed
-        some of it meanwhile."""
+        """Read everything up to now, as pipelines do.
+
+        Raise ErrorAnswer TID_NOT_FOUND if a pack removed some of it meanwhile.
+        """
         scanner = Scanner(self._storage)
         voids = len(self._history.voids)
         last = scanner.last_tid()
@@ -207,8 +210,10 @@ class Recorded:
     def _seek(
         self, scanner: Scanner, partition: int, expected: list[Revision], what: Range
     ) -> None:
-        """The objects of a snapshot, asked for by oid, are the same again; but a pack up to the snapshot
-        takes away what was deleted."""
+        """Check that objects of a snapshot that are sought by oid are the same again.
+
+        Deleted objects may be missing, because of a pack up to the snapshot.
+        """
         voids = len(self._history.voids)
         oids = [revision.oid for revision in expected]
         found = {r for page in scanner.objects(partition, oids, what) for r in page}
@@ -260,7 +265,7 @@ class Recorded:
         self._storage.restore(oid, serial, data, version, prev_txn, transaction)
 
     def copyTransactionsFrom(self, other: Any) -> None:
-        """With all that it does recorded."""
+        """Copy transactions; all calls that this makes are recorded."""
         type(self._storage).copyTransactionsFrom(self, other)
 
     def checkCurrentSerialInTransaction(self, oid: bytes, serial: bytes, transaction: Any) -> None:
@@ -279,7 +284,7 @@ class Recorded:
         return resolved
 
     def _resolved(self, transaction: Any, oids: Iterable[bytes]) -> None:
-        """The storage made the data of these."""
+        """Record that the storage resolved the conflicts of these objects."""
         attempt = self._attempts[transaction]
         for oid in oids:
             attempt.stored[oid] = None
@@ -293,7 +298,7 @@ class Recorded:
         try:
             tid: bytes = self._storage.tpc_finish(transaction, callback)
         except TransactionLostError:
-            # The client knows that it is not committed.
+            # The client knows that the transaction is not committed.
             attempt.outcome = Outcome.ABORTED
             raise
         self._history.committed(attempt, tid)

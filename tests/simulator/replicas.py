@@ -1,7 +1,7 @@
-"""Oracles for cells: their states change as they may, and complete ones have the same rows.
+"""Oracles for cells: the changes of their states are legal, and complete cells have the same rows.
 
-They are compared when nothing is in progress, packs included: whatever happened to a node, it has then
-all rows of a transaction or a revision that others have, and no other.
+Rows are compared when nothing is in progress, no pack either. Each node has then exactly the rows of
+the other nodes, whatever happened to it.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from tests.simulator.world import Violation
 _UP, _OUT, _FEEDING = CellState.UP_TO_DATE, CellState.OUT_OF_DATE, CellState.FEEDING
 _CORRUPTED = CellState.CORRUPTED
 
-#: From one state of a cell to the next; None: no cell, before or after.
+#: Pairs of the states of a cell before and after a change; None: no cell.
 Transitions = frozenset[tuple[CellState | None, CellState | None]]
-#: Those that the specification has, in *Partition Table* and *Cell States*.
+#: Transitions of the specification, *Partition Table* and *Cell States*.
 SPECIFIED: Transitions = frozenset(
     {
         (None, _OUT),
@@ -37,17 +37,17 @@ SPECIFIED: Transitions = frozenset(
         (_FEEDING, _CORRUPTED),
     }
 )
-#: Ours: a cell that is moved or whose node is dropped before it is complete; a tweak that wants a
-#: feeding cell after all; a corrupted cell that is repaired, or given up.
+#: Transitions of this implementation: a cell is moved, or its node dropped, before it is complete; a
+#: tweak keeps a feeding cell after all; a corrupted cell is repaired, or given up.
 OURS: Transitions = frozenset(
     {(_OUT, None), (_FEEDING, _UP), (_CORRUPTED, _OUT), (_CORRUPTED, None)}
 )
-#: All that may be, wherever a table lives.
+#: All legal transitions, on nodes of all types.
 LEGAL = SPECIFIED | OURS
 
 
 def illegal(before: CellState | None, after: CellState | None) -> str | None:
-    """What to say of a change of a cell; None if it may be. DISCARDED: there is no cell."""
+    """Return a description of an illegal change of a cell, or None. DISCARDED: there is no cell."""
     new = None if after is CellState.DISCARDED else after
     if (before, new) in LEGAL:
         return None
@@ -58,8 +58,10 @@ def illegal(before: CellState | None, after: CellState | None) -> str | None:
 def check_changes(
     before: PartitionTable, changes: list[CellChange], damaged: Container[int] = ()
 ) -> None:
-    """Raises Violation. ``before``: the table until now. ``damaged``: partitions whose replicas
-    differ, so that a check finds something."""
+    """Raise Violation for an illegal change. ``before``: the table until now.
+
+    ``damaged``: partitions whose replicas differ, so that a check finds a difference.
+    """
     for partition, nid, state in changes:
         if wrong := illegal(before.rows[partition].get(nid), state):
             raise Violation(f"partition {partition} of node {nid}: {wrong}")
@@ -68,8 +70,10 @@ def check_changes(
 
 
 def check_replicas(master: MasterCore, disks: Iterable[tuple[str, Rows]], packed: int = 0) -> None:
-    """Raises Violation unless all readable cells of a partition have the same rows. ``packed``: what is
-    not later is not compared, since a pack is at work."""
+    """Raise Violation unless all readable cells of a partition have the same rows.
+
+    ``packed``: rows up to this tid are not compared, because a pack is in progress.
+    """
     nodes, _ = node_rows(disks)
     for partition in range(len(master.partitions)):
         cells = {
@@ -86,7 +90,7 @@ def check_replicas(master: MasterCore, disks: Iterable[tuple[str, Rows]], packed
 
 
 def check_packed(master: MasterCore, disks: Iterable[tuple[str, Rows]]) -> None:
-    """Raises Violation if a readable cell has a revision that a pack should have removed."""
+    """Raise Violation if a readable cell has a revision that a pack should have removed."""
     for name, rows in disks:
         config: dict[str, str] = dict(rows["config"])
         objects: dict[tuple[int, int], list[Revision]] = {}
@@ -107,7 +111,7 @@ def check_packed(master: MasterCore, disks: Iterable[tuple[str, Rows]]) -> None:
 
 
 def node_rows(disks: Iterable[tuple[str, Rows]]) -> tuple[dict[int, tuple[str, Rows]], int]:
-    """(nid → name and tables, the tid of the last pack)."""
+    """Return the name and the tables of each node by nid, and the tid of the last pack."""
     nodes = {}
     packed = 0
     for name, rows in disks:
@@ -118,7 +122,7 @@ def node_rows(disks: Iterable[tuple[str, Rows]]) -> tuple[dict[int, tuple[str, R
 
 
 def cell_rows(rows: Rows, partition: int, packed: int) -> set[tuple[Any, ...]]:
-    """What is later than the last pack, comparable over nodes: (table, tid, …)."""
+    """Return the rows after the last pack in a form that nodes can be compared by: (table, tid, …)."""
     values = {row[0]: row[1:] for row in rows["data"]}
     found: set[tuple[Any, ...]] = {
         ("trans", tid, *rest) for p, tid, *rest in rows["trans"] if p == partition and tid > packed
