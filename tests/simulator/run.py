@@ -1,9 +1,9 @@
 """One simulated run: a seed chooses cluster, workloads, faults and constants; oracles judge the end.
 
-A run has two phases, as FoundationDB and TigerBeetle do it: first *safety*, while things fail; then
+A run has two phases, as in FoundationDB and TigerBeetle. The first is *safety*: things fail. Then
 everything is healed and *progress* is demanded: within a bounded virtual time the cluster is RUNNING
-again, every thread of every workload works, and every client commits. At the end the history is compared
-with the tables.
+again, every thread of every workload completes a step, and every client commits. At the end the history
+is compared with the tables.
 """
 
 from __future__ import annotations
@@ -45,21 +45,21 @@ from tests.simulator.workloads.base import Workload
 from tests.simulator.world import World
 from tests.simulator.zodb_world import simulated_zodb
 
-#: Virtual time in which all threads work again, and all clients commit, once nothing fails any more.
+#: Virtual time within which all threads and clients make progress, when nothing fails any more.
 PROGRESS_SECONDS = 300.0
 SETUP_SECONDS = 120.0
-#: Workloads that a seed composes at most: with more, each of them does less.
+#: Greatest number of workloads of a seed: with more, each of them does less.
 WORKLOADS_MAX = 4
 LATER_CHANCE = 0.15
-#: Threads that must make progress leave time to each other.
+#: Pause of threads that must make progress, so that they leave time to each other.
 PROGRESS_THINK_SECONDS = 0.2
-#: A run with more events than this finds less in its time than another seed.
+#: The safety phase ends after so many events: another seed finds more in the same time.
 EVENTS = 8000
-#: How many seeds have a backup cluster.
+#: Part of the seeds that have a backup cluster.
 BACKUP_CHANCE = 0.2
-#: How many masters a cluster has, and in how many of ten seeds.
+#: Number of masters of a cluster, and the number of seeds out of ten that have so many.
 MASTERS = ((1, 6), (3, 3), (5, 1))
-#: In how many seeds copies are compared in the background, and in which period.
+#: Part of the seeds that have a scrub, and the range of its period.
 SCRUB_CHANCE = 0.2
 SCRUB_SECONDS = (4.0, 12.0, 40.0)
 #: Unlocked transactions become durable within a second.
@@ -68,13 +68,17 @@ QUIET_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class Options:
-    """``seconds``: virtual time with faults. The rest is a choice of the seed where it is None or
-    empty: ``faults`` (kinds, "none" for none), ``sites`` (fault sites that may fire) and ``knobs``
-    (that may be turned), "none" likewise, ``workloads``, ``disk`` (memory or sqlite),
-    ``storages``, ``replicas``, ``backup``, a second cluster, and ``masters``, of each cluster (none of
-    these three with a canary). ``scrub``: seconds in which the master compares all copies once, 0 for
-    never, which it is with a canary.
-    ``canary``: a planted bug."""
+    """Options of a run. The seed chooses every option that is None or empty, except ``seconds``.
+
+    * ``seconds``: virtual time with faults
+    * ``faults``: kinds of faults; "none" for none
+    * ``sites``: fault sites that may fire, ``knobs``: knobs that may be turned; "none" likewise
+    * ``workloads``, and ``disk`` (memory or sqlite)
+    * ``storages``, ``replicas``, ``backup`` (a second cluster), and ``masters`` of each cluster. With a
+      canary the seed chooses no replicas, backup or several masters.
+    * ``scrub``: period in seconds, 0 for never, which is the default with a canary
+    * ``canary``: a planted bug
+    """
 
     seconds: float = 10.0
     faults: tuple[str, ...] | None = None
@@ -90,7 +94,10 @@ class Options:
     canary: str | None = None
 
     def arguments(self) -> str:
-        """As options of the command line, which give exactly these again: nothing of the canary's own."""
+        """Return the arguments of the command line that give these options again.
+
+        Defaults that the canary gives are left out.
+        """
         given = {
             "seconds": None if self.seconds == 10.0 else self.seconds,
             "faults": None if self.faults is None else ",".join(self.faults),
@@ -127,7 +134,7 @@ class Run:
         random = world.random
         make_disk = disk_kind(world, options.disk)
         storages = options.storages or random.randrange(1, 5)
-        # Random numbers of its own: what was found without replicas is found again.
+        # A separate generator, so that older seeds find again what they found without replicas.
         replicated = Random(f"replicas {seed}")
         replicas = _replicas(options, storages, replicated)
         shape = Shape(storages, random.randrange(1, 8), replicas, _masters(options, seed))
@@ -153,7 +160,7 @@ class Run:
             clocks = Clocks(world)
             for cluster in self.clusters:
                 cluster.skew(clocks)
-        # What a backup has that its upstream cluster loses stops it until somebody decides.
+        # A backup that has what its upstream cluster loses stops until the operator decides.
         rewindable = self.backup is None and all(workload.rewindable for workload in self.workloads)
         self.operator = Operator(self.cluster, replicated, self.history, rewindable)
         self.drills = Drills(self.cluster, self.operator, Random(f"drills {seed}"))
@@ -176,7 +183,7 @@ class Run:
         if not names:
             old = [name for name in WORKLOADS if name not in LATER]
             names = random.sample(old, random.randint(1, WORKLOADS_MAX))
-            # Random numbers of its own: the other choices of the seed stay what they are.
+            # A separate generator, so that the other choices of the seed stay the same.
             later = Random(f"later workloads {self.world.seed}")
             names += [name for name in LATER if later.random() < LATER_CHANCE]
         return [WORKLOADS[name](Random(random.getrandbits(64))) for name in names]
@@ -184,7 +191,7 @@ class Run:
     # -- phases ----------------------------------------------------------------------------------
 
     def execute(self) -> Result:
-        """Raises Violation, or whatever error the code under test made."""
+        """Execute the run. Raise Violation, or any error of the code under test."""
         try:
             with (
                 turned(self.world, self.options.knobs),
@@ -259,7 +266,7 @@ class Run:
 
     @property
     def masters(self) -> list[Process]:
-        """Of the run's own cluster."""
+        """Return the masters of the run's own cluster."""
         return self.cluster.masters.processes
 
     @property
@@ -267,7 +274,7 @@ class Run:
         return {name: disk for cluster in self.clusters for name, disk in cluster.disks.items()}
 
     def _storage_cores(self, cluster: str) -> list[StorageNode]:
-        """Those that run, of the cluster of this name."""
+        """Return the cores of the storage nodes that run, of the cluster of this name."""
         processes = [p for c in self.clusters if c.site.cluster == cluster for p in c.storages]
         return [p.core for p in processes if isinstance(p.core, StorageNode)]
 
@@ -281,22 +288,24 @@ class Run:
         self.applications = [Application(self, share) for share in shares]
 
     def replace_client(self, index: int) -> None:
-        """Kill a client process and start another one that goes on with its work."""
+        """Kill a client process and start another one, which continues its work."""
         application = self.applications[index]
         application.process.kill()
         self.applications[index] = Application(self, application.jobs)
 
     @contextmanager
     def _thinking(self, seconds: float) -> Iterator[None]:
-        """The threads leave time to each other. What lasts for virtual seconds would else be a million
-        events with links that take next to none."""
+        """Inside the block, make threads pause, so that they leave time to each other.
+
+        With very fast links, a few virtual seconds would otherwise be a million events.
+        """
         usual = self.think_seconds
         self.think_seconds = max(usual, seconds)
         yield
         self.think_seconds = usual
 
     def _demand_progress(self) -> None:
-        # From now on time counts, not what is done in it.
+        # From now on virtual time is limited, not the number of events.
         think = PROGRESS_THINK_SECONDS * self.world.slowness * self.world.slow_readers
         self.think_seconds = max(self.think_seconds, think)
         for cluster in self.clusters:
@@ -367,7 +376,7 @@ class Run:
         self._judge_tables()
 
     def _judge_tables(self) -> None:
-        """Nodes have what they should, and replicas are equal."""
+        """Check that nodes have the rows that they must have, and that replicas are equal."""
         assert self.cluster.master_core is not None
         disks = [(name, disk.tables()) for name, disk in self.cluster.disks.items()]
         check_replicas(self.cluster.master_core, disks)
@@ -376,7 +385,7 @@ class Run:
             self.backup.judge()
 
     def _clean_up(self) -> None:
-        """Let no real thread outlive the run."""
+        """End all real threads of the run."""
         for cluster in self.clusters:
             for process in cluster.clients:
                 process.dead = True
@@ -397,7 +406,7 @@ def _replicas(options: Options, storages: int, random: Random) -> int:
 def _scrub(options: Options, seed: int) -> float:
     if options.scrub is not None:
         return options.scrub
-    # Random numbers of its own, as for replicas.
+    # A separate generator, as for replicas.
     random = Random(f"scrub {seed}")
     wanted = options.canary is None and random.random() < SCRUB_CHANCE
     return random.choice(SCRUB_SECONDS) if wanted else 0.0
@@ -406,7 +415,7 @@ def _scrub(options: Options, seed: int) -> float:
 def _masters(options: Options, seed: int) -> int:
     if options.masters is not None:
         return options.masters
-    # Random numbers of its own, as for replicas.
+    # A separate generator, as for replicas.
     counts, weights = zip(*MASTERS, strict=True)
     return 1 if options.canary else Random(f"masters {seed}").choices(counts, weights)[0]
 
@@ -414,7 +423,7 @@ def _masters(options: Options, seed: int) -> int:
 def _backup(
     run: Run, options: Options, make_disk: Callable[[World, str], SimDisk]
 ) -> BackupSite | None:
-    # Random numbers of its own, as for replicas.
+    # A separate generator, as for replicas.
     random = Random(f"backup {run.world.seed}")
     by_chance = options.canary is None and random.random() < BACKUP_CHANCE
     wanted = by_chance if options.backup is None else options.backup

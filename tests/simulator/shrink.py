@@ -1,12 +1,12 @@
-"""Make a failing run shorter: fewer workloads, faults, fault sites and knobs, less time, fewer nodes
-and replicas, no backup.
+"""Shrink a failing run: fewer workloads, faults, fault sites, knobs, nodes and replicas, less time, no
+backup.
 
-Most changes of the options change every later choice of a seed, so a smaller run is not a part of the
-first one but another run that fails in the same way. A few seeds are tried for each simplification;
-what still fails is the next to be simplified.
+Most changes of the options change every later choice of a seed. So a smaller run is not a part of the
+first one, but another run that fails in the same way. A few seeds are tried for each simplification;
+the run that still fails is simplified next.
 
 Fewer nodes or less time must make a run shorter. Fewer workloads, faults, sites and knobs may make it a
-little longer: what has nothing to do with a failure costs its reader more than some more events do.
+little longer, because unrelated names cost the reader more than some additional events.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from tests.simulator.run import Options
 from tests.simulator.trial import Trial, attempt
 from tests.simulator.workloads import WORKLOADS
 
-#: Seeds tried for each simplification, beginning with the one that failed.
+#: Number of seeds that are tried for each simplification, beginning with the one that failed.
 SEEDS = 20
-#: Simplifications that may be tried in all.
+#: Greatest number of simplifications that are tried.
 TRIALS_MAX = 100
-#: How many times as long a run with fewer names may be; but never longer than the first one.
+#: Factor by which a run with fewer names may be longer, but never longer than the first one.
 LONGER = 1.5
-#: Of more names than this, halves are left out first.
+#: With more names than this, halves of them are left out first.
 ALL_BUT_ONE_MAX = 8
 NONE = ("none",)
-#: What differs between two failures of one kind: ids, numbers, the numbers of names.
+#: Parts of a message that differ between two failures of one kind: ids and numbers.
 _VARYING = re.compile(r"\b[0-9a-f]{16}\b|\d+")
 SITES = tuple(site.name for site in FaultSite)
 FAULTS = (*KINDS, *MASTER_KINDS)
@@ -40,8 +40,11 @@ KNOB_NAMES = tuple(knob.name for knob in (*KNOBS, *LATER_KNOBS))
 
 
 def shrink(trial: Trial, options: Options) -> Trial:
-    """The shortest failure found. Failures are alike when their errors are, but for ids and numbers;
-    with a bug that is planted, any that an oracle finds is of this bug."""
+    """Return the shortest failure found.
+
+    Two failures are alike if their errors are equal except for ids and numbers. With a planted bug,
+    every failure that an oracle finds counts as a failure of this bug.
+    """
     best = trial
     tried = 0
     progress = True
@@ -60,7 +63,7 @@ def shrink(trial: Trial, options: Options) -> Trial:
 
 
 def _names(options: Options) -> int:
-    """The number of names that a reader of the failure has to think of."""
+    """Return the number of names that a reader of the failure has to consider."""
     named = ((options.faults, FAULTS), (options.sites, SITES), (options.knobs, KNOB_NAMES))
     return len(options.workloads or WORKLOADS) + sum(len(_all(*names)) for names in named)
 
@@ -68,7 +71,7 @@ def _names(options: Options) -> int:
 def _fails(options: Options, best: Trial, longest: int) -> Trial | None:
     for seed in range(best.seed, best.seed + SEEDS):
         trial = attempt(seed, options, twice=False)
-        # Without a fault or a replica a run is simpler, though perhaps not shorter.
+        # Without a fault or a replica a run is simpler, even if it is not shorter.
         if trial.result is None and alike(trial, best) and trial.events <= longest:
             return trial
     return None
@@ -81,8 +84,10 @@ def alike(first: Trial, second: Trial) -> bool:
 
 
 def _simpler(options: Options) -> Iterator[Options]:
-    """What the seed chooses is all that it may choose. With a canary it chooses neither masters nor
-    replicas nor a backup: there are none."""
+    """Yield simpler options. An option that the seed chooses counts as all its values.
+
+    With a canary the seed chooses neither masters nor replicas nor a backup: there are none.
+    """
     by_seed = options.canary is None
     workloads = options.workloads or tuple(WORKLOADS)
     if len(workloads) > 1:
@@ -110,7 +115,7 @@ def _simpler(options: Options) -> Iterator[Options]:
 
 
 def _fewer(names: tuple[str, ...] | None, every: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """None of them, each half, all but one. ``names`` is None for all."""
+    """Yield subsets of names: none, each half, all but one. ``names`` is None for all."""
     names = _all(names, every)
     if names:
         yield NONE

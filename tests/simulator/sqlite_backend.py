@@ -1,4 +1,5 @@
-"""The real SQLite backend in a simulated world: its syncs take virtual time, and its disk has faults."""
+"""The real SQLite backend in a simulated world. Its syncs take virtual time, and its disk has
+faults."""
 
 from __future__ import annotations
 
@@ -23,12 +24,12 @@ from tests.simulator.disk_check import Rows
 if TYPE_CHECKING:
     from tests.simulator.sqlite_disk import SQLiteDisk
 
-#: Primary keys of TABLES, as columns by number.
+#: Primary keys of TABLES, as numbers of columns.
 _ORDERS = ("1", "1, 2", "1, 2", "1, 2, 3", "1", "8", "1, 2, 3")
 
 
 class SimSQLite(SQLite):
-    """The real backend, on files that a :class:`SQLiteDisk` looks after."""
+    """The real backend, on the files of a :class:`SQLiteDisk`."""
 
     def __init__(
         self, disk: SQLiteDisk, schedule: Schedule, on_failure: OnFailure, dedup: bool
@@ -93,7 +94,7 @@ class SimSQLite(SQLite):
         self._disk.closed(files)
 
     def abandon(self) -> None:
-        """The process is gone: nothing is committed or synced any more."""
+        """End with the process: nothing is committed or synced any more."""
         if isinstance(self._syncer, SimSyncer):
             self._syncer.cancel()
         self._failure = self._disk.failure("the process was killed")
@@ -113,7 +114,7 @@ class SimSQLite(SQLite):
 
 
 class SimMark(SQLiteMark):
-    """Tells its disk when it is durable."""
+    """A mark that tells its disk when it is durable."""
 
     def __init__(self, disk: SQLiteDisk, acknowledged: Acknowledged) -> None:
         super().__init__(str(disk.path), disk.name, acknowledged, disk.random_bytes)
@@ -126,7 +127,10 @@ class SimMark(SQLiteMark):
 
 
 class SimSyncer(Syncer):
-    """The same work in steps of virtual time, without a thread. Nobody deletes the files there."""
+    """A syncer that does the same work in steps of virtual time, without a thread.
+
+    It does not look for deleted files, because no process deletes them.
+    """
 
     def __init__(
         self,
@@ -194,7 +198,7 @@ class SimSyncer(Syncer):
         self._disconnect()
 
     def cancel(self) -> None:
-        """The process is gone."""
+        """Cancel the sync, because the process is gone."""
         if self._running is not None:
             self._running.cancel()
         self._step = None

@@ -2,15 +2,16 @@
 
 Durability
 ----------
-``_durable`` is the content of the two files that a crash cannot take away. The log is synced by
-:class:`~tests.simulator.sqlite_backend.SimSyncer`: what it had when a sync started is durable when the
-sync ends, a while later. The database file is written by checkpoints alone: when the pages are written
-the log is durable, since SQLite syncs it first, and, a while later, so is the database.
+``_durable`` is the content of the two files that survives any crash. The log is synced by
+:class:`~tests.simulator.sqlite_backend.SimSyncer`: its content at the start of a sync is durable when
+the sync ends, a while later. Only checkpoints write the database file: when the pages are written, the
+log is durable, because SQLite syncs it first; a while later the database file is durable, too.
 
-At a crash each part of the log that was written since is kept or not: a piece at its beginning, or
-any of its sectors. Of the database file, any of the sectors that a checkpoint wrote and did not sync.
-A log that starts over begins by a new header, which SQLite syncs before it writes anything else. The
-mark (:mod:`neo.storage.backend.acknowledged`) is the last one that was written, or the last one synced.
+A crash keeps of the log that was written since either a first piece, or any of its sectors. Of the
+database file it keeps any of the sectors that a checkpoint wrote and did not sync. A log that starts
+over begins with a new header, which SQLite syncs before it writes anything else. The mark
+(:mod:`neo.storage.backend.acknowledged`) is the last one that was written, or the last one that was
+synced.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from tests.simulator.disk_check import Rows
 from tests.simulator.sqlite_backend import SimSQLite, read_rows
 from tests.simulator.world import World
 
-#: What a disk writes as a whole, or not, when the power fails.
+#: Size of the unit that a disk writes completely or not at all when the power fails.
 SECTOR_BYTES = 512
 LOG_HEADER_BYTES = 32
 
@@ -45,9 +46,9 @@ class Files(NamedTuple):
 
 
 class SQLiteDisk(SimDisk):
-    """``folder``: an empty one, a temporary one in memory if None.
+    """A disk with SQLite files. ``folder``: an empty folder; None: a temporary one in memory.
 
-    Sizes of pages and of their cache, and how often the log is copied back, come from the seed.
+    The seed chooses the sizes of pages and of their cache, and the interval of checkpoints.
     """
 
     def __init__(
@@ -61,13 +62,13 @@ class SQLiteDisk(SimDisk):
         self.checkpoint_chance = world.random.choice((0.0, 0.05, 0.5))
         self.cache_pages = world.random.choice((10, 2000))
         self.backend: SimSQLite | None = None
-        #: A sync failed: pages of the process may be lost.
+        #: Whether a sync failed, so that pages of the process may be lost.
         self.distrusted = False
         self.promises = Promises(self)
         self._durable_mark = b""
-        # Random numbers of its own: what seeds found before there were marks is found again.
+        # A separate generator, so that older seeds find again what they found without marks.
         self._mark_random = Random(f"mark {world.seed} {name}")
-        # An empty disk in the place of this one has the same name, and comes after other events.
+        # An empty disk in the place of this one has the same name; the number of events differs.
         self.random_bytes = Random(f"lineage {world.seed} {name} {world.events}").randbytes
         self._create(world.random.choice((512, 1024, 4096)))
         self._durable = self.read()
@@ -100,7 +101,7 @@ class SQLiteDisk(SimDisk):
         self.promises.watch(random)
 
     def anonymous(self, failure: BackendFailure) -> BackendFailure:
-        """The same without the path: nothing of the real world may be told in a simulated one."""
+        """Return the failure without the path, because the story must not depend on the real world."""
         return BackendFailure(str(failure).replace(str(self.path), self.name))
 
     def close(self) -> None:
@@ -150,7 +151,7 @@ class SQLiteDisk(SimDisk):
             assert self.backend is None, self.name
             self.write(files)
             self._durable = files
-            # It is on the same disk. A newer one would refuse what the master shall find.
+            # The mark is on the same disk. With a newer mark the node would refuse the old database.
             self._mark_path.write_bytes(mark)
             self._durable_mark = mark
 
@@ -176,7 +177,7 @@ class SQLiteDisk(SimDisk):
             self._mark_path.write_bytes(self._durable_mark)
 
     def closed(self, files: Files) -> None:
-        """The process closed the files, which were these before: SQLite copied the log back."""
+        """Handle the end of a process that closed the files: SQLite has copied the log back."""
         if self.distrusted and self.world.chance(0.5):
             self.write(self._after_crash(files))
         elif self.distrusted or self.full or self.failing or self.unreadable:
@@ -189,7 +190,7 @@ class SQLiteDisk(SimDisk):
         durable = self._durable
         log = durable.log
         if files.log[:LOG_HEADER_BYTES] != log[:LOG_HEADER_BYTES]:
-            # It started over; or it is gone, which happens when everything was copied back.
+            # The log started over, or was deleted after everything was copied back.
             log = files.log[:LOG_HEADER_BYTES] + log[LOG_HEADER_BYTES:]
         how = self.world.random.choice(("nothing", "a part", "sectors", "all"))
         self.world.log(self.name, f"keeps {how} of what was not synced")
@@ -203,7 +204,7 @@ class SQLiteDisk(SimDisk):
         return Files(self._mixed(durable.database, files.database), log)
 
     def _mixed(self, old: bytes, new: bytes) -> bytes:
-        """Each sector is the old or the new one."""
+        """Return a mix in which each sector is the old or the new one."""
         mixed = bytearray(old.ljust(len(new), b"\0"))
         for start in range(0, len(new), SECTOR_BYTES):
             if self.world.chance(0.5):
@@ -220,8 +221,8 @@ class SQLiteDisk(SimDisk):
         return self.rows_of(self.read())
 
     def rows_of(self, files: Files) -> Rows:
-        """What a process would see."""
-        # Even a look at the files changes them.
+        """Return the rows that a process would see in these files."""
+        # Opening the files changes them, so that a copy is read.
         with tempfile.TemporaryDirectory(dir=self._folder) as folder:
             path = Path(folder) / self.path.name
             path.write_bytes(files.database)
@@ -241,7 +242,7 @@ def _content(path: Path) -> bytes:
 
 
 def _temporary_folder(disk: SQLiteDisk) -> Path:
-    """Deleted with the disk at the latest."""
+    """Return a temporary folder, which is deleted with the disk at the latest."""
     memory = Path("/dev/shm")
     made = tempfile.mkdtemp(prefix="neo-sim-", dir=memory if memory.is_dir() else None)
     weakref.finalize(disk, shutil.rmtree, made, True)

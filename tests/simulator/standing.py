@@ -1,10 +1,10 @@
-"""Clients that stand still between vote and finish for longer than others wait, and the end of
-transactions by the operator.
+"""Fault: clients stand still between vote and finish for longer than others wait; the operator ends
+transactions.
 
-Oracles: where nothing else fails, no store waits for a lock for longer than ``wait-timeout`` and a
-moment, and no transactions wait for each other; at the end of each run no lock is left, though the
-clients are still connected; what was ended is not visible (the history, as for every transaction
-whose application was told that it is lost).
+Oracles: Where nothing else fails, no store waits for a lock for much longer than ``wait-timeout``, and
+no transactions wait for each other. At the end of each run no lock is left, though the clients are
+still connected. A transaction that was ended is not visible (checked by the history, as for every
+transaction whose application was told that it is lost).
 """
 
 from __future__ import annotations
@@ -20,22 +20,23 @@ from tests.simulator.world import Violation
 if TYPE_CHECKING:
     from tests.simulator.run import Run
 
-#: The fault.
+#: Name of the fault.
 STAND_STILL = "stand-still"
-#: How long a client stands still, in its ``wait-timeout``.
+#: Range of the time for which a client stands still, in units of its ``wait-timeout``.
 STILL = (1.2, 2.5)
-#: Clients that wait for longer do not stand still: with fast links the others would do a million things.
+#: Clients with a longer ``wait-timeout`` do not stand still, because with fast links the other clients
+#: would execute a million events meanwhile.
 TIMEOUT_SECONDS_MAX = 5.0
-#: Part of the occasions on which the operator ends a transaction.
+#: Probability that the operator ends a transaction instead.
 END_CHANCE = 0.5
-#: It is looked so often how long stores have waited.
+#: Interval at which the waits of stores are checked.
 LOOK_SECONDS = 1.0
-#: A thread that waits for bytes looks at its clock once a second, and that may be slower than the one
-#: of the node; then it asks the node, and aborts.
+#: Factor for the difference of clocks. A waiting thread reads its clock once a second, which may be
+#: slower than the node's; then it asks the node, and aborts.
 CLOCKS = 1.1
 MARGIN_SECONDS = 5.0
-#: A circle of transactions that wait for each other is there for a moment while one of them is rebased on
-#: one node and not yet on another. One that lasts would end by ``wait-timeout`` only.
+#: Longest time for a circle of waiting transactions. A short circle is normal while one of them is
+#: rebased on one node and not yet on another. A circle that lasts would end by ``wait-timeout`` only.
 CIRCLE_SECONDS = 3.0
 
 
@@ -46,7 +47,7 @@ class Standing:
         self._active = True
 
     def act(self) -> None:
-        """The thread that votes next stands still; or the operator ends a transaction."""
+        """Let the thread that votes next stand still, or let the operator end a transaction."""
         if self._random.random() < END_CHANCE:
             self._end()
         elif self._run.settings["wait_timeout"] <= TIMEOUT_SECONDS_MAX:
@@ -56,7 +57,7 @@ class Standing:
         self._active = False
 
     def _stand(self) -> None:
-        """In the thread of an application, between its vote and its finish."""
+        """Stand still. Runs in the thread of an application, between its vote and its finish."""
         current = self._run.cluster.threads.current
         if self._active and current is not None:
             timeout: float = self._run.settings["wait_timeout"]
@@ -64,7 +65,7 @@ class Standing:
             current.sleep(timeout * self._random.uniform(*STILL))
 
     def _end(self) -> None:
-        """Any transaction, in whatever phase it is: one that is being finished is refused."""
+        """End any transaction, in any phase. The master refuses one that is being finished."""
         master = self._run.cluster.master_core
         ttids = [] if master is None else master.commits.transactions.ttids()
         if ttids:
@@ -74,7 +75,7 @@ class Standing:
     # -- oracles ---------------------------------------------------------------------------------
 
     def watch(self) -> None:
-        """From now on look how long stores wait. For runs in which nothing else fails."""
+        """Check from now on how long stores wait. For runs in which nothing else fails."""
         self._look()
         if not self._run.ending:
             self._run.world.call_later(LOOK_SECONDS, self.watch, "look at locks")
@@ -102,7 +103,7 @@ class Standing:
 
     @property
     def released(self) -> bool:
-        """Whether no transaction is left on any storage node."""
+        """Return whether no transaction is left on any storage node."""
         return not any(len(core.locks) for _, core in self._cores())
 
     def _cores(self) -> list[tuple[str, StorageNode]]:
@@ -111,8 +112,10 @@ class Standing:
 
 
 def find_circle(waits: dict[bytes, set[bytes]]) -> list[bytes]:
-    """Return transactions that wait for each other, sorted; none if there is no circle. ``waits``: by
-    waiting transaction, the holders."""
+    """Return transactions that wait for each other in a circle, sorted, or an empty list.
+
+    ``waits``: waiting transaction → the transactions that hold its locks.
+    """
     left = {ttid: set(holders) for ttid, holders in waits.items()}
     while free := [ttid for ttid, holders in left.items() if not holders & left.keys()]:
         for ttid in free:

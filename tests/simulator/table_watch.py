@@ -1,18 +1,18 @@
-"""Oracle: partition tables change only as they may (specification, *Partition Table*; decision 6).
+"""Oracle: all changes of partition tables are legal (specification, *Partition Table*; decision 6).
 
-Wherever a table lives, in the master, in storages, in the admin node and in clients, each change is the
-next version of it, and takes each cell from one state to another that may follow.
+On the master, storage nodes, the admin node and clients, each change leads to the next version of the
+table, and takes each cell to a state that may follow.
 
-What a master tells leaves each partition a cell that can be read. No master tells a smaller version than
-before, or the same one with other rows; and when it begins, none that is older than that of a storage
-node that it knows, or that could not follow from the newest of these. A master that was restarted may
-give a number again that an earlier one told: if no storage node that is there has it, nothing depended on
-it.
+A table that a master sends has a readable cell of each partition. No master sends an older version than
+before, or the same version with other rows. A master does not begin with a table that is older than
+that of a storage node it knows, or that could not follow from the newest of these. A master that was
+restarted may give a number again that an earlier one gave: if no connected storage node has that table,
+nothing depended on it.
 
-Whatever a storage node, a client or the admin node has is what a master told, row by row. A
-storage node and a client never go back, neither to an older table of a master nor to an earlier master.
+The table of a storage node, a client or the admin node is one that a master sent, row by row. A storage
+node or a client never goes back, neither to an older table of a master nor to an earlier master.
 
-When nothing happens any more, all that live have the table of the master.
+When nothing happens any more, all processes that run have the table of the master.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ from tests.simulator.cluster import Cluster
 from tests.simulator.replicas import illegal
 from tests.simulator.world import Violation, World
 
-#: Messages that are about the table.
+#: Messages with a table or a change of it.
 _TABLE = (SendPartitionTable, NotifyPartitionChanges)
 
 
-#: Its epoch among several masters, 0 for a single one; and the how-manieth it is.
+#: The epoch of a master, 0 for a single one; and its number in the order of the masters' beginning.
 Reign = tuple[int, int]
 
 
@@ -59,14 +59,14 @@ class Told(NamedTuple):
 
 
 class TableWatch:
-    """``storages(cluster)``: the cores of the storage nodes that run."""
+    """The oracle. ``storages(cluster)`` returns the cores of the storage nodes that run."""
 
     def __init__(self, world: World, storages: Callable[[str], list[StorageNode]]) -> None:
         self._world = world
         self._storages = storages
-        #: Tables that were told, by cluster and ptid.
+        #: Tables that masters sent, by cluster and ptid.
         self._told: dict[tuple[str, int], list[Told]] = {}
-        #: Master → its reign and what it told last.
+        #: Master → its reign and the ptid that it sent last.
         self._masters: dict[MasterCore, tuple[Reign, int]] = {}
         #: Storage node or client → the master whose table it has, and the ptid.
         self._positions: dict[object, tuple[Reign, int]] = {}
@@ -77,10 +77,10 @@ class TableWatch:
     # -- masters -----------------------------------------------------------------------------------
 
     def tells(self, master: MasterCore) -> None:
-        """Somebody is about to be told of its table."""
+        """Check the table that a master is about to send."""
         table, cluster = master.partitions, master.settings.cluster
         assert table.ptid is not None
-        # One that stood still may tell nobody of its table when a later one has told everybody.
+        # A master that stood still must not send its table after a later master has sent one.
         epoch = 0 if master.tenure is None else master.tenure.epoch
         reign, last = self._masters.get(master, ((epoch, len(self._masters)), -1))
         self._masters[master] = reign, table.ptid
@@ -100,7 +100,7 @@ class TableWatch:
             others.append(told)
 
     def _check_recovered(self, what: str, master: MasterCore) -> None:
-        """What it begins with follows from what storage nodes have answered."""
+        """Check that the first table of a master follows from the answers of storage nodes."""
         table = master.partitions
         answered = master.identified_storages() & master.recovery._answers.keys()
         newest: PartitionTable | None = None
@@ -116,7 +116,7 @@ class TableWatch:
             not master.told.ptid
             and newest.nodes(readable_only=True) <= master.identified_storages()
         ):
-            found -= UNKNOWN_TABLES  # a master that is new leaves them out
+            found -= UNKNOWN_TABLES  # a new master leaves these tables out
         if found < newest.ptid:
             self._fail(f"{what}, and a storage node has {newest.ptid}")
         self._find(master.settings.cluster, newest, "a storage node")
@@ -130,7 +130,7 @@ class TableWatch:
     # -- all others --------------------------------------------------------------------------------
 
     def _find(self, cluster: str, table: PartitionTable, who: str) -> Reign:
-        """The last master that told of it."""
+        """Return the reign of the last master that sent this table."""
         assert table.ptid is not None
         here = table.replicas, table.row_list()
         told = self._told.get((cluster, table.ptid), [])
@@ -140,9 +140,10 @@ class TableWatch:
         return max(reigns, default=(0, 0))
 
     def has(self, who: str, cluster: str, table: PartitionTable, process: object = None) -> None:
-        """A node or client took a table. ``process``: who must not go back."""
+        """Check a table that a node or client applied. ``process``: the process that must not go
+        back."""
         if table.ptid is None:
-            return  # the admin node is told that there is none
+            return  # an empty table tells the admin node that there is none
         position = self._find(cluster, table, who), table.ptid
         if process is not None:
             before = self._positions.get(process, position)
@@ -155,7 +156,7 @@ class TableWatch:
 def watched_tables(
     world: World, storages: Callable[[str], list[StorageNode]] = lambda cluster: []
 ) -> Iterator[None]:
-    """Inside the block, the world fails at the first table, or change of one, that may not be."""
+    """Inside the block, fail the world at the first illegal table or change of a table."""
     watch = TableWatch(world, storages)
     change, tell = PartitionTable.change, MasterCore.tell_table
     replace, change_cells = cells.replace, cells.change
@@ -222,7 +223,8 @@ def _table(core: Core | None) -> PartitionTable | None:
 
 
 def check_tables(cluster: Cluster) -> None:
-    """When nothing happens any more. Raises Violation."""
+    """Raise Violation unless all processes have the master's table. Call when nothing happens any
+    more."""
     master = cluster.master_core
     assert master is not None
     expected = master.partitions.ptid, master.partitions.row_list()

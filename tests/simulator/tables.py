@@ -1,4 +1,4 @@
-"""The rows of all storage nodes together, as the oracles of history look at them."""
+"""The rows of all storage nodes together, for the oracles of the history."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tests.simulator.world import Violation
 
 @dataclass
 class Tables:
-    """Rows of all storages together: oid → serials in order, tid → (mark, oids).
+    """Rows of all storage nodes together: oid → serials in order, tid → (mark, oids).
 
     ``packed``: revisions that are not current at this tid may be gone. ``contents``: (oid, serial) →
-    digest, None for deletions. ``masters``: how many processes were master.
+    digest, None for deletions. ``masters``: the number of processes that were master.
     """
 
     serials: dict[bytes, list[bytes]]
@@ -28,12 +28,12 @@ class Tables:
 
 
 def digest(data: bytes | None) -> bytes | None:
-    """What stands for data in a history; None for None, and for no data at all."""
+    """Return the digest that stands for data in a history; None for None and for empty data."""
     return sha1(data).digest() if data else None
 
 
 def join_tables(disks: Iterable[Rows], masters: int = 1) -> Tables:
-    """What all storages keep together. Raises Violation if two keep different data of a revision."""
+    """Join the rows of all storage nodes. Raise Violation if two have different data of a revision."""
     serials: dict[bytes, set[bytes]] = {}
     transactions: dict[bytes, tuple[str, frozenset[bytes]]] = {}
     contents: dict[tuple[bytes, bytes], bytes | None] = {}
@@ -44,7 +44,7 @@ def join_tables(disks: Iterable[Rows], masters: int = 1) -> Tables:
             revision = p64(oid), p64(tid)
             serials.setdefault(revision[0], set()).add(revision[1])
             if data_id is None and value_tid is not None:
-                continue  # an undo in a cell that is not complete yet: what it goes back to comes
+                continue  # an undo in an incomplete cell: its data is replicated later
             value = None if data_id is None else values[data_id]
             if contents.setdefault(revision, value) != value:
                 raise Violation(f"storages keep different data of {oid:016x} at {tid:016x}")

@@ -1,8 +1,8 @@
-"""Threads of simulated clients: greenlets that run one at a time, when the world says so.
+"""Threads of simulated clients: greenlets that run one at a time, scheduled by the world.
 
-A thread *parks* wherever the real one would block: on a lock, on a stream, asleep. The scheduler then
-goes on with other events, one of which resumes the thread. So blocking code runs unchanged, and its
-interleavings come from the seed. At locks and streams a thread is also parked by chance for a moment
+A thread *parks* wherever a real one would block: on a lock, on a stream, asleep. The scheduler then
+executes other events, one of which resumes the thread. So blocking code runs unchanged, and its
+interleavings come from the seed. At locks and streams a thread is also parked at random for a moment
 (*preempted*), though nothing forces it to wait.
 """
 
@@ -16,22 +16,22 @@ from greenlet import getcurrent, greenlet
 
 from tests.simulator.world import World
 
-#: How long a preempted thread waits: short beside the latency of the network, or long.
+#: Times for which a preempted thread waits: shorter or longer than the latency of the network.
 PREEMPT_SECONDS = (0.00002, 0.002)
-#: A thread that is scheduled runs after about this time.
+#: Typical time until a scheduled thread runs.
 SWITCH_SECONDS = 0.00001
 
 
 class Killed(BaseException):
-    """Ends a thread whose process was killed. Nothing in a dead process has an effect any more."""
+    """Raised in a thread whose process was killed. Nothing in a dead process has an effect any more."""
 
 
 class Interrupted(BaseException):
-    """An exception from outside, as KeyboardInterrupt, in a thread of an application."""
+    """An exception from outside, such as KeyboardInterrupt, in a thread of an application."""
 
 
 class Threads:
-    """All threads of a world. ``preemption``: probability at each lock and stream."""
+    """All threads of a world. ``preemption``: probability of a preemption at each lock and stream."""
 
     def __init__(self, world: World, preemption: float = 0.02) -> None:
         self.world = world
@@ -40,8 +40,11 @@ class Threads:
 
 
 class SimThread:
-    """``dead()``: whether the process of this thread was killed. ``hold(thread)``: whether the process is
-    stopped; it resumes the thread later."""
+    """A simulated thread.
+
+    ``dead()`` returns whether the process of this thread was killed. ``hold(thread)`` returns whether
+    the process is stopped; it then resumes the thread later.
+    """
 
     def __init__(
         self,
@@ -57,9 +60,10 @@ class SimThread:
         self._target = target
         self._dead = dead
         self._hold = hold
-        #: The process was killed: all that is left to do is to unwind.
+        #: Whether the process was killed, so that the thread only unwinds.
         self._killed = False
-        #: Exceptions from outside that are to come: after how many points each, from the one before.
+        #: Exceptions from outside to come: the number of points before each, counted from the one
+        #: before.
         self.interrupts: list[int] = []
         self._greenlet = greenlet(self._run)
         self._scheduler: greenlet | None = None
@@ -80,12 +84,12 @@ class SimThread:
             self.finished = True
 
     def park(self) -> None:
-        """Let the scheduler go on, and wait for :meth:`resume`. Raises Killed."""
+        """Give control to the scheduler, and wait for :meth:`resume`. Raise Killed."""
         self._check()
         self._parked = True
         assert self._scheduler is not None
         self._scheduler.switch()
-        # Processes are killed by events, while all threads are parked.
+        # Events kill processes, while all threads are parked.
         self._killed = self._dead()
         self._check()
 
@@ -94,7 +98,7 @@ class SimThread:
             raise Killed
 
     def point(self) -> None:
-        """Let an exception from outside come, if one is to come here. Raises Interrupted."""
+        """Raise Interrupted if an exception from outside is to come at this point."""
         interrupts = self.interrupts
         if interrupts and not self._killed:
             interrupts[0] -= 1
@@ -104,7 +108,7 @@ class SimThread:
                 raise Interrupted
 
     def preempt(self) -> None:
-        """Perhaps let others run."""
+        """Let other threads run, at random."""
         if self._killed:
             raise Killed
         threads = self.threads
@@ -113,7 +117,7 @@ class SimThread:
             self.sleep(world.delay(world.random.choice(PREEMPT_SECONDS)))
 
     def sleep(self, seconds: float, points: bool = False) -> None:
-        """``points``: exceptions from outside end it."""
+        """Sleep. ``points``: exceptions from outside may end the sleep."""
         world = self.threads.world
         woken = False
 
@@ -131,12 +135,12 @@ class SimThread:
     # -- elsewhere -------------------------------------------------------------------------------
 
     def wake(self) -> None:
-        """Resume it soon."""
+        """Resume the thread soon."""
         world = self.threads.world
         world.call_later(world.delay(SWITCH_SECONDS), self.resume, f"{self.name} runs")
 
     def resume(self) -> None:
-        """Run it until it parks again. In an event."""
+        """Run the thread until it parks again. Call in an event."""
         if self.finished or not self._parked or self._hold(self):
             return
         self._parked = False
@@ -148,10 +152,11 @@ class SimThread:
 
 
 class SimLock:
-    """Like threading.Lock; ``reentrant``: like RLock. Outside of simulated threads nobody contends.
+    """A lock like threading.Lock; ``reentrant``: like RLock. Only simulated threads contend for it.
 
-    ``points``: exceptions from outside come while a thread waits for the lock, which it then does not
-    have, and after a release. ZODB's locks have no points, since ZODB does not promise to survive that.
+    ``points``: exceptions from outside may come after a release, and while a thread waits for the lock,
+    which it then does not get. ZODB's locks have no points, because ZODB does not promise to survive
+    that.
     """
 
     def __init__(self, threads: Threads, reentrant: bool = False, points: bool = False) -> None:
@@ -179,7 +184,7 @@ class SimLock:
         return True
 
     def _wait(self, thread: SimThread) -> None:
-        """Until a release, or any other reason to look again."""
+        """Wait until a release, or until another reason to try again."""
         self._waiters.append(thread)
         try:
             thread.park()
@@ -192,7 +197,7 @@ class SimLock:
         self._waiters.remove(thread)
 
     def _wake_next(self) -> None:
-        # It leaves the queue when it runs: a wake-up that comes for another reason is not lost.
+        # The thread leaves the queue when it runs, so that a wake-up for another reason is not lost.
         if self._owner is None and self._waiters:
             self._waiters[0].wake()
 

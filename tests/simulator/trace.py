@@ -1,7 +1,7 @@
-"""What passes on the wires, for people: the story of a replayed run tells every message.
+"""Trace messages: the story of a replayed run shows every message.
 
-Tracing changes nothing in the world: it adds lines to the story, not to the digest, takes no choice
-of the seed and no virtual time.
+Tracing changes nothing in the world: it adds lines to the story, not to the digest, and takes no random
+number and no virtual time.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from tests.simulator.canaries.base import plant
 from tests.simulator.network import End
 from tests.simulator.world import World
 
-#: Longest message of a simulated client, with some room.
+#: More than the length of the longest message of a simulated client.
 LIMIT_BYTES = 1 << 26
-#: Of a value in a line: long ones are data.
+#: Greatest length of a value in a line. Longer values are data.
 VALUE_LENGTH = 40
 
 
 @contextmanager
 def traced(world: World) -> Iterator[None]:
-    """Inside the block, messages become lines of the story when they are sent."""
+    """Inside the block, add each message to the story when it is sent."""
     decoders: WeakKeyDictionary[End, Decoder] = WeakKeyDictionary()
     write = End.write
 
@@ -58,7 +58,7 @@ def _messages(decoder: Decoder, data: bytes) -> Iterator[str]:
 
 
 def describe(message: Message) -> str:
-    """One line: ``AskObject(oid=…05, at=None, before=…)``. Long values are cut."""
+    """Return one line: ``AskObject(oid=…05, at=None, before=…)``. Long values are cut."""
     fields = asdict(message)
     return f"{type(message).__name__}({', '.join(f'{k}={_value(v)}' for k, v in fields.items())})"
 

@@ -1,4 +1,4 @@
-"""One seed tried: run it (twice), and say how it ended."""
+"""Try one seed: run it (twice), and report how it ended."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ from tests.simulator.trace import traced
 _ID = re.compile(r"\b[0-9a-f]{16}\b")
 _NO_ID = "0" * 16
 _MESSAGE = " -> "
-#: Lines that are kept of a story with all its messages: 20 MB. Nobody reads as many.
+#: Greatest number of lines of a story with all its messages: 20 MB.
 TRACED_LENGTH = 100_000
 
 
 @dataclass
 class Trial:
-    """``result`` is None when it failed; then ``error``, ``details`` and ``story`` say how."""
+    """The outcome of a seed. If ``result`` is None it failed: see ``error``, ``details`` and
+    ``story``."""
 
     seed: int
     options: Options
@@ -36,20 +37,23 @@ class Trial:
     events: int = 0
 
     def command(self) -> str:
-        """What replays it."""
+        """Return the command that replays the run."""
         return f"python -m tests.simulator --seeds {self.seed} {self.options.arguments()}".rstrip()
 
     def describe(self) -> str:
         return f"{self.events} events: {self.error}\n  replay: {self.command()}"
 
     def report(self, lines: int) -> str:
-        """The events that led to the failure, what failed, and how to see it again."""
+        """Return the last events before the failure, the error, and the command that replays the
+        run."""
         story = "\n".join(self.told(lines))
         return f"{story}\n{self.details}seed {self.seed} failed after {self.describe()}"
 
     def told(self, lines: int) -> list[str]:
-        """The last lines of the story; if the error names objects or transactions, of those that
-        are about them or about the nodes."""
+        """Return the last lines of the story.
+
+        If the error names objects or transactions, return only lines about them or about the nodes.
+        """
         ids = set(_ID.findall(self.error)) - {_NO_ID}
         story = [
             line
@@ -60,8 +64,10 @@ class Trial:
 
 
 def attempt(seed: int, options: Options, twice: bool = True, story: bool = False) -> Trial:
-    """Run a seed. ``twice``: a second run must give the same digest. ``story``: run a failing seed
-    again to tell every message in its story."""
+    """Run a seed. ``twice``: a second run must give the same digest.
+
+    ``story``: run a failing seed again, with every message in its story.
+    """
     trial = _once(seed, options)
     if twice and trial.result is not None:
         again = _once(seed, options)
@@ -79,7 +85,7 @@ def attempt(seed: int, options: Options, twice: bool = True, story: bool = False
 
 
 def _differ(first: Trial, second: Trial) -> Trial:
-    """Something of the real world decides, or is told."""
+    """Return a failure: the two runs differ, so that the run depends on the real world."""
     pairs = enumerate(zip(first.story, second.story, strict=False))
     at = next((i for i, (a, b) in pairs if a != b), min(len(first.story), len(second.story)))
     details = (
@@ -93,10 +99,13 @@ def _differ(first: Trial, second: Trial) -> Trial:
 
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """Finalizers may take locks, hence choices of the seed; and nothing in the world decides when
-    the collector runs them."""
+    """Inside the block, switch the garbage collector off.
+
+    Finalizers may take locks, and so random numbers, and the seed does not decide when the collector
+    runs them.
+    """
     gc.collect()
-    # Modules stay for ever: to look at them again at each seed takes longer than many a seed.
+    # Modules stay for ever: to traverse them again at each seed takes longer than many a seed.
     gc.freeze()
     gc.disable()
     try:

@@ -1,8 +1,8 @@
-"""Many seeds tried, in several processes.
+"""Try many seeds, in several processes.
 
-A seed that never ends, or that takes its process down with it, tells no story by itself. So a process
-ends when a seed takes it too long, with a traceback on stderr; and whatever ended a process, the seeds
-that were under way are named.
+A seed that never ends, or that ends its process, gives no report. So a process ends when a seed takes
+too long, with a traceback on stderr. When a process ended for any reason, the seeds in progress are
+named.
 """
 
 from __future__ import annotations
@@ -18,21 +18,23 @@ from threading import Timer
 from tests.simulator.run import Options
 from tests.simulator.trial import Trial, attempt
 
-#: Real time that one seed may take. A run with the most events, of five masters and a backup, takes two
-#: or three minutes, three times with its story; and cores are busy.
+#: Real time that one seed may take. The longest run, with five masters and a backup, takes two or three
+#: minutes, three times as long with its story; and the machine may be busy.
 SECONDS_MAX = 1800.0
 STDERR = 2
 
 
 class ProcessLost(Exception):
-    """A process ended in the middle of a seed. ``__str__`` names the seeds that may be the one."""
+    """A process ended during a seed. ``__str__`` names the seeds that may be the cause."""
 
 
 def trials(
     seeds: range, options: Options, twice: bool, jobs: int, seconds_max: float = SECONDS_MAX
 ) -> Iterator[Trial]:
-    """In the order of the seeds, a few at a time. One seed alone runs in this process, for as long as
-    it takes, so that it can be debugged. Raises ProcessLost."""
+    """Yield trials in the order of the seeds, a few at a time. Raise ProcessLost.
+
+    A single seed runs in this process without a time limit, so that it can be debugged.
+    """
     if len(seeds) == 1:
         yield attempt(seeds[0], options, twice, story=True)
         return
@@ -42,7 +44,7 @@ def trials(
             return seed, pool.submit(_watched, seed, options, twice, seconds_max)
 
         rest = iter(seeds)
-        # A window, so that a failure does not wait for thousands of seeds behind it.
+        # A window, so that the report of a failure does not wait for thousands of later seeds.
         window = [submit(seed) for seed in islice(rest, 4 * jobs)]
         try:
             while window:
@@ -58,7 +60,7 @@ def trials(
 
 
 def _watched(seed: int, options: Options, twice: bool, seconds_max: float) -> Trial:
-    # Not faulthandler's own timer: a process that was forked while it runs hangs.
+    # Not faulthandler's own timer: a process that is forked while that timer runs hangs.
     timer = Timer(seconds_max, _end_process)
     timer.daemon = True
     timer.start()
@@ -76,7 +78,7 @@ def _end_process() -> None:
 def _under_way(
     window: list[tuple[int, Future[Trial]]], options: Options, jobs: int, seconds_max: float
 ) -> str:
-    """The first ones without a result: they are taken in their order."""
+    """Return a message that names the first seeds without a result: seeds are started in order."""
     without = [seed for seed, future in window if not future.done() or future.exception()]
     commands = [f"\n  replay: {Trial(seed, options).command()}" for seed in without[:jobs]]
     return (

@@ -2,13 +2,13 @@
 
 Theory of operation
 -------------------
-Everything that happens is an *event*: a callback at a virtual time. Events run one after the other,
-on one thread at a time, in the order of their times, then of their creation. All choices (delays,
-faults, who runs next) come from ``random``, which is seeded: the same seed gives the same run, event
-by event. Every event adds to ``digest``, so that two runs can be compared; the last of them are kept
-as ``story``, to be read when an oracle complains.
+Everything that happens is an *event*: a callback at a virtual time. Events run one after the other, on
+one thread at a time, in the order of their times, then of their creation. All choices (delays, faults,
+the next thread) come from ``random``, which is seeded: the same seed gives the same run, event by
+event. Every event adds to ``digest``, so that two runs can be compared. The last events are kept as
+``story``, to be read when an oracle fails.
 
-Rules: nothing in a simulated world looks at the real clock, the real network, real randomness, object
+Rules: nothing in a simulated world reads the real clock, the real network, real randomness, object
 addresses or the order of a set of objects that hash by address.
 """
 
@@ -22,22 +22,23 @@ from hashlib import blake2b
 from math import inf
 from random import Random
 
-#: Events that the story remembers: enough to see the last few seconds of a cluster.
+#: Number of events in the story: enough to see the last few seconds of a cluster.
 STORY_LENGTH = 4000
-#: A run that needs more events than this is a livelock. On average a run needs 23,000; the longest that
-#: was none had 816,562 with a backup, which is allowed twice as many: large objects, fetched one by one.
-#: Several masters are never silent, and are allowed more, too.
+#: A run with more events than this counts as a livelock. A run has 23,000 events on average. The
+#: longest run that was no livelock had 816,562, with a backup and large objects that were fetched one
+#: by one: runs with a backup may have twice as many. Runs with several masters may have more, too,
+#: because masters always exchange messages.
 EVENTS_MAX = 500_000
-#: Events that are added to the digest together.
+#: Number of events that are added to the digest together.
 DIGEST_BATCH = 4096
 
 
 class Violation(AssertionError):
-    """An oracle found that something is not as it must be."""
+    """An oracle found a violated rule."""
 
 
 class Event:
-    """A callback to come; also the timer that a core gets."""
+    """A callback in the future; also the timer that a core gets."""
 
     __slots__ = ("callback", "name")
 
@@ -50,11 +51,11 @@ class Event:
 
 
 class World:
-    """``now``: seconds since the world began. ``epoch``: what the clocks of its nodes show then.
+    """A simulated world. ``now``: seconds since its beginning. ``epoch``: the time of its clocks then.
 
-    ``slowness``: how many times longer everything may take than in a world with usual links. What is
-    asked for one by one ends later there; that it ends is what matters. ``slow_readers``: how many times
-    slower clients read many objects than usual; who writes leaves them the time.
+    ``slowness``: factor for time limits, because requests one by one take longer with slow links.
+    ``slow_readers``: factor by which clients read many objects more slowly than usual; writers pause
+    longer to leave them time.
     """
 
     epoch = 1_800_000_000.0
@@ -69,7 +70,8 @@ class World:
         self.events_max = EVENTS_MAX
         self.story: deque[str] = deque(maxlen=STORY_LENGTH)
         self._digest = blake2b(digest_size=16)
-        # What is not in the digest yet: to add event by event would take longer than the events.
+        # Events that are not in the digest yet: to add each one by itself would take longer than the
+        # events.
         self._names: list[str] = []
         self._times = array("d")
         self._queue: list[tuple[float, int, Event]] = []
@@ -82,14 +84,17 @@ class World:
         return self.call_at(self.now + delay, callback, name)
 
     def call_at(self, time: float, callback: Callable[[], None], name: str = "") -> Event:
-        """Not before now. What is called at one time is called in the order of these calls: a delay
-        that is computed from that time would be rounded, and could lead to another one."""
+        """Call back at ``time``, but not before now. Callbacks at one time run in the order of these
+        calls.
+
+        To convert a time to a delay would round it, which could change the order.
+        """
         event = Event(callback, name)
         self._push(time, event)
         return event
 
     def again(self, delay: float, event: Event) -> None:
-        """The event happens once more; it has a callback, and is not waited for now."""
+        """Schedule an event once more. It has a callback and is not scheduled now."""
         self._push(self.now + delay, event)
 
     def _push(self, time: float, event: Event) -> None:
@@ -97,19 +102,19 @@ class World:
         heapq.heappush(self._queue, (max(time, self.now), self._order, event))
 
     def fail(self, error: BaseException) -> None:
-        """End the run with this error, from whatever thread runs now."""
+        """End the run with this error. May be called in any thread."""
         if self._failure is None:
             self._failure = error
 
     def step(self, end: float = inf) -> bool:
-        """Run the next event. False if there is none until ``end``. Raises what the world failed
-        with."""
+        """Run the next event. Return False if there is none until ``end``. Raise the error of the
+        world."""
         queue = self._queue
         while queue and queue[0][0] <= end:
             time, _, event = heapq.heappop(queue)
             callback, event.callback = event.callback, None
             if callback is None:
-                continue  # it was cancelled
+                continue  # the event was cancelled
             self.now = time
             self.events += 1
             if self.events > self.events_max:
@@ -125,7 +130,7 @@ class World:
         return False
 
     def run(self, seconds: float, events: float = inf) -> None:
-        """Let virtual time pass, but not many more events than that."""
+        """Run for some virtual time, or until about so many events have run."""
         end = self.now + seconds
         events += self.events
         while self.events < events:
@@ -134,8 +139,10 @@ class World:
                 break
 
     def run_until(self, condition: Callable[[], bool], seconds: float, what: str) -> None:
-        """Until the condition holds. Raises Violation when it does not within the virtual time, which is
-        that of a world with usual links."""
+        """Run until the condition holds. Raise Violation if it does not within the virtual time.
+
+        ``seconds`` is the limit of a world with usual links; ``slowness`` extends it.
+        """
         seconds *= self.slowness
         end = self.now + seconds
         while not condition():
@@ -148,21 +155,21 @@ class World:
         return self.random.random() < probability
 
     def delay(self, typical: float) -> float:
-        """A duration around ``typical``, seldom ten times as long."""
+        """Return a duration around ``typical``, rarely ten times as long."""
         stretched = 10.0 if self.random.random() < 0.02 else 1.0
         return typical * stretched * (0.5 + self.random.random())
 
     # -- what happened ---------------------------------------------------------------------------
 
     def log(self, who: str, what: str) -> None:
-        """A line of the story. Part of the digest: it must not contain anything of the real world."""
+        """Add a line to the story and the digest. It must not contain anything of the real world."""
         line = f"{self.now:10.4f} {who:<10} {what}"
         self._names.append(line)
         self.story.append(line)
 
     @property
     def digest(self) -> str:
-        """Of all events and lines until now."""
+        """Return the digest of all events and lines until now."""
         self._add_to_digest()
         return self._digest.hexdigest()
 

@@ -1,10 +1,10 @@
-"""ZODB inside a simulated world: its locks park, its sets are ordered, its failures are not told.
+"""ZODB inside a simulated world: its locks park, its sets are ordered, its tracebacks are skipped.
 
-ZODB holds locks while it calls the storage, which may park. Another simulated thread must then park
-on that lock as well, not block the one real thread that runs. So ZODB gets its locks from here:
-simulated ones in a simulated thread, real ones elsewhere. It also tells its connections of
-invalidations in the order of a set that hashes by address, which no seed decides. And it writes down
-the traceback of each commit that fails, which takes a twentieth of a run, for nobody.
+ZODB holds locks while it calls the storage, which may park. Another simulated thread must then park on
+that lock, not block the one real thread that runs. So ZODB gets its locks from this module: simulated
+ones in a simulated thread, real ones elsewhere. ZODB also passes invalidations to its connections in
+the order of a set that hashes by address, which no seed decides. And it formats the traceback of each
+commit that fails, which takes a twentieth of a run and is never read.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.simulator.threads import SimLock, Threads
 
 
 class OrderedSet(dict[Any, None]):
-    """What ZODB does with its set of connections, in the order in which they were opened."""
+    """A replacement for ZODB's set of connections, in the order in which they were opened."""
 
     def add(self, item: Any) -> None:
         self[item] = None
@@ -35,7 +35,7 @@ class OrderedSet(dict[Any, None]):
 
 
 def _save_error(transaction: Any) -> Any:
-    """In place of Transaction._saveAndGetCommitishError, without the text of the traceback."""
+    """Replace Transaction._saveAndGetCommitishError, without formatting the traceback."""
     transaction.status = Status.COMMITFAILED
     transaction._failure_traceback = StringIO()
     return sys.exc_info()
@@ -43,7 +43,7 @@ def _save_error(transaction: Any) -> Any:
 
 @contextmanager
 def simulated_zodb(threads: Threads) -> Iterator[None]:
-    """While the block runs, what ZODB creates belongs to the world of ``threads``."""
+    """Inside the block, locks and sets that ZODB creates belong to the world of ``threads``."""
 
     def lock() -> Any:
         return threading.Lock() if threads.current is None else SimLock(threads)

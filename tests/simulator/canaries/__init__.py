@@ -1,7 +1,7 @@
-"""Planted bugs: a simulator that finds nothing proves nothing.
+"""Planted bugs, which prove that the simulator finds bugs.
 
-Each canary replaces one piece of product code by a wrong one, as a slip of a programmer would. It is
-switched on by name (``--canary``), and must be found within the number of seeds beside it.
+Each canary replaces one piece of product code by a wrong one, as an error of a programmer would. It is
+switched on by name (``--canary``), and must be found within its number of seeds.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ CANARIES: dict[str, Canary] = {
 
 @contextmanager
 def planted(name: str | None) -> Iterator[None]:
-    """With the bug inside the block; without any if there is no name."""
+    """Inside the block, plant the named bug, or none if there is no name."""
     with plant(CANARIES[name].patches() if name else []):
         yield
 

@@ -15,7 +15,7 @@ from neo.storage.replication.backup_fetch import BackupFetch
 from neo.storage.replication.backup_repair import Mending
 from tests.simulator.canaries.base import Canary, Patch
 
-#: A backup beside a busy cluster, and processes that are killed.
+#: Options for runs with a backup beside a busy cluster, and processes that are killed.
 KILLS = {"backup": True, "workloads": ("bank",), "faults": ("kill-server",), "seconds": 5.0}
 QUIET = {"backup": True, "workloads": ("bank",), "faults": ("none",), "seconds": 5.0}
 PACKS = {"backup": True, "workloads": ("pack", "bank"), "seconds": 6.0}
@@ -74,7 +74,7 @@ def _not_asked_whether_durable() -> list[Patch]:
     def stored(self: StorageNode) -> Future[None]:
         return self.sleep(0.001)
 
-    # Nodes say that they are done before they have stored it, and are not asked whether they have.
+    # Nodes answer before they have stored it, and the master does not ask whether they have.
     return [(Backup, "_ask", ask), (StorageNode, "stored", stored)]
 
 

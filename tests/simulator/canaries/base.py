@@ -1,4 +1,4 @@
-"""What a canary is, and how it is planted."""
+"""Canaries, and how they are planted."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Patch = tuple[Any, str, Any]
 class Canary:
     """A planted bug: one piece of product code replaced by a wrong one.
 
-    ``slip``: what the programmer got wrong. ``oracle``: who notices, and how. ``seeds``: so many,
-    from 0, are enough to find it with ``options``, which are fields of ``run.Options``: a run that
-    is short, and rich in what the bug needs.
+    ``slip``: the error of the programmer. ``oracle``: the oracle that finds it, and how. ``seeds``: so
+    many seeds, from 0, suffice to find it with ``options``, which are fields of ``run.Options``: for a
+    short run with many occasions for the bug.
     """
 
     name: str
@@ -30,7 +30,7 @@ class Canary:
 
 @contextmanager
 def plant(patches: list[Patch]) -> Iterator[None]:
-    """With the patches inside the block."""
+    """Inside the block, apply the patches."""
     originals = [(owner, attribute, getattr(owner, attribute)) for owner, attribute, _ in patches]
     for owner, attribute, wrong in patches:
         setattr(owner, attribute, wrong)

@@ -1,4 +1,4 @@
-"""Bugs of a client: its cache, and what it makes of lost connections and conflicts."""
+"""Bugs of a client: its cache, and its handling of lost connections and conflicts."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _rebase_conflict_ignored() -> list[Patch]:
 
 
 def _undo_overwrites() -> list[Patch]:
-    """What was changed since is not merged."""
+    """Later changes are not merged."""
     original = undo._undo_object
 
     def undo_object(*arguments: Any) -> None:

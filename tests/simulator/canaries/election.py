@@ -1,4 +1,4 @@
-"""Bugs of several masters: promises not kept, leases that are not over, epochs that are mixed up."""
+"""Bugs of several masters: broken promises, leases that are not over, epochs that are mixed up."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from neo.transactor.outbox import Outbox
 from tests.simulator import log_disk, master_faults
 from tests.simulator.canaries.base import Canary, Patch
 
-#: Three masters, and little else that goes wrong.
+#: Options for runs with three masters and few other faults.
 THREE: dict[str, Any] = {
     "masters": 3,
     "workloads": ("bank",),
@@ -43,7 +43,8 @@ CHANGED: dict[str, Any] = {
 }
 
 
-#: Masters that suspect others before their lease is over: that is allowed, since a new primary waits.
+#: Masters that suspect the primary before its lease is over. That is allowed, because a new primary
+#: waits.
 IMPATIENT: list[Patch] = [(election, "SILENCE_SECONDS", 1.0)]
 
 
@@ -122,7 +123,7 @@ def _lease_not_looked_at() -> list[Patch]:
 
 def _table_not_logged() -> list[Patch]:
     def log_table(self: Tenure, ptid: int, nodes: set[int]) -> None:
-        """It was in the log when it was created."""
+        """Do nothing: the table was in the log when it was created."""
 
     return [(Tenure, "log_table", log_table)]
 
@@ -183,7 +184,7 @@ def _claimed_twice() -> list[Patch]:
             return decision
         return original(self, data)
 
-    # They claim at the same time, which is allowed: the log decides.
+    # Masters claim at the same time, which is allowed, because the log decides.
     return [(Epochs, "apply", apply), (election, "TURN_SECONDS", 0.0)]
 
 

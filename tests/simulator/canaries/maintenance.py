@@ -27,7 +27,7 @@ REPLICAS: dict[str, Any] = {
     "seconds": 3.0,
     "workloads": ("bank",),
 }
-#: All nodes compare with all others.
+#: Options for runs in which all nodes compare with all others.
 CROSSED = REPLICAS | {"storages": 4, "replicas": 3}
 PACKS: dict[str, Any] = {
     "faults": ("kill-server",),
@@ -71,7 +71,8 @@ def _not_compared_again() -> list[Patch]:
     async def pack_tid(self: Fetch) -> int:
         return self.pack_tid
 
-    # With a tail, the last rows are compared all the same: often a pack has removed one of them.
+    # ``_begin``, too: otherwise the last rows would be compared by their tail, and a pack has often
+    # removed one of them.
     return [(Fetch, "_pack_tid", pack_tid), (replicator, "_begin", lambda tids: MAX_TID)]
 
 
@@ -93,7 +94,7 @@ def _stale_dial_accepted() -> list[Patch]:
         admitted.resolve(None)
         return admitted
 
-    # Who is asked whether it waits would see it, too.
+    # ``made``, too: otherwise the node that is asked whether it waits would notice.
     return [(Links, "admit", admit), (Links, "made", lambda self, nid: 0)]
 
 

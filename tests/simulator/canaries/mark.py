@@ -1,4 +1,4 @@
-"""Bugs of the mark, which says how far a node has acknowledged."""
+"""Bugs of the mark, which records the last transaction that a node acknowledged."""
 
 from __future__ import annotations
 

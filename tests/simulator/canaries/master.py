@@ -76,7 +76,7 @@ def _tid_in_another_partition() -> list[Patch]:
 
 
 def _tid_not_restored() -> list[Patch]:
-    """It matters when the clock of the new master is behind that of the old one."""
+    """The bug shows when the clock of the new master is behind that of the old one."""
 
     def reset(self: TidGenerator, last: bytes) -> None:
         self.last = ZERO_TID
@@ -128,7 +128,7 @@ def _final_tid_forgotten() -> list[Patch]:
 
 
 def _older_table_accepted() -> list[Patch]:
-    """Both that a master served with a later one, and that it told a later one, count for nothing."""
+    """Neither that a master served with a later table, nor that it sent one, is taken into account."""
     original = Recovery._obstacle_to_restart
 
     def obstacle(self: Recovery, strict: bool, forced: bool) -> str | None:

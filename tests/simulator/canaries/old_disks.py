@@ -49,7 +49,7 @@ def _last_tids_compared() -> list[Patch]:
 
 
 def _replicated_from_the_last() -> list[Patch]:
-    """What is later than the gap is taken for a proof of what is before."""
+    """Rows after the gap are taken as a proof of the rows before it."""
     return [(replicator, "_begin", lambda tids: tids[-1] if tids else ZERO_TID)]
 
 

@@ -1,4 +1,4 @@
-"""Bugs that show when operators type, databases are truncated or copied, and disks fail."""
+"""Bugs that show at commands, truncations, clones and failures of disks."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _drained_in_vain() -> list[Patch]:
         self._slow = False
         self.core.backlog.drained(self)
 
-    # Little is much: requests wait all the time.
+    # With these limits a few bytes count as many, so that requests wait all the time.
     limits = [(peer, "SLOW_BYTES", 1), (backlog, "SLOW_BYTES", 1), (backlog, "PEER_BYTES", 1)]
     return [(Peer, "drained", drained), *limits]
 

@@ -1,4 +1,4 @@
-"""Bugs of replication, which make a cell readable that is not complete."""
+"""Bugs of replication, which make an incomplete cell readable."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _resumed_too_late() -> list[Patch]:
 
 def _objects_forgotten() -> list[Patch]:
     async def objects(self: Fetch) -> None:
-        """Nothing."""
+        """Fetch nothing."""
 
     return [(Fetch, "_objects", objects)]
 

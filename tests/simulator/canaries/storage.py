@@ -1,4 +1,4 @@
-"""Bugs of a storage node: locks, durability, what is left behind."""
+"""Bugs of a storage node: locks, durability, rows that are left behind."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ QUIET = {"faults": ("none",), "disk": "memory", "seconds": 2.0}
 
 
 def _not_synced(*answers: type[Message]) -> list[Patch]:
-    """These answers are sent when everything is executed."""
+    """These answers are sent when everything is executed, not when it is durable."""
     original = StorageNode.answer_stored
 
     def answer_stored(

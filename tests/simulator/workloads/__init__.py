@@ -1,4 +1,4 @@
-"""What simulated applications do. Each module is one workload or two; a seed composes several."""
+"""Workloads of simulated applications. Each module has one or two; a seed composes several."""
 
 from __future__ import annotations
 
@@ -23,6 +23,6 @@ _ALL = (
     *(Pack, Phases, Records, Restore, Skew, Undo, Visitors),
     *(Cascades, ResolvingBank),
 )
-#: Those that came when many seeds were known: a seed has them besides the others.
+#: Workloads that were added when many seeds were known: a seed has them besides the others.
 LATER = (Cascades.name, ResolvingBank.name)
 WORKLOADS: dict[str, type[Workload]] = {workload.name: workload for workload in _ALL}

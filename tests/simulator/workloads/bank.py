@@ -1,7 +1,7 @@
 """Transfers between accounts in different partitions: the sum of all balances never changes.
 
-There is one bank whose conflicts end in an abort, and one whose balances resolve them: of two transfers
-from one account at a time, both are made.
+In one bank conflicts end in an abort. In the other one balances resolve them: two concurrent transfers
+from one account both succeed.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Bank(Workload):
             self.add(bank[source], -amount)
             self.add(bank[target], amount)
             if random.random() < 0.1:
-                return  # changed its mind
+                return  # abort without a transfer
             manager.commit()
 
     def account(self) -> Any:

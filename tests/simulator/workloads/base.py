@@ -1,4 +1,4 @@
-"""Base of the workloads: a piece of application code and what must always be true of its data."""
+"""Base of the workloads: a piece of application code and the invariants of its data."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ from tests.simulator.history import Read
 from tests.simulator.recorded import Recorded
 from tests.simulator.world import Violation
 
-#: What an application meets when others write too, or when the cluster is away: it tries again.
+#: Errors because of other writers, or because the cluster is away: the application tries again.
 EXPECTED = (POSError, TransientError)
-#: How many transactions go on in a connection that stays open, and after how many the objects in the
-#: connection's cache are compared with the tables.
+#: Part of the transactions that use a connection that stays open, and part of these after which the
+#: objects in the connection's cache are compared with the tables.
 HELD_CHANCE = 0.3
 CACHE_CHECK_CHANCE = 0.2
 
 
 class Context:
-    """What a thread of a workload works with. ``db``: of its client process. ``storage``: of ``db``.
+    """The environment of a thread of a workload.
 
-    ``open()`` gives another database in the same process. ``spawn(target)``: another thread there.
+    ``db`` and ``storage``: those of its client process. ``open()`` opens another database in the same
+    process; ``spawn(target)`` starts another thread there.
     """
 
     def __init__(
@@ -50,9 +51,9 @@ class Context:
 
     @contextmanager
     def connection(self) -> Iterator[tuple[Any, Any]]:
-        """(connection, transaction manager); whatever is left open is aborted.
+        """Yield a connection and its transaction manager; abort what is left open.
 
-        It is one of the pool, or the thread's own one, which lives on from transaction to
+        The connection is one of the pool, or the thread's own, which it keeps from transaction to
         transaction.
         """
         held = self.random.random() < HELD_CHANCE
@@ -69,7 +70,7 @@ class Context:
             if self.random.random() < CACHE_CHECK_CHANCE:
                 self._record_cache(connection)
         except Violation as e:
-            # A truncation took away the snapshot of a transaction that goes on.
+            # A truncation deleted the snapshot of a transaction that goes on.
             if self.storage.is_void(connection._storage._start):
                 raise TransientError(str(e)) from None
             raise
@@ -79,7 +80,7 @@ class Context:
                 connection.close()
 
     def _record_cache(self, connection: Any) -> None:
-        """Objects that ZODB holds for current are reads, too: invalidations must have reached it."""
+        """Record objects that ZODB regards as current as reads: invalidations must have reached it."""
         start = connection._storage._start
         for oid, item in connection._cache.lru_items():
             if item._p_changed is False:
@@ -87,7 +88,7 @@ class Context:
 
 
 def close(db: DB) -> None:
-    """Close a database. ZODB alone fails if the open() of one of its connections was interrupted."""
+    """Close a database. ZODB's own close() fails if the open() of a connection was interrupted."""
     storage = db.storage
     try:
         db.close()
@@ -96,10 +97,10 @@ def close(db: DB) -> None:
 
 
 class Workload:
-    """One instance a run; its methods are called by several threads, one after the other.
+    """A workload, with one instance per run. Several threads call its methods, one at a time.
 
-    ``threads``: how many threads do :meth:`step`, over all client processes. ``rewindable``: a
-    truncation may take away what steps did, and not what setup() did.
+    ``threads``: the number of threads that call :meth:`step`, over all client processes.
+    ``rewindable``: a truncation may delete what steps did, but not what setup() did.
     """
 
     name: ClassVar[str]
@@ -110,22 +111,23 @@ class Workload:
         self.random = random
 
     def setup(self, context: Context) -> None:
-        """Create the data, in one transaction or several. Tried again until it succeeds."""
+        """Create the data, in one transaction or several. Called again until it succeeds."""
 
     def step(self, context: Context, thread: int) -> None:
-        """One piece of work. May raise EXPECTED errors; raises Violation when something is wrong."""
+        """Do one piece of work. May raise EXPECTED errors; raise Violation if an invariant is
+        violated."""
         raise AssertionError("a workload without work")
 
     def writes(self, thread: int) -> bool:
-        """Whether steps of this thread go on to commit, as long as nothing fails."""
+        """Return whether steps of this thread commit, as long as nothing fails."""
         return True
 
     def check(self, context: Context) -> None:
-        """At the end, when nothing fails any more. Raises Violation."""
+        """Check the data at the end, when nothing fails any more. Raise Violation."""
 
 
 class Tally:
-    """Counts what was acknowledged, and what was tried with an outcome that nobody knows."""
+    """Counts acknowledged commits, and attempts with an unknown outcome."""
 
     def __init__(self) -> None:
         self.certain = 0
@@ -133,7 +135,7 @@ class Tally:
 
     @contextmanager
     def tried(self) -> Iterator[None]:
-        """Around a commit: until it is acknowledged it may be there, whatever error comes."""
+        """Surround a commit: until it is acknowledged, it may be committed whatever error is raised."""
         self.uncertain += 1
         yield
         self.uncertain -= 1

@@ -1,4 +1,5 @@
-"""Transactions with many objects, and much data: more than is kept, asked or answered at once."""
+"""Transactions with many objects and much data: more than the windows and caches of client and
+nodes."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from tests.simulator.world import Violation
 
 
 class Big(Workload):
-    """All objects always hold the same number. Each writes them all."""
+    """All objects always hold the same number. Each transaction writes all of them."""
 
     name = "big"
     threads = 2

@@ -1,5 +1,8 @@
-"""Writers of overlapping sets of counters, each in an order of chance: many wait for each other in
-rings, and who gave way may have to give way again. Conflicts are resolved: nobody leaves early."""
+"""Writers of overlapping sets of counters, each in a random order.
+
+Many transactions wait for each other in circles, and one that was rebased may have to be rebased again.
+Conflicts are resolved, so that no transaction ends early.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,13 @@ from BTrees.Length import Length
 from tests.simulator.workloads.base import Context, Tally, Workload
 from tests.simulator.world import Violation
 
-#: Counters, and how many of them a transaction changes.
+#: Number of counters, and number of counters that a transaction changes.
 COUNT = 6
 CHANGED = (3, 4, 5)
 
 
 class Cascades(Workload):
-    """All counters of a transaction are increased together: no step of any is lost or halved."""
+    """All counters of a transaction are increased together: no step is lost, or done in part."""
 
     name = "cascades"
     threads = 5

@@ -1,4 +1,4 @@
-"""Counters that several threads increase at once: ZODB resolves the conflicts, no step is lost."""
+"""Counters that several threads increase concurrently: ZODB resolves the conflicts, no step is lost."""
 
 from __future__ import annotations
 

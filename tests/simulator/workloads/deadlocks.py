@@ -11,7 +11,7 @@ from tests.simulator.world import Violation
 
 
 class Deadlocks(Workload):
-    """All objects of a group always hold the same number, written in an order of chance."""
+    """All objects of a group always hold the same number. They are written in a random order."""
 
     name = "deadlocks"
     threads = 4

@@ -1,4 +1,4 @@
-"""A BTree that grows by many new objects and splits its buckets; nothing that was put in is lost."""
+"""A BTree that grows by many new objects and splits its buckets. No key is ever lost."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from persistent.mapping import PersistentMapping
 from tests.simulator.workloads.base import Context, Workload
 from tests.simulator.world import Violation
 
-#: A bucket splits at 30 keys.
+#: Numbers of keys that a step adds. A bucket splits at 30 keys.
 AT_ONCE = (1, 1, 2, 40)
-#: What the tree grows to: some splits.
+#: Greatest number of keys, which makes some splits.
 KEYS_MAX = 400
 
 
@@ -52,7 +52,7 @@ class Growth(Workload):
         return len(self.certain) < KEYS_MAX
 
     def _look(self, connection: object, tree: OOBTree) -> None:
-        """Some neighbours, read ahead."""
+        """Read some neighbours ahead."""
         values = [tree[key] for key in list(tree.keys())[:20]]
         connection.prefetch(values)  # type: ignore[attr-defined]
         for key, value in zip(tree.keys(), values, strict=False):

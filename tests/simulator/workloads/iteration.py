@@ -1,5 +1,7 @@
-"""Iteration while others write: over transactions, over current records, over logs and histories, and
-over everything as pipelines do."""
+"""Iteration while others write: over transactions, current records, logs and histories.
+
+Also scans of everything, as pipelines do them.
+"""
 
 from __future__ import annotations
 
@@ -17,18 +19,20 @@ from tests.simulator.history import Read
 from tests.simulator.workloads.base import Context, Workload
 from tests.simulator.world import Violation
 
-#: Records that a walk looks at, and transactions at the end of the log that an iteration begins with.
+#: Greatest number of records of a walk, and number of transactions at the end of the log with which an
+#: iteration begins.
 WALK_MAX = 300
 RECENT = 20
-#: Objects of a transaction whose histories are looked at, and their last revisions: each is asked for.
+#: Greatest number of objects of a transaction whose histories are read, and of revisions of each: every
+#: one is a request.
 OBJECTS_MAX = 10
 REVISIONS_MAX = 30
-#: Of a scan: a page for each revision or two, some pages, one.
+#: Page sizes of a scan: a page for each revision or two, some pages, one page.
 PAGE_BYTES = (1, 1000, 1 << 20)
 
 
 class Iteration(Workload):
-    """The oracle of listings compares what the iterators and the log gave with the tables."""
+    """Lists transactions and records; the oracle of lists compares them with the tables."""
 
     name = "iteration"
     threads = 2
@@ -59,7 +63,7 @@ class Iteration(Workload):
             storage.scan(order, context.random.choice(PAGE_BYTES))
         except ErrorAnswer as e:
             if e.code is not ErrorCode.TID_NOT_FOUND:
-                raise  # else a pack was faster
+                raise  # otherwise a pack was faster
 
     def _log(self, context: Context) -> None:
         storage: Any = context.storage

@@ -1,6 +1,6 @@
-"""Packs, with garbage collection and without, while objects are created, moved and thrown away.
+"""Packs, with garbage collection and without, while objects are created, moved and dropped.
 
-Whatever can be reached exists; the oracles know from the tables up to when revisions may be gone.
+Every object that can be reached exists. The oracles know from the tables which revisions may be gone.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Pack(Workload):
 
     def __init__(self, random: Random) -> None:
         super().__init__(random)
-        #: Oids of chains that were thrown away, and may be taken back while they are collected.
+        #: Oids of chains that were dropped, and may be used again while they are collected.
         self.thrown: list[bytes] = []
 
     def setup(self, context: Context) -> None:
@@ -59,7 +59,7 @@ class Pack(Workload):
             if self.thrown and choice < 0.15:
                 self._take_back(context, connection, source)
             elif choice < 0.4 or not names:
-                # A chain: what hangs on it must stay as long as its head.
+                # A chain: its other objects must stay as long as its head.
                 item = PersistentMapping(next=PersistentMapping(next=None))
                 source[f"{context.random.randrange(20)}"] = item
             elif choice < 0.8:
@@ -73,8 +73,8 @@ class Pack(Workload):
             manager.commit()
 
     def _take_back(self, context: Context, connection: Any, box: PersistentMapping) -> None:
-        """Garbage comes back into use, if it is still there when that is committed: all of a chain is
-        there as long as its head is."""
+        """Use garbage again, if it still exists when that is committed: a chain exists as long as its
+        head."""
         oid = context.random.choice(self.thrown)
         self.thrown.remove(oid)
         item = connection.get(oid)
@@ -85,7 +85,7 @@ class Pack(Workload):
 
     def _look(self, context: Context) -> None:
         missing = self._missing(context)
-        # An old snapshot may refer to what is packed away by now, but not a new one.
+        # An old snapshot may refer to objects that are packed away by now; a new one may not.
         if missing and (still := missing & self._missing(context)):
             raise Violation(f"pack: {sorted(oid.hex() for oid in still)} are referred to and gone")
 

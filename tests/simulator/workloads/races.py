@@ -1,5 +1,8 @@
-"""The invariants of ZODB's own race tests: two objects that are changed together, or one after the
-other, while other threads look at them in new connections and in old ones."""
+"""The invariants of ZODB's own race tests.
+
+Two objects are changed together, or one after the other, while other threads read them in new and in
+old connections.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from tests.simulator.world import Violation
 
 
 class _Pair(Workload):
-    """Two objects with a number each; what they may be is up to :meth:`expect`."""
+    """Two objects with a number each. :meth:`expect` checks the numbers."""
 
     def setup(self, context: Context) -> None:
         with context.connection() as (connection, manager):
@@ -37,7 +40,7 @@ class _Pair(Workload):
     def step(self, context: Context, thread: int) -> None:
         with context.connection() as (connection, manager):
             self.verify(connection)
-            # The connection looks again, maybe at something newer, as often as it likes.
+            # The connection may read again, at a newer view, any number of times.
             for _ in range(context.random.choice((0, 0, 1, 3))):
                 manager.begin()
                 self.verify(connection)
@@ -70,7 +73,7 @@ class Increments(_Pair):
 
 
 class Phases(_Pair):
-    """The first is increased in one transaction and the second in the next: never the other way."""
+    """The first is increased in one transaction, the second in the next, never the other way round."""
 
     name = "phases"
     threads = 3
@@ -80,7 +83,7 @@ class Phases(_Pair):
         return a - b in (0, 1)
 
     def change(self, a: PersistentMapping, b: PersistentMapping) -> None:
-        # Who changes the second object must be sure of the first.
+        # A transaction that changes the second object depends on the first one.
         if a["value"] == b["value"]:
             a["value"] += 1
         else:

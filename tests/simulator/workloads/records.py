@@ -1,4 +1,4 @@
-"""Transactions of records, made without ZODB's objects: creation, changes, deletion, and its undo."""
+"""Transactions of raw records, without persistent objects: creation, changes, deletion, undo of it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from ZODB.utils import z64
 
 from tests.simulator.workloads.base import Context, Workload
 
-#: Objects that the workload cares for at once.
+#: Greatest number of objects that the workload uses at a time.
 OIDS_MAX = 8
 
 
 class Records(Workload):
-    """What must be true is up to the oracles."""
+    """Writes records; the oracles of the history check them."""
 
     name = "records"
     threads = 2
@@ -40,14 +40,14 @@ class Records(Workload):
                 storage.tpc_abort(transaction)
                 return
             storage.tpc_finish(transaction)
-            # Not before: an oid that was not committed may be given to others by another master.
+            # Only now: another master may give an oid again that was not committed.
             self.oids += created
         except BaseException:
             storage.tpc_abort(transaction)
             raise
 
     def _change(self, context: Context, transaction: Any) -> list[bytes]:
-        """Returns what is created."""
+        """Change some records. Return the oids that are created."""
         random = context.random
         storage: Any = context.storage
         data = zodb_pickle(PersistentMapping(data=random.randbytes(random.randrange(200))))

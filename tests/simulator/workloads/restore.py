@@ -1,11 +1,11 @@
-"""Copies of a database made elsewhere, as ``copyTransactionsFrom`` makes them, while others write.
+"""Copies transactions of another database with ``copyTransactionsFrom``, while others write.
 
-Its transactions have tids of their own, later than the last one; when others commit meanwhile they
-may come too late, and are refused. Records are created, changed, deleted and made equal to earlier
-ones, small and big.
+The copied transactions have imposed tids, later than the last one. When others commit meanwhile, these
+tids may be too old, and the copy is refused. Records are created, changed, deleted and made equal to
+earlier ones, small and big.
 
-Its oids must not be those of other writers' objects, which it would overwrite without a conflict. They
-are below one that is in use from the beginning: no master gives them again.
+Copied oids must differ from those of other writers, whose objects they would overwrite without a
+conflict. They are lower than an oid that is in use from the beginning, so that no master gives them.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from tests.simulator.workloads.base import Context, Workload
 from tests.simulator.world import Violation
 
 OIDS = 6
-#: How far ahead of the last transaction the first tid of a copy may be; twice as far each time others
-#: were faster, up to so often: among dozens of writers it would be overtaken for ever.
+#: How far the first tid of a copy may be ahead of the last transaction. The distance doubles each time
+#: that others were faster, up to so often: among dozens of writers a copy would be overtaken for ever.
 AHEAD_SECONDS = (0.0, 0.001, 0.05)
 DOUBLED_MAX = 6
-#: Between two tids of a copy, and before the first: 7 to 15 ms. The ttid of a transaction is the tid that
-#: is imposed, and two transactions with one ttid cannot be told apart. Masters whose clock is behind
-#: give ttids that follow the last tid closely; nobody else makes tids of copies out of that.
+#: Distance between two tids of a copy, and before the first one: 7 to 15 ms. An imposed tid is also the
+#: ttid of its transaction, and two transactions with one ttid cannot be distinguished. A master whose
+#: clock is behind gives ttids that follow the last tid closely, so that the tids of copies keep away.
 APART = range(1 << 19, 1 << 20)
 SIZES = (0, 10, 1000, 100_000)
 
 
 class _Transaction(TransactionMetaData):
-    """What an iterator of another storage gives."""
+    """A transaction as an iterator of another storage returns it."""
 
     def __init__(self, tid: bytes, records: list[DataRecord]) -> None:
         super().__init__(b"somebody", b"elsewhere", {"copied": True})
@@ -51,7 +51,7 @@ class _Transaction(TransactionMetaData):
 
 
 class _Source:
-    """As much of another storage as a copy needs."""
+    """The part of another storage that a copy needs."""
 
     def __init__(self, transactions: list[_Transaction]) -> None:
         self._transactions = transactions
@@ -67,11 +67,11 @@ class Restore(Workload):
     def __init__(self, random: Random) -> None:
         super().__init__(random)
         self.oids: list[bytes] = []
-        #: (oid, tid) → data, of what was acknowledged.
+        #: (oid, tid) → data of acknowledged copies.
         self.copied: dict[tuple[bytes, bytes], bytes | None] = {}
-        #: What each thread has not copied yet.
+        #: Transactions that each thread has not copied yet.
         self._waiting: dict[int, list[_Transaction]] = {}
-        #: How often in a row others were faster, by thread.
+        #: How many times in a row others were faster, by thread.
         self._overtaken: Counter[int] = Counter()
 
     def setup(self, context: Context) -> None:
@@ -95,7 +95,7 @@ class Restore(Workload):
             self._look(context)
             return
         storage: Any = context.storage
-        # A copy that is interrupted goes on where it was.
+        # An interrupted copy is continued.
         waiting = self._waiting.get(thread) or self._make(context, thread)
         while waiting:
             self._waiting[thread] = waiting
@@ -104,7 +104,7 @@ class Restore(Workload):
             except StorageError as e:
                 if "a copy can only continue a database" not in str(e):
                     raise
-                self._waiting[thread] = []  # others were faster, or it was committed
+                self._waiting[thread] = []  # others were faster, or the copy was committed
                 self._overtaken[thread] += 1
                 return
             self._overtaken[thread] = 0
@@ -114,7 +114,7 @@ class Restore(Workload):
         self._waiting[thread] = []
 
     def _make(self, context: Context, thread: int) -> list[_Transaction]:
-        """With tids of which no other thread has one."""
+        """Make transactions with tids that no other thread uses."""
         random = context.random
         ahead = random.choice(AHEAD_SECONDS) * 2 ** min(self._overtaken[thread], DOUBLED_MAX)
         start = time_from_tid(context.storage.lastTransaction()) + ahead
@@ -140,13 +140,13 @@ class Restore(Workload):
             serial, data = random.choice(earlier)
             return DataRecord(oid, tid, data, serial)
         value = random.randbytes(random.choice(SIZES)) + bytes(random.choice(SIZES))
-        # Where the data comes from is a hint, which may be wrong.
+        # The origin of the data is a hint, which may be wrong.
         hint = random.choice(earlier)[0] if earlier and choice > 0.9 else None
         return DataRecord(oid, tid, zodb_pickle(MinPO(value)), hint)
 
     def _look(self, context: Context) -> None:
         oid, tid = context.random.choice(list(self.copied))
-        # Another client may have copied it, of which this one has not heard yet.
+        # Another client may have copied the object, and this one may not have heard of it yet.
         context.storage.sync()
         try:
             found = context.storage.loadBefore(oid, add64(tid, 1))

@@ -1,4 +1,4 @@
-"""Withdrawals that look at two accounts and change one: only readCurrent keeps their sum positive."""
+"""Withdrawals that read two accounts and change one: only readCurrent keeps their sum positive."""
 
 from __future__ import annotations
 

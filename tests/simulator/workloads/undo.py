@@ -13,7 +13,7 @@ from tests.simulator.workloads.base import Context, Tally, Workload
 from tests.simulator.world import Violation
 
 GROUP = 3
-#: Marks the workload's own transactions in the log for undo, which has those of everybody.
+#: Users that mark the workload's own transactions in the undo log, which has those of all workloads.
 USER_GROUP, USER_COUNTER = "undo-group", "undo-counter"
 
 
@@ -60,7 +60,7 @@ class Undo(Workload):
                 manager.commit()
 
     def _undo(self, context: Context, user: str, count: int) -> None:
-        """The last transactions of this kind, or some before them."""
+        """Undo the last transactions of this kind, or some before them."""
         first = context.random.choice((0, 0, 0, 1, 2))
         with context.connection() as (connection, manager):
             log = context.db.undoLog(0, 30)
@@ -70,7 +70,7 @@ class Undo(Workload):
                 return
             context.db.undoMultiple(ids, manager.get())
             if user == USER_COUNTER:
-                # An undo can be undone, but then nobody could tell what the counter must be.
+                # An undo is never undone here, because the counter's value would not be known any more.
                 with self.undone.tried():
                     manager.commit()
                 return

@@ -1,4 +1,4 @@
-"""Applications that open a storage, do little and close it again; some close it while they work."""
+"""Applications that open a storage, do little and close it again, some of them during their work."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Visitors(Workload):
     def step(self, context: Context, thread: int) -> None:
         acknowledged = self.visits.certain
         db = context.open()
-        storage = db.storage  # a database that is closed has none
+        storage = db.storage  # None if the database is closed
         if context.random.random() < 0.3:
             context.spawn(lambda: self._interrupt(context, storage))
         try:
