@@ -41,8 +41,8 @@ def plant(patches: list[Patch]) -> Iterator[None]:
             setattr(owner, attribute, original)
 
 
-#: Options for runs with rebases in conflict: who holds what another one waits for often ends without a
-#: commit, so that nothing else conflicts.
+#: Options for runs with conflicts during rebases. The holder of a lock that another transaction waits
+#: for often ends without a commit, so that nothing else conflicts.
 DEADLOCKS = {
     "workloads": ("bank", "deadlocks", "skew"),
     "faults": ("kill-client",),
