@@ -97,7 +97,7 @@ def _mended_without_objects() -> list[Patch]:
 CANARIES = (
     Canary(
         "backup-keeps-deleted",
-        "what was deleted and packed away upstream, before a backup heard of it, stays there",
+        "objects deleted and packed away upstream before a backup heard of it stay in the backup",
         "backup: rows are too many",
         _packed_deletions_missed,
         30,
@@ -105,7 +105,7 @@ CANARIES = (
     ),
     Canary(
         "backup-shown-too-early",
-        "clients of a backup are shown a transaction when one cell has it, not all",
+        "clients of a backup see a transaction when one cell has it, not all",
         "reads: not the last revision",
         _shown_too_early,
         20,
@@ -129,7 +129,7 @@ CANARIES = (
     ),
     Canary(
         "backup-resumed-too-late",
-        "a storage node remembers how far its best cell is, instead of its worst",
+        "a storage node stores the position of its best cell, not of its worst",
         "backup: rows are missing",
         _resumed_too_late,
         60,
@@ -137,8 +137,8 @@ CANARIES = (
     ),
     Canary(
         "backup-not-durable",
-        "clients are shown what a storage node would forget in a crash",
-        "backup: it shows less than before",
+        "clients see transactions that a storage node would lose in a crash",
+        "backup: readers see less than before",
         _not_asked_whether_durable,
         60,
         KILLS,

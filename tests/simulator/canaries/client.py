@@ -140,8 +140,8 @@ CANARIES = (
     ),
     Canary(
         "lost-master-means-aborted",
-        "a master that is lost in tpc_finish is taken for an abort",
-        "history: what the application was told to be lost is visible",
+        "the loss of the master in tpc_finish is taken for an abort",
+        "history: a transaction is visible that the application knows to be lost",
         _lost_master_means_aborted,
         40,
         KILLS | {"workloads": ("bank",)},

@@ -229,7 +229,7 @@ CANARIES = (
     ),
     Canary(
         "old-epoch-granted",
-        "a master grants the lease to whoever asks, whatever his epoch is",
+        "a master grants the lease to every master that asks, whatever its epoch is",
         "reigns: a primary of an older epoch acts",
         _old_epoch_granted,
         80,
@@ -245,7 +245,7 @@ CANARIES = (
     ),
     Canary(
         "lease-from-the-answer",
-        "the lease is counted from when the answer came, not from when the question left",
+        "the lease is counted from the arrival of the answer, not from the sending of the question",
         "reigns: a primary may act when the next one does",
         _lease_from_the_answer,
         200,
@@ -253,7 +253,7 @@ CANARIES = (
     ),
     Canary(
         "lease-not-looked-at",
-        "what leaves is not held up when the lease is over",
+        "messages are still sent when the lease is over",
         "reigns: a primary that was stopped acts again",
         _lease_not_looked_at,
         150,
@@ -261,7 +261,7 @@ CANARIES = (
     ),
     Canary(
         "table-not-logged",
-        "a partition table is told of before it is in the log",
+        "a partition table is sent before it is in the log",
         "reigns: the log does not know the table",
         _table_not_logged,
         10,
@@ -309,7 +309,7 @@ CANARIES = (
     ),
     Canary(
         "index-of-the-configuration",
-        "a master that is added takes the masters that it is told for the first ones, with their indices",
+        "a master that is added takes the present members for the first ones, with their indices",
         "progress: a majority of the masters has no primary",
         _index_of_the_configuration,
         60,

@@ -42,7 +42,7 @@ def _interrupted_finish_forgotten() -> list[Patch]:
 CANARIES = (
     Canary(
         "interrupted-leader-keeps-the-lead",
-        "a thread that is interrupted while it leads does not hand the lead on, and is taken for present",
+        "a leader thread that is interrupted does not pass the lead on, and counts as present",
         "progress: the other threads of its connection wait for ever",
         _interrupted_leader_keeps_the_lead,
         15,
@@ -51,7 +51,7 @@ CANARIES = (
     Canary(
         "interrupted-finish-forgotten",
         "the answer to an interrupted tpc_finish is not given to the connections of ZODB",
-        "reads, workloads: they hold objects that it has changed",
+        "reads, workloads: connections hold objects that the transaction has changed",
         _interrupted_finish_forgotten,
         80,
         INTERRUPTS,

@@ -58,7 +58,7 @@ def _ended_is_not_forgotten() -> list[Patch]:
 CANARIES = (
     Canary(
         "lock-waited-for-for-ever",
-        "a store waits for a lock without looking at the clock",
+        "a store waits for a lock without a time limit",
         "locks: a store has waited for longer than wait-timeout",
         _lock_waited_for_for_ever,
         30,

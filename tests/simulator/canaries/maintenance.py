@@ -117,7 +117,7 @@ CANARIES = (
     ),
     Canary(
         "repair-from-the-last-tid",
-        "a corrupted cell is taken for complete up to its last tid when it is repaired",
+        "the repair of a corrupted cell assumes that the cell is complete up to its last tid",
         "cells: a readable one misses rows",
         _repair_from_the_last_tid,
         10,
@@ -125,7 +125,7 @@ CANARIES = (
     ),
     Canary(
         "pack-resumed-too-far",
-        "a pack that was cut short goes on some objects behind the place where it was",
+        "an interrupted pack goes on some objects after the place where it ended",
         "cells: an old revision is left",
         _resumed_too_far,
         150,

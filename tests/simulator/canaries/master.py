@@ -160,7 +160,7 @@ CANARIES = (
     Canary(
         "finish-out-of-order",
         "a transaction is finished as soon as it is locked, though an earlier one is not",
-        "reads: an older transaction appears below a tid that was already read at",
+        "reads: an older transaction appears below a tid at which a client has read",
         _finish_out_of_order,
         30,
         QUIET | {"storages": 4, "workloads": ("bank", "counters")},
@@ -222,7 +222,7 @@ CANARIES = (
     Canary(
         "final-tid-forgotten",
         "the master answers that a transaction it does not know was not committed",
-        "history: what the client was told to be lost is visible",
+        "history: a transaction is visible that the client knows to be lost",
         _final_tid_forgotten,
         50,
         KILLS | {"storages": 2, "workloads": ("bank",)},

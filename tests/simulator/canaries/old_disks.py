@@ -73,14 +73,14 @@ CANARIES = (
     Canary(
         "last-tids-compared",
         "replicas are compared by their last tids only",
-        "reads, cells: what a gap has swallowed is missing",
+        "reads, cells: rows in a gap are missing",
         _last_tids_compared,
         30,
         OLD_DISKS,
     ),
     Canary(
         "replicated-from-the-last",
-        "a cell that was found to have a gap is replicated from its last transaction on",
+        "a cell with a gap is replicated from its last transaction on",
         "cells: replicas are not equal",
         _replicated_from_the_last,
         30,

@@ -149,7 +149,7 @@ def _failure_survived() -> list[Patch]:
 CANARIES = (
     Canary(
         "changed-before-checked",
-        "the number of replicas is changed before it is looked at",
+        "the number of replicas is changed before it is checked",
         "refusals: a command that is refused changes the partition table",
         _changed_before_checked,
         40,
@@ -165,8 +165,8 @@ CANARIES = (
     ),
     Canary(
         "order-not-checked",
-        "a tid that is imposed may be less than the last one",
-        "history: a transaction is before what was told; the core's own assertions",
+        "an imposed tid may be less than the last one",
+        "history: a tid is not later than one that a client knows; the core's own assertions",
         _order_not_checked,
         20,
         QUIET | {"workloads": ("restore", "bank")},
@@ -181,8 +181,8 @@ CANARIES = (
     ),
     Canary(
         "hint-believed",
-        "a copy takes the data of the revision that it is said to be equal to, unseen",
-        "contents: a revision has not the data that was stored",
+        "a copy takes the data of the revision that the hint names, without a comparison",
+        "contents: a revision has other data than was stored",
         _hint_believed,
         20,
         QUIET | {"workloads": ("restore",)},
@@ -238,7 +238,7 @@ CANARIES = (
     ),
     Canary(
         "drained-in-vain",
-        "what waits for a peer to read does not go on when it has read",
+        "requests that wait until a peer has read its answers do not go on then",
         "progress: threads wait for it for ever",
         _drained_in_vain,
         5,

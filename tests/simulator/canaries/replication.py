@@ -125,7 +125,7 @@ CANARIES = (
     ),
     Canary(
         "unfinished-not-told",
-        "the master forgets to tell who replicates which transactions are in progress",
+        "the master does not tell a replicating node which transactions are in progress",
         "cells: a readable one misses rows",
         _unfinished_not_told,
         60,

@@ -247,7 +247,7 @@ CANARIES = (
     ),
     Canary(
         "released-at-vote",
-        "write-locks are let go at the vote",
+        "write locks are released at the vote",
         "history: an update is lost; or the core's own assertions",
         _released_at_vote,
         20,
@@ -287,7 +287,7 @@ CANARIES = (
     ),
     Canary(
         "rebase-without-conflicts",
-        "an object that is rebased is taken again without looking for a conflict",
+        "a rebase locks an object again without a check for a conflict",
         "history: an update is lost",
         _rebase_without_conflicts,
         40,
@@ -319,7 +319,7 @@ CANARIES = (
     ),
     Canary(
         "unfinished-kept",
-        "what verification did not validate is not deleted when the operation starts",
+        "transactions that verification did not validate are not deleted when the operation starts",
         "tables: rows are left in tobj and ttrans",
         _unfinished_kept,
         20,
@@ -327,7 +327,7 @@ CANARIES = (
     ),
     Canary(
         "unfinished-dropped-too-early",
-        "what is not finished is deleted when the node joins, before verification",
+        "unfinished transactions are deleted when the node joins, before verification",
         "history: an acknowledged transaction is lost, or half there",
         _unfinished_dropped_too_early,
         20,
