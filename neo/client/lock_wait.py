@@ -13,7 +13,7 @@ from typing import Any
 
 from ZODB.POSException import ConflictError, ReadConflictError
 
-from neo.client.change import Asked, Kind
+from neo.client.participants import Asked, Kind
 from neo.client.pause import LOST
 from neo.client.session import Session
 from neo.net.channel import Ticket

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from neo.client.change import Kind
-from neo.client.commit import Commit
 from neo.client.errors import refused
+from neo.client.participants import Kind
 from neo.client.records import data_of
 from neo.client.session import Session
+from neo.client.transaction import ClientTransaction
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import ZERO_TID
@@ -25,17 +25,17 @@ class Restorer:
         self._serials: OrderedDict[bytes, bytes] = OrderedDict()
 
     def restore(
-        self, commit: Commit, oid: bytes, data: bytes | None, prev_txn: bytes | None
+        self, transaction: ClientTransaction, oid: bytes, data: bytes | None, prev_txn: bytes | None
     ) -> None:
         base = self._serials.get(oid, ZERO_TID)
         if data is None:
-            commit.delete(oid, base, Kind.RESTORE)
+            transaction.delete(oid, base, Kind.RESTORE)
             return
         original = None if prev_txn is None else self._same(oid, prev_txn, data)
         if original is not None:
-            commit.copy(oid, base, original, Kind.RESTORE)
+            transaction.copy(oid, base, original, Kind.RESTORE)
         else:
-            commit.store(oid, base, data, Kind.RESTORE)
+            transaction.store(oid, base, data, Kind.RESTORE)
 
     def _same(self, oid: bytes, serial: bytes, data: bytes) -> bytes | None:
         """Return the revision that holds this data, if the revision at ``serial`` has the same data."""
@@ -50,8 +50,8 @@ class Restorer:
             return None
         return answer.data_serial or answer.serial
 
-    def finished(self, commit: Commit, tid: bytes) -> None:
-        for oid, change in commit.changes.items():
+    def finished(self, transaction: ClientTransaction, tid: bytes) -> None:
+        for oid, change in transaction.changes.items():
             if change.kind is Kind.RESTORE:
                 self._serials[oid] = tid
                 self._serials.move_to_end(oid)

@@ -15,8 +15,6 @@ from ZODB.POSException import POSError, ReadOnlyError, StorageTransactionError
 from zope.interface import alsoProvides, implementer
 
 from neo.client.cache import Cache
-from neo.client.change import Options
-from neo.client.commit import Commit
 from neo.client.errors import ConfigurationError, NEOStorageError, TransactionLostError, refusal
 from neo.client.green import make_system
 from neo.client.history import Description, undo_log
@@ -27,6 +25,7 @@ from neo.client.reading import Reading
 from neo.client.restore import Restorer
 from neo.client.session import PATIENCE_SECONDS, Session, Settings
 from neo.client.size import Size
+from neo.client.transaction import ClientTransaction, Options
 from neo.client.undo import undo
 from neo.net.host import Host
 from neo.net.sockets import parse_addresses
@@ -117,7 +116,8 @@ class NEOStorage(Reading):
             raise
 
     def _forget(self) -> None:
-        self._commits: dict[int, Commit] = {}
+        #: Open transactions, by the identity of ZODB's.
+        self._transactions: dict[int, ClientTransaction] = {}
         self._oid_lock = self._system.lock()
         self._oids: list[bytes] = []
         #: The master that allocated these oids, and the first oid of its range.
@@ -178,12 +178,12 @@ class NEOStorage(Reading):
         if self._read_only:
             raise ReadOnlyError(f"{self._name} was opened read-only")
 
-    def _commit(self, transaction: Any) -> Commit:
+    def _begun(self, transaction: Any) -> ClientTransaction:
         self._check_writable()
-        commit = self._commits.get(id(transaction))
-        if commit is None:
+        begun = self._transactions.get(id(transaction))
+        if begun is None:
             raise StorageTransactionError(f"transaction {transaction!r} did not begin here")
-        return commit
+        return begun
 
     def new_oid(self) -> bytes:
         self._check_writable()
@@ -198,10 +198,10 @@ class NEOStorage(Reading):
             self._first_oid = self._first_oid or self._last_oid
             return self._last_oid
 
-    def _check_oid(self, commit: Commit, oid: bytes) -> None:
+    def _check_oid(self, begun: ClientTransaction, oid: bytes) -> None:
         """Check the oid of a new object. Raise TransactionLostError if the transaction belongs to another
         master than the one that allocated the oid: that master may have given it to another client."""
-        master = commit.master
+        master = begun.master
         with self._oid_lock:
             ours = self._first_oid is not None and self._first_oid <= oid <= self._last_oid
             if ours and (self._oids_of is not master or oid < self._oids_from):
@@ -228,35 +228,37 @@ class NEOStorage(Reading):
     def tpc_begin(self, transaction: Any, tid: bytes | None = None, status: str = " ") -> None:
         """Begin a transaction. ``tid``: of IStorageRestoreable. Does not wait for other transactions."""
         self._check_writable()
-        if id(transaction) in self._commits:
+        if id(transaction) in self._transactions:
             raise StorageTransactionError("Duplicate tpc_begin calls for same transaction")
-        commit = Commit(self._session, transaction, tid, self._options, self.tryToResolveConflict)
+        begun = ClientTransaction(
+            self._session, transaction, tid, self._options, self.tryToResolveConflict
+        )
         # First, so that tpc_abort finds the transaction whatever exception comes.
-        self._commits[id(transaction)] = commit
+        self._transactions[id(transaction)] = begun
         try:
-            commit.begin()
+            begun.begin()
         except POSError:
-            del self._commits[id(transaction)]
+            del self._transactions[id(transaction)]
             raise
         if self._session.stops:  # the cluster may have announced it before the line above
-            commit.stop()
+            begun.stop()
 
     def _stopping(self) -> None:
         """Abort transactions in their first phase: the cluster stops when no transaction is left."""
-        stopped = sum(commit.stop() for commit in list(self._commits.values()))
+        stopped = sum(begun.stop() for begun in list(self._transactions.values()))
         logger.warning("the cluster stops; transactions aborted: %s", stopped)
 
     def store(
         self, oid: bytes, serial: bytes | None, data: bytes, version: str, transaction: Any
     ) -> None:
-        commit = self._commit(transaction)
+        begun = self._begun(transaction)
         base = serial or ZERO_TID
         if base == ZERO_TID:
-            self._check_oid(commit, oid)
-        commit.store(oid, base, data)
+            self._check_oid(begun, oid)
+        begun.store(oid, base, data)
 
     def deleteObject(self, oid: bytes, serial: bytes, transaction: Any) -> None:
-        self._commit(transaction).delete(oid, serial)
+        self._begun(transaction).delete(oid, serial)
 
     def restore(
         self,
@@ -267,41 +269,41 @@ class NEOStorage(Reading):
         prev_txn: bytes | None,
         transaction: Any,
     ) -> None:
-        self._restorer.restore(self._commit(transaction), oid, data, prev_txn)
+        self._restorer.restore(self._begun(transaction), oid, data, prev_txn)
 
     def checkCurrentSerialInTransaction(self, oid: bytes, serial: bytes, transaction: Any) -> None:
-        self._commit(transaction).check(oid, serial)
+        self._begun(transaction).check(oid, serial)
 
     def tpc_vote(self, transaction: Any) -> list[bytes] | None:
-        commit = self._commit(transaction)
-        commit.vote()
-        return list(commit.resolved) or None
+        begun = self._begun(transaction)
+        begun.vote()
+        return list(begun.resolved) or None
 
     def tpc_finish(
         self, transaction: Any, func: Callable[[bytes], object] = lambda tid: None
     ) -> bytes:
-        commit = self._commit(transaction)
-        if not commit.voted:
+        begun = self._begun(transaction)
+        if not begun.voted:
             raise StorageTransactionError("tpc_finish before tpc_vote")
         try:
-            tid = commit.finish(func)
+            tid = begun.finish(func)
         finally:
-            if commit.ended:
-                self._commits.pop(id(transaction), None)
-        self._restorer.finished(commit, tid)
+            if begun.ended:
+                self._transactions.pop(id(transaction), None)
+        self._restorer.finished(begun, tid)
         return tid
 
     def tpc_abort(self, transaction: Any) -> None:
-        commit = self._commits.get(id(transaction))
-        if commit is not None:
+        begun = self._transactions.get(id(transaction))
+        if begun is not None:
             try:
-                commit.abort()
+                begun.abort()
             except BaseException:
-                commit.abort()  # interrupted, and ZODB does not abort again
+                begun.abort()  # interrupted, and ZODB does not abort again
                 raise
             finally:
-                if commit.ended:
-                    self._commits.pop(id(transaction), None)
+                if begun.ended:
+                    self._transactions.pop(id(transaction), None)
 
     # -- undo ------------------------------------------------------------------------------------
 
@@ -309,8 +311,8 @@ class NEOStorage(Reading):
         return True
 
     def undo(self, transaction_id: bytes, transaction: Any) -> tuple[bytes, list[bytes]]:
-        commit = self._commit(transaction)
-        return commit.ttid, undo(self._session, self, commit, transaction_id)
+        begun = self._begun(transaction)
+        return begun.ttid, undo(self._session, self, begun, transaction_id)
 
     def undoLog(
         self,

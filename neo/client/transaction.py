@@ -1,37 +1,44 @@
-"""First phase of a transaction: stores, conflicts, deadlocks (specification, *Commit*).
+"""A transaction of this client (specification, *Commit*, *Abort*).
 
-Stores are sent to every writable cell without waiting. The thread that reads an answer puts it in a
-queue (``sink`` of the tickets). The committing thread handles the queue when too many bytes wait for
-answers, and before the vote. Data is kept until every cell has answered, because a conflict needs it;
-then it is dropped, or kept for the cache, within a bound. So a transaction may be larger than memory.
+First phase: stores are sent to every writable cell without waiting. The thread that reads an answer
+puts it in a queue (``sink`` of the tickets). The committing thread handles the queue when too many bytes
+wait for answers, and before the vote. Data is kept until every cell has answered, because a conflict
+needs it; then it is dropped, or kept for the cache, within a bound. So a transaction may be larger than
+memory. Second phase: vote, and finish or abort.
 
-Only :meth:`Changes.rebase` and :meth:`Changes.stop` are called by another thread, the one that leads
-on the master's channel. It must not wait for the committing thread, which may wait for a lock that only
-the rebase releases. ``_lock`` protects the table of nodes and the order of requests against it.
+If the connection to the master is lost, the transaction is lost, too, unless it was being finished.
 
-A transaction uses one connection per storage node from its first request to its end. A node whose
-connection is lost takes no further part in the transaction. If the connection to the master is lost, the
-transaction is lost, too.
+Only :meth:`~ClientTransaction.rebase`, :meth:`~ClientTransaction.stop` and
+:meth:`~ClientTransaction.ended_by_operator` are called by another thread, the one that leads on the
+master's channel. It must not wait for the committing thread, which may wait for a lock that only the
+rebase releases.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, NamedTuple
 
 from ZODB.POSException import ConflictError, POSError, ReadConflictError, UndoError
 
-from neo.client.change import Asked, Change, Kind, Options
-from neo.client.errors import NEOStorageError, TransactionLostError, UnavailableError, refusal
+from neo.client.errors import (
+    NEOStorageError,
+    OutcomeUnknownError,
+    TransactionLostError,
+    UnavailableError,
+    refusal,
+)
 from neo.client.lock_wait import LockWait
+from neo.client.participants import Asked, Change, Kind, Participants
 from neo.client.pause import Pause
 from neo.client.records import FOREIGN_LARGEST_BYTES, pack_data, unpack_data
 from neo.client.session import Session
 from neo.net.channel import Channel, Ticket
+from neo.net.fault_sites import FaultSite
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ConnectionLost, ErrorAnswer, HandshakeError
-from neo.protocol.ids import MAX_TID, ZERO_HASH, ZERO_TID, format_nid
+from neo.protocol.ids import MAX_TID, ZERO_HASH, ZERO_TID, format_nid, format_nids
 from neo.protocol.packets import (
     AbortTransaction,
     AnswerBeginTransaction,
@@ -39,13 +46,18 @@ from neo.protocol.packets import (
     AnswerRebaseObject,
     AnswerRebaseTransaction,
     AnswerStoreObject,
+    AnswerTransactionFinished,
     AskBeginTransaction,
     AskCheckCurrentSerial,
+    AskFinalTID,
+    AskFinishTransaction,
     AskRebaseObject,
     AskRebaseTransaction,
     AskStoreObject,
+    AskStoreTransaction,
+    AskVoteTransaction,
     Conflict,
-    Error,
+    FailedVote,
     Message,
     Ping,
     Request,
@@ -55,59 +67,58 @@ Resolve = Callable[[bytes, bytes, bytes, bytes], bytes]
 """Conflict resolution: (oid, committed serial, base serial, new data) → data; raises ConflictError."""
 
 
-class Changes:
-    """``tid``: the preset tid of IStorageRestoreable, None otherwise."""
+class Options(NamedTuple):
+    """Settings of transactions. ``compress``: level of zlib. ``unanswered_max``, ``cached_max``: bytes of
+    data in memory that wait for answers, for the cache."""
+
+    compress: int
+    unanswered_max: int
+    cached_max: int
+
+
+class ClientTransaction:
+    """``metadata``: ZODB's transaction. ``tid``: the preset one of IStorageRestoreable, or None."""
 
     def __init__(
         self,
         session: Session,
-        transaction: Any,
+        metadata: Any,
         tid: bytes | None,
         options: Options,
         resolve: Resolve,
     ) -> None:
-        self.transaction = transaction
         self.changes: dict[bytes, Change] = {}
         #: Oids whose conflicts were resolved.
         self.resolved: set[bytes] = set()
         self.voted = False
         self._session = session
+        self._metadata = metadata
         self._tid = tid
         self._options = options
         self._resolve = resolve
-        self._lock = session.host.lock()
-        self._nodes: dict[int, Channel | None] = {}  # None: its connection was lost
-        self._failures: dict[int, str] = {}  # reasons
-        self._asked: dict[Ticket[Any], None] = {}
-        self._ready: deque[Ticket[Any]] = deque()
+        self._participants = Participants(session, self._check_master)
         self._conflicts: dict[bytes, bytes] = {}
-        self._locking_tid = ZERO_TID
         self._unanswered_bytes = 0
         self._cached: dict[bytes, bytes] = {}
         self._cached_bytes = 0
         self._locked_sets: dict[frozenset[int], frozenset[int]] = {}
         self._lockless = False
-        self._rebased: dict[int, bytes] = {}  # the last locking tid that each node was sent
         # Requests and their records agree. False after an exception from outside.
         self._whole = True
-        self._ended = False
+        self._ended = self._aborted = False
         self._stopped = False  # aborted because the cluster stops
-        #: Set by the thread that leads on the master's channel.
         self._ended_by_operator = False
         self._ttid: bytes | None = None
         self._master: Channel
         self._begin: Ticket[AnswerBeginTransaction] | None = None
+        self._finish = Ticket(exclusive=True, orphan=self._finished_alone)
         # Marks that AbortTransaction was sent to the master, which refuses a second one.
         self._farewell: Ticket[Any] = Ticket()
 
-    def begin(self) -> None:
-        """Ask the master for a ttid, without waiting. Raise the errors of session.master()."""
-        self._begin_soon()
-
     # -- begin -----------------------------------------------------------------------------------
 
-    def _begin_soon(self) -> None:
-        """Ask the master for a ttid. Does not wait for the answer."""
+    def begin(self) -> None:
+        """Ask the master for a ttid, without waiting. Raise the errors of session.master()."""
         self._begin = None
         self._master = self._session.master()
         ticket: Ticket[AnswerBeginTransaction] = Ticket(orphan=self._begun_in_vain)
@@ -117,7 +128,7 @@ class Changes:
         except ConnectionLost:
             self._begin = None  # the master was lost again
 
-    def _begun_in_vain(self, answer: AnswerBeginTransaction | Error) -> None:
+    def _begun_in_vain(self, answer: Message) -> None:
         """Abort a transaction whose ttid comes after its abort. Called by the leading thread."""
         if isinstance(answer, AnswerBeginTransaction):
             self._master.send(AbortTransaction(answer.ttid, []), self._farewell)
@@ -157,7 +168,7 @@ class Changes:
         pause = Pause(self._session)
         while not self._began():
             pause.take("connection to the master lost in tpc_begin")
-            self._begin_soon()
+            self.begin()
 
     @property
     def master(self) -> Channel:
@@ -188,7 +199,7 @@ class Changes:
         self._whole = False
         try:
             self._put(oid, change)
-            self._settle(self._options.unanswered_max)
+            self.settle(self._options.unanswered_max)
         except POSError:
             self._whole = True  # raised by this code, in a consistent state
             raise
@@ -237,15 +248,17 @@ class Changes:
         while not change.unanswered:
             view = self._session.view()
             for nid in view.writable[view.partition(oid)]:
-                channel = self._node(nid)
-                if channel is not None and self._ask(message, Asked(nid, channel, oid, change)):
+                channel = self._participants.join(nid)
+                if channel is not None and self._participants.ask(
+                    message, Asked(nid, channel, oid, change)
+                ):
                     change.unanswered += 1
             if not change.unanswered:
                 self._check_master()
-                if any(channel is None for channel in self._nodes.values()):
+                if self._participants.lost():
                     raise UnavailableError(
                         "the storage nodes with the object's partition failed during the "
-                        f"transaction: {'; '.join(self._reasons())}"
+                        f"transaction: {'; '.join(self._participants.reasons())}"
                     )
                 pause.take("no running node has a writable cell")
                 self._session.barrier()
@@ -263,75 +276,26 @@ class Changes:
                     f" that {format_nid(nid)}, of another implementation, can take: divide it"
                 )
 
-    def _node(self, nid: int) -> Channel | None:
-        """Return the transaction's connection to a node; None if it was lost."""
-        if nid in self._nodes:
-            channel = self._nodes[nid]
-        else:
-            self._check_master()  # do not wait for a master that cannot finish this transaction
-            try:
-                channel = self._session.storage(nid)
-                # The channel may belong to a later connection to a master, which has no such transaction.
-                self._check_master()
-            except (ConnectionLost, HandshakeError, OSError, ErrorAnswer) as e:
-                channel = None
-                self._fail(nid, str(e))
-            with self._lock:
-                self._nodes[nid] = channel
-                if channel is not None and self._locking_tid > ZERO_TID:
-                    self._rebase_node(nid, channel)
-        if channel is not None and channel.lost is not None:
-            self._fail(nid, channel.lost)
-            channel = None
-        return channel
-
-    def _fail(self, nid: int, reason: str) -> None:
-        self._nodes[nid] = None
-        self._failures.setdefault(nid, reason.removeprefix(f"{format_nid(nid)} "))
-
-    def _reasons(self) -> list[str]:
-        return [f"{format_nid(nid)} {why}" for nid, why in sorted(self._failures.items())]
-
-    def _ask(self, message: Request[Any], asked: Asked) -> bool:
-        with self._lock:
-            return self._ask_locked(message, asked)
-
-    def _ask_locked(self, message: Request[Any], asked: Asked) -> bool:
-        ticket: Ticket[Any] = Ticket(asked, self._ready)
-        try:
-            asked.channel.ask(message, ticket)
-        except ConnectionLost as e:
-            self._fail(asked.nid, str(e))
-            return False
-        except BaseException:
-            if ticket.sent:
-                self._asked[ticket] = None
-            raise
-        self._asked[ticket] = None
-        return True
-
     # -- answers ---------------------------------------------------------------------------------
 
-    def settle(self) -> None:
-        """Wait for all answers, and resolve conflicts.
+    def settle(self, unanswered_max: int = 0) -> None:
+        """Wait until so many bytes of data have no answer, and resolve conflicts.
 
         Raise ConflictError, also if a lock is not granted within ``wait-timeout``, ReadConflictError,
         UndoError, UnavailableError, NEOStorageError.
         """
-        self._settle(0)
-
-    def _settle(self, unanswered_max: int) -> None:
         wait: LockWait | None = None
+        participants = self._participants
         while True:
-            while self._ready:
-                self._answered(self._ready.popleft())
+            while participants.ready:
+                self._answered(participants.ready.popleft())
             if self._conflicts:
                 self._solve(*self._conflicts.popitem())
             elif unanswered_max and self._unanswered_bytes <= unanswered_max:
                 return
             else:
-                with self._lock:
-                    ticket = next(iter(self._asked), None)
+                with participants.lock:
+                    ticket = next(iter(participants.asked), None)
                 if ticket is None:
                     return
                 if wait is None:
@@ -340,8 +304,9 @@ class Changes:
                 self._check_ended()
 
     def _answered(self, ticket: Ticket[Any]) -> None:
-        with self._lock:
-            if self._asked.pop(ticket, ticket) is ticket:
+        participants = self._participants
+        with participants.lock:
+            if participants.asked.pop(ticket, ticket) is ticket:
                 return  # the ticket was in the queue twice
         asked = ticket.context
         assert isinstance(asked, Asked)
@@ -349,7 +314,7 @@ class Changes:
             answer = ticket.result()
         except ConnectionLost as e:
             answer = None
-            self._fail(asked.nid, str(e))
+            participants.fail(asked.nid, str(e))
         except ErrorAnswer as e:
             if asked.change is not None and asked.change.kind is Kind.COPY:
                 if e.code is ErrorCode.OID_NOT_FOUND:  # packed since the undo began
@@ -360,7 +325,8 @@ class Changes:
             raise refusal(f"storage node {format_nid(asked.nid)}{what}", e) from None
         if isinstance(answer, AnswerRebaseTransaction):
             for oid in answer.oid_list:
-                self._ask(AskRebaseObject(self.ttid, oid), Asked(asked.nid, asked.channel, oid))
+                question = AskRebaseObject(self.ttid, oid)
+                participants.ask(question, Asked(asked.nid, asked.channel, oid))
         elif isinstance(answer, AnswerRebaseObject):
             if answer.conflict is not None and asked.oid is not None:
                 self._rebase_failed(asked, asked.oid, answer.conflict)
@@ -400,7 +366,8 @@ class Changes:
         different moments, and so an object may exist on only some of them."""
         base = ZERO_TID if serial == MAX_TID else serial
         self._set_locked(change, change.locked - {asked.nid})
-        if self._ask(self._request(oid, change, base), asked._replace(change=change)):
+        request = self._request(oid, change, base)
+        if self._participants.ask(request, asked._replace(change=change)):
             change.unanswered += 1
 
     def _solve(self, oid: bytes, serial: bytes) -> None:
@@ -441,29 +408,24 @@ class Changes:
             raise TransactionLostError("the cluster stops: the transaction is aborted")
         if (lost := self._master.lost) is not None:
             # The master's reason may quote those of the nodes.
-            reasons = [why for why in self._reasons() if why not in lost]
+            reasons = [why for why in self._participants.reasons() if why not in lost]
             raise TransactionLostError(
                 f"connection to the master lost during the transaction: {'; '.join([lost, *reasons])}"
             )
 
-    # -- stop ------------------------------------------------------------------------------------
-
-    @property
-    def _over(self) -> bool:
-        return self._ended or self._stopped
+    # -- called by the thread that leads on the master's channel -----------------------------------
 
     def stop(self) -> bool:
         """Abort the transaction if it is in its first phase, because the cluster waits for it to stop.
 
-        Return whether it was. The master tells the storage nodes. Called by the thread that leads on
-        the master's channel, or by the committing thread.
+        Return whether it was. The master tells the storage nodes. The committing thread may call it, too.
         """
-        with self._lock:
+        with self._participants.lock:
             ttid = self._given_ttid()
             if self.voted or self._over or ttid is None:
                 return False
             self._stopped = True
-            self._master.send(AbortTransaction(ttid, sorted(self._nodes)), self._farewell)
+            self._master.send(AbortTransaction(ttid, self._participants.nids()), self._farewell)
             return True
 
     def _given_ttid(self) -> bytes | None:
@@ -471,36 +433,26 @@ class Changes:
         answer = None if self._begin is None else self._begin.answer
         return answer.ttid if isinstance(answer, AnswerBeginTransaction) else self._ttid
 
-    # -- the operator ----------------------------------------------------------------------------
+    @property
+    def _over(self) -> bool:
+        return self._ended or self._stopped
 
     def ended_by_operator(self) -> None:
-        """Refuse all later steps but abort. Called by the thread that leads on the master's channel."""
+        """Refuse all later steps but abort."""
         self._ended_by_operator = True
-
-    # -- deadlocks -------------------------------------------------------------------------------
 
     def rebase(self, locking_tid: bytes) -> None:
         """Handle NotifyDeadlock: release all locks and queue for them again.
 
-        Called by the thread that leads on the master's channel. The committing thread handles answers.
+        The committing thread handles the answers.
         """
-        with self._lock:
-            if self.voted or self._over or locking_tid < self._locking_tid:
-                return
-            self._locking_tid = locking_tid
-            # A copy, because the committing thread may change the dictionary.
-            for nid, channel in list(self._nodes.items()):
-                # The call may be repeated, for nodes that were not sent the locking tid the first time.
-                if channel is not None and self._rebased.get(nid, ZERO_TID) < locking_tid:
-                    self._rebase_node(nid, channel)
-
-    def _rebase_node(self, nid: int, channel: Channel) -> None:
-        """Send the locking tid to a node. Call with the lock."""
         assert self._ttid is not None
-        self._ask_locked(AskRebaseTransaction(self._ttid, self._locking_tid), Asked(nid, channel))
-        self._rebased[nid] = self._locking_tid
+        with self._participants.lock:
+            if not (self.voted or self._over or locking_tid < self._participants.locking_tid):
+                self._participants.rebase(AskRebaseTransaction(self._ttid, locking_tid))
 
     def _rebase_failed(self, asked: Asked, oid: bytes, conflict: Conflict) -> None:
+        """Handle a conflict that a storage node found when it locked an object again."""
         serial, conflict_serial, stored = conflict
         change = self.changes[oid]
         if change.base != serial and change.kind is not Kind.RESTORE:
@@ -514,3 +466,192 @@ class Changes:
             self._restore_upon(conflict_serial, asked, oid, change)
         else:
             self._conflicts[oid] = conflict_serial
+
+    # -- vote ------------------------------------------------------------------------------------
+
+    def vote(self) -> None:
+        """Vote. Raise the errors of settle(), and TransactionLostError."""
+        self._check_whole()
+        self._check_ended()
+        self._whole = False
+        try:
+            self._vote()
+        except POSError:
+            self._whole = True  # raised by this code, in a consistent state
+            raise
+        self._whole = True
+
+    def _vote(self) -> None:
+        self.settle(0)
+        self._lose_storage(FaultSite.STORAGE_LOST_BEFORE_VOTE)
+        metadata = self._metadata
+        ttid = self.ttid  # first, since it may wait, and the master's answer may follow new tables
+        view = self._session.view()
+        keepers = view.writable[view.partition(ttid)]
+        for nid in keepers:
+            self._participants.join(nid)
+        with self._participants.lock:
+            self._check_master()
+            self.voted = True
+            nodes = self._participants.alive()
+        for nid, channel in nodes.items():
+            if nid in keepers:
+                message: Request[Any] = AskStoreTransaction(
+                    self.ttid,
+                    metadata.user,
+                    metadata.description,
+                    metadata.extension_bytes,
+                    list(self._oids(stored=True)),
+                )
+            else:
+                message = AskVoteTransaction(self.ttid)
+            self._participants.ask(message, Asked(nid, channel))
+        self.settle(0)
+        self._check_master()
+        self._check_nodes(keepers)
+        self._lose_storage(FaultSite.STORAGE_LOST_AFTER_VOTE)
+
+    def _lose_storage(self, site: FaultSite) -> None:
+        """Close a connection if the fault site fires."""
+        channels = list(self._participants.alive().values())
+        if channels and self._session.host.fault(site):
+            channels[0].close("disconnected on purpose")
+
+    def _oids(self, stored: bool) -> Iterable[bytes]:
+        return (
+            oid for oid, change in self.changes.items() if (change.kind is not Kind.CHECK) is stored
+        )
+
+    def _check_nodes(self, keepers: Iterable[int]) -> None:
+        """Check that the remaining nodes suffice if some were lost, or stored without locks."""
+        alive = frozenset(self._participants.alive())
+        reasons = "; ".join(self._participants.reasons())
+        if alive.isdisjoint(keepers):
+            raise TransactionLostError(f"no storage node has the transaction's metadata: {reasons}")
+        failed = self._participants.lost()
+        if not failed and not self._lockless:
+            return
+        view = self._session.view()
+        complete: dict[int, frozenset[int]] = {}
+        for oid, change in self.changes.items():
+            partition = view.partition(oid)
+            complete[partition] = complete.get(partition, alive) & change.locked
+        if not all(complete.values()):
+            raise TransactionLostError(
+                f"storage nodes {format_nids(failed)} were lost, and no other one "
+                f"has locked all objects of a partition: {reasons}"
+            )
+        running = [nid for nid in failed if nid in view.addresses]
+        if running:
+            try:
+                self._master.call(FailedVote(self.ttid, running))
+            except ErrorAnswer as e:
+                raise refusal("vote", e) from None
+            except ConnectionLost:
+                self._check_master()
+
+    # -- the end ---------------------------------------------------------------------------------
+
+    @property
+    def ended(self) -> bool:
+        """Whether the transaction was aborted, or AskFinishTransaction was sent."""
+        return self._ended or self._finish.sent
+
+    def finish(self, callback: Callable[[bytes], object]) -> bytes:
+        """Commit. Return the tid; ``callback`` is called with it before a newer transaction is applied.
+
+        After an exception from outside, :attr:`ended` tells whether the transaction may be committed.
+        If it is, it is applied here before any newer transaction.
+        """
+        self._check_whole()
+        stored: dict[bytes, bytes | None] = {
+            oid: self._cached.get(oid) for oid in self._oids(stored=True)
+        }
+        message = AskFinishTransaction(self.ttid, list(stored), list(self._oids(stored=False)))
+        master, ticket = self._master, self._finish
+        try:
+            with master.presence(ticket):
+                master.ask(message, ticket)
+                if self._session.host.fault(FaultSite.MASTER_LOST_IN_FINISH):
+                    master.close("disconnected on purpose")
+                return master.hold(ticket, partial(self._finished, stored, callback))
+        except ErrorAnswer as e:
+            raise refusal("tpc_finish", e) from None
+        except ConnectionLost:
+            self._ended = True
+            return self._recover(stored, callback)
+        except BaseException:
+            self._whole = False
+            master.forget(ticket)
+            raise
+        finally:
+            if self.ended:
+                self._session.ended(self.ttid, self)
+
+    def _finished(
+        self,
+        stored: dict[bytes, bytes | None],
+        callback: Callable[[bytes], object],
+        answer: AnswerTransactionFinished,
+    ) -> bytes:
+        self._session.invalidations.committed(answer.tid, stored, callback, self._master)
+        return answer.tid
+
+    def _finished_alone(self, answer: Message) -> None:
+        """Apply the transaction as one of another client, because its thread was interrupted.
+
+        Called by the leading thread, maybe twice, or after _finished().
+        """
+        if isinstance(answer, AnswerTransactionFinished):
+            self._session.invalidations.invalidate(
+                answer.tid, list(self._oids(stored=True)), self._master
+            )
+
+    def _recover(
+        self, stored: dict[bytes, bytes | None], callback: Callable[[bytes], object]
+    ) -> bytes:
+        """Find out whether the transaction was committed, after the master was lost in tpc_finish.
+
+        Return its tid. Raise TransactionLostError if it was not committed, OutcomeUnknownError.
+        """
+        try:
+            tid = self._final_tid()
+        except (ErrorAnswer, NEOStorageError) as e:
+            raise OutcomeUnknownError(
+                "the master was lost in tpc_finish, and no node could tell whether transaction "
+                f"{self.ttid.hex()} is committed; look at the data before you repeat it: {e}"
+            ) from e
+        if tid is None:
+            raise TransactionLostError(
+                f"the master was lost, and the transaction was not committed: {self._master.lost}"
+            )
+        self._session.invalidations.committed(tid, dict.fromkeys(stored), callback)
+        return tid
+
+    def _final_tid(self) -> bytes | None:
+        """Return the tid; None if it was not committed. Raise ErrorAnswer, NEOStorageError."""
+        question = AskFinalTID(self.ttid)
+        answer = self._session.ask_master(question)
+        if answer.tid == MAX_TID:
+            # Committed before this master was elected or started: ask a storage node.
+            answer = self._session.read(self._session.view().partition(self.ttid), question)
+        return answer.tid
+
+    def abort(self) -> None:
+        """Abort, without waiting. Raise nothing: nodes that cannot be told notice the lost connection.
+        Idempotent, so it can be repeated after an exception from outside."""
+        if self._finish.sent or (self._ended and not self._aborted):
+            return
+        with self._participants.lock:
+            self._aborted = self._ended = True
+        begin, ttid = self._begin, self._ttid
+        if begin is not None and ttid is None:
+            # _begun_in_vain() handles an answer that comes later.
+            self._master.forget(begin)
+            if begin.done and isinstance(begin.answer, AnswerBeginTransaction):
+                ttid = begin.answer.ttid
+        if ttid is not None:
+            self._session.ended(ttid, self)
+            self._participants.abort(ttid)
+            self._master.send(AbortTransaction(ttid, self._participants.nids()), self._farewell)
+        self._participants.forget()

@@ -7,11 +7,11 @@ from typing import Protocol
 
 from ZODB.POSException import ConflictError, UndoError
 
-from neo.client.change import Kind
-from neo.client.commit import Commit
 from neo.client.errors import refused
 from neo.client.history import transaction_information
+from neo.client.participants import Kind
 from neo.client.session import Session
+from neo.client.transaction import ClientTransaction
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import add64
@@ -30,8 +30,10 @@ class _Storage(Protocol):
     ) -> bytes: ...
 
 
-def undo(session: Session, storage: _Storage, commit: Commit, undone: bytes) -> list[bytes]:
-    """Add the undo of a transaction to ``commit``; one transaction may undo several. Return its oids.
+def undo(
+    session: Session, storage: _Storage, transaction: ClientTransaction, undone: bytes
+) -> list[bytes]:
+    """Add the undo of a transaction to ``transaction``; it may undo several. Return its oids.
 
     Raise UndoError if a later transaction changed the same object and conflict resolution cannot
     merge the two, or if a revision was packed away.
@@ -42,16 +44,16 @@ def undo(session: Session, storage: _Storage, commit: Commit, undone: bytes) -> 
     if information.packed:
         raise UndoError(f"transaction {undone.hex()} was packed")
     # Earlier undos of the same transaction count, so the storage nodes must have stored them.
-    commit.settle()
+    transaction.settle()
     oids = []
-    for oid, found in _undo_serials(session, commit, undone, information.oid_list).items():
-        _undo_object(storage, commit, undone, oid, *found)
+    for oid, found in _undo_serials(session, transaction, undone, information.oid_list).items():
+        _undo_object(storage, transaction, undone, oid, *found)
         oids.append(oid)
     return oids
 
 
 def _undo_serials(
-    session: Session, commit: Commit, undone: bytes, oids: list[bytes]
+    session: Session, transaction: ClientTransaction, undone: bytes, oids: list[bytes]
 ) -> dict[bytes, tuple[bytes, bytes | None, bool]]:
     """Return oid → (current serial, serial to go back to or None, whether ``undone`` is current)."""
     view = session.view()
@@ -61,7 +63,7 @@ def _undo_serials(
     before = add64(session.invalidations.last_tid, 1)
     answers = session.read_many(
         [
-            (partition, AskObjectUndoSerial(commit.ttid, before, undone, its_oids))
+            (partition, AskObjectUndoSerial(transaction.ttid, before, undone, its_oids))
             for partition, its_oids in by_partition.items()
         ]
     )
@@ -77,7 +79,7 @@ def _undo_serials(
 
 def _undo_object(
     storage: _Storage,
-    commit: Commit,
+    transaction: ClientTransaction,
     undone: bytes,
     oid: bytes,
     current: bytes,
@@ -86,9 +88,9 @@ def _undo_object(
 ) -> None:
     if is_current:
         if back_to is None:
-            commit.delete(oid, current)
+            transaction.delete(oid, current)
         else:
-            commit.copy(oid, current, back_to)
+            transaction.copy(oid, current, back_to)
         return
     if back_to is None:
         raise UndoError("the object was changed after its creation", oid)
@@ -98,18 +100,20 @@ def _undo_object(
             current,
             undone,
             storage.loadSerial(oid, back_to),
-            _current_data(storage, commit, oid, current),
+            _current_data(storage, transaction, oid, current),
         )
     except ConflictError:
         raise UndoError("a later transaction changed the object", oid) from None
     except KeyError:
         raise UndoError("earlier data was packed away", oid) from None
-    commit.store(oid, current, data, Kind.MERGED)
+    transaction.store(oid, current, data, Kind.MERGED)
 
 
-def _current_data(storage: _Storage, commit: Commit, oid: bytes, current: bytes) -> bytes:
+def _current_data(
+    storage: _Storage, transaction: ClientTransaction, oid: bytes, current: bytes
+) -> bytes:
     """Return the object's data as this transaction sees it."""
-    change = commit.changes.get(oid)
+    change = transaction.changes.get(oid)
     if change is None or change.kind is Kind.CHECK:
         return storage.loadSerial(oid, current)
     if change.data_serial is not None:

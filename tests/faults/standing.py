@@ -30,7 +30,7 @@ def main(masters: str, name: str) -> None:
     oid = storage.new_oid()
     serial = storage.tpc_finish(_begin(storage, oid, z64))
     standing = _begin(storage, oid, serial)
-    ttid = storage._commits[id(standing)].ttid
+    ttid = storage._transactions[id(standing)].ttid
     print("voted", oid.hex(), serial.hex(), ttid.hex(), flush=True)
     sys.stdin.readline()
     try:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from neo.client.change import Asked
-from neo.client.transaction import Changes
+from neo.client.participants import Asked
+from neo.client.transaction import ClientTransaction
 from neo.protocol.ids import ZERO_TID
 from tests.simulator.canaries.base import plant
 from tests.simulator.run import Options, Run
@@ -24,20 +24,20 @@ class Rebases:
         self.all = self.again = self.nested = 0
 
     def patch(self) -> tuple[type, str, object]:
-        rebase = Changes.rebase
+        rebase = ClientTransaction.rebase
 
-        def counted(transaction: Changes, locking_tid: bytes) -> None:
-            before = transaction._locking_tid
+        def counted(transaction: ClientTransaction, locking_tid: bytes) -> None:
+            before = transaction._participants.locking_tid
             # Until the vote only the questions of a rebase are about no change.
-            asked = [ticket.context for ticket in transaction._asked]
+            asked = [ticket.context for ticket in transaction._participants.asked]
             pending = any(isinstance(a, Asked) and a.change is None for a in asked)
             rebase(transaction, locking_tid)
-            if transaction._locking_tid != before:
+            if transaction._participants.locking_tid != before:
                 self.all += 1
                 self.again += before != ZERO_TID
                 self.nested += pending
 
-        return Changes, "rebase", counted
+        return ClientTransaction, "rebase", counted
 
 
 def test_transactions_that_were_rebased_are_rebased_again() -> None:

@@ -7,13 +7,12 @@ from typing import Any
 
 from neo.client import history, undo
 from neo.client.cache import Cache
-from neo.client.change import Asked
-from neo.client.commit import Commit
 from neo.client.errors import TransactionLostError
 from neo.client.invalidations import Invalidations
+from neo.client.participants import Asked
 from neo.client.scan import Range, Revision, Scanner
 from neo.client.session import Session
-from neo.client.transaction import Changes
+from neo.client.transaction import ClientTransaction
 from neo.protocol.packets import Conflict
 from tests.simulator.canaries.base import DEADLOCKS, Canary, Patch
 
@@ -44,23 +43,25 @@ def _zodb_not_told_at_reconnection() -> list[Patch]:
 
 def _lost_master_means_aborted() -> list[Patch]:
     def recover(
-        self: Commit, stored: dict[bytes, bytes | None], callback: Callable[[bytes], object]
+        self: ClientTransaction,
+        stored: dict[bytes, bytes | None],
+        callback: Callable[[bytes], object],
     ) -> bytes:
         raise TransactionLostError("the master was lost, and the transaction was not committed")
 
-    return [(Commit, "_recover", recover)]
+    return [(ClientTransaction, "_recover", recover)]
 
 
 def _first_master_for_ever() -> list[Patch]:
-    original = Commit.vote
+    original = ClientTransaction.vote
 
-    def vote(self: Commit) -> None:
+    def vote(self: ClientTransaction) -> None:
         first = self._session.__dict__.setdefault("first", self._master)
         if self._master is not first:
             raise TransactionLostError("the master was lost: another one is there")
         original(self)
 
-    return [(Commit, "vote", vote)]
+    return [(ClientTransaction, "vote", vote)]
 
 
 def _last_tid_before_cache() -> list[Patch]:
@@ -78,9 +79,11 @@ def _last_tid_before_cache() -> list[Patch]:
 
 
 def _rebase_conflict_ignored() -> list[Patch]:
-    def rebase_failed(self: Changes, asked: Asked, oid: bytes, conflict: Conflict) -> None: ...
+    def rebase_failed(
+        self: ClientTransaction, asked: Asked, oid: bytes, conflict: Conflict
+    ) -> None: ...
 
-    return [(Changes, "_rebase_failed", rebase_failed)]
+    return [(ClientTransaction, "_rebase_failed", rebase_failed)]
 
 
 def _undo_overwrites() -> list[Patch]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from neo.client.commit import Commit
+from neo.client.transaction import ClientTransaction
 from neo.net.channel import Channel, Ticket
 from neo.protocol.packets import Message
 from tests.simulator.canaries.base import Canary, Patch
@@ -34,9 +34,9 @@ def _interrupted_leader_keeps_the_lead() -> list[Patch]:
 
 
 def _interrupted_finish_forgotten() -> list[Patch]:
-    def finished_alone(self: Commit, answer: Message) -> None: ...
+    def finished_alone(self: ClientTransaction, answer: Message) -> None: ...
 
-    return [(Commit, "_finished_alone", finished_alone)]
+    return [(ClientTransaction, "_finished_alone", finished_alone)]
 
 
 CANARIES = (

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from neo.client.change import Asked
-from neo.client.commit import Commit
 from neo.client.lock_wait import LockWait
+from neo.client.participants import Asked
+from neo.client.transaction import ClientTransaction
 from neo.master.commit.open_transactions import OpenTransactions
 from neo.net.channel import Ticket
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
@@ -34,15 +34,15 @@ def _lock_waited_for_for_ever() -> list[Patch]:
 
 
 def _waiting_store_left_behind() -> list[Patch]:
-    original = Commit.abort
+    original = ClientTransaction.abort
 
-    def abort(self: Commit) -> None:
-        for ticket in list(self._asked):
+    def abort(self: ClientTransaction) -> None:
+        for ticket in list(self._participants.asked):
             assert isinstance(ticket.context, Asked)
-            self._nodes.pop(ticket.context.nid, None)
+            self._participants._nodes.pop(ticket.context.nid, None)
         original(self)
 
-    return [(Commit, "abort", abort)]
+    return [(ClientTransaction, "abort", abort)]
 
 
 def _ended_is_not_forgotten() -> list[Patch]:

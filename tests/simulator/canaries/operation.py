@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from neo.client.change import Asked, Change
 from neo.client.pack import _Collection
+from neo.client.participants import Asked, Change
 from neo.client.restore import Restorer
 from neo.client.storage import NEOStorage
-from neo.client.transaction import Changes
+from neo.client.transaction import ClientTransaction
 from neo.master.commit.coordinator import Commits
 from neo.master.election.serve_masters import done
 from neo.master.phases import empty_database as blank
@@ -110,20 +110,20 @@ def _oid_kept() -> list[Patch]:
 
 
 def _unresolved_kept() -> list[Patch]:
-    put, stored = Changes._put, Changes._stored
-    originals: WeakKeyDictionary[Changes, dict[bytes, bytes | None]] = WeakKeyDictionary()
+    put, stored = ClientTransaction._put, ClientTransaction._stored
+    originals: WeakKeyDictionary[ClientTransaction, dict[bytes, bytes | None]] = WeakKeyDictionary()
 
-    def remember(self: Changes, oid: bytes, change: Change) -> None:
+    def remember(self: ClientTransaction, oid: bytes, change: Change) -> None:
         originals.setdefault(self, {}).setdefault(oid, change.data)
         put(self, oid, change)
 
-    def keep(self: Changes, asked: Asked, oid: bytes, *arguments: Any) -> None:
+    def keep(self: ClientTransaction, asked: Asked, oid: bytes, *arguments: Any) -> None:
         stored(self, asked, oid, *arguments)
         data = originals[self][oid]
         if oid in self._cached and data is not None:
             self._cached[oid] = data
 
-    return [(Changes, "_put", remember), (Changes, "_stored", keep)]
+    return [(ClientTransaction, "_put", remember), (ClientTransaction, "_stored", keep)]
 
 
 def _error_means_missing() -> list[Patch]:

@@ -133,7 +133,7 @@ def test_many_stores_are_throttled_by_their_size() -> None:
         t = begin(storage)
         data = bytes(1 << 20)
         storage._options = storage._options._replace(compress=0)
-        storage._commits[id(t)]._options = storage._options
+        storage._transactions[id(t)]._options = storage._options
 
         def store() -> None:
             for n in range(8):

@@ -49,8 +49,8 @@ def test_a_transaction_does_not_go_on_under_another_connection_to_the_master() -
     """The master would know nothing of it, and could not end its deadlocks."""
     with scripted([1]) as (cluster, storage):
         t = begin(storage)
-        storage._commit(t).settle()
-        assert storage._commit(t).ttid == TTID
+        storage._begun(t).settle()
+        assert storage._begun(t).ttid == TTID
         cluster.master.peer.close()
         storage.sync()
         with pytest.raises(TransactionLostError):
@@ -65,7 +65,7 @@ def test_the_end_of_a_lost_transaction_takes_nothing_from_a_new_one_with_its_tti
     with scripted([1]) as (cluster, storage):
         cluster.storages[1].answers[AskRebaseTransaction] = lambda m: AnswerRebaseTransaction([])
         lost = begin(storage)
-        assert storage._commit(lost).ttid == TTID
+        assert storage._begun(lost).ttid == TTID
         cluster.master.peer.close()
         storage.sync()
         cluster.master.answers[AskBeginTransaction] = lambda m: AnswerBeginTransaction(TTID)
@@ -83,7 +83,7 @@ def test_a_lost_replica_is_reported_and_the_transaction_goes_on() -> None:
         cluster.master.answers[FailedVote] = lambda m: Error(ErrorCode.ACK.value, "")
         t = begin(storage)
         storage.store(OID, None, b"one", "", t)
-        storage._commits[id(t)].settle()
+        storage._transactions[id(t)].settle()
         cluster.storages[1].peer.close()
         storage.store(OTHER, None, b"two", "", t)
         storage.tpc_vote(t)
@@ -121,7 +121,7 @@ def test_nobody_waits_for_a_node_that_was_lost_between_two_stores() -> None:
     with scripted([1]) as (_, storage):
         t = begin(storage)
         storage.store(OID, None, b"one", "", t)
-        storage._commit(t).settle()
+        storage._begun(t).settle()
         storage._session.storage(1).close("lost")
         with pytest.raises(UnavailableError, match="failed during the transaction"):
             storage.store(OTHER, None, b"two", "", t)
@@ -135,7 +135,7 @@ def test_stores_without_locks_count_only_beside_a_node_that_locked(replica_lost:
         cluster.storages[1].answers[AskStoreObject] = lambda m: AnswerStoreObject(ZERO_TID)
         t = begin(storage)
         storage.store(OID, None, b"one", "", t)
-        storage._commits[id(t)].settle()
+        storage._transactions[id(t)].settle()
         if replica_lost:
             cluster.storages[2].peer.close()
             with pytest.raises(TransactionLostError, match="has locked"):
@@ -173,7 +173,7 @@ def test_the_error_says_which_node_the_cluster_cannot_serve_without() -> None:
     with scripted([1], [2], wait_timeout=0.2) as (cluster, storage):
         t = begin(storage)
         storage.store(OTHER, None, b"two", "", t)
-        storage._commit(t).settle()
+        storage._begun(t).settle()
         cluster.master._identify = refuse_late
         cluster.tell(NotifyNodeInformation(time.time(), cluster.rows(down=[1])), StopOperation())
         master = storage._session._master
@@ -332,6 +332,6 @@ def test_a_node_of_another_implementation_is_not_sent_what_it_cannot_take(
                 storage.store(OTHER, None, bytes(1001), "", t)
         else:
             storage.store(OTHER, None, bytes(1001), "", t)
-        storage._commit(t).settle()
+        storage._begun(t).settle()
         assert len(stored(cluster, 1)) == 2 - foreign
         storage.tpc_abort(t)

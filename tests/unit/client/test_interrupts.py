@@ -254,7 +254,7 @@ def test_a_deadlock_of_another_thread_that_the_interrupted_one_reads(client: Cli
         transaction.begin()
         transaction.store()
         transactions.append(transaction)
-        ttid = client.storage._commit(transaction.metadata).ttid
+        ttid = client.storage._begun(transaction.metadata).ttid
         deadlocks.append(NotifyDeadlock(ttid, p64(int.from_bytes(ttid, "big") + 10**6)))
         return client.storage.sync
 

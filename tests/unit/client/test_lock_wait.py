@@ -110,7 +110,7 @@ def test_a_rebase_that_waits_is_a_conflict() -> None:
         knows(node)
         t = begin(storage)
         storage.store(OID, None, b"one", "", t)
-        storage._commit(t).settle()
+        storage._begun(t).settle()
         cluster.tell(NotifyDeadlock(TTID, p64(1500)))
         node.wait_for(AskRebaseTransaction)
         with pytest.raises(ConflictError, match="C7"):
@@ -253,7 +253,7 @@ def test_a_connection_that_is_lost_while_the_node_is_asked_is_no_conflict() -> N
 
 def end(cluster: Scripted, storage: Any, t: Any) -> None:
     cluster.tell(NotifyTransactionEnded(TTID))
-    wait_until(lambda: storage._commits[id(t)]._ended_by_operator)
+    wait_until(lambda: storage._transactions[id(t)]._ended_by_operator)
 
 
 def test_the_master_is_told_that_the_client_wants_to_know() -> None:
@@ -266,7 +266,7 @@ def test_each_later_step_says_that_the_operator_ended_the_transaction() -> None:
     with scripted([1]) as (cluster, storage):
         t = begin(storage)
         storage.store(OID, None, b"one", "", t)
-        storage._commit(t).settle()
+        storage._begun(t).settle()
         end(cluster, storage, t)
         steps: list[Callable[[], object]] = [
             lambda: storage.store(OTHER, None, b"two", "", t),

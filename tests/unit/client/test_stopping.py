@@ -37,7 +37,7 @@ def test_a_transaction_in_its_first_phase_is_aborted_without_the_application() -
     with scripted([1], [2]) as (cluster, storage):
         t = begin(storage)
         storage.store(OID, None, b"one", "", t)
-        storage._commit(t).settle()
+        storage._begun(t).settle()
         cluster.tell(STOPPING)
         assert cluster.master.wait_for(AbortTransaction) == AbortTransaction(TTID, [2])
         with pytest.raises(TransactionLostError, match="the cluster stops"):
