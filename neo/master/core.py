@@ -7,7 +7,6 @@ here is what they share: the tables, the connected peers and the broadcasts.
 
 from __future__ import annotations
 
-import argparse
 import logging
 import math
 from collections.abc import Callable, Container, Iterable
@@ -24,6 +23,7 @@ from neo.master.maintenance.scrub import DAY_SECONDS, Scrub
 from neo.master.phases.comparison import Disagreement
 from neo.master.phases.recovery import Recovery
 from neo.master.published_tables import ToldTables
+from neo.master.settings import MasterSettings
 from neo.master.states import ADMITTED, TRANSITIONS, Event, hears_of
 from neo.node.core import Core, Shell
 from neo.node.handler import Handler
@@ -57,7 +57,7 @@ class MasterCore(Core):
     def __init__(
         self,
         shell: Shell,
-        settings: argparse.Namespace,
+        settings: MasterSettings,
         bind: Address,
         tenure: Tenure | None = None,
     ) -> None:
@@ -65,7 +65,7 @@ class MasterCore(Core):
         super().__init__(shell)
         self.tenure = tenure
         self.settings = settings
-        self.cluster: str = settings.cluster
+        self.cluster = settings.cluster
         self.state = ClusterState.RECOVERING
         nid = settings.nid if settings.nid is not None else nid_namespace(NodeType.MASTER) + 1
         if tenure is not None:

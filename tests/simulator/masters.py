@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Collection
 from random import Random
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ from neo.master.election.leadership import Tenure
 from neo.master.election.node import MasterNode
 from neo.master.maintenance.scrub import DAY_SECONDS
 from neo.master.primary import PrimaryMaster
+from neo.master.settings import MasterSettings
 from neo.net.sockets import format_address
 from neo.node.core import Shell
 from neo.protocol.packets import Address, CellChange
@@ -94,8 +94,7 @@ class Masters:
         clock = Clock(world, random)
 
         def make(shell: SimShell) -> MasterNode:
-            settings = self._settings()
-            settings.masters = list(dict.fromkeys([*self.addresses, address]))
+            settings = self._settings(list(dict.fromkeys([*self.addresses, address])))
             disk = SimLogDisk(platter, shell.call_later)
             node = WatchedNode(shell, settings, address, disk)
             node.new = lambda primary: self._new(process, primary)
@@ -108,7 +107,7 @@ class Masters:
         return process
 
     def _alone(self, shell: SimShell) -> PrimaryMaster:
-        primary = WatchedPrimary(shell, self._settings(), self.addresses[0])
+        primary = WatchedPrimary(shell, self._settings(self.addresses), self.addresses[0])
         primary.damaged = self._cluster.damaged
         self.primaries += 1
         return primary
@@ -118,12 +117,12 @@ class Masters:
         self.primaries += 1
         self.reigns.begins(process, primary)
 
-    def _settings(self) -> argparse.Namespace:
+    def _settings(self, masters: list[Address]) -> MasterSettings:
         cluster = self._cluster
         upstream = cluster.upstream
-        return argparse.Namespace(
+        return MasterSettings(
             cluster=cluster.site.cluster,
-            nid=None,
+            masters=masters,
             partitions=cluster.shape.partitions,
             replicas=cluster.shape.replicas,
             autostart=cluster.shape.storages,

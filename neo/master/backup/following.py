@@ -72,7 +72,7 @@ class Backup:
         nid) of cells about which their nodes are still to be asked."""
         self.master = master
         settings = master.settings
-        self.cluster: str | None = settings.upstream_cluster
+        self.cluster = settings.upstream_cluster
         self.cells = BackupCells(rows, last)
         self.packer = Packer(master)
         self.contact = Contact(master)

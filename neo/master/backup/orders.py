@@ -86,7 +86,7 @@ class Orders:
         """The upstream cluster and one of its nodes where the partition can be read now."""
         sources = self._upstream(partition)
         address = self._master.shell.random.choice(sources) if sources else None
-        cluster: str | None = self._master.settings.upstream_cluster
+        cluster = self._master.settings.upstream_cluster
         return None if address is None else (cluster or "", address)
 
     # -- not waited for any more -------------------------------------------------------------------

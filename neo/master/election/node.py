@@ -8,7 +8,6 @@ process is a PrimaryMaster.
 
 from __future__ import annotations
 
-import argparse
 import logging
 
 from neo.master.election.election import SILENCE_SECONDS, Election
@@ -18,6 +17,7 @@ from neo.master.election.links import Link
 from neo.master.election.log import TICK_SECONDS, LogDisk, MasterLog
 from neo.master.election.member import FIRST_NID, LogMember
 from neo.master.primary import PrimaryMaster
+from neo.master.settings import MasterSettings
 from neo.net.sockets import format_address
 from neo.node.core import Shell
 from neo.node.handler import Handler, on
@@ -78,7 +78,7 @@ class MasterNode(LogMember):
     def __init__(
         self,
         shell: Shell,
-        settings: argparse.Namespace,
+        settings: MasterSettings,
         bind: Address,
         disk: LogDisk,
         remembered: RememberedMasters | None = None,

@@ -339,9 +339,9 @@ def refusal(world: BackupWorld, message: Message) -> str:
     return error.message
 
 
-def test_does_not_take_over_while_a_node_with_cells_is_away(world: BackupWorld) -> None:
+def test_does_not_take_over_while_a_node_with_cells_is_away() -> None:
     """The others would delete what it comes back with."""
-    world.master.settings.replicas = 1
+    world = BackupWorld(replicas=1)
     _, storages = world.backingup(2)
     storages[1].lose()
     stopping = SetClusterState(ClusterState.STOPPING_BACKUP)

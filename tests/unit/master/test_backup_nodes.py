@@ -40,7 +40,6 @@ def world() -> BackupWorld:
 
 def replicated(world: BackupWorld) -> tuple[Remote, Remote, Remote]:
     """Two storages with copies of all, the second one lost and back, out of date."""
-    world.master.settings.replicas = 1
     upstream, storages = world.backingup(2)
     storages[1].lose()
     upstream.send(InvalidateObjects(tid(21), [tid(1)]))
@@ -54,7 +53,8 @@ def replicated(world: BackupWorld) -> tuple[Remote, Remote, Remote]:
     return upstream, storages[0], back
 
 
-def test_a_node_that_was_away_joins_when_it_has_what_readers_see(world: BackupWorld) -> None:
+def test_a_node_that_was_away_joins_when_it_has_what_readers_see() -> None:
+    world = BackupWorld(replicas=1)
     upstream, storage, back = replicated(world)
     answer = back.ask(AskUnfinishedTransactions([0, 1, 2, 3])).result()
     assert answer == AnswerUnfinishedTransactions(tid(21), [])
