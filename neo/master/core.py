@@ -12,9 +12,9 @@ import math
 from collections.abc import Callable, Container, Iterable
 
 from neo.master.backup.following import Backup
-from neo.master.commit.coordinator import Commits
+from neo.master.commit.coordinator import Coordinator
 from neo.master.election.leadership import Tenure
-from neo.master.failure_detector import Silence
+from neo.master.failure_detector import FailureDetector
 from neo.master.ids import OidGenerator, TidGenerator
 from neo.master.maintenance.check import Checks
 from neo.master.maintenance.pack import Packs
@@ -22,7 +22,7 @@ from neo.master.maintenance.replication import Replication
 from neo.master.maintenance.scrub import DAY_SECONDS, Scrub
 from neo.master.phases.comparison import Disagreement
 from neo.master.phases.recovery import Recovery
-from neo.master.published_tables import ToldTables
+from neo.master.published_tables import PublishedTables
 from neo.master.settings import MasterSettings
 from neo.master.states import ADMITTED, TRANSITIONS, Event, hears_of
 from neo.node.core import Core, Shell
@@ -78,7 +78,7 @@ class MasterCore(Core):
         self.tids = TidGenerator(shell.time)
         self.oids = OidGenerator()
         self.last_tid = bytes(8)
-        self.commits = Commits(self)
+        self.coordinator = Coordinator(self)
         self.replication = Replication(self)
         self.checks = Checks(self)
         #: Storages told to start that are not ready yet, and those that are.
@@ -91,10 +91,10 @@ class MasterCore(Core):
         self.served_ptid: int | None = None
         #: Those that could be read with the one served with.
         self.served_nodes: set[int] = set()
-        self.told = ToldTables()
+        self.published = PublishedTables()
         if tenure is not None:
             # What any primary before told of.
-            self.told.ptid = tenure.greatest
+            self.published.ptid = tenure.greatest
             self.served_ptid = tenure.ptid
             self.served_nodes = set(tenure.nodes)
         #: This master has verified the database: its storages are connected, or away.
@@ -118,7 +118,7 @@ class MasterCore(Core):
     def start(self) -> None:
         super().start()
         if self.tenure is not None:
-            Silence(self).look()
+            FailureDetector(self).tick()
         self.scrub.start()
         self._phase = self.spawn(self.live())
 
@@ -150,7 +150,7 @@ class MasterCore(Core):
         if self.backup is not None:
             self.backup.stop()
             self.backup = None
-        self.commits.clear()
+        self.coordinator.clear()
         self.checks.clear()
         self.starting.clear()
         self.ready.clear()
@@ -170,7 +170,7 @@ class MasterCore(Core):
 
     def check_stopped(self) -> None:
         """STOPPING ends when no transaction is left."""
-        if self.state is ClusterState.STOPPING and not self.commits.transactions:
+        if self.state is ClusterState.STOPPING and not self.coordinator.transactions:
             self.shut_down()
 
     def shut_down(self) -> None:
@@ -248,7 +248,7 @@ class MasterCore(Core):
     def _check_operational(self, lost: int) -> None:
         truncating = self.state is ClusterState.VERIFYING and self.truncate_tid is not None
         running = self.running_storages()
-        alone = self.told.missing(running)
+        alone = self.published.missing(running)
         operational = self.partitions.operational(running) and alone is None
         if self.state is ClusterState.STOPPING and not operational:
             # What is being finished cannot be: the next start decides about it.
@@ -258,7 +258,7 @@ class MasterCore(Core):
             self.back_to_recovery(f"{format_nid(lost)} is lost{before}")
         else:
             self.change_partitions(self.lost_cells())
-            self.commits.storage_lost(lost)
+            self.coordinator.storage_lost(lost)
 
     # -- tables and broadcasts -------------------------------------------------------------------
 
@@ -310,7 +310,7 @@ class MasterCore(Core):
             replicas = self.partitions.replicas
         ptid = self.partitions.ptid + 1
         self.partitions.change(ptid, replicas, changes)
-        self.tell_table()
+        self.publish_table()
         self.replication.cells_changed(ptid, changes)
         self.broadcast(
             NotifyPartitionChanges(ptid, replicas, changes),
@@ -322,34 +322,34 @@ class MasterCore(Core):
             self.backup.cells_changed(changes)
         self.ask_confirmations()
 
-    def tell_table(self) -> None:
+    def publish_table(self) -> None:
         """Somebody is about to be told of the partition table as it is."""
         ptid, readable = self.partitions.ptid, self.partitions.nodes(readable_only=True)
         assert ptid is not None
-        self.told.tell(ptid, readable)
+        self.published.publish(ptid, readable)
         if self.tenure is not None:
             self.tenure.log_table(ptid, readable)
             if not self.tenure.waits:
-                self.told.logged(ptid)
+                self.published.logged(ptid)
 
     def ask_confirmations(self) -> None:
         """Storage nodes were told the table: when is it on their disks? With a log it is in there."""
-        for nid in sorted(self.told.awaited()) if self.tenure is None else ():
+        for nid in sorted(self.published.awaited()) if self.tenure is None else ():
             peer = self.connected.get(nid)
             if peer is not None:
-                self._ask_confirmation(peer, nid, self.told.ptid)
+                self._ask_confirmation(peer, nid, self.published.ptid)
 
     def _ask_confirmation(self, peer: Peer, nid: int, ptid: int) -> None:
         def heard(durable: bool) -> None:
             if durable:
-                self.told.confirmed(nid, ptid)
+                self.published.confirmed(nid, ptid)
                 self.table_confirmed()
 
         self.when_heard(peer, heard)
 
     def table_confirmed(self) -> None:
         """What waited for the last partition table to be known for ever goes on."""
-        self.commits.finish()
+        self.coordinator.finish()
         if self.backup is not None:
             self.backup.advance()
         self.replication.discard_fed()

@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 SILENCE_SECONDS = 5.0
 
 
-class Silence:
+class FailureDetector:
     def __init__(self, master: MasterCore) -> None:
         self._master = master
         self._pulses: dict[int, Pulse] = {}
 
-    def look(self) -> None:
+    def tick(self) -> None:
         """To be called once; it comes again by itself."""
         master, before, self._pulses = self._master, self._pulses, {}
         silent: list[Pulse] = []
@@ -51,9 +51,9 @@ class Silence:
         if silent and self._dispensable(doubtful):
             for pulse in silent:
                 pulse.peer.lost("it does not answer, and others have all that it has")
-        master.call_later(LOOK_SECONDS, self.look)
+        master.call_later(LOOK_SECONDS, self.tick)
 
     def _dispensable(self, nids: set[int]) -> bool:
         master = self._master
         others = master.running_storages() - nids
-        return operational_without(master, nids) and master.told.missing(others) is None
+        return operational_without(master, nids) and master.published.missing(others) is None

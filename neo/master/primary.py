@@ -63,7 +63,7 @@ class PrimaryMaster(MasterCore):
 
     def release(self) -> None:
         """The log has the last partition table."""
-        self.told.logged(self.told.ptid)
+        self.published.logged(self.published.ptid)
         self.table_confirmed()
         held, self._held = self._held, []
         for link, data, close in held:

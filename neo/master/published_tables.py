@@ -15,7 +15,7 @@ alone, then S2 still has the table that says that it needs nobody. Therefore:
 * the cluster does not operate when, for one of them, no node that could replace it is here.
 
 Rule: nothing here talks to anybody. With a log of several masters that remembers the last table, all
-others are replaced as soon as it is there: :meth:`ToldTables.logged`.
+others are replaced as soon as it is there: :meth:`PublishedTables.logged`.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from collections.abc import Set
 from typing import NamedTuple
 
 
-class Told(NamedTuple):
+class PublishedTable(NamedTuple):
     ptid: int
     readable: frozenset[int]  # nodes with a readable cell
 
 
-class ToldTables:
+class PublishedTables:
     """``ptid``: the greatest that was told to anybody; no other table may have this number.
 
     Bound: the last table, one for each node that remembered an older one, and one for each change that
@@ -38,18 +38,18 @@ class ToldTables:
 
     def __init__(self) -> None:
         self.ptid = 0
-        self._tables: list[Told] = []
+        self._tables: list[PublishedTable] = []
 
-    def tell(self, ptid: int, readable: Set[int]) -> None:
+    def publish(self, ptid: int, readable: Set[int]) -> None:
         """Call before any node can have this table."""
         if not self._tables or ptid > self._tables[-1].ptid:
-            self._tables.append(Told(ptid, frozenset(readable)))
+            self._tables.append(PublishedTable(ptid, frozenset(readable)))
         self.ptid = max(self.ptid, ptid)
 
     def remembered(self, nid: int, ptid: int) -> None:
         """A node has a table that an earlier master told. What it says, and to whom else it was told, is
         not known: only this node is sure to replace it."""
-        self._tables.append(Told(ptid, frozenset({nid})))
+        self._tables.append(PublishedTable(ptid, frozenset({nid})))
 
     def confirmed(self, nid: int, ptid: int) -> None:
         """A node has this table, or a later one, on its disk."""
@@ -68,7 +68,7 @@ class ToldTables:
         """Nodes that can replace a table."""
         return set().union(*(t.readable for t in self._tables[:-1]))
 
-    def missing(self, present: Set[int]) -> Told | None:
+    def missing(self, present: Set[int]) -> PublishedTable | None:
         """A table that none of these nodes can replace."""
         return next((t for t in self._tables if not present & t.readable), None)
 

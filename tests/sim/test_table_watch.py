@@ -115,13 +115,13 @@ def test_a_cluster_that_is_right_is_not_complained_about(watched: Watched) -> No
 def test_a_master_that_goes_back_is_found(watched: Watched) -> None:
     table = watched.older
     watched.master.partitions.load(table.ptid, table.num_replicas, table.row_list)
-    watched.master.tell_table()
+    watched.master.publish_table()
     violated(watched, "tells of partition table 1 of sim, after")
 
 
 def test_a_table_that_is_told_again_with_other_rows_is_found(watched: Watched) -> None:
     watched.master.partitions.rows[0][2] = CellState.FEEDING
-    watched.master.tell_table()
+    watched.master.publish_table()
     violated(watched, "for the second time and with other rows")
 
 

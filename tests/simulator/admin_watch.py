@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from neo.master.commit.coordinator import Commits
+from neo.master.commit.coordinator import Coordinator
 from neo.master.core import MasterCore
 from neo.master.phases import verification
 from neo.master.serving.admin import ServeAdmin
@@ -29,7 +29,7 @@ from tests.simulator.world import Violation
 @contextmanager
 def watched_administration(history: History) -> Iterator[None]:
     """Inside the block, the world fails at a refusal with consequences."""
-    original, last_ids, lock = ServeAdmin.method, verification._last_ids, Commits.lock
+    original, last_ids, lock = ServeAdmin.method, verification._last_ids, Coordinator.lock
     #: By cluster, whom it was started without. The master that was told so may be lost at once, when its
     #: table is known to storage nodes already: then the next one gives them up.
     forced: dict[str, set[int]] = {}
@@ -64,7 +64,7 @@ def watched_administration(history: History) -> Iterator[None]:
         if lost - master.partitions.nodes(readable_only=True):
             history.given_up(master.last_tid, given.get(master.cluster, ZERO_TID))
 
-    def locked(self: Commits, *arguments: Any) -> bytes:
+    def locked(self: Coordinator, *arguments: Any) -> bytes:
         tid = lock(self, *arguments)
         cluster = self.master.cluster
         given[cluster] = max(given.get(cluster, tid), tid)
@@ -73,7 +73,7 @@ def watched_administration(history: History) -> Iterator[None]:
     patches: list[Patch] = [
         (ServeAdmin, "method", method),
         (verification, "_last_ids", verified),
-        (Commits, "lock", locked),
+        (Coordinator, "lock", locked),
     ]
     with plant(patches):
         yield
@@ -95,5 +95,5 @@ def _state(master: MasterCore) -> tuple[Any, ...]:
         sorted(master.connected),
         sorted(master.starting),
         sorted(master.ready),
-        master.commits.transactions.ttids(),
+        master.coordinator.transactions.ttids(),
     )

@@ -288,7 +288,7 @@ class Cluster:
         """Assert what must hold between any two events."""
         master = self.master_core
         if master is not None:
-            master.commits.transactions.validate()
+            master.coordinator.transactions.validate()
             if master.backup is not None:
                 master.backup.cells.validate()
         for process in self.storages:

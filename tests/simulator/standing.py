@@ -66,7 +66,7 @@ class Standing:
     def _end(self) -> None:
         """Any transaction, in whatever phase it is: one that is being finished is refused."""
         master = self._run.cluster.master_core
-        ttids = [] if master is None else master.commits.transactions.ttids()
+        ttids = [] if master is None else master.coordinator.transactions.ttids()
         if ttids:
             ttid = self._random.choice(ttids)
             Command(self._run.cluster, EndTransaction(ttid), lambda answer: None)

@@ -114,7 +114,7 @@ class TableWatch:
             return
         found = table.ptid
         if (
-            not master.told.ptid
+            not master.published.ptid
             and newest.nodes(readable_only=True) <= master.identified_storages()
         ):
             found -= UNKNOWN_TABLES  # a master that is new leaves them out
@@ -158,7 +158,7 @@ def watched_tables(
 ) -> Iterator[None]:
     """Inside the block, the world fails at the first table, or change of one, that may not be."""
     watch = TableWatch(world, storages)
-    change, tell = PartitionTable.change, MasterCore.tell_table
+    change, publish = PartitionTable.change, MasterCore.publish_table
     replace, change_cells = cells.replace, cells.change
     notified, method = MasterLink.notified, MirrorHandler.method
 
@@ -170,9 +170,9 @@ def watched_tables(
             world.fail(Violation(f"partition table {self.ptid} -> {ptid}: {problem}"))
         change(self, ptid, replicas, changes)
 
-    def watched_tell(self: MasterCore) -> None:
+    def watched_publish(self: MasterCore) -> None:
         watch.tells(self)
-        tell(self)
+        publish(self)
 
     def watched_replace(core: StorageCore, table: PartitionTable) -> None:
         replace(core, table)
@@ -203,7 +203,7 @@ def watched_tables(
     with plant(
         [
             (PartitionTable, "change", watched_change),
-            (MasterCore, "tell_table", watched_tell),
+            (MasterCore, "publish_table", watched_publish),
             (cells, "replace", watched_replace),
             (cells, "change", watched_cells),
             (MasterLink, "notified", watched_client),

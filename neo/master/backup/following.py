@@ -121,7 +121,7 @@ class Backup:
                 "this database is a backup, but 'upstream_cluster' is not set: set it, or leave"
                 " backup mode with: neoctl set cluster stopping_backup"
             )
-        self._orders.look()
+        self._orders.tick()
 
     def stop(self) -> None:
         self._stopped = True
@@ -338,7 +338,7 @@ class Backup:
         if self._stopped:
             return
         master, before = self.master, self.cells.tid
-        if master.told.complete and self._kept and self.cells.advance():
+        if master.published.complete and self._kept and self.cells.advance():
             self._show(before)
         for partition, nid in self.cells.joined():
             master.replication.done(nid, partition)

@@ -36,14 +36,14 @@ class Orders:
         self._given: dict[Order, tuple[Address | None, float]] = {}
         self._stopped = False
 
-    def look(self) -> None:
+    def tick(self) -> None:
         """From now on: orders that take long are given again."""
         if self._stopped:
             return
         limit = self._master.shell.monotonic() - ORDER_SECONDS
         self._withdraw(lambda order: self._given[order][1] <= limit)
         self.give()
-        self._master.call_later(ORDER_SECONDS / 3, self.look)
+        self._master.call_later(ORDER_SECONDS / 3, self.tick)
 
     def stop(self) -> None:
         self._stopped = True
@@ -67,7 +67,7 @@ class Orders:
                 name, address = self._source(order)
                 self._given[order] = address, self._master.shell.monotonic()
                 if address is None:
-                    continue  # it would mean that there is nothing to fetch; look() tries again
+                    continue  # it would mean that there is nothing to fetch; tick() tries again
             messages.setdefault((order.nid, order.tid, name), {})[order.partition] = address
         for (nid, tid, name), sources in messages.items():
             if (peer := self._master.connected.get(nid)) is not None:

@@ -37,7 +37,7 @@ def _obstacle(master: MasterCore) -> str | None:
     ]
     if clients:
         return f"clients are connected, stop them first: {', '.join(sorted(clients))}"
-    if master.commits.transactions:
+    if master.coordinator.transactions:
         return "a transaction is being finished: try again"
     if master.starting:
         return "a storage node is starting: try again"

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from neo.master.commit.open_transactions import OpenTransactions
-from neo.master.commit.preset_tids import Imposed
+from neo.master.commit.preset_tids import PresetTids
 from neo.master.commit.transactions import Transaction, Transactions
 from neo.master.commit.votes import FailedVotes
 from neo.net.fault_sites import LATE_SECONDS, FaultSite
@@ -38,7 +38,7 @@ logger = logging.getLogger("neo.master")
 TID_IMPOSED_MAX = add64(MAX_TID, -(2**48))
 
 
-class Commits:
+class Coordinator:
     def __init__(self, master: MasterCore) -> None:
         self.master = master
         self.transactions: Transactions[Peer] = Transactions()
@@ -46,7 +46,7 @@ class Commits:
         self._begins: list[tuple[Peer, int, bytes | None]] = []
         self._final_tid: dict[bytes, list[tuple[Peer, int]]] = {}
         self.failed_votes = FailedVotes(master)
-        self.imposed = Imposed(master)
+        self.preset = PresetTids(master)
         self.open = OpenTransactions(master)
 
     # -- begin -----------------------------------------------------------------------------------
@@ -65,7 +65,7 @@ class Commits:
             return
         begins, self._begins = self._begins, []
         for peer, message_id, tid in begins:
-            if self.imposed.ending(tid):
+            if self.preset.ending(tid):
                 self._begins.append((peer, message_id, tid))
             elif not peer.closed:
                 self._begin(peer, message_id, tid)
@@ -154,12 +154,12 @@ class Commits:
     def finish(self) -> None:
         """Complete all transactions whose turn it is (FACTS 7.2), unless a master that knows an older
         partition table could begin without them."""
-        while self.master.told.complete:
+        while self.master.published.complete:
             transaction = self.transactions.pop_finished()
             if transaction is None:
                 break
             self._finish(transaction)
-        self.failed_votes.look()
+        self.failed_votes.evaluate()
         self.master.check_stopped()
 
     def _finish(self, transaction: Transaction[Peer]) -> None:
@@ -194,7 +194,7 @@ class Commits:
         self.transactions.forget(transaction)
         self._abort_on(transaction.ttid, {*nids, *self._newcomers(transaction)})
         self._aborted(transaction)
-        self.failed_votes.look()
+        self.failed_votes.evaluate()
         self.master.check_stopped()
 
     def _abort_on(self, ttid: bytes, nids: Iterable[int]) -> None:
@@ -214,14 +214,14 @@ class Commits:
         """Storage nodes were told of its end, or of the loss of its client."""
         self.master.replication.aborted(transaction.ttid)
         if transaction.tid is not None:
-            self.imposed.aborted(transaction.tid)
+            self.preset.aborted(transaction.tid)
 
     def client_lost(self, client: Peer) -> None:
         self.open.client_lost(client)
         for transaction in self.transactions.client_lost(client):
             logger.info("transaction %s is dropped with its client", transaction.ttid.hex())
             self._aborted(transaction)
-        self.failed_votes.look()
+        self.failed_votes.evaluate()
         self.master.check_stopped()
 
     def storage_lost(self, nid: int) -> None:

@@ -53,7 +53,7 @@ class OpenTransactions:
     def end(self, ttid: bytes) -> None:
         """Abort a transaction, and tell its client. Idempotent. Raises ErrorAnswer (DENIED)."""
         master = self._master
-        transaction = master.commits.transactions.get(ttid)
+        transaction = master.coordinator.transactions.get(ttid)
         if transaction is None:
             if ttid not in self._ended:
                 raise denied(
@@ -69,7 +69,7 @@ class OpenTransactions:
             )
         client = transaction.client
         logger.warning("transaction %s of %r is ended by the operator", ttid.hex(), client)
-        master.commits.abort(transaction, master.ready)
+        master.coordinator.abort(transaction, master.ready)
         self._ended[ttid] = client
         if len(self._ended) > ENDED_MAX:
             del self._ended[next(iter(self._ended))]
@@ -139,7 +139,7 @@ class OpenTransactions:
     def _open(self, locks: dict[bytes, list[LockRow]]) -> Iterator[TransactionRow]:
         """Yield the open transactions, and take them out of ``locks``."""
         now = self._master.shell.monotonic()
-        for transaction in self._master.commits.transactions.all():
+        for transaction in self._master.coordinator.transactions.all():
             client, rows = transaction.client, locks.pop(transaction.ttid, [])
             assert client.node is not None and client.node.nid is not None
             address = None if transaction.client_lost else client.address

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from neo.master.core import MasterCore
 
 
-class Imposed:
+class PresetTids:
     """Bound: storage nodes times transactions that were aborted just now."""
 
     def __init__(self, master: MasterCore) -> None:
@@ -39,7 +39,7 @@ class Imposed:
             waiting = self._waiting.get(tid, set())
             waiting.discard(peer)
             if not waiting and self._waiting.pop(tid, None) is not None:
-                self._master.commits.begin_waiting()
+                self._master.coordinator.begin_waiting()
 
         return heard
 

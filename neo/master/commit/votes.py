@@ -39,9 +39,9 @@ class FailedVotes:
 
     def ask(self, transaction: Transaction[Peer], message_id: int, failed: Iterable[int]) -> None:
         self._waiting.append(_Vote(transaction, message_id, frozenset(failed)))
-        self.look()
+        self.evaluate()
 
-    def look(self) -> None:
+    def evaluate(self) -> None:
         """Transactions ended, or storages are ready or lost: answer what can be answered."""
         waiting, self._waiting = self._waiting, []
         for vote in waiting:
@@ -51,11 +51,11 @@ class FailedVotes:
     def _decide(self, vote: _Vote) -> bool:
         """False if it depends on how others end."""
         master, transaction = self._master, vote.transaction
-        known = master.commits.transactions.get(transaction.ttid) is transaction
+        known = master.coordinator.transactions.get(transaction.ttid) is transaction
         if not known or not operational_without(master, vote.failed):
             transaction.client.refuse(vote.message_id, ErrorCode.INCOMPLETE_TRANSACTION)
             return True
-        promised = master.commits.transactions.failures(transaction)
+        promised = master.coordinator.transactions.failures(transaction)
         if not operational_without(master, vote.failed | promised):
             return False
         transaction.failed = vote.failed

@@ -48,7 +48,7 @@ class Replication:
 
     def unfinished(self, nid: int, partitions: Iterable[int]) -> AnswerUnfinishedTransactions:
         self._asked.update((partition, nid) for partition in partitions)
-        ttids = self._master.commits.transactions.ttids()
+        ttids = self._master.coordinator.transactions.ttids()
         for ttid in ttids:
             self._waiting.setdefault(ttid, {})[nid] = None
         return AnswerUnfinishedTransactions(self._master.last_tid, ttids)
@@ -69,7 +69,7 @@ class Replication:
     def discard_fed(self) -> None:
         """Call when it may be that all other masters would come to the table as it is."""
         master = self._master
-        if master.state in SERVING and master.told.complete:
+        if master.state in SERVING and master.published.complete:
             master.change_partitions(fed(master.partitions))
 
     def storage_lost(self, nid: int) -> None:

@@ -110,7 +110,7 @@ class Recovery:
             return
         self._answers[node.nid] = answer
         if answer.ptid is not None:
-            self.master.told.confirmed(node.nid, answer.ptid)
+            self.master.published.confirmed(node.nid, answer.ptid)
         await self._load_table()
         self.check()
 
@@ -264,7 +264,7 @@ class Recovery:
             obstacle = disagreement.obstacle(identified, forced)
             if obstacle is not None:
                 return obstacle
-        alone = None if forced else self.master.told.missing(self._answers.keys())
+        alone = None if forced else self.master.published.missing(self._answers.keys())
         if alone is not None:
             return (
                 f"partition table {alone.ptid} may be the last that {_names(set(alone.readable))} has:"
@@ -370,13 +370,13 @@ class Recovery:
             serving = identified
         else:
             serving = identified & master.partitions.nodes()
-            if master.partitions.ptid < master.told.ptid:
+            if master.partitions.ptid < master.published.ptid:
                 # Somebody who is not here may have one that was told.
-                master.partitions.ptid = master.told.ptid + 1
-            elif not master.told.ptid:
+                master.partitions.ptid = master.published.ptid + 1
+            elif not master.published.ptid:
                 self._remember_older(master.partitions.ptid)
                 master.partitions.ptid = self._later(master.partitions.ptid)
-        master.told.give_up(identified)
+        master.published.give_up(identified)
         nodes = [node for nid in serving if (node := master.nodes.get(nid)) is not None]
         master.set_node_states(nodes, NodeState.RUNNING)
         unaware = self.backup.unaware if self.backup is not None else ()
@@ -385,7 +385,7 @@ class Recovery:
         if changes:
             ptid = master.partitions.ptid + 1
             master.partitions.change(ptid, master.partitions.replicas, changes)
-        master.tell_table()
+        master.publish_table()
         for peer in master.of_type(NodeType.ADMIN):
             peer.send(master.table())
 
@@ -401,7 +401,7 @@ class Recovery:
         for nid in sorted(self.master.partitions.nodes(readable_only=True) & self._answers.keys()):
             older = self._answers[nid].ptid
             if older is not None and older < ptid:
-                self.master.told.remembered(nid, older)
+                self.master.published.remembered(nid, older)
 
     def _forgotten_cells(self, identified: set[int]) -> list[CellChange]:
         """Those of nodes that are absent from a truncation: they must not come back with what the

@@ -150,7 +150,7 @@ class ServeAdmin(ServeTransactions):
         for client in self.master.of_type(NodeType.CLIENT):
             logger.warning("%r did not end its transactions", client)
             self.master.disconnect(client)
-            self.master.commits.client_lost(client)
+            self.master.coordinator.client_lost(client)
 
     # -- state of nodes --------------------------------------------------------------------------
 
@@ -292,7 +292,7 @@ class ServeAdmin(ServeTransactions):
             raise denied("no node would be left to have cells")
         changes = tweak(master.partitions, nodes, master.partitions.replicas)
         if not m.dry_run:
-            if not master.told.complete:
+            if not master.published.complete:
                 changes = gently(master.partitions, changes)
             master.change_partitions(changes)
             return AnswerTweakPartitionTable(bool(changes), master.partitions.row_list())

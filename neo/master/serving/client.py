@@ -82,7 +82,7 @@ class ServeClient(Handler):
         master = self.master
         # Storages drop what they hold for it when they hear that it is gone.
         master.forget(peer)
-        master.commits.client_lost(peer)
+        master.coordinator.client_lost(peer)
 
     @on(AskLastTransaction)
     def last_transaction(self, peer: Peer, message_id: int, m: AskLastTransaction) -> Message:
@@ -101,14 +101,14 @@ class ServeClient(Handler):
     @on(AskBeginTransaction)
     def begin(self, peer: Peer, message_id: int, m: AskBeginTransaction) -> None:
         # One waits per thread of a client: the number is bounded by that of the applications.
-        self.master.commits.begin(peer, message_id, m.tid)
+        self.master.coordinator.begin(peer, message_id, m.tid)
 
     # -- tpc_vote --------------------------------------------------------------------------------
 
     def _transaction(self, peer: Peer, ttid: bytes) -> Transaction[Peer]:
-        transaction = self.master.commits.transactions.get(ttid)
+        transaction = self.master.coordinator.transactions.get(ttid)
         if transaction is None or transaction.client is not peer:
-            self.master.commits.open.check(ttid, peer)
+            self.master.coordinator.open.check(ttid, peer)
             raise ErrorAnswer(ErrorCode.PROTOCOL_ERROR, f"unknown transaction {ttid.hex()}")
         if transaction.locking:
             raise PeerError(f"transaction {ttid.hex()} is already being finished")
@@ -117,16 +117,16 @@ class ServeClient(Handler):
     @on(FailedVote)
     def failed_vote(self, peer: Peer, message_id: int, m: FailedVote) -> None:
         transaction = self._transaction(peer, m.ttid)
-        self.master.commits.failed_votes.ask(transaction, message_id, m.failed)
+        self.master.coordinator.failed_votes.ask(transaction, message_id, m.failed)
 
     @on(AbortTransaction)
     def abort(self, peer: Peer, message_id: int, m: AbortTransaction) -> None:
-        transaction = self.master.commits.transactions.get(m.ttid)
+        transaction = self.master.coordinator.transactions.get(m.ttid)
         if transaction is None or transaction.client is not peer or transaction.locking:
-            if transaction is None and self.master.commits.open.aborted(m.ttid, peer, m.nid_list):
+            if transaction is None and self.master.coordinator.open.aborted(m.ttid, peer, m.nid_list):
                 return
             raise PeerError(f"abort of unknown or finishing transaction {m.ttid.hex()}")
-        self.master.commits.abort(transaction, m.nid_list)
+        self.master.coordinator.abort(transaction, m.nid_list)
 
     # -- tpc_finish ------------------------------------------------------------------------------
 
@@ -136,12 +136,12 @@ class ServeClient(Handler):
         transaction = self._transaction(peer, m.ttid)
         if m.stored_list and max(m.stored_list) > OID_MAX:
             # The generator goes on after the greatest oid: this one would use up all of them.
-            master.commits.abort(transaction, master.ready)
+            master.coordinator.abort(transaction, master.ready)
             raise ErrorAnswer(
                 ErrorCode.PROTOCOL_ERROR, f"oid {max(m.stored_list).hex()} is too great"
             )
-        if transaction.tid is not None and master.commits.late(transaction.tid):
-            master.commits.abort(transaction, master.ready)
+        if transaction.tid is not None and master.coordinator.late(transaction.tid):
+            master.coordinator.abort(transaction, master.ready)
             raise ErrorAnswer(
                 ErrorCode.INCOMPLETE_TRANSACTION,
                 f"tid {transaction.tid.hex()} was overtaken by other transactions",
@@ -154,15 +154,15 @@ class ServeClient(Handler):
             lost and not operational_without(master, transaction.failed)
         ):
             # From AskFinishTransaction on it is the master who aborts.
-            master.commits.abort(transaction, master.ready)
+            master.coordinator.abort(transaction, master.ready)
             raise ErrorAnswer(ErrorCode.INCOMPLETE_TRANSACTION)
-        tid = master.commits.lock(transaction, m.stored_list, nodes)
+        tid = master.coordinator.lock(transaction, m.stored_list, nodes)
         for nid in lost:
             if (failed := master.connected.get(nid)) is not None:
                 logger.error("%r did not take part in a vote, it is disconnected", failed)
                 master.disconnect(failed)
-        master.commits.abort_elsewhere(transaction, involved)
-        master.commits.ask_locks(transaction, tid)
+        master.coordinator.abort_elsewhere(transaction, involved)
+        master.coordinator.ask_locks(transaction, tid)
 
     def _involved(self, m: AskFinishTransaction) -> set[int]:
         """Connected storages with any cell of the partitions of the transaction (FACTS 7.3)."""
@@ -186,15 +186,15 @@ class ServeClient(Handler):
         master = self.master
         if m.ttid > master.tids.last:
             return AnswerFinalTID(None)
-        transaction = master.commits.transactions.get(m.ttid)
+        transaction = master.coordinator.transactions.get(m.ttid)
         if transaction is None:
             return AnswerFinalTID(MAX_TID)
         if transaction.locking:
-            master.commits.wait_final_tid(transaction, peer, message_id)
+            master.coordinator.wait_final_tid(transaction, peer, message_id)
             return None
         # AskFinishTransaction may still arrive by the connection that the client has given up. From
         # now on the client knows that nothing was committed, so it must be refused then.
-        master.commits.abort(transaction, master.ready)
+        master.coordinator.abort(transaction, master.ready)
         return AnswerFinalTID(None)
 
     # -- pack ------------------------------------------------------------------------------------
@@ -221,7 +221,7 @@ class ServeStorage(Handler):
             self.master.starting.discard(peer.node.nid)
             self.master.ready.add(peer.node.nid)
             self.master.packs.ready(peer)
-            self.master.commits.begin_waiting()
+            self.master.coordinator.begin_waiting()
 
     @on(AskUnfinishedTransactions)
     def unfinished(self, peer: Peer, message_id: int, m: AskUnfinishedTransactions) -> Message:
@@ -260,7 +260,7 @@ class ServeStorage(Handler):
     @on(NotifyDeadlock)
     def deadlock(self, peer: Peer, message_id: int, m: NotifyDeadlock) -> None:
         """Give the transaction a new place in the queues, unless that was already done."""
-        transaction = self.master.commits.transactions.get(m.ttid)
+        transaction = self.master.coordinator.transactions.get(m.ttid)
         if transaction is None or transaction.locking:
             return
         if m.locking_tid < transaction.locking_tid:

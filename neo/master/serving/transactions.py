@@ -12,11 +12,11 @@ class ServeTransactions(ServeMasters):
     @on(AskTransactions)
     def transactions(self, peer: Peer, message_id: int, m: AskTransactions) -> None:
         """Answer when the storage nodes have told their locks."""
-        self.master.commits.open.describe(
+        self.master.coordinator.open.describe(
             lambda rows: peer.answer(message_id, AnswerTransactions(rows))
         )
 
     @on(EndTransaction)
     def end(self, peer: Peer, message_id: int, m: EndTransaction) -> Message:
-        self.master.commits.open.end(m.ttid)
+        self.master.coordinator.open.end(m.ttid)
         return done(f"transaction 0x{m.ttid.hex()} is ended: its locks are released")

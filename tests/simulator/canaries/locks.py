@@ -48,7 +48,7 @@ def _waiting_store_left_behind() -> list[Patch]:
 def _ended_is_not_forgotten() -> list[Patch]:
     def end(self: OpenTransactions, ttid: bytes) -> None:
         master = self._master
-        if (transaction := master.commits.transactions.get(ttid)) and not transaction.locking:
+        if (transaction := master.coordinator.transactions.get(ttid)) and not transaction.locking:
             for nid in master.ready:
                 master.connected[nid].send(AbortTransaction(ttid, []))
 

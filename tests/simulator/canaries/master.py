@@ -9,7 +9,7 @@ from neo.master.core import MasterCore
 from neo.master.ids import TidGenerator
 from neo.master.phases import verification
 from neo.master.phases.recovery import Recovery
-from neo.master.published_tables import ToldTables
+from neo.master.published_tables import PublishedTables
 from neo.master.serving.client import ServeClient
 from neo.node.peer import Peer
 from neo.protocol.enums import NodeType
@@ -119,7 +119,7 @@ def _final_tid_forgotten() -> list[Patch]:
     original = ServeClient.final_tid
 
     def final_tid(self: ServeClient, peer: Peer, message_id: int, m: AskFinalTID) -> Message | None:
-        transaction = self.master.commits.transactions.get(m.ttid)
+        transaction = self.master.coordinator.transactions.get(m.ttid)
         if transaction is not None:
             return original(self, peer, message_id, m)
         return AnswerFinalTID(None)
@@ -140,7 +140,7 @@ def _older_table_accepted() -> list[Patch]:
 
     return [
         (Recovery, "_obstacle_to_restart", obstacle),
-        (ToldTables, "missing", lambda self, present: None),
+        (PublishedTables, "missing", lambda self, present: None),
     ]
 
 

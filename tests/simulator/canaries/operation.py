@@ -11,7 +11,7 @@ from neo.client.changes import Changes
 from neo.client.pack import _Collection
 from neo.client.restore import Restorer
 from neo.client.storage import NEOStorage
-from neo.master.commit.coordinator import Commits
+from neo.master.commit.coordinator import Coordinator
 from neo.master.election.serve_masters import done
 from neo.master.phases import empty_database as blank
 from neo.master.serving import identification
@@ -63,7 +63,7 @@ def _truncation_forgotten() -> list[Patch]:
 
 
 def _order_not_checked() -> list[Patch]:
-    return [(Commits, "late", lambda self, tid: False)]
+    return [(Coordinator, "late", lambda self, tid: False)]
 
 
 def _address_is_enough() -> list[Patch]:

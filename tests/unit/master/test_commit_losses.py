@@ -29,7 +29,7 @@ def test_client_lost_before_finish_is_forgotten(world: MasterWorld) -> None:
     client = world.client()
     begin(client)
     client.lose()
-    assert len(world.master.commits.transactions) == 0
+    assert len(world.master.coordinator.transactions) == 0
 
 
 def test_client_lost_during_finish_is_committed(world: MasterWorld) -> None:
@@ -80,7 +80,7 @@ def test_finish_without_the_needed_storage_is_incomplete(world: MasterWorld) -> 
     world.master.ready.discard(2)
     error = error_of(client.ask(AskFinishTransaction(ttid, [oid_of(world, 0)], [])))
     assert error.code is ErrorCode.INCOMPLETE_TRANSACTION
-    assert len(world.master.commits.transactions) == 0
+    assert len(world.master.coordinator.transactions) == 0
 
 
 def test_failed_vote_without_replica_is_incomplete(world: MasterWorld) -> None:
@@ -199,7 +199,7 @@ def test_a_check_must_have_been_kept_by_a_node_that_is_still_there() -> None:
     ttid = begin(client)
     partition = world.master.partitions.partition(ttid)
     elsewhere = next(p for p in range(4) if (p - partition) % 2)
-    transaction = world.master.commits.transactions.get(ttid)
+    transaction = world.master.coordinator.transactions.get(ttid)
     assert transaction is not None
     nid = world.master.partitions.readable(elsewhere)[0]
     transaction.ready -= {nid}

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from neo.master.published_tables import ToldTables
+from neo.master.published_tables import PublishedTables
 from neo.protocol.enums import CellState, ClusterState, NodeType
 from neo.protocol.packets import (
     AddPendingNodes,
@@ -35,10 +35,10 @@ OUT, UP, FEEDING = CellState.OUT_OF_DATE, CellState.UP_TO_DATE, CellState.FEEDIN
 
 
 def test_a_table_is_replaced_when_a_node_that_is_readable_in_it_has_a_later_one() -> None:
-    told = ToldTables()
-    told.tell(1, {2})
+    told = PublishedTables()
+    told.publish(1, {2})
     assert told.complete
-    told.tell(2, {1, 2})
+    told.publish(2, {1, 2})
     assert not told.complete and told.awaited() == {2}
     told.confirmed(1, 2)
     assert not told.complete, "who has table 1 does not ask node 1"
@@ -47,49 +47,49 @@ def test_a_table_is_replaced_when_a_node_that_is_readable_in_it_has_a_later_one(
 
 
 def test_nodes_that_have_an_old_table_confirm_nothing() -> None:
-    told = ToldTables()
-    told.tell(1, {1, 2})
-    told.tell(2, {1})
+    told = PublishedTables()
+    told.publish(1, {1, 2})
+    told.publish(2, {1})
     told.confirmed(2, 1)
     assert not told.complete
 
 
 def test_every_table_must_be_replaced_by_somebody_who_is_here() -> None:
-    told = ToldTables()
-    told.tell(4, {1, 2})
-    told.tell(5, {2})
+    told = PublishedTables()
+    told.publish(4, {1, 2})
+    told.publish(5, {2})
     assert told.missing({1, 2}) is None
     assert told.missing({1}) == (5, {2})
-    told.tell(6, {1, 2})
+    told.publish(6, {1, 2})
     told.confirmed(1, 6)
     assert not told.complete and told.awaited() == {2}
 
 
 def test_tables_are_replaced_step_by_step() -> None:
     """Who begins with table 1 asks S1, which has table 2, in which S2 is readable, which has table 3."""
-    told = ToldTables()
-    told.tell(1, {1})
-    told.tell(2, {1, 2})
+    told = PublishedTables()
+    told.publish(1, {1})
+    told.publish(2, {1, 2})
     told.confirmed(1, 2)
-    told.tell(3, {2})
+    told.publish(3, {2})
     told.confirmed(2, 3)
     assert told.complete
 
 
 def test_a_number_is_never_told_twice() -> None:
-    told = ToldTables()
-    told.tell(7, {1})
+    told = PublishedTables()
+    told.publish(7, {1})
     told.give_up({2})
     assert told.complete and told.ptid == 7
-    told.tell(7, {1})
-    told.tell(3, {2})
+    told.publish(7, {1})
+    told.publish(3, {2})
     assert told.ptid == 7
 
 
 def test_a_log_that_remembers_the_last_table_replaces_all_others() -> None:
-    told = ToldTables()
-    told.tell(1, {1})
-    told.tell(2, {2})
+    told = PublishedTables()
+    told.publish(1, {1})
+    told.publish(2, {2})
     told.logged(2)
     assert told.complete and told.missing({2}) is None
 
@@ -131,7 +131,7 @@ def with_a_new_copy(instead: bool = False) -> tuple[OwnStorages, Remote, Remote]
 def confirm(world: MasterWorld, storage: Remote) -> None:
     """The table is on the disk of this node."""
     while storage.has(AskRecovery):
-        world.remember(storage, world.master.told.ptid)
+        world.remember(storage, world.master.published.ptid)
 
 
 def test_a_new_copy_does_not_serve_alone_before_the_old_one_knows_of_it(
@@ -140,7 +140,7 @@ def test_a_new_copy_does_not_serve_alone_before_the_old_one_knows_of_it(
     """What it commits would be gone when the old one returns, and another master does not know better."""
     caplog.set_level(logging.INFO)
     world, first, second = with_a_new_copy()
-    newest = world.master.told.ptid
+    newest = world.master.published.ptid
     first.lose()
     assert world.master.state is RECOVERING
     second.received = [m for m in second.received if type(m) is AskRecovery][-1:]
@@ -175,7 +175,7 @@ def test_the_operator_decides_that_the_old_copy_is_lost() -> None:
     world, first, second = with_a_new_copy()
     first.lose()
     second.received = [m for m in second.received if type(m) is AskRecovery][-1:]
-    world.remember(second, world.master.told.ptid, BOTH)
+    world.remember(second, world.master.published.ptid, BOTH)
     assert world.master.state is RECOVERING
     world.admin().ask(SetClusterState(VERIFYING)).result()
     world.verify(second)
