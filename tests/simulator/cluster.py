@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from neo.admin.core import AdminCore
-from neo.master.core import MasterCore
+from neo.master.primary import PrimaryMaster
 from neo.net.fault_sites import FaultSite
 from neo.protocol.enums import ClusterState, NodeType
 from neo.protocol.ids import u64
@@ -214,7 +214,7 @@ class Cluster:
         return self.masters.processes[0] if serving is None else serving[0]
 
     @property
-    def master_core(self) -> MasterCore | None:
+    def master_core(self) -> PrimaryMaster | None:
         """The primary master."""
         serving = self.masters.serving()
         return None if serving is None else serving[1]
@@ -227,11 +227,11 @@ class Cluster:
     def is_at(self, state: ClusterState) -> bool:
         """It is in this state, and everybody is there: the master may not have heard of an end yet."""
         master = self.master_core
-        if master is None or master.state is not state or master.starting:
+        if master is None or master.cluster.state is not state or master.cluster.starting:
             return False
-        if not master.of_type(NodeType.ADMIN) or not all(p.alive for p in self.storages):
+        if not master.cluster.of_type(NodeType.ADMIN) or not all(p.alive for p in self.storages):
             return False
-        return len(master.identified_storages()) == len(self.storages)
+        return len(master.cluster.identified_storages()) == len(self.storages)
 
     @property
     def packed(self) -> bool:
@@ -289,8 +289,8 @@ class Cluster:
         master = self.master_core
         if master is not None:
             master.coordinator.transactions.validate()
-            if master.backup is not None:
-                master.backup.cells.validate()
+            if master.backup.current is not None:
+                master.backup.current.cells.validate()
         for process in self.storages:
             core = process.core
             if isinstance(core, StorageCore):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from random import Random
 from typing import TYPE_CHECKING
 
-from neo.master.core import MasterCore
+from neo.master.cluster import Cluster as MasterCluster
 from neo.master.election.leadership import Tenure
 from neo.master.election.node import MasterNode
 from neo.master.maintenance.scrub import DAY_SECONDS
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 MASTER_PORT = 10001
 
 
-class WatchedPrimary(PrimaryMaster):
+class WatchedCluster(MasterCluster):
     """Its changes of the partition table are those that may be."""
 
     damaged: set[int]
@@ -36,6 +36,15 @@ class WatchedPrimary(PrimaryMaster):
     def change_partitions(self, changes: list[CellChange], replicas: int | None = None) -> None:
         check_changes(self.partitions, changes, self.damaged)
         super().change_partitions(changes, replicas)
+
+
+class WatchedPrimary(PrimaryMaster):
+    cluster_type = WatchedCluster
+
+    def watch(self, damaged: set[int]) -> None:
+        """``damaged``: partitions whose replicas differ."""
+        assert isinstance(self.cluster, WatchedCluster)
+        self.cluster.damaged = damaged
 
 
 class WatchedNode(MasterNode):
@@ -79,7 +88,7 @@ class Masters:
         self,
         name: str,
         address: Address,
-        make: Callable[[SimShell], MasterCore | MasterNode],
+        make: Callable[[SimShell], PrimaryMaster | MasterNode],
         platter: LogPlatter | None = None,
     ) -> Process:
         cluster = self._cluster
@@ -108,12 +117,12 @@ class Masters:
 
     def _alone(self, shell: SimShell) -> PrimaryMaster:
         primary = WatchedPrimary(shell, self._settings(self.addresses), self.addresses[0])
-        primary.damaged = self._cluster.damaged
+        primary.watch(self._cluster.damaged)
         self.primaries += 1
         return primary
 
     def _new(self, process: Process, primary: WatchedPrimary) -> None:
-        primary.damaged = self._cluster.damaged
+        primary.watch(self._cluster.damaged)
         self.primaries += 1
         self.reigns.begins(process, primary)
 
@@ -171,13 +180,13 @@ class Masters:
         remember = [p for p in members if not self.platters[p.name].forgetful]
         return 2 * len(remember) > len(members)
 
-    def serving(self) -> tuple[Process, MasterCore] | None:
+    def serving(self) -> tuple[Process, PrimaryMaster] | None:
         """The primary of the newest epoch, if there is one, and its process."""
-        serving: tuple[Process, MasterCore] | None = None
+        serving: tuple[Process, PrimaryMaster] | None = None
         newest = -1
         for process in self.all:
             core = process.core
-            if isinstance(core, MasterCore):
+            if isinstance(core, PrimaryMaster):
                 return process, core
             if isinstance(core, MasterNode) and core.primary and core.tenure:
                 if core.tenure.epoch > newest:

@@ -23,8 +23,9 @@ from typing import NamedTuple
 
 from neo.admin.core import MirrorHandler
 from neo.client.master import MasterLink
-from neo.master.core import MasterCore
+from neo.master.cluster import Cluster as MasterCluster
 from neo.master.phases.recovery import UNKNOWN_TABLES
+from neo.master.primary import PrimaryMaster
 from neo.net.channel import Channel
 from neo.node.handler import Method
 from neo.node.peer import Peer
@@ -68,7 +69,7 @@ class TableWatch:
         #: Tables that were told, by cluster and ptid.
         self._told: dict[tuple[str, int], list[Told]] = {}
         #: Master → its reign and what it told last.
-        self._masters: dict[MasterCore, tuple[Reign, int]] = {}
+        self._masters: dict[PrimaryMaster, tuple[Reign, int]] = {}
         #: Storage node or client → the master whose table it has, and the ptid.
         self._positions: dict[object, tuple[Reign, int]] = {}
 
@@ -77,7 +78,7 @@ class TableWatch:
 
     # -- masters -----------------------------------------------------------------------------------
 
-    def tells(self, master: MasterCore) -> None:
+    def tells(self, master: PrimaryMaster) -> None:
         """Somebody is about to be told of its table."""
         table, cluster = master.partitions, master.settings.cluster
         assert table.ptid is not None
@@ -88,7 +89,7 @@ class TableWatch:
         what = f"a master tells of partition table {table.ptid} of {cluster}"
         if table.ptid < last:
             self._fail(f"{what}, after {last}")
-        if master.state is ClusterState.RECOVERING:
+        if master.cluster.state is ClusterState.RECOVERING:
             self._check_recovered(what, master)
         for partition in range(len(table)):
             if not table.readable(partition):
@@ -100,10 +101,10 @@ class TableWatch:
         if told not in others:
             others.append(told)
 
-    def _check_recovered(self, what: str, master: MasterCore) -> None:
+    def _check_recovered(self, what: str, master: PrimaryMaster) -> None:
         """What it begins with follows from what storage nodes have answered."""
         table = master.partitions
-        answered = master.identified_storages() & master.recovery._answers.keys()
+        answered = master.cluster.identified_storages() & master.recovery._answers.keys()
         newest: PartitionTable | None = None
         for core in self._storages(master.settings.cluster):
             known = core.partitions
@@ -114,8 +115,8 @@ class TableWatch:
             return
         found = table.ptid
         if (
-            not master.published.ptid
-            and newest.nodes(readable_only=True) <= master.identified_storages()
+            not master.cluster.published.ptid
+            and newest.nodes(readable_only=True) <= master.cluster.identified_storages()
         ):
             found -= UNKNOWN_TABLES  # a master that is new leaves them out
         if found < newest.ptid:
@@ -158,7 +159,7 @@ def watched_tables(
 ) -> Iterator[None]:
     """Inside the block, the world fails at the first table, or change of one, that may not be."""
     watch = TableWatch(world, storages)
-    change, publish = PartitionTable.change, MasterCore.publish_table
+    change, publish = PartitionTable.change, MasterCluster.publish_table
     replace, change_cells = cells.replace, cells.change
     notified, method = MasterLink.notified, MirrorHandler.method
 
@@ -170,8 +171,9 @@ def watched_tables(
             world.fail(Violation(f"partition table {self.ptid} -> {ptid}: {problem}"))
         change(self, ptid, replicas, changes)
 
-    def watched_publish(self: MasterCore) -> None:
-        watch.tells(self)
+    def watched_publish(self: MasterCluster) -> None:
+        assert isinstance(self._events, PrimaryMaster)
+        watch.tells(self._events)
         publish(self)
 
     def watched_replace(core: StorageCore, table: PartitionTable) -> None:
@@ -203,7 +205,7 @@ def watched_tables(
     with plant(
         [
             (PartitionTable, "change", watched_change),
-            (MasterCore, "publish_table", watched_publish),
+            (MasterCluster, "publish_table", watched_publish),
             (cells, "replace", watched_replace),
             (cells, "change", watched_cells),
             (MasterLink, "notified", watched_client),

@@ -20,8 +20,8 @@ for ``backup_tid``. Nodes of other implementations might not expect the question
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Iterable
+from typing import NamedTuple
 
 from neo.master.backup.cells import BackupCells, Cell
 from neo.master.backup.contact import Contact
@@ -29,8 +29,13 @@ from neo.master.backup.orders import Orders
 from neo.master.backup.pack import Packer
 from neo.master.backup.readers import Readers
 from neo.master.backup.upstream import Unfit, Upstream, check_history, join, last_transaction
+from neo.master.cluster import Cluster, left_behind
+from neo.master.maintenance.pack import Packs
+from neo.master.maintenance.replication import Replication
+from neo.master.settings import MasterSettings
 from neo.master.states import BACKINGUP, STARTING_BACKUP, Event
 from neo.node.bootstrap import RETRY_SECONDS
+from neo.node.core import Core
 from neo.node.peer import Peer
 from neo.node.task import Future, Task
 from neo.protocol.enums import CellState, NodeType
@@ -47,52 +52,67 @@ from neo.protocol.packets import (
 )
 from neo.topology.masters import MasterCandidates
 
-if TYPE_CHECKING:
-    from neo.master.core import MasterCore
-
 logger = logging.getLogger("neo.master")
 
 #: A history that does not fit is looked at again: the operator may have mended it.
 UNFIT_SECONDS = 10.0
 
 
+class Known(NamedTuple):
+    """What is known of the cells when a stay in backup mode begins."""
+
+    #: By partition: nid → the tid up to which the cell is complete.
+    rows: list[dict[int, bytes]]
+    #: No transaction in this cluster is later.
+    last: bytes
+    #: Storage nodes do not remember yet that they are a backup.
+    new: bool
+    #: (partition, nid) of cells about which their nodes are still to be asked.
+    unknown: Collection[tuple[int, int]]
+
+
 class Backup:
-    """One stay in backup mode. ``rows``: what cells are known to be complete up to; ``last``: no
-    transaction in this cluster is later."""
+    """One stay in backup mode."""
 
     def __init__(
         self,
-        master: MasterCore,
-        rows: list[dict[int, bytes]],
-        last: bytes,
-        new: bool,
-        unknown: Collection[tuple[int, int]],
+        cluster: Cluster,
+        core: Core,
+        settings: MasterSettings,
+        replication: Replication,
+        packs: Packs,
+        upstream_lost: Callable[[], None],
+        known: Known,
     ) -> None:
-        """``new``: storage nodes do not remember yet that they are a backup. ``unknown``: (partition,
-        nid) of cells about which their nodes are still to be asked."""
-        self.master = master
-        settings = master.settings
-        self.cluster = settings.upstream_cluster
-        self.cells = BackupCells(rows, last)
-        self.packer = Packer(master)
-        self.contact = Contact(master)
+        """``upstream_lost``: called when the upstream cluster is lost or cannot be followed."""
+        self._cluster = cluster
+        self._core = core
+        self._replication = replication
+        self._upstream_lost = upstream_lost
+        self.upstream_name = settings.upstream_cluster
+        self.cells = BackupCells(known.rows, known.last)
+        self.packer = Packer(core, packs)
+        self.contact = Contact(core)
         self._following: Upstream | None = None
         self._cluster_nid: int | None = None
         #: Nodes that are not known to remember it. Nothing may be fetched before they do: who forgot
         #: it would be taken for one that has everything.
-        self._forgetful = {nid for row in rows for nid in row} if new else set()
-        self._unknown = set(unknown)
+        self._forgetful = {nid for row in known.rows for nid in row} if known.new else set()
+        self._unknown = set(known.unknown)
         #: The greatest partition table that a node which could be read had on its disk.
         self._kept_ptid = 0
         #: The last transaction that was heard of while the histories were compared.
         self._heard = ZERO_TID
-        self._orders = Orders(master, self.cells, self._sources, self._ask)
+        self._orders = Orders(
+            *(cluster, core, self.cells, settings.upstream_cluster or ""),
+            *(self._sources, self._ask),
+        )
         self._asking: dict[int, bool] = {}  # AskRecovery; True: once more when it is answered
-        self._readers = Readers(master, last)
+        self._readers = Readers(cluster, known.last)
         self._told_admin: Address | None = None
         self._task: Task[None] | None = None
         self._stopped = False
-        if self.cluster and settings.upstream_masters:
+        if self.upstream_name and settings.upstream_masters:
             self.masters = MasterCandidates(settings.upstream_masters)
 
     @property
@@ -108,13 +128,13 @@ class Backup:
     def start(self) -> None:
         """Storage nodes were told to start."""
         self._ask_readable()
-        self.master.last_tid = self.cells.tid
+        self._cluster.last_tid = self.cells.tid
         for nid in sorted(self._forgetful):
             nothing: dict[int, Address | None] = dict.fromkeys(self.cells.of_node(nid))
-            self.master.connected[nid].send(Replicate(self.cells.last, "", nothing))
+            self._cluster.connected[nid].send(Replicate(self.cells.last, "", nothing))
             self._ask(nid)
-        if self.cluster:
-            self._task = self.master.spawn(self._follow(self.cluster))
+        if self.upstream_name:
+            self._task = self._core.spawn(self._follow(self.upstream_name))
         else:
             self.contact.failed("'upstream_cluster' is not set")
             logger.error(
@@ -138,13 +158,14 @@ class Backup:
         try:
             while True:
                 peer, upstream = await join(
-                    self.master, self, cluster, self.masters, self._cluster_nid
+                    *(self._core, self, self._cluster.name, cluster, self._cluster_nid),
+                    failed=self.contact.failed,
                 )
                 self._cluster_nid = upstream.nid
                 pause = RETRY_SECONDS
                 try:
                     last = await last_transaction(peer, upstream, len(self.cells.rows))
-                    await check_history(self.master, upstream, cluster, self.cells.last, last)
+                    await check_history(self._core, upstream, cluster, self.cells.last, last)
                     self._connected(upstream, last)
                     self.contact.begin(peer)
                     reported = await upstream.ended
@@ -162,9 +183,9 @@ class Backup:
                     if isinstance(e, Unfit):
                         pause = UNFIT_SECONDS
                 self._following, self._heard = None, ZERO_TID
-                self.master.checks.upstream_lost()
+                self._upstream_lost()
                 peer.close()
-                await self.master.sleep(pause)
+                await self._core.sleep(pause)
         finally:
             if peer is not None:
                 peer.close()
@@ -177,7 +198,7 @@ class Backup:
         # What was ordered before may come from nodes that are gone.
         self._orders.forget_upstream()
         self.cells.jumped(last)
-        self.master.tids.seen(last)
+        self._cluster.tids.seen(last)
         logger.info("following the upstream cluster from %s", last.hex())
         self._tell_admins()
         self._check_started()
@@ -189,7 +210,7 @@ class Backup:
         if not self.following:
             self._heard = max(self._heard, tid)
             return
-        self.master.tids.seen(tid)
+        self._cluster.tids.seen(tid)
         if tid <= self.cells.last:
             logger.error(
                 "transaction %s was imported into the upstream cluster before %s: this backup will"
@@ -198,7 +219,7 @@ class Backup:
                 self.cells.last.hex(),
             )
             return
-        self.cells.heard(tid, {self.master.partitions.partition(id_) for id_ in (tid, *oids)})
+        self.cells.heard(tid, {self._cluster.partitions.partition(id_) for id_ in (tid, *oids)})
         self._readers.heard(tid, oids)
         self._orders.give()
 
@@ -215,7 +236,7 @@ class Backup:
         return self._orders.upstream(partition)
 
     def _sources(self, partition: int) -> list[Address]:
-        if self._following is None or self.master.state is not BACKINGUP:
+        if self._following is None or self._cluster.state is not BACKINGUP:
             return []
         return self._following.sources(partition)
 
@@ -223,7 +244,7 @@ class Backup:
         for address in [] if self._following is None else self._following.admins()[:1]:
             if address != self._told_admin:
                 self._told_admin = address
-                self.master.broadcast(NotifyUpstreamAdmin(address), NodeType.ADMIN)
+                self._cluster.broadcast(NotifyUpstreamAdmin(address), NodeType.ADMIN)
 
     def introduce(self, peer: Peer, node_type: NodeType) -> None:
         """Somebody joined this cluster."""
@@ -236,8 +257,8 @@ class Backup:
         """NotifyReplicationDone: of an order, or of a cell that was out of date."""
         if not 0 <= partition < len(self.cells.rows):
             return
-        state = self.master.partitions.state(partition, nid)
-        joins = state is CellState.OUT_OF_DATE and self.master.replication.asked(partition, nid)
+        state = self._cluster.partitions.state(partition, nid)
+        joins = state is CellState.OUT_OF_DATE and self._replication.asked(partition, nid)
         if self.cells.get(partition, nid) is None and not joins:
             return
         self.cells.done(partition, nid, tid)
@@ -252,7 +273,7 @@ class Backup:
             self._ask(nid)
 
     def _ask_readable(self) -> None:
-        for nid in sorted(self.master.partitions.nodes(readable_only=True)):
+        for nid in sorted(self._cluster.partitions.nodes(readable_only=True)):
             self._ask(nid)
 
     def _ask(self, nid: int) -> None:
@@ -260,8 +281,8 @@ class Backup:
         if nid in self._asking:
             self._asking[nid] = True
             return
-        table, node = self.master.partitions, self.master.nodes.get(nid)
-        peer = self.master.connected.get(nid)
+        table, node = self._cluster.partitions, self._cluster.nodes.get(nid)
+        peer = self._cluster.connected.get(nid)
         if peer is None or node is None:
             return
         cells = [
@@ -287,7 +308,7 @@ class Backup:
             logger.info("%s does not say how far it is: %s", format_nid(nid), e)
             return
         assert isinstance(answer, AnswerRecovery)
-        if answer.ptid is not None and self.master.partitions.readable_by(nid):
+        if answer.ptid is not None and self._cluster.partitions.readable_by(nid):
             self._kept_ptid = max(self._kept_ptid, answer.ptid)
         if answer.backup_tid is not None:
             self._forgetful.discard(nid)
@@ -337,23 +358,23 @@ class Backup:
         """Everybody may see what is complete now, unless another master could begin without it."""
         if self._stopped:
             return
-        master, before = self.master, self.cells.tid
-        if master.published.complete and self._kept and self.cells.advance():
+        before = self.cells.tid
+        if self._cluster.published.complete and self._kept and self.cells.advance():
             self._show(before)
         for partition, nid in self.cells.joined():
-            master.replication.done(nid, partition)
+            self._replication.done(nid, partition)
 
     @property
     def _kept(self) -> bool:
         """Whether those who can be read could prove it. That a log names them is not enough: if they come
         with an older table only, the next master goes on with that one, and with who is behind."""
-        return self._kept_ptid >= (self.master.partitions.ptid or 0)
+        return self._kept_ptid >= (self._cluster.partitions.ptid or 0)
 
     def _show(self, before: bytes) -> None:
-        master, tid = self.master, self.cells.tid
-        master.last_tid = tid
-        assert master.partitions.ptid is not None
-        master.served(master.partitions.ptid)
+        cluster, tid = self._cluster, self.cells.tid
+        cluster.last_tid = tid
+        assert cluster.partitions.ptid is not None
+        cluster.served(cluster.partitions.ptid)
         self._readers.show(before, tid)
         self._pack()
 
@@ -372,8 +393,8 @@ class Backup:
 
     def _check_started(self) -> None:
         """BACKINGUP begins when all storage nodes know durably that they are a backup."""
-        if self.master.state is STARTING_BACKUP and self.following and not self._forgetful:
-            self.master.change_state(Event.FOLLOWING)
+        if self._cluster.state is STARTING_BACKUP and self.following and not self._forgetful:
+            self._cluster.change_state(Event.FOLLOWING)
 
     # -- the end -----------------------------------------------------------------------------------
 
@@ -381,10 +402,7 @@ class Backup:
         """STOPPING_BACKUP: the tid after which everything is to be deleted. Cells that have less are
         out of date from now on."""
         self.stop()
-        tid, table = self.cells.switch_tid(), self.master.partitions
-        feeding, out, gone = CellState.FEEDING, CellState.OUT_OF_DATE, CellState.DISCARDED
+        tid, rows = self.cells.switch_tid(), self._cluster.partitions.rows
         behind = self.cells.behind(tid)
-        self.master.change_partitions(
-            [(p, nid, gone if table.state(p, nid) is feeding else out) for p, nid in behind]
-        )
+        self._cluster.change_partitions([(p, nid, left_behind(rows[p][nid])) for p, nid in behind])
         return tid

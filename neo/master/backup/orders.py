@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from neo.master.backup.cells import BackupCells, Order, Where
+from neo.master.cluster import Cluster
+from neo.node.core import Core
 from neo.protocol.packets import Address, Replicate
-
-if TYPE_CHECKING:
-    from neo.master.core import MasterCore
 
 #: An order that is not done after this time is given again, with another source if there is one. A node
 #: that is at work on it goes on.
@@ -21,14 +19,18 @@ class Orders:
 
     def __init__(
         self,
-        master: MasterCore,
+        cluster: Cluster,
+        core: Core,
         cells: BackupCells,
+        name: str,
         upstream: Callable[[int], list[Address]],
         ask: Callable[[int], None],
     ) -> None:
-        """``upstream``: where a partition can be read there; ``ask``: whom nothing is ordered from is
-        asked what it has."""
-        self._master = master
+        """``name``: of the upstream cluster. ``upstream``: where a partition can be read there.
+        ``ask``: asks a node to which nothing is to be ordered what it has."""
+        self._cluster = cluster
+        self._core = core
+        self._name = name
         self._cells = cells
         self._upstream = upstream
         self._ask = ask
@@ -40,10 +42,10 @@ class Orders:
         """From now on: orders that take long are given again."""
         if self._stopped:
             return
-        limit = self._master.shell.monotonic() - ORDER_SECONDS
+        limit = self._core.shell.monotonic() - ORDER_SECONDS
         self._withdraw(lambda order: self._given[order][1] <= limit)
         self.give()
-        self._master.call_later(ORDER_SECONDS / 3, self.tick)
+        self._core.call_later(ORDER_SECONDS / 3, self.tick)
 
     def stop(self) -> None:
         self._stopped = True
@@ -65,12 +67,12 @@ class Orders:
             name, address = "", None
             if order.source is not Where.NOWHERE:
                 name, address = self._source(order)
-                self._given[order] = address, self._master.shell.monotonic()
+                self._given[order] = address, self._core.shell.monotonic()
                 if address is None:
                     continue  # it would mean that there is nothing to fetch; tick() tries again
             messages.setdefault((order.nid, order.tid, name), {})[order.partition] = address
         for (nid, tid, name), sources in messages.items():
-            if (peer := self._master.connected.get(nid)) is not None:
+            if (peer := self._cluster.connected.get(nid)) is not None:
                 peer.send(Replicate(tid, name, sources))
         for nid in sorted({order.nid for order in orders if order.source is Where.NOWHERE}):
             self._ask(nid)
@@ -79,23 +81,24 @@ class Orders:
         if order.source is Where.UPSTREAM:
             return self.upstream(order.partition) or ("", None)
         assert isinstance(order.source, int)
-        node = self._master.nodes.get(order.source)
+        node = self._cluster.nodes.get(order.source)
         return "", None if node is None else node.address
 
     def upstream(self, partition: int) -> tuple[str, Address] | None:
         """The upstream cluster and one of its nodes where the partition can be read now."""
         sources = self._upstream(partition)
-        address = self._master.shell.random.choice(sources) if sources else None
-        cluster = self._master.settings.upstream_cluster
-        return None if address is None else (cluster or "", address)
+        address = self._core.shell.random.choice(sources) if sources else None
+        return None if address is None else (self._name, address)
 
     # -- not waited for any more -------------------------------------------------------------------
 
     def forget_upstream(self, gone_only: bool = False) -> None:
         """What comes from there is ordered again, or only what comes from nodes that are gone."""
         self._withdraw(
-            lambda order: order.source is Where.UPSTREAM
-            and not (gone_only and self._given[order][0] in self._upstream(order.partition))
+            lambda order: (
+                order.source is Where.UPSTREAM
+                and not (gone_only and self._given[order][0] in self._upstream(order.partition))
+            )
         )
 
     def forget_before(self, tid: bytes) -> None:

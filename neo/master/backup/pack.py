@@ -9,16 +9,11 @@ all earlier ones would.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
+from neo.master.maintenance.pack import Packs
+from neo.node.core import Core
 from neo.node.task import Task
-from neo.protocol.enums import NodeState
-from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.ids import ZERO_TID
-from neo.protocol.packets import AskPack
-
-if TYPE_CHECKING:
-    from neo.master.core import MasterCore
 
 logger = logging.getLogger("neo.master")
 
@@ -27,8 +22,9 @@ RETRY_SECONDS = 10.0
 
 
 class Packer:
-    def __init__(self, master: MasterCore) -> None:
-        self._master = master
+    def __init__(self, core: Core, packs: Packs) -> None:
+        self._core = core
+        self._packs = packs
         #: The tids of the last pack upstream, of that for which everything is here, of that done.
         self._wanted = self._possible = self._done = ZERO_TID
         self._task: Task[None] | None = None
@@ -43,7 +39,7 @@ class Packer:
         if tid >= min(self._wanted, last):
             self._possible = self._wanted
         if self._possible > self._done and (self._task is None or self._task.done):
-            self._task = self._master.spawn(self._pack())
+            self._task = self._core.spawn(self._pack())
 
     def stop(self) -> None:
         if self._task is not None:
@@ -52,31 +48,13 @@ class Packer:
     async def _pack(self) -> None:
         while (tid := self._possible) > self._done:
             failure = "another pack is at work"
-            if not self._master.packs.running:
-                failure = await self._ask(tid)
+            if not self._packs.running:
+                outcome = await self._packs.run(tid)
+                failure = outcome.lost or outcome.failure
             if failure:
                 logger.warning("the pack at %s is tried again: %s", tid.hex(), failure)
-                await self._master.sleep(RETRY_SECONDS)
+                await self._core.sleep(RETRY_SECONDS)
             else:
                 self._done = tid
                 logger.info("packed at %s as the upstream cluster", tid.hex())
-                self._master.packed(tid)
-
-    async def _ask(self, tid: bytes) -> str:
-        """Why it is not complete; empty if it is."""
-        self._master.packs.running = True
-        try:
-            futures = [
-                storage.ask(AskPack(tid))
-                for storage in self._master.storages()
-                if storage.node is not None and storage.node.state is NodeState.RUNNING
-            ]
-            failure = ""
-            for future in futures:
-                try:
-                    await future
-                except (ConnectionLost, ErrorAnswer) as e:
-                    failure = failure or str(e)
-            return failure
-        finally:
-            self._master.packs.running = False
+                self._packs.announce(tid)

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
 
+from neo.master.cluster import Cluster
 from neo.protocol.enums import NodeType
 from neo.protocol.packets import InvalidateObjects
-
-if TYPE_CHECKING:
-    from neo.master.core import MasterCore
 
 #: Oids of invalidations that wait for their data: 20 MB or so. With more, clients begin anew.
 WAITING_OIDS_MAX = 200_000
 
 
 class Readers:
-    def __init__(self, master: MasterCore, last: bytes) -> None:
+    def __init__(self, cluster: Cluster, last: bytes) -> None:
         """``last``: what was committed until then was told to another master, if to any."""
-        self._master = master
+        self._cluster = cluster
         self._waiting: deque[InvalidateObjects] = deque()
         self._oids = 0
         #: Of what was committed until then, not all is known.
@@ -41,9 +38,9 @@ class Readers:
         """All data up to ``tid`` can be read; until now it was ``before``."""
         if before < self._gap:
             # They cannot be told what changed: they join again, and forget what they have.
-            for client in self._master.of_type(NodeType.CLIENT):
-                self._master.disconnect(client)
+            for client in self._cluster.of_type(NodeType.CLIENT):
+                self._cluster.disconnect(client)
         while self._waiting and self._waiting[0].tid <= tid:
             invalidation = self._waiting.popleft()
             self._oids -= len(invalidation.oid_list)
-            self._master.broadcast(invalidation, NodeType.CLIENT)
+            self._cluster.broadcast(invalidation, NodeType.CLIENT)

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING
 
-from neo.master.commit.transactions import Transaction
+from neo.master.cluster import Cluster
+from neo.master.commit.transactions import Transaction, Transactions
 from neo.master.serving.denial import denied
+from neo.node.core import Core
 from neo.node.peer import Peer
 from neo.node.task import Future, first
 from neo.protocol.enums import ErrorCode
@@ -30,9 +31,6 @@ from neo.protocol.packets import (
     TransactionRow,
 )
 
-if TYPE_CHECKING:
-    from neo.master.core import MasterCore
-
 logger = logging.getLogger("neo.master")
 
 #: A storage node that does not tell its locks in this time is left out: a person waits for the answer.
@@ -43,8 +41,18 @@ ENDED_MAX = 1000
 
 
 class OpenTransactions:
-    def __init__(self, master: MasterCore) -> None:
-        self._master = master
+    def __init__(
+        self,
+        cluster: Cluster,
+        core: Core,
+        transactions: Transactions[Peer],
+        abort: Callable[[Transaction[Peer], Iterable[int]], None],
+    ) -> None:
+        """``abort``: abort a transaction and tell these storage nodes."""
+        self._cluster = cluster
+        self._core = core
+        self._transactions = transactions
+        self._abort_transaction = abort
         #: Clients of the transactions that were ended, until they abort them or leave; by ttid.
         self._ended: dict[bytes, Peer] = {}
 
@@ -52,14 +60,13 @@ class OpenTransactions:
 
     def end(self, ttid: bytes) -> None:
         """Abort a transaction, and tell its client. Idempotent. Raises ErrorAnswer (DENIED)."""
-        master = self._master
-        transaction = master.coordinator.transactions.get(ttid)
+        transaction = self._transactions.get(ttid)
         if transaction is None:
             if ttid not in self._ended:
                 raise denied(
                     f"no transaction 0x{ttid.hex()} is open: 'neoctl print transactions' lists them"
                 )
-            self._abort(ttid, master.ready)  # stores of the client may have arrived since
+            self._abort(ttid, self._cluster.ready)  # stores of the client may have arrived since
             return
         if transaction.locking:
             missing = format_nids(sorted(transaction.waiting)) or "its turn"
@@ -69,7 +76,7 @@ class OpenTransactions:
             )
         client = transaction.client
         logger.warning("transaction %s of %r is ended by the operator", ttid.hex(), client)
-        master.coordinator.abort(transaction, master.ready)
+        self._abort_transaction(transaction, self._cluster.ready)
         self._ended[ttid] = client
         if len(self._ended) > ENDED_MAX:
             del self._ended[next(iter(self._ended))]
@@ -82,7 +89,7 @@ class OpenTransactions:
         What it stored since then on nodes that did not know the transaction is aborted there.
         """
         if self._ended.get(ttid) is client:
-            self._abort(ttid, self._master.ready)
+            self._abort(ttid, self._cluster.ready)
             raise ErrorAnswer(
                 ErrorCode.INCOMPLETE_TRANSACTION,
                 f"transaction 0x{ttid.hex()} was ended by the operator (neoctl end)",
@@ -98,7 +105,7 @@ class OpenTransactions:
 
     def _abort(self, ttid: bytes, nids: Iterable[int]) -> None:
         for nid in nids:
-            storage = self._master.connected.get(nid)
+            storage = self._cluster.connected.get(nid)
             if storage is not None and nid >= 0:
                 storage.send(AbortTransaction(ttid, []))
 
@@ -119,16 +126,15 @@ class OpenTransactions:
 
     def describe(self, answer: Callable[[list[TransactionRow]], None]) -> None:
         """Call back with the open transactions, when the storage nodes have told which others wait."""
-        self._master.spawn(self._describe(answer))
+        self._core.spawn(self._describe(answer))
 
     async def _describe(self, answer: Callable[[list[TransactionRow]], None]) -> None:
-        master = self._master
         asked: list[Future[Message]] = [
             peer.ask(AskLocks())
-            for peer in master.storages()
+            for peer in self._cluster.storages()
             if peer.node is not None and FEATURE_LOCKS in peer.node.features
         ]
-        limit = master.sleep(LOCKS_SECONDS)
+        limit = self._core.sleep(LOCKS_SECONDS)
         for future in asked:
             await first(future, limit)
         locks: dict[bytes, list[LockRow]] = {}
@@ -138,8 +144,8 @@ class OpenTransactions:
 
     def _open(self, locks: dict[bytes, list[LockRow]]) -> Iterator[TransactionRow]:
         """Yield the open transactions, and take them out of ``locks``."""
-        now = self._master.shell.monotonic()
-        for transaction in self._master.coordinator.transactions.all():
+        now = self._core.shell.monotonic()
+        for transaction in self._transactions.all():
             client, rows = transaction.client, locks.pop(transaction.ttid, [])
             assert client.node is not None and client.node.nid is not None
             address = None if transaction.client_lost else client.address
@@ -149,7 +155,7 @@ class OpenTransactions:
 
     def _others(self, locks: dict[bytes, list[LockRow]]) -> Iterator[TransactionRow]:
         """Yield what storage nodes hold for transactions that this master does not have (any more)."""
-        now = self._master.shell.time()
+        now = self._core.shell.time()
         for ttid, rows in locks.items():
             ended = self._ended.get(ttid)
             count, seconds = _waiting(rows)

@@ -9,29 +9,28 @@ waits until all storage nodes have heard the end of the first.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from neo.master.cluster import Cluster
 from neo.node.peer import Peer
-
-if TYPE_CHECKING:
-    from neo.master.core import MasterCore
 
 
 class PresetTids:
     """Bound: storage nodes times transactions that were aborted just now."""
 
-    def __init__(self, master: MasterCore) -> None:
-        self._master = master
+    def __init__(self, cluster: Cluster, ended: Callable[[], None]) -> None:
+        """``ended``: called when the end of such a transaction is known everywhere."""
+        self._cluster = cluster
+        self._ended = ended
         #: Nodes that may not have heard the end yet, by tid.
         self._waiting: dict[bytes, set[Peer]] = {}
 
     def aborted(self, tid: bytes) -> None:
         """Call when all storage nodes were told."""
         waiting = self._waiting.setdefault(tid, set())
-        peers = self._master.storages()
+        peers = self._cluster.storages()
         waiting.update(peers)
         for peer in peers:
-            self._master.when_heard(peer, self._heard(tid, peer))
+            self._cluster.when_durable(peer, self._heard(tid, peer))
 
     def _heard(self, tid: bytes, peer: Peer) -> Callable[[bool], None]:
         def heard(_: bool) -> None:
@@ -39,7 +38,7 @@ class PresetTids:
             waiting = self._waiting.get(tid, set())
             waiting.discard(peer)
             if not waiting and self._waiting.pop(tid, None) is not None:
-                self._master.coordinator.begin_waiting()
+                self._ended()
 
         return heard
 

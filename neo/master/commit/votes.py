@@ -9,15 +9,13 @@ has ended: if it finishes, S1 is gone and S2 is needed; if it aborts, S2 may fai
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from neo.master.commit.transactions import Transaction
+from neo.master.cluster import Cluster
+from neo.master.commit.transactions import Transaction, Transactions
 from neo.node.peer import Peer
 from neo.protocol.enums import ErrorCode
 from neo.protocol.packets import Error
-
-if TYPE_CHECKING:
-    from neo.master.core import MasterCore
 
 
 class _Vote(NamedTuple):
@@ -26,15 +24,12 @@ class _Vote(NamedTuple):
     failed: frozenset[int]
 
 
-def operational_without(master: MasterCore, failed: Iterable[int]) -> bool:
-    return master.partitions.operational(master.ready - set(failed))
-
-
 class FailedVotes:
     """Bound of what waits: one vote per transaction; a client asks for one at a time."""
 
-    def __init__(self, master: MasterCore) -> None:
-        self._master = master
+    def __init__(self, cluster: Cluster, transactions: Transactions[Peer]) -> None:
+        self._cluster = cluster
+        self._transactions = transactions
         self._waiting: list[_Vote] = []
 
     def ask(self, transaction: Transaction[Peer], message_id: int, failed: Iterable[int]) -> None:
@@ -42,7 +37,7 @@ class FailedVotes:
         self.evaluate()
 
     def evaluate(self) -> None:
-        """Transactions ended, or storages are ready or lost: answer what can be answered."""
+        """Answer what can be answered. Call after a transaction ended or a storage node came or went."""
         waiting, self._waiting = self._waiting, []
         for vote in waiting:
             if not self._decide(vote):
@@ -50,13 +45,13 @@ class FailedVotes:
 
     def _decide(self, vote: _Vote) -> bool:
         """False if it depends on how others end."""
-        master, transaction = self._master, vote.transaction
-        known = master.coordinator.transactions.get(transaction.ttid) is transaction
-        if not known or not operational_without(master, vote.failed):
+        cluster, transaction = self._cluster, vote.transaction
+        known = self._transactions.get(transaction.ttid) is transaction
+        if not known or not cluster.operational_without(vote.failed):
             transaction.client.refuse(vote.message_id, ErrorCode.INCOMPLETE_TRANSACTION)
             return True
-        promised = master.coordinator.transactions.failures(transaction)
-        if not operational_without(master, vote.failed | promised):
+        promised = self._transactions.failures(transaction)
+        if not cluster.operational_without(vote.failed | promised):
             return False
         transaction.failed = vote.failed
         transaction.client.answer(vote.message_id, Error(ErrorCode.ACK.value, ""))

@@ -332,7 +332,7 @@ class MasterNode(LogMember):
     def primary_stopped(self, code: int) -> None:
         """The primary ended by itself: the cluster stops, or something is broken."""
         primary = self.primary
-        if not code and primary is not None and primary.state is ClusterState.STOPPING:
+        if not code and primary is not None and primary.cluster.state is ClusterState.STOPPING:
             self.links.broadcast(NotifyClusterInformation(ClusterState.STOPPING))
         self.stop(code)
 

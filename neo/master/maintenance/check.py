@@ -22,8 +22,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from neo.master.cluster import Cluster
+from neo.master.maintenance.pack import Packs
 from neo.master.serving.denial import denied
 from neo.protocol.enums import CellState, NodeState
 from neo.protocol.ids import ZERO_TID, format_nid, format_nids
@@ -37,9 +39,6 @@ from neo.protocol.packets import (
     NotifyCellsBehind,
 )
 from neo.topology.nodes import Node
-
-if TYPE_CHECKING:
-    from neo.master.core import MasterCore
 
 logger = logging.getLogger("neo.master")
 
@@ -84,11 +83,20 @@ class Row:
         return self.finding in (Finding.CORRUPTED, Finding.UNDECIDED)
 
 
+class UpstreamCluster(Protocol):
+    """The cluster that this one is a backup of."""
+
+    def source(self, partition: int) -> tuple[str, Address] | None:
+        """Return its name and a node of it where the partition can be read now; None if there is none."""
+
+
 class Checks:
     """The last check, and what the scrub found wrong. Bound: one row per partition, and one more."""
 
-    def __init__(self, master: MasterCore) -> None:
-        self._master = master
+    def __init__(self, cluster: Cluster, packs: Packs, upstream: UpstreamCluster) -> None:
+        self._cluster = cluster
+        self._packs = packs
+        self._upstream_cluster = upstream
         self._rows: dict[int, Row] = {}
         self._min_tid = self._max_tid = ZERO_TID
         #: The partition that the scrub compares, and who wants to know how it ends.
@@ -105,16 +113,16 @@ class Checks:
         self, references: Mapping[int, int | None], min_tid: bytes, max_tid: bytes | None
     ) -> None:
         """CheckReplicas. Raises ErrorAnswer, and then nothing was asked."""
-        master = self._master
-        last = master.last_tid if max_tid is None else min(max_tid, master.last_tid)
+        cluster = self._cluster
+        last = cluster.last_tid if max_tid is None else min(max_tid, cluster.last_tid)
         if not references:
             raise denied("no partition is named")
         if min_tid > last:
             raise denied(
                 f"no transaction from {min_tid.hex()} to {last.hex()}: the last one of the cluster"
-                f" is {master.last_tid.hex()}"
+                f" is {cluster.last_tid.hex()}"
             )
-        if master.packs.running:
+        if self._packs.running:
             raise denied("a pack is running: replicas differ until it ends")
         checked = [self._valid(partition, nid) for partition, nid in references.items()]
         self._deferred = None
@@ -136,7 +144,7 @@ class Checks:
             # By a node that only tells differences.
             self._end_scrub(last[1].finding)
         cells = self._valid(partition, None)
-        row = self._ask(partition, None, cells, Counter(), ZERO_TID, self._master.last_tid)
+        row = self._ask(partition, None, cells, Counter(), ZERO_TID, self._cluster.last_tid)
         row.scrub = True
         self._awaits = row.finding is Finding.RUNNING
         self._scrubbed = partition, row, ended
@@ -158,7 +166,7 @@ class Checks:
         if deferred is not None and deferred[0].open:
             asked, question = deferred
             assert asked.by is not None
-            self._master.connected[asked.by].send(question)
+            self._cluster.connected[asked.by].send(question)
 
     def _keep(self, partition: int, row: Row) -> None:
         """What a scrub found is in the report, if it is wrong or was."""
@@ -178,11 +186,10 @@ class Checks:
 
     def _valid(self, partition: int, reference: int | None) -> list[int]:
         """The nodes that can be compared. Raises ErrorAnswer."""
-        master = self._master
-        table = master.partitions
+        table = self._cluster.partitions
         if not 0 <= partition < len(table):
             raise denied(f"there is no partition {partition}: 0 to {len(table) - 1} exist")
-        running = master.ready
+        running = self._cluster.ready
         cells = [nid for nid in sorted(table.readable(partition)) if nid in running]
         if reference is not None and reference not in cells:
             raise denied(
@@ -200,10 +207,9 @@ class Checks:
         min_tid: bytes,
         max_tid: bytes,
     ) -> Row:
-        master = self._master
         upstream: tuple[str, Address] | None = None
-        if reference is None and master.backup is not None and cells:
-            upstream = master.backup.source(partition)
+        if reference is None and cells:
+            upstream = self._upstream_cluster.source(partition)
         if len(cells) < 2 and upstream is None:
             return Row(None, Finding.ALONE, "one readable copy")
         address = None if reference is None else self._node(reference).address
@@ -216,11 +222,11 @@ class Checks:
         if self.scrubbing and self._scrubbed and self._scrubbed[0] == partition:
             self._deferred = row, question
         else:
-            master.connected[nid].send(question)
+            self._cluster.connected[nid].send(question)
         return row
 
     def _node(self, nid: int) -> Node:
-        node = self._master.nodes.get(nid)
+        node = self._cluster.nodes.get(nid)
         assert node is not None
         return node
 
@@ -237,29 +243,28 @@ class Checks:
         for partition, (nid, source) in mended.items():
             max_tid = self._rows[partition].max_tid
             self._rows[partition] = Row(nid, Finding.RUNNING, upstream=True, mended=True)
-            self._master.connected[nid].send(MendCell(partition, source, max_tid))
+            self._cluster.connected[nid].send(MendCell(partition, source, max_tid))
         if changes:
-            self._master.change_partitions(list(changes.values()))
+            self._cluster.change_partitions(list(changes.values()))
         return len(changes) + len(mended)
 
     def _differs(self, partition: int, nid: int) -> bool:
         """Whether it is one of the last copies, which was found to differ from the upstream cluster."""
-        row, master = self._rows.get(partition), self._master
+        row, cluster = self._rows.get(partition), self._cluster
         return (
             row is not None
             and (row.finding, row.upstream) == (Finding.UNDECIDED, True)
-            and nid in set(master.partitions.readable(partition)) & master.ready
+            and nid in set(cluster.partitions.readable(partition)) & cluster.ready
             and FEATURE_MAINTENANCE in self._node(nid).features
         )
 
     def _upstream(self, partition: int) -> tuple[str, Address]:
-        backup = self._master.backup
-        if backup is None or (source := backup.source(partition)) is None:
+        if (source := self._upstream_cluster.source(partition)) is None:
             raise denied(f"partition {partition} cannot be read in the upstream cluster now")
         return source
 
     def _repairable(self, partition: int, nid: int) -> None:
-        table = self._master.partitions
+        table = self._cluster.partitions
         if not 0 <= partition < len(table):
             raise denied(f"there is no partition {partition}: 0 to {len(table) - 1} exist")
         state = table.state(partition, nid)
@@ -270,7 +275,7 @@ class Checks:
                 f"the cell of partition {partition} of {format_nid(nid)} is {state.name}: only"
                 " CORRUPTED ones are repaired"
             )
-        node = self._master.nodes.get(nid)
+        node = self._cluster.nodes.get(nid)
         if node is None or node.state is not NodeState.RUNNING:
             raise denied(f"{format_nid(nid)} does not run: start it first")
 
@@ -288,7 +293,7 @@ class Checks:
 
     def compared(self, texts: Mapping[int, str], decided: bool) -> None:
         """Cells of these partitions lack what others have; ``decided``: and are replicated."""
-        self._max_tid = self._master.last_tid
+        self._max_tid = self._cluster.last_tid
         finding = Finding.BEHIND if decided else Finding.UNDECIDED
         for partition, text in texts.items():
             self._rows[partition] = Row(None, finding, text, at_start=True)
@@ -301,14 +306,14 @@ class Checks:
 
     def corrupted(self, nid: int, partition: int, nids: Iterable[int]) -> None:
         """NotifyPartitionCorrupted."""
-        master, row = self._master, self._row(nid, partition)
+        row = self._row(nid, partition)
         if row is None or row.by != nid or row.finding is Finding.FAILED:
             logger.warning("%s reports what it was not asked", format_nid(nid))
             return
-        readable = set(master.partitions.readable(partition))
+        readable = set(self._cluster.partitions.readable(partition))
         wrong = sorted(readable.intersection(nids))
         if wrong:
-            self._differ(row, partition, wrong, bool((readable - set(wrong)) & master.ready))
+            self._differ(row, partition, wrong, bool((readable - set(wrong)) & self._cluster.ready))
             if row.scrub:
                 self._keep(partition, row)
 
@@ -340,7 +345,7 @@ class Checks:
         row.finding = Finding.CORRUPTED
         row.text = f"wrong on {names}: neoctl repair {partition}:"
         row.text = "; ".join([row.text, *row.behind.values()])
-        self._master.change_partitions([(partition, bad, CellState.CORRUPTED) for bad in wrong])
+        self._cluster.change_partitions([(partition, bad, CellState.CORRUPTED) for bad in wrong])
 
     def behind(self, nid: int, m: NotifyCellsBehind) -> None:
         """NotifyCellsBehind: what is wrong with cells that will be reported."""
@@ -373,15 +378,22 @@ class Checks:
             logger.info("partition %s of %s got what it lacked", partition, format_nid(nid))
             row.text = f"{format_nid(nid)} got what it lacked of the upstream cluster: check again"
 
+    # -- events ------------------------------------------------------------------------------------
+
+    def cells_changed(self, ptid: int, changes: list[CellChange]) -> None:
+        """A comparison goes on with the cells that it began with."""
+
+    def table_confirmed(self) -> None:
+        """Comparisons do not depend on it."""
+
     def storage_lost(self, nid: int) -> None:
         self._fail(f"{format_nid(nid)} was lost", lambda row: row.by == nid)
 
     def upstream_lost(self) -> None:
-        """It may come back with another history."""
+        """Fail comparisons with the upstream cluster, which may come back with another history."""
         self._fail("the upstream cluster was lost", lambda row: row.upstream)
 
-    def clear(self) -> None:
-        """The cluster stops operating."""
+    def operation_stopped(self) -> None:
         self._fail("the cluster stopped operating", lambda row: True)
 
     def _fail(self, reason: str, which: Callable[[Row], bool]) -> None:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
+from neo.master.cluster import Cluster
+from neo.master.commit.transactions import Transactions
 from neo.master.states import SERVING
+from neo.node.peer import Peer
 from neo.protocol.enums import CellState
 from neo.protocol.ids import format_nid
 from neo.protocol.packets import (
@@ -21,17 +23,15 @@ from neo.protocol.packets import (
 )
 from neo.topology.tweak import fed, replicated
 
-if TYPE_CHECKING:
-    from neo.master.core import MasterCore
-
 logger = logging.getLogger("neo.master")
 
 
 class Replication:
     """Bounds: cells of the table; nodes times transactions in progress."""
 
-    def __init__(self, master: MasterCore) -> None:
-        self._master = master
+    def __init__(self, cluster: Cluster, transactions: Transactions[Peer]) -> None:
+        self._cluster = cluster
+        self._transactions = transactions
         #: Out-of-date cells (partition, nid) whose node knows that it replicates them.
         self._asked: set[tuple[int, int]] = set()
         #: Nodes that wait for the end of a transaction, by ttid.
@@ -39,19 +39,14 @@ class Replication:
         #: The last table in which a cell was taken from a node.
         self.discarded_ptid = 0
 
-    def clear(self) -> None:
-        """The cluster stops operating."""
-        self._asked.clear()
-        self._waiting.clear()
-
     # -- storage nodes -----------------------------------------------------------------------------
 
     def unfinished(self, nid: int, partitions: Iterable[int]) -> AnswerUnfinishedTransactions:
         self._asked.update((partition, nid) for partition in partitions)
-        ttids = self._master.coordinator.transactions.ttids()
+        ttids = self._transactions.ttids()
         for ttid in ttids:
             self._waiting.setdefault(ttid, {})[nid] = None
-        return AnswerUnfinishedTransactions(self._master.last_tid, ttids)
+        return AnswerUnfinishedTransactions(self._cluster.last_tid, ttids)
 
     def asked(self, partition: int, nid: int) -> bool:
         """Whether the node knows that it replicates this cell."""
@@ -61,29 +56,38 @@ class Replication:
         """NotifyReplicationDone. Nothing if the cell is not the one that was replicated any more."""
         if (partition, nid) not in self._asked:
             return
-        changes = replicated(self._master.partitions, partition, nid)
+        changes = replicated(self._cluster.partitions, partition, nid)
         if changes:
             logger.info("partition %s is complete on %s", partition, format_nid(nid))
-            self._master.change_partitions(changes)
+            self._cluster.change_partitions(changes)
 
     def discard_fed(self) -> None:
-        """Call when it may be that all other masters would come to the table as it is."""
-        master = self._master
-        if master.state in SERVING and master.published.complete:
-            master.change_partitions(fed(master.partitions))
+        """Take away FEEDING cells that are not needed any more, if every other master would come to the
+        table as it is."""
+        cluster = self._cluster
+        if cluster.state in SERVING and cluster.published.complete:
+            cluster.change_partitions(fed(cluster.partitions))
+
+    # -- events ------------------------------------------------------------------------------------
+
+    def table_confirmed(self) -> None:
+        self.discard_fed()
+
+    def operation_stopped(self) -> None:
+        self._asked.clear()
+        self._waiting.clear()
 
     def storage_lost(self, nid: int) -> None:
         self._asked = {cell for cell in self._asked if cell[1] != nid}
         for nids in self._waiting.values():
             nids.pop(nid, None)
 
-    def cells_changed(self, ptid: int, changes: Iterable[CellChange]) -> None:
-        """Call before storage nodes can hear of it."""
+    def cells_changed(self, ptid: int, changes: list[CellChange]) -> None:
         for partition, nid, state in changes:
             if state is not CellState.OUT_OF_DATE:
                 self._asked.discard((partition, nid))
             if state is CellState.DISCARDED:
-                self.discarded_ptid = ptid
+                self.discarded_ptid = max(self.discarded_ptid, ptid)
 
     # -- transactions ------------------------------------------------------------------------------
 
@@ -92,13 +96,13 @@ class Replication:
         NotifyUnlockInformation, so that nodes which took part have all that they voted."""
         nids = set(self._waiting.pop(ttid, ()))
         for nid in nids:
-            peer = self._master.connected.get(nid)
+            peer = self._cluster.connected.get(nid)
             if peer is not None:
                 peer.send(NotifyTransactionFinished(ttid, tid))
         return nids
 
     def aborted(self, ttid: bytes) -> None:
         for nid in self._waiting.pop(ttid, ()):
-            peer = self._master.connected.get(nid)
+            peer = self._cluster.connected.get(nid)
             if peer is not None:
                 peer.send(AbortTransaction(ttid, []))

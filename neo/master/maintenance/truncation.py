@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from neo.master.cluster import Cluster
+from neo.master.maintenance.pack import Packs
 from neo.master.serving.denial import denied
 from neo.protocol.ids import format_nids, tid_from_time
-
-if TYPE_CHECKING:
-    from neo.master.core import MasterCore
 
 #: No ZODB is so old. It is what a tid is before that was meant to be seconds, or lost some digits.
 EARLIEST_TID = tid_from_time(0)
 
 
-def check_tid(master: MasterCore, tid: bytes) -> None:
+def check_tid(cluster: Cluster, packs: Packs, tid: bytes) -> None:
     """Raises ErrorAnswer unless the database can be as it was at ``tid``, and may be meant to."""
-    last, packed = master.last_tid, master.packs.tid
+    last, packed = cluster.last_tid, packs.tid
     if tid > last:
         raise denied(f"the last transaction is {last.hex()}: nothing to delete")
     if tid < packed:
@@ -29,8 +26,8 @@ def check_tid(master: MasterCore, tid: bytes) -> None:
         )
 
 
-def check_all_there(master: MasterCore) -> None:
+def check_all_there(cluster: Cluster) -> None:
     """Raises ErrorAnswer unless all nodes that have cells run."""
-    if absent := master.partitions.nodes() - master.running_storages():
+    if absent := cluster.partitions.nodes() - cluster.running_storages():
         names = format_nids(absent)
         raise denied(f"{names} must run, or be dropped: what is deleted would come back with it")

@@ -16,12 +16,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from neo.master.cluster import Cluster, left_behind
+from neo.master.maintenance.check import Checks
+from neo.master.parts import Operation
 from neo.master.phases.tails import Lack, Tail, Verdict, judge, make_tail
 from neo.master.phases.verification import ask_each
 from neo.node.task import Checkpoint
-from neo.protocol.enums import CellState
 from neo.protocol.ids import format_nid, format_nids
 from neo.protocol.packets import (
     FEATURE_TAILS,
@@ -30,10 +31,6 @@ from neo.protocol.packets import (
     AskTails,
     CellChange,
 )
-from neo.topology.partitions import PartitionTable
-
-if TYPE_CHECKING:
-    from neo.master.core import MasterCore
 
 logger = logging.getLogger("neo.master")
 
@@ -68,87 +65,104 @@ class Disagreement:
         return self.text
 
 
-async def compare(master: MasterCore, max_tid: bytes | None, forced: bool) -> None:
-    """Make cells OUT_OF_DATE that are behind. ``max_tid``: what is later is not compared. ``forced``: the
-    operator accepts copies that may be incomplete where there are no others.
+class Comparison:
+    """``disagreement``: what the operator must decide before the cluster may serve."""
 
-    Nodes that are lost meanwhile are left out. Where the operator must decide, the cluster goes back to
-    RECOVERING and this workflow is cancelled.
-    """
-    master.disagreement = None
-    master.checks.forget_comparison()
-    found = await _verdicts(master, max_tid)
-    here = _comparable(master)
-    verdicts = {p: _present(master, p, verdict, here[p]) for p, verdict in found.items()}
-    undecided = {
-        partition: verdict
-        for partition, verdict in verdicts.items()
-        if verdict.undecided and not (forced and _incomplete(verdict))
-    }
-    if undecided:
-        lost = {nid for p in undecided for nid in found[p].nodes.difference(here[p])}
-        master.disagreement = _disagreement(undecided, lost)
-        master.checks.compared({p: _choice(v) for p, v in undecided.items()}, decided=False)
-        master.back_to_recovery(master.disagreement.text)
-        await Checkpoint()
-    behind = {p: v for p, v in verdicts.items() if v.references and v.lacks}
-    if behind:
-        _log_behind(behind)
-        master.checks.compared({p: _loss(v) for p, v in behind.items()}, decided=True)
-        master.change_partitions(_changes(master.partitions, behind))
+    def __init__(self, cluster: Cluster, checks: Checks, operation: Operation) -> None:
+        self._cluster = cluster
+        self._checks = checks
+        self._operation = operation
+        self.disagreement: Disagreement | None = None
+
+    def storages_lost(self, present: set[int]) -> None:
+        """Note that only these storage nodes are connected any more."""
+        if self.disagreement is not None and not self.disagreement.nids <= present:
+            self.disagreement.changed = True
+
+    async def compare(self, max_tid: bytes | None, forced: bool) -> None:
+        """Make cells OUT_OF_DATE that are behind. ``max_tid``: what is later is not compared. ``forced``:
+        the operator accepts copies that may be incomplete where there are no others.
+
+        Nodes that are lost meanwhile are left out. Where the operator must decide, the cluster goes back
+        to RECOVERING and this workflow is cancelled.
+        """
+        cluster = self._cluster
+        self.disagreement = None
+        self._checks.forget_comparison()
+        found = await _verdicts(cluster, max_tid)
+        here = _comparable(cluster)
+        verdicts = {p: _present(cluster, p, verdict, here[p]) for p, verdict in found.items()}
+        undecided = {
+            partition: verdict
+            for partition, verdict in verdicts.items()
+            if verdict.undecided and not (forced and _incomplete(verdict))
+        }
+        if undecided:
+            lost = {nid for p in undecided for nid in found[p].nodes.difference(here[p])}
+            self.disagreement = _disagreement(undecided, lost)
+            self._checks.compared({p: _choice(v) for p, v in undecided.items()}, decided=False)
+            self._operation.back_to_recovery(self.disagreement.text)
+            await Checkpoint()
+        behind = {p: v for p, v in verdicts.items() if v.references and v.lacks}
+        if behind:
+            _log_behind(behind)
+            self._checks.compared({p: _loss(v) for p, v in behind.items()}, decided=True)
+            cluster.change_partitions(_changes(cluster, behind))
 
 
 # -- questions -------------------------------------------------------------------------------------
 
 
-async def _verdicts(master: MasterCore, max_tid: bytes | None) -> dict[int, Verdict]:
+async def _verdicts(cluster: Cluster, max_tid: bytes | None) -> dict[int, Verdict]:
     """Of the partitions whose cells are not equal. Nodes may be lost meanwhile."""
-    tails = await _ask(master, _comparable(master), max_tid)
+    tails = await _ask(cluster, _comparable(cluster), max_tid)
     verdicts = {p: verdict for p, of in tails.items() if not (verdict := judge(of)).equal}
     for partition, verdict in list(verdicts.items()):
         for nid in [nid for nid, lack in verdict.lacks.items() if lack.transactions]:
             if verdict.references:
                 last = tails[partition][nid].last
-                verdicts[partition] = verdict = await _earlier(master, partition, verdict, nid, last)
+                verdicts[partition] = verdict = await _earlier(
+                    cluster, partition, verdict, nid, last
+                )
     return verdicts
 
 
 async def _earlier(
-    master: MasterCore, partition: int, verdict: Verdict, nid: int, last: bytes
+    cluster: Cluster, partition: int, verdict: Verdict, nid: int, last: bytes
 ) -> Verdict:
     """Ask a reference for what it has up to the last row of a cell, which may be far behind: does it have
     all that this one has?"""
     reference = min(verdict.references)
-    tails = await _ask(master, {partition: [reference, nid]}, last)
+    tails = await _ask(cluster, {partition: [reference, nid]}, last)
     lack = judge(tails[partition]).lacks.get(reference)
     if lack is None or not lack.transactions:
         return verdict
     return Verdict(frozenset(), {**verdict.lacks, reference: lack})
 
 
-def _comparable(master: MasterCore) -> dict[int, list[int]]:
+def _comparable(cluster: Cluster) -> dict[int, list[int]]:
     """The nodes with a readable cell of each partition that are here and can say what they have."""
     able = {
         nid
-        for nid in master.running_storages()
-        if (node := master.nodes.get(nid)) is not None and FEATURE_TAILS in node.features
+        for nid in cluster.running_storages()
+        if (node := cluster.nodes.get(nid)) is not None and FEATURE_TAILS in node.features
     }
-    table = master.partitions
+    table = cluster.partitions
     return {p: [n for n in table.readable(p) if n in able] for p in range(len(table))}
 
 
-def _present(master: MasterCore, partition: int, verdict: Verdict, here: list[int]) -> Verdict:
+def _present(cluster: Cluster, partition: int, verdict: Verdict, here: list[int]) -> Verdict:
     """Leave out nodes that were lost. Copies that were not compared are better than an incomplete one."""
     references = verdict.references.intersection(here)
     lacks = {nid: lack for nid, lack in verdict.lacks.items() if nid in here}
     if not references and _incomplete(Verdict(references, lacks)):
-        readable = master.running_storages().intersection(master.partitions.readable(partition))
+        readable = cluster.running_storages().intersection(cluster.partitions.readable(partition))
         references = frozenset(readable - lacks.keys())
     return Verdict(references, lacks)
 
 
 async def _ask(
-    master: MasterCore, cells: Mapping[int, Collection[int]], max_tid: bytes | None
+    cluster: Cluster, cells: Mapping[int, Collection[int]], max_tid: bytes | None
 ) -> Tails:
     """Of those that answered."""
     of_node: dict[int, list[int]] = {}
@@ -158,11 +172,11 @@ async def _ask(
     questions = [
         (peer, AskTails(partitions[i : i + PARTITIONS_TOGETHER], max_tid, TAIL_LENGTH))
         for nid, partitions in of_node.items()
-        if (peer := master.connected.get(nid)) is not None
+        if (peer := cluster.connected.get(nid)) is not None
         for i in range(0, len(partitions), PARTITIONS_TOGETHER)
     ]
     tails: Tails = {partition: {} for partition in cells}
-    for nid, answer in await ask_each(master, questions):
+    for nid, answer in await ask_each(cluster, questions):
         assert isinstance(answer, AnswerTails)
         for row in answer.tail_list:
             if nid in cells.get(row[0], ()):
@@ -173,15 +187,10 @@ async def _ask(
 # -- consequences ----------------------------------------------------------------------------------
 
 
-def _changes(table: PartitionTable, behind: Mapping[int, Verdict]) -> list[CellChange]:
+def _changes(cluster: Cluster, behind: Mapping[int, Verdict]) -> list[CellChange]:
+    rows = cluster.partitions.rows
     return [
-        (
-            partition,
-            nid,
-            CellState.DISCARDED
-            if table.state(partition, nid) is CellState.FEEDING
-            else CellState.OUT_OF_DATE,
-        )
+        (partition, nid, left_behind(rows[partition][nid]))
         for partition, verdict in behind.items()
         for nid in sorted(verdict.lacks)
     ]

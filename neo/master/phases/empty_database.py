@@ -9,16 +9,13 @@ that nobody counts on.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
+from neo.master.cluster import Cluster
 from neo.net.sockets import format_address
+from neo.node.peer import Peer
 from neo.protocol.enums import NodeType
 from neo.protocol.ids import format_nid
 from neo.protocol.packets import BLANK, RequestIdentification
-
-if TYPE_CHECKING:
-    from neo.master.core import MasterCore
-    from neo.node.peer import Peer
 
 logger = logging.getLogger("neo.master")
 
@@ -29,7 +26,7 @@ def is_blank(request: RequestIdentification) -> bool:
     return request.nid is None or request.extra.get(BLANK) is True
 
 
-def settled(master: MasterCore, request: RequestIdentification) -> RequestIdentification:
+def settled(cluster: Cluster, request: RequestIdentification) -> RequestIdentification:
     """The request with an id that the node may have, if it asks for one, in a table without others that
     are in its way."""
     if request.node_type is not NodeType.STORAGE:
@@ -37,40 +34,40 @@ def settled(master: MasterCore, request: RequestIdentification) -> RequestIdenti
     nid = request.nid
     if not is_blank(request):
         if nid is not None:
-            _make_room(master, nid)
+            _make_room(cluster, nid)
         return request
     # Also if its cells are out of date: filled on another disk, they would be read from the old one when
     # that is mounted. That its database knows the id proves nothing: it got it when no table was known.
-    assigned = master.partitions.nodes()
-    if nid in master.connected or nid in assigned:
+    assigned = cluster.partitions.nodes()
+    if nid in cluster.connected or nid in assigned:
         nid = None
-    there = master.nodes.by_address(NodeType.STORAGE, request.address)
+    there = cluster.nodes.by_address(NodeType.STORAGE, request.address)
     if there is not None and there.nid != nid and there.nid in assigned and not there.identified:
         _warn(format_address(request.address), there.nid)
         there.address = None
-        master.notify_nodes([there])
+        cluster.notify_nodes([there])
     return request._replace(nid=nid)
 
 
-def _make_room(master: MasterCore, nid: int) -> None:
+def _make_room(cluster: Cluster, nid: int) -> None:
     """For a node with data, whose id was given to a blank one when the table was not known."""
-    peer = master.connected.get(nid)
-    if peer is None or peer.node is None or not peer.node.blank or master.partitions.assigned(nid):
+    peer = cluster.connected.get(nid)
+    if peer is None or peer.node is None or not peer.node.blank or cluster.partitions.assigned(nid):
         return
-    _turn_out(master, peer)
+    _turn_out(cluster, peer)
 
 
-def turn_out(master: MasterCore) -> None:
+def turn_out(cluster: Cluster) -> None:
     """The table was read: blank nodes that have ids of others join again."""
-    for nid, peer in list(master.connected.items()):
-        if peer.node is not None and peer.node.blank and master.partitions.assigned(nid):
-            _turn_out(master, peer)
+    for nid, peer in list(cluster.connected.items()):
+        if peer.node is not None and peer.node.blank and cluster.partitions.assigned(nid):
+            _turn_out(cluster, peer)
 
 
-def _turn_out(master: MasterCore, peer: Peer) -> None:
+def _turn_out(cluster: Cluster, peer: Peer) -> None:
     assert peer.node is not None
     _warn(format_address(peer.node.address), peer.node.nid)
-    master.disconnect(peer)
+    cluster.disconnect(peer)
 
 
 def _warn(where: str, nid: int | None) -> None:

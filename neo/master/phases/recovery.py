@@ -9,10 +9,13 @@ better (:mod:`neo.master.published_tables`). The log and ``neoctl`` say which no
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
 from neo.master.backup.memory import Memory, unaware_cells
+from neo.master.cluster import Cluster
+from neo.master.phases.comparison import Comparison
 from neo.master.phases.empty_database import turn_out
+from neo.master.settings import MasterSettings
+from neo.node.core import Core
 from neo.node.peer import Peer
 from neo.node.task import Future
 from neo.protocol.enums import NodeState, NodeType
@@ -32,9 +35,6 @@ from neo.topology.nodes import Node
 from neo.topology.partitions import PartitionTable
 from neo.topology.tweak import without
 
-if TYPE_CHECKING:
-    from neo.master.core import MasterCore
-
 logger = logging.getLogger("neo.master")
 
 #: Numbers of partition tables that a restarted master leaves out: so many may have been told to nodes of
@@ -53,8 +53,19 @@ STORAGES_SECONDS = 6.0
 class Recovery:
     """One stay in RECOVERING."""
 
-    def __init__(self, master: MasterCore) -> None:
-        self.master = master
+    def __init__(
+        self,
+        cluster: Cluster,
+        core: Core,
+        settings: MasterSettings,
+        comparison: Comparison,
+        was_operational: bool,
+    ) -> None:
+        """``was_operational``: this master has verified the database before."""
+        self._cluster = cluster
+        self._core = core
+        self._settings = settings
+        self._comparison = comparison
         self._done: Future[None] = Future()
         #: What storages answered; a node that is asked again is taken out meanwhile.
         self._answers: dict[int, AnswerRecovery] = {}
@@ -66,22 +77,22 @@ class Recovery:
         #: What storages remember if the database is a backup; None if not. Valid at the end.
         self.backup: Memory | None = None
         #: This master has been primary all the time since it served: it need not fear a split brain.
-        self._continues = master.served_ptid is not None
+        self._continues = cluster.served_ptid is not None
         #: A new primary knows from the log which table to wait for; storages are on their way to it.
-        self._patient = self._continues and not master.was_operational
+        self._patient = self._continues and not was_operational
         #: The operator did not wait until the cluster starts by itself.
         self.forced = False
 
     async def run(self) -> None:
         """Returns when the tables are ready for VERIFYING."""
-        self.master.partitions.clear()
-        for peer in self.master.storages():
+        self._cluster.partitions.clear()
+        for peer in self._cluster.storages():
             self.joined(peer)
         if self._patient:
-            self.master.call_later(STORAGES_SECONDS, self._lose_patience)
+            self._core.call_later(STORAGES_SECONDS, self._lose_patience)
         self.check()
         await self._done
-        self.master.truncate_tid = self._truncate_tid()
+        self._cluster.truncate_tid = self._truncate_tid()
         self.backup = self._backup()
         self._prepare()
 
@@ -92,7 +103,7 @@ class Recovery:
 
     def joined(self, peer: Peer) -> None:
         """A storage is here: ask what it remembers."""
-        self.master.spawn(self._ask(peer))
+        self._core.spawn(self._ask(peer))
 
     async def _ask(self, peer: Peer) -> None:
         node = peer.node
@@ -110,7 +121,7 @@ class Recovery:
             return
         self._answers[node.nid] = answer
         if answer.ptid is not None:
-            self.master.published.confirmed(node.nid, answer.ptid)
+            self._cluster.published.confirmed(node.nid, answer.ptid)
         await self._load_table()
         self.check()
 
@@ -121,7 +132,7 @@ class Recovery:
 
     def _newest(self) -> tuple[int, int] | None:
         """(ptid, nid) of the node with the newest table among those that answered and are here."""
-        present = self.master.identified_storages()
+        present = self._cluster.identified_storages()
         return max(
             (
                 (answer.ptid, nid)
@@ -135,10 +146,10 @@ class Recovery:
         """Get the newest table from one of the nodes that have it, others if that one is lost."""
         while not self._done.done and (newest := self._newest()) is not None:
             ptid, nid = newest
-            loaded = self.master.partitions.ptid
+            loaded = self._cluster.partitions.ptid
             if self._asking is not None or (loaded is not None and loaded >= ptid):
                 return
-            peer = self._asking = self.master.connected[nid]
+            peer = self._asking = self._cluster.connected[nid]
             try:
                 table = await self._ask_table(peer, nid)
             finally:
@@ -147,8 +158,8 @@ class Recovery:
                 continue
             if self._ended():
                 return
-            self.master.partitions.load(table.ptid, table.num_replicas, table.row_list)
-            turn_out(self.master)
+            self._cluster.partitions.load(table.ptid, table.num_replicas, table.row_list)
+            turn_out(self._cluster)
             self._show_admins(self._absent_nodes())
 
     async def _ask_table(self, peer: Peer, nid: int) -> AnswerPartitionTable | None:
@@ -164,30 +175,28 @@ class Recovery:
 
     def _absent_nodes(self) -> list[Node]:
         """Nodes that have cells and are not known yet: who operates the cluster looks for them."""
-        nodes = self.master.nodes
+        nodes = self._cluster.nodes
         return [
             nodes.add(Node(NodeType.STORAGE, nid, state=NodeState.DOWN))
-            for nid in sorted(self.master.partitions.nodes())
+            for nid in sorted(self._cluster.partitions.nodes())
             if nodes.get(nid) is None
         ]
 
     def _show_admins(self, absent: list[Node]) -> None:
         rows = [node.row() for node in absent]
-        for peer in self.master.of_type(NodeType.ADMIN):
-            peer.send(NotifyNodeInformation(self.master.stamp(), rows))
-            peer.send(self.master.table())
+        for peer in self._cluster.of_type(NodeType.ADMIN):
+            peer.send(NotifyNodeInformation(self._cluster.stamp(), rows))
+            peer.send(self._cluster.table())
 
     # -- may it start? -------------------------------------------------------------------------------
 
     def lost(self) -> None:
         """A storage went away."""
-        present = self.master.identified_storages()
+        present = self._cluster.identified_storages()
         for nid in list(self._answers):
             if nid not in present:
                 self._forget(nid)
-        disagreement = self.master.disagreement
-        if disagreement is not None and not disagreement.nids <= present:
-            disagreement.changed = True
+        self._comparison.storages_lost(present)
         self.check()
 
     def check(self) -> None:
@@ -225,21 +234,21 @@ class Recovery:
 
     def _obstacle(self, strict: bool, forced: bool = False) -> str | None:
         """Why the cluster may not start now; None if it may."""
-        if self.master.partitions.ptid is None:
+        if self._cluster.partitions.ptid is None:
             return self._obstacle_to_creation(forced)
         return self._obstacle_to_restart(strict, forced)
 
     def _obstacle_to_creation(self, forced: bool) -> str | None:
-        storages = self.master.identified_storages()
+        storages = self._cluster.identified_storages()
         if not storages:
             return "no storage node is connected"
         if storages - self._answers.keys():
             return f"{_names(storages - self._answers.keys())} did not answer yet"
         if any(answer.ptid is not None for answer in self._answers.values()):
             return "the partition table is being read"
-        if self.master.served_ptid is not None:
-            return f"no node has the partition table {self.master.served_ptid} that was in use"
-        autostart = self.master.settings.autostart
+        if self._cluster.served_ptid is not None:
+            return f"no node has the partition table {self._cluster.served_ptid} that was in use"
+        autostart = self._settings.autostart
         if forced or (autostart and len(storages) >= autostart):
             return None
         if autostart:
@@ -247,24 +256,24 @@ class Recovery:
         return "a new database is created when the operator says so: neoctl start"
 
     def _obstacle_to_restart(self, strict: bool, forced: bool) -> str | None:
-        table = self.master.partitions
+        table = self._cluster.partitions
         assert table.ptid is not None
         newest = self._newest()
         if newest is not None and newest[0] > table.ptid:
             return "the partition table is being read"
-        served = self.master.served_ptid
-        absent = self.master.served_nodes - self._answers.keys()
+        served = self._cluster.served_ptid
+        absent = self._cluster.served_nodes - self._answers.keys()
         if served is not None and table.ptid < served and absent:
             return (
                 f"the newest partition table here is {table.ptid}, but {served} was in use: "
                 f"commits would be lost; start {_names(absent)}"
             )
-        identified = self.master.identified_storages()
-        if (disagreement := self.master.disagreement) is not None:
+        identified = self._cluster.identified_storages()
+        if (disagreement := self._comparison.disagreement) is not None:
             obstacle = disagreement.obstacle(identified, forced)
             if obstacle is not None:
                 return obstacle
-        alone = None if forced else self.master.published.missing(self._answers.keys())
+        alone = None if forced else self._cluster.published.missing(self._answers.keys())
         if alone is not None:
             return (
                 f"partition table {alone.ptid} may be the last that {_names(set(alone.readable))} has:"
@@ -296,29 +305,29 @@ class Recovery:
         Only nodes with readable cells count: what another one remembers was done without it, and has
         been followed by commits.
         """
-        readable = self.master.partitions.nodes(readable_only=True)
+        readable = self._cluster.partitions.nodes(readable_only=True)
         remembered = [
             answer.truncate_tid
             for nid, answer in self._answers.items()
             if answer.truncate_tid is not None and nid in readable
         ]
-        if self.master.truncate_tid is not None:
-            remembered.append(self.master.truncate_tid)
+        if self._cluster.truncate_tid is not None:
+            remembered.append(self._cluster.truncate_tid)
         return min(remembered, default=None)
 
     def _backup(self) -> Memory | None:
         """A truncation that was asked for ends the backup mode. Only nodes with readable cells know if
         the database is one: who is away at the end loses its cells, and who has none yet, as a clone,
         has nothing to remember, even if its partition table is the newest."""
-        if self.master.truncate_tid is not None:
+        if self._cluster.truncate_tid is not None:
             return None
-        readable = self.master.partitions.nodes(readable_only=True)
+        readable = self._cluster.partitions.nodes(readable_only=True)
         if not any(self._answers[nid].backup_tid for nid in readable & self._answers.keys()):
             return None
         older = {nid: table for nid, table in self._older.items() if table is not None}
         return Memory(
             {nid: answer.backup_tid for nid, answer in self._answers.items()},
-            unaware_cells(self.master.partitions, older),
+            unaware_cells(self._cluster.partitions, older),
         )
 
     def _obstacle_to_backup(self, readable: set[int]) -> str | None:
@@ -326,16 +335,16 @@ class Recovery:
         they remember is about these."""
         if self._backup() is None:
             return None
-        ptid = self.master.partitions.ptid
+        ptid = self._cluster.partitions.ptid
         older = {nid for nid in readable if self._answers[nid].ptid != ptid}
         for nid in sorted(older - self._older.keys()):
             self._older[nid] = None
-            self.master.spawn(self._ask_older(nid))
+            self._core.spawn(self._ask_older(nid))
         waiting = {nid for nid in older if self._older.get(nid) is None}
         return f"{_names(waiting)} must tell its own partition table" if waiting else None
 
     async def _ask_older(self, nid: int) -> None:
-        table = await self._ask_table(self.master.connected[nid], nid)
+        table = await self._ask_table(self._cluster.connected[nid], nid)
         if table is None:
             return
         own = PartitionTable()
@@ -349,7 +358,7 @@ class Recovery:
         for nid in required:
             stored = self._answers[nid].truncate_tid
             if stored is None or stored > tid:
-                peer = self.master.connected[nid]
+                peer = self._cluster.connected[nid]
                 peer.send(Truncate(tid))
                 self.joined(peer)
         waiting = required - self._answers.keys()
@@ -359,55 +368,60 @@ class Recovery:
 
     def _prepare(self) -> None:
         """Node and partition tables as the next phases need them."""
-        master = self.master
-        identified = master.identified_storages()
-        if master.partitions.ptid is None:
-            settings = master.settings
-            paths = {n.nid: n.devpath for n in master.nodes if n.nid is not None}
-            master.partitions.create(
+        cluster = self._cluster
+        identified = cluster.identified_storages()
+        if cluster.partitions.ptid is None:
+            settings = self._settings
+            paths = {n.nid: n.devpath for n in cluster.nodes if n.nid is not None}
+            cluster.partitions.create(
                 settings.partitions, settings.replicas, list(identified), paths
             )
             serving = identified
         else:
-            serving = identified & master.partitions.nodes()
-            if master.partitions.ptid < master.published.ptid:
+            serving = identified & cluster.partitions.nodes()
+            if cluster.partitions.ptid < cluster.published.ptid:
                 # Somebody who is not here may have one that was told.
-                master.partitions.ptid = master.published.ptid + 1
-            elif not master.published.ptid:
-                self._remember_older(master.partitions.ptid)
-                master.partitions.ptid = self._later(master.partitions.ptid)
-        master.published.give_up(identified)
-        nodes = [node for nid in serving if (node := master.nodes.get(nid)) is not None]
-        master.set_node_states(nodes, NodeState.RUNNING)
+                cluster.partitions.ptid = cluster.published.ptid + 1
+            elif not cluster.published.ptid:
+                self._remember_older(cluster.partitions.ptid)
+                cluster.partitions.ptid = self._later(cluster.partitions.ptid)
+        cluster.published.give_up(identified)
+        nodes = [node for nid in serving if (node := cluster.nodes.get(nid)) is not None]
+        cluster.set_node_states(nodes, NodeState.RUNNING)
         unaware = self.backup.unaware if self.backup is not None else ()
-        changes = self._forgotten_cells(identified) or master.lost_cells(unaware)
-        assert master.partitions.ptid is not None
+        changes = self._forgotten_cells(identified) or cluster.lost_cells(unaware)
+        assert cluster.partitions.ptid is not None
         if changes:
-            ptid = master.partitions.ptid + 1
-            master.partitions.change(ptid, master.partitions.replicas, changes)
-        master.publish_table()
-        for peer in master.of_type(NodeType.ADMIN):
-            peer.send(master.table())
+            ptid = cluster.partitions.ptid + 1
+            cluster.partitions.change(ptid, cluster.partitions.replicas, changes)
+        cluster.publish_table()
+        for peer in cluster.of_type(NodeType.ADMIN):
+            peer.send(cluster.table())
 
     def _later(self, ptid: int) -> int:
         """A number after those of all tables that an earlier master may have told."""
-        if self.master.partitions.nodes(readable_only=True) <= self.master.identified_storages():
+        if (
+            self._cluster.partitions.nodes(readable_only=True)
+            <= self._cluster.identified_storages()
+        ):
             return ptid + UNKNOWN_TABLES
-        now = int(self.master.shell.time() * 1000)
+        now = int(self._core.shell.time() * 1000)
         return now if now > ptid else ptid + GIVEN_UP_TABLES
 
     def _remember_older(self, ptid: int) -> None:
         """Tables that an earlier master told, and that nodes may still have when they are lost again."""
-        for nid in sorted(self.master.partitions.nodes(readable_only=True) & self._answers.keys()):
+        for nid in sorted(
+            self._cluster.partitions.nodes(readable_only=True) & self._answers.keys()
+        ):
             older = self._answers[nid].ptid
             if older is not None and older < ptid:
-                self.master.published.remembered(nid, older)
+                self._cluster.published.remembered(nid, older)
 
     def _forgotten_cells(self, identified: set[int]) -> list[CellChange]:
         """Those of nodes that are absent from a truncation: they must not come back with what the
         others delete."""
-        table = self.master.partitions
-        if self.master.truncate_tid is None:
+        table = self._cluster.partitions
+        if self._cluster.truncate_tid is None:
             return []
         return without(table, table.nodes() - identified)
 

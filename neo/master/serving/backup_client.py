@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from neo.master.cluster import Cluster
 from neo.node.handler import Handler, on
 from neo.node.peer import Peer
 from neo.protocol.enums import ErrorCode
@@ -23,23 +22,20 @@ from neo.protocol.packets import (
     Message,
 )
 
-if TYPE_CHECKING:
-    from neo.master.core import MasterCore
-
 READ_ONLY = "this is a backup cluster: write to the upstream cluster"
 
 
 class ServeReader(Handler):
-    def __init__(self, master: MasterCore) -> None:
-        self.master = master
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
 
     def lost(self, peer: Peer, reason: str) -> None:
-        self.master.forget(peer)
+        self._cluster.forget(peer)
 
     @on(AskLastTransaction)
     def last_transaction(self, peer: Peer, message_id: int, m: AskLastTransaction) -> Message:
         """The last one that is complete in all cells."""
-        return AnswerLastTransaction(self.master.last_tid)
+        return AnswerLastTransaction(self._cluster.last_tid)
 
     @on(AskBeginTransaction, AskNewOIDs, FailedVote, AskFinishTransaction, AskPack)
     def refuse(self, peer: Peer, message_id: int, m: Message) -> Message:

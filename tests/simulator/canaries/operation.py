@@ -40,7 +40,7 @@ def _changed_before_checked() -> list[Patch]:
         self: ServeAdmin, peer: Peer, message_id: int, m: SetNumReplicas
     ) -> Message:
         self._serving("change the number of replicas")
-        self.master.change_partitions([], m.num_replicas)
+        self._cluster.change_partitions([], m.num_replicas)
         if not 0 <= m.num_replicas <= MAX_REPLICAS:
             raise denied("invalid number of replicas")
         return done()

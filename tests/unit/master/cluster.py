@@ -119,7 +119,7 @@ class MasterWorld:
         admin = self.admin()
         admin.ask(SetClusterState(ClusterState.VERIFYING)).result()
         self.verify(*storages)
-        assert self.master.state is ClusterState.RUNNING
+        assert self.master.cluster.state is ClusterState.RUNNING
         for storage in storages:
             storage.received.clear()
         return storages

@@ -76,8 +76,8 @@ def test_finish_without_the_needed_storage_is_incomplete(world: MasterWorld) -> 
     first, second = world.running(2)
     client = world.client()
     ttid = begin(client)
-    world.master.ready.discard(1)
-    world.master.ready.discard(2)
+    world.master.cluster.ready.discard(1)
+    world.master.cluster.ready.discard(2)
     error = error_of(client.ask(AskFinishTransaction(ttid, [oid_of(world, 0)], [])))
     assert error.code is ErrorCode.INCOMPLETE_TRANSACTION
     assert len(world.master.coordinator.transactions) == 0
@@ -101,7 +101,7 @@ def test_failed_vote_with_replica_disconnects_at_finish() -> None:
     assert first.closed and not first.has(AskLockInformation)
     lock(second)
     assert answer.done
-    assert world.master.state is ClusterState.RUNNING
+    assert world.master.cluster.state is ClusterState.RUNNING
 
 
 def excluding_votes() -> tuple[MasterWorld, list[Remote], Remote, list[bytes], Any]:
@@ -122,7 +122,7 @@ def test_a_failed_vote_waits_for_one_that_excludes_it_and_is_refused_when_that_f
     client.ask(AskFinishTransaction(ttids[0], [oid_of(world, 0)], []))
     lock(storages[1])
     assert error_of(second).code is ErrorCode.INCOMPLETE_TRANSACTION
-    assert world.master.state is ClusterState.RUNNING
+    assert world.master.cluster.state is ClusterState.RUNNING
 
 
 def test_a_failed_vote_that_waited_is_accepted_when_the_other_one_aborts() -> None:
@@ -169,7 +169,7 @@ def test_a_failed_vote_is_looked_at_again_at_the_end() -> None:
     answer = client.ask(AskFinishTransaction(ttid, [oid_of(world, 0)], []))
     assert error_of(answer).code is ErrorCode.INCOMPLETE_TRANSACTION
     assert not second.closed
-    assert world.master.state is ClusterState.RUNNING
+    assert world.master.cluster.state is ClusterState.RUNNING
 
 
 def test_a_node_that_came_after_the_beginning_is_not_disconnected() -> None:
@@ -232,7 +232,7 @@ def test_a_replica_that_hangs_during_finish_is_given_up() -> None:
     assert not answer.done
     world.shell.advance(2 * WATCH_SECONDS)
     assert answer.done
-    assert world.master.running_storages() == {2}
+    assert world.master.cluster.running_storages() == {2}
     assert second.has(NotifyUnlockInformation)
 
 

@@ -131,7 +131,7 @@ def with_a_new_copy(instead: bool = False) -> tuple[OwnStorages, Remote, Remote]
 def confirm(world: MasterWorld, storage: Remote) -> None:
     """The table is on the disk of this node."""
     while storage.has(AskRecovery):
-        world.remember(storage, world.master.published.ptid)
+        world.remember(storage, world.master.cluster.published.ptid)
 
 
 def test_a_new_copy_does_not_serve_alone_before_the_old_one_knows_of_it(
@@ -140,15 +140,15 @@ def test_a_new_copy_does_not_serve_alone_before_the_old_one_knows_of_it(
     """What it commits would be gone when the old one returns, and another master does not know better."""
     caplog.set_level(logging.INFO)
     world, first, second = with_a_new_copy()
-    newest = world.master.published.ptid
+    newest = world.master.cluster.published.ptid
     first.lose()
-    assert world.master.state is RECOVERING
+    assert world.master.cluster.state is RECOVERING
     second.received = [m for m in second.received if type(m) is AskRecovery][-1:]
     world.remember(second, newest, BOTH)
-    assert world.master.state is RECOVERING
+    assert world.master.cluster.state is RECOVERING
     assert "may be the last that S1 has" in caplog.text
     world.storage(1, newest - 4, nid=1)
-    assert world.master.state is VERIFYING
+    assert world.master.cluster.state is VERIFYING
     assert world.master.partitions.row_list() == BOTH
 
 
@@ -157,7 +157,7 @@ def test_a_cell_that_has_moved_is_taken_from_its_node_when_this_one_knows_the_ne
     confirm(world, first)
     assert world.master.partitions.rows == [{2: UP}] * 4
     first.lose()
-    assert world.master.state is RUNNING
+    assert world.master.cluster.state is RUNNING
     assert second.has(NotifyPartitionChanges)
 
 
@@ -175,11 +175,11 @@ def test_the_operator_decides_that_the_old_copy_is_lost() -> None:
     world, first, second = with_a_new_copy()
     first.lose()
     second.received = [m for m in second.received if type(m) is AskRecovery][-1:]
-    world.remember(second, world.master.published.ptid, BOTH)
-    assert world.master.state is RECOVERING
+    world.remember(second, world.master.cluster.published.ptid, BOTH)
+    assert world.master.cluster.state is RECOVERING
     world.admin().ask(SetClusterState(VERIFYING)).result()
     world.verify(second)
-    assert world.master.state is RUNNING
+    assert world.master.cluster.state is RUNNING
     assert world.master.partitions.rows == [{1: OUT, 2: UP}] * 4
 
 
@@ -187,7 +187,7 @@ def test_a_new_copy_serves_alone_when_the_old_one_knew_of_it() -> None:
     world, first, _ = with_a_new_copy()
     confirm(world, first)
     first.lose()
-    assert world.master.state is RUNNING
+    assert world.master.cluster.state is RUNNING
     assert world.master.partitions.rows == [{1: OUT, 2: UP}] * 4
 
 
@@ -211,22 +211,22 @@ def test_a_table_in_which_another_node_was_alone_is_not_passed_over() -> None:
     confirm(world, second)
     second.lose()
     world.storage(1, 1, BOTH, nid=1)
-    assert world.master.state is RECOVERING
+    assert world.master.cluster.state is RECOVERING
     world.storage(2, 2, [[(1, OUT), (2, UP)]] * 4, nid=2)
-    assert world.master.state is VERIFYING
+    assert world.master.cluster.state is VERIFYING
 
 
 def test_an_older_table_that_a_node_remembers_is_replaced_before_others_go_on_without_it() -> None:
     world = OwnStorages(replicas=1)
     world.storage(1, 7, BOTH, nid=1)
     second = world.storage(2, 6, nid=2)
-    assert world.master.state is VERIFYING
+    assert world.master.cluster.state is VERIFYING
     second.lose()
-    assert world.master.state is RECOVERING
+    assert world.master.cluster.state is RECOVERING
 
 
 def test_storages_of_other_implementations_are_believed() -> None:
     world = MasterWorld(replicas=1)
     first, second = world.running()
     first.lose()
-    assert world.master.state is RUNNING and not second.has(AskRecovery)
+    assert world.master.cluster.state is RUNNING and not second.has(AskRecovery)
