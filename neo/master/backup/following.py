@@ -3,18 +3,19 @@
 Theory of operation
 -------------------
 The master joins the upstream cluster as a client (:mod:`neo.master.backup.upstream`) and compares
-histories: the last transaction here must be there. From then on it hears of commits, and orders each
-storage node to fetch its partitions up to them (:mod:`neo.master.backup.cells` says who, when, from
-where).
-Clients of this cluster are readers: they see the tid up to which every cell is complete, and get the
-invalidations of what was between when it goes on.
+histories: the last transaction of this cluster must be in the other one. From then on it is told of
+commits, and orders storage nodes to fetch their partitions up to these. :mod:`neo.master.backup.cells`
+decides which node fetches when, and from where. Clients of this cluster are readers. They see the tid
+up to which every cell is complete; when it is raised, they get the invalidations of the transactions
+between.
 
-When the upstream cluster is away, BACKINGUP goes on: clients can read what is there, orders wait.
-STARTING_BACKUP ends when it was reached and its history fits.
+When the upstream cluster is away, BACKINGUP goes on: clients read what is there, and orders wait.
+STARTING_BACKUP ends when the upstream cluster was reached and its history fits.
 
-What a storage node is complete up to, it says when that is durable: NotifyReplicationDone for what it
-fetched; for cells in which nothing changed it is not told by a message of its own, so AskRecovery asks
-for ``backup_tid``. Nodes of other implementations might not expect the question now; they are believed.
+A storage node reports the tid up to which a cell is complete when that is durable. It sends
+NotifyReplicationDone for what it fetched. For cells in which nothing changed it sends nothing, so it is
+asked for ``backup_tid`` (AskRecovery). Nodes of other implementations may not expect this question here;
+for them, what they were told counts as durable.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ from neo.topology.masters import MasterCandidates
 
 logger = logging.getLogger("neo.master")
 
-#: A history that does not fit is looked at again: the operator may have mended it.
+#: Pause before a history that does not fit is compared again: the operator may have repaired it.
 UNFIT_SECONDS = 10.0
 
 
@@ -95,19 +96,19 @@ class Backup:
         self.contact = Contact(core)
         self._following: Upstream | None = None
         self._cluster_nid: int | None = None
-        #: Nodes that are not known to remember it. Nothing may be fetched before they do: who forgot
-        #: it would be taken for one that has everything.
+        #: Nodes that may not remember yet that they are a backup. Nothing is fetched before they do,
+        #: because a node that forgot it would be taken for one that has everything.
         self._forgetful = {nid for row in known.rows for nid in row} if known.new else set()
         self._unknown = set(known.unknown)
-        #: The greatest partition table that a node which could be read had on its disk.
+        #: The greatest partition table that a node with readable cells has on its disk.
         self._kept_ptid = 0
-        #: The last transaction that was heard of while the histories were compared.
+        #: The last transaction that was announced while the histories were compared.
         self._heard = ZERO_TID
         self._orders = Orders(
             *(cluster, core, self.cells, settings.upstream_cluster or ""),
             *(self._sources, self._ask),
         )
-        self._asking: dict[int, bool] = {}  # AskRecovery; True: once more when it is answered
+        self._asking: dict[int, bool] = {}  # by AskRecovery; True: ask again when it is answered
         self._readers = Readers(cluster, known.last)
         self._told_admin: Address | None = None
         self._task: Task[None] | None = None
@@ -117,16 +118,16 @@ class Backup:
 
     @property
     def following(self) -> bool:
-        """Connected to the upstream cluster, and of one history with it."""
+        """Whether the upstream cluster is connected and its history fits."""
         return self._following is not None
 
     @property
     def unknown(self) -> list[int]:
-        """Nodes that have not said yet what their cells are complete up to."""
+        """Nodes that have not reported yet up to which tid their cells are complete."""
         return sorted({nid for _, nid in self._unknown})
 
     def start(self) -> None:
-        """Storage nodes were told to start."""
+        """Begin. Call when storage nodes were told to start."""
         self._ask_readable()
         self._cluster.last_tid = self.cells.tid
         for nid in sorted(self._forgetful):
@@ -195,7 +196,7 @@ class Backup:
         self._following = upstream
         if last > self.cells.last:
             self._readers.missed(last)
-        # What was ordered before may come from nodes that are gone.
+        # Earlier orders may name source nodes that are gone.
         self._orders.forget_upstream()
         self.cells.jumped(last)
         self._cluster.tids.seen(last)
@@ -206,7 +207,7 @@ class Backup:
         self._pack()
 
     def heard(self, tid: bytes, oids: list[bytes]) -> None:
-        """InvalidateObjects: a transaction was committed upstream."""
+        """Note a transaction that was committed upstream (InvalidateObjects)."""
         if not self.following:
             self._heard = max(self._heard, tid)
             return
@@ -224,7 +225,7 @@ class Backup:
         self._orders.give()
 
     def tables_changed(self) -> None:
-        """Sources may have come or gone upstream."""
+        """Choose sources again: upstream nodes may have come or gone."""
         if not self.following:
             return
         self._orders.forget_upstream(gone_only=True)
@@ -232,7 +233,7 @@ class Backup:
         self._orders.give()
 
     def source(self, partition: int) -> tuple[str, Address] | None:
-        """The upstream cluster and one of its nodes where the partition can be read now."""
+        """Return the upstream cluster and a node of it where the partition can be read now."""
         return self._orders.upstream(partition)
 
     def _sources(self, partition: int) -> list[Address]:
@@ -247,14 +248,14 @@ class Backup:
                 self._cluster.broadcast(NotifyUpstreamAdmin(address), NodeType.ADMIN)
 
     def introduce(self, peer: Peer, node_type: NodeType) -> None:
-        """Somebody joined this cluster."""
+        """Tell an admin node that joined this cluster which upstream admin node watches over it."""
         if node_type is NodeType.ADMIN and self._told_admin is not None:
             peer.send(NotifyUpstreamAdmin(self._told_admin))
 
     # -- what storage nodes say --------------------------------------------------------------------
 
     def done(self, nid: int, partition: int, tid: bytes) -> None:
-        """NotifyReplicationDone: of an order, or of a cell that was out of date."""
+        """Note that an order was done, or that a cell caught up (NotifyReplicationDone)."""
         if not 0 <= partition < len(self.cells.rows):
             return
         state = self._cluster.partitions.state(partition, nid)
@@ -277,7 +278,7 @@ class Backup:
             self._ask(nid)
 
     def _ask(self, nid: int) -> None:
-        """What are the readable cells of a node durably complete up to?"""
+        """Ask a node up to which tid its readable cells are durably complete."""
         if nid in self._asking:
             self._asking[nid] = True
             return
@@ -320,7 +321,7 @@ class Backup:
             self._ask(nid)
 
     def _acknowledged(self, cells: list[tuple[Cell, bytes]], tid: bytes | None) -> None:
-        """``tid``: what the node said of its cells; None: what it was told counts."""
+        """Note that cells are complete up to ``tid``. None: up to what their node was told."""
         for cell, told in cells:
             cell.tid = max(cell.tid, told if tid is None else tid)
         self._check_started()
@@ -328,12 +329,12 @@ class Backup:
         self.advance()
 
     def cells_changed(self, changes: Iterable[CellChange]) -> None:
-        """The partition table of this cluster changed."""
+        """React to a change of the partition table of this cluster."""
         self._remove((p, nid) for p, nid, state in changes if not state.readable)
         self._ask_readable()
 
     def storage_lost(self, nid: int) -> None:
-        """Its cells that were about to join begin again when it comes back."""
+        """Drop cells of a node that were about to join; they start again when it comes back."""
         self._asking.pop(nid, None)
         self._forgetful.discard(nid)
         joining = [p for p, cell in self.cells.of_node(nid).items() if cell.joining]
@@ -348,14 +349,14 @@ class Backup:
         self._orders.prune()
         self._orders.give()
         for nid in sorted(nids):
-            # It may have been held back by the cell that it lost.
+            # Its watermark may have been held back by the cell that it lost.
             self._ask_if_behind(nid)
         self.advance()
 
     # -- what clients see --------------------------------------------------------------------------
 
     def advance(self) -> None:
-        """Everybody may see what is complete now, unless another master could begin without it."""
+        """Show clients what is complete now, unless another master could start without it."""
         if self._stopped:
             return
         before = self.cells.tid
@@ -366,8 +367,9 @@ class Backup:
 
     @property
     def _kept(self) -> bool:
-        """Whether those who can be read could prove it. That a log names them is not enough: if they come
-        with an older table only, the next master goes on with that one, and with who is behind."""
+        """Whether a node with readable cells has the partition table on its disk. That the log of the
+        masters has it is not enough: if only an older table comes back, the next master starts with
+        that one, and with cells that are behind."""
         return self._kept_ptid >= (self._cluster.partitions.ptid or 0)
 
     def _show(self, before: bytes) -> None:
@@ -379,7 +381,8 @@ class Backup:
         self._pack()
 
     def packed(self, tid: bytes) -> None:
-        """NotifyPack. A cell that is behind the pack cannot go on to less than that."""
+        """Pack as the upstream cluster does (NotifyPack). A cell behind the pack cannot stop before
+        it."""
         self.packer.wanted(tid)
         if self.following:
             self._orders.forget_before(tid)
@@ -387,20 +390,20 @@ class Backup:
         self._pack()
 
     def _pack(self) -> None:
-        """Without the upstream cluster it is not known what is missing."""
+        """Pack if that is possible. Without the upstream cluster it is not known what is missing."""
         if self.following:
             self.packer.advanced(self.cells.tid, self.cells.last)
 
     def _check_started(self) -> None:
-        """BACKINGUP begins when all storage nodes know durably that they are a backup."""
+        """Enter BACKINGUP when all storage nodes remember durably that they are a backup."""
         if self._cluster.state is STARTING_BACKUP and self.following and not self._forgetful:
             self._cluster.change_state(Event.FOLLOWING)
 
     # -- the end -----------------------------------------------------------------------------------
 
     def leave(self) -> bytes:
-        """STOPPING_BACKUP: the tid after which everything is to be deleted. Cells that have less are
-        out of date from now on."""
+        """Stop, and return the tid after which everything is to be deleted. Cells that are not complete
+        up to it become OUT_OF_DATE."""
         self.stop()
         tid, rows = self.cells.switch_tid(), self._cluster.partitions.rows
         behind = self.cells.behind(tid)

@@ -1,4 +1,4 @@
-"""What the storage nodes of a backup are told to fetch, until they have it."""
+"""Orders of a backup: what its storage nodes are told to fetch, until they have it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from neo.master.cluster import Cluster
 from neo.node.core import Core
 from neo.protocol.packets import Address, Replicate
 
-#: An order that is not done after this time is given again, with another source if there is one. A node
-#: that is at work on it goes on.
+#: An order that is not done after this time is sent again, with another source if there is one. A node
+#: that works on it goes on.
 ORDER_SECONDS = 30.0
 
 
@@ -34,12 +34,12 @@ class Orders:
         self._cells = cells
         self._upstream = upstream
         self._ask = ask
-        #: Sources of the orders that are carried out, and when they were given.
+        #: Sources of the current orders, and when these were sent.
         self._given: dict[Order, tuple[Address | None, float]] = {}
         self._stopped = False
 
     def tick(self) -> None:
-        """From now on: orders that take long are given again."""
+        """Send orders that take long again. Call once; it reschedules itself."""
         if self._stopped:
             return
         limit = self._core.shell.monotonic() - ORDER_SECONDS
@@ -53,7 +53,7 @@ class Orders:
     # -- given -------------------------------------------------------------------------------------
 
     def give(self, *partitions: int) -> None:
-        """To cells of these partitions, or of all, that have nothing to do and are not complete. One
+        """Send orders for the idle cells of these partitions, or of all, that are not complete: one
         message for each node, tid and kind of source."""
         if self._stopped:
             return
@@ -69,7 +69,7 @@ class Orders:
                 name, address = self._source(order)
                 self._given[order] = address, self._core.shell.monotonic()
                 if address is None:
-                    continue  # it would mean that there is nothing to fetch; tick() tries again
+                    continue  # None in a message means that there is nothing to fetch; tick() tries again
             messages.setdefault((order.nid, order.tid, name), {})[order.partition] = address
         for (nid, tid, name), sources in messages.items():
             if (peer := self._cluster.connected.get(nid)) is not None:
@@ -85,7 +85,7 @@ class Orders:
         return "", None if node is None else node.address
 
     def upstream(self, partition: int) -> tuple[str, Address] | None:
-        """The upstream cluster and one of its nodes where the partition can be read now."""
+        """Return the upstream cluster and a node of it where the partition can be read now."""
         sources = self._upstream(partition)
         address = self._core.shell.random.choice(sources) if sources else None
         return None if address is None else (self._name, address)
@@ -93,7 +93,7 @@ class Orders:
     # -- not waited for any more -------------------------------------------------------------------
 
     def forget_upstream(self, gone_only: bool = False) -> None:
-        """What comes from there is ordered again, or only what comes from nodes that are gone."""
+        """Withdraw orders whose source is upstream; with ``gone_only``, only if that node is gone."""
         self._withdraw(
             lambda order: (
                 order.source is Where.UPSTREAM
@@ -102,17 +102,17 @@ class Orders:
         )
 
     def forget_before(self, tid: bytes) -> None:
-        """Nobody can go on to less."""
+        """Withdraw orders that end before a pack, because nodes cannot stop there any more."""
         self._withdraw(lambda order: order.tid < tid)
 
     def _withdraw(self, which: Callable[[Order], bool]) -> None:
-        """The cells of these get others."""
+        """Withdraw orders, so that their cells get new ones."""
         for cell in self._cells.all():
             if cell.order is not None and which(cell.order):
                 cell.order = None
         self.prune()
 
     def prune(self) -> None:
-        """Forget the sources of orders that are done, or not wanted any more."""
+        """Forget the sources of orders that are done or withdrawn."""
         current = {cell.order for cell in self._cells.all()}
         self._given = {order: of for order, of in self._given.items() if order in current}

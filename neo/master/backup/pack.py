@@ -1,9 +1,9 @@
 """Packs of the upstream cluster are done in its backups, too.
 
-The primary master of the upstream cluster tells of a pack that was asked for (NotifyPack), at once and
-to each backup that joins later. The backup packs at the same tid when it has everything until then.
-A pack that fails, since a storage node is away, is tried again. Only the latest matters: it does what
-all earlier ones would.
+The primary master of the upstream cluster announces a pack that was asked for (NotifyPack), at once and
+to each backup that joins later. The backup packs at the same tid when it has everything until then. A
+pack that fails because a storage node is away is tried again. Only the latest pack matters, because it
+does what all earlier ones would do.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from neo.protocol.ids import ZERO_TID
 
 logger = logging.getLogger("neo.master")
 
-#: A pack that failed, or finds another one at work, is tried again after this time.
+#: Pause before a pack that failed, or found another one running, is tried again.
 RETRY_SECONDS = 10.0
 
 
@@ -25,17 +25,19 @@ class Packer:
     def __init__(self, core: Core, packs: Packs) -> None:
         self._core = core
         self._packs = packs
-        #: The tids of the last pack upstream, of that for which everything is here, of that done.
+        #: The tids of the last pack upstream, of the last one that is possible here, of the last one
+        #: done.
         self._wanted = self._possible = self._done = ZERO_TID
         self._task: Task[None] | None = None
 
     def wanted(self, tid: bytes) -> None:
-        """NotifyPack."""
+        """Note a pack of the upstream cluster (NotifyPack)."""
         if tid > max(self._wanted, self._done):
             self._wanted = tid
 
     def advanced(self, tid: bytes, last: bytes) -> None:
-        """All cells are complete up to ``tid``; ``last``: the last transaction that is known."""
+        """Pack if all data is here. ``tid``: all cells are complete up to it. ``last``: the last
+        transaction that is known."""
         if tid >= min(self._wanted, last):
             self._possible = self._wanted
         if self._possible > self._done and (self._task is None or self._task.done):

@@ -1,10 +1,9 @@
 """The connection of a backup cluster's master to the primary master of the upstream cluster.
 
-There it is a client that announces itself as a backup: it hears of commits by invalidations, of the
-storage nodes by the tables, and of the admin that watches over the backup (specification, *Backup*).
-Everything is told to a :class:`Follower` in the order of arrival, which is
-what makes a source trustworthy: when a transaction is heard of, a node that missed it is already known
-to be out of date.
+The master joins as a client that announces itself as a backup. It is told of commits by invalidations, of
+storage nodes by the tables, and of the admin node that watches over the backup (specification, *Backup*).
+A :class:`Follower` is told of everything in the order of arrival. That makes sources trustworthy: when a
+transaction is announced, a node that missed it is known to be out of date already.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ from neo.topology.partitions import PartitionTable
 
 logger = logging.getLogger("neo.master")
 
-#: A storage node of the upstream cluster that does not answer in this time is given up.
+#: Timeout for answers of a storage node of the upstream cluster.
 ANSWER_SECONDS = 30.0
 
 
@@ -76,7 +75,7 @@ class Upstream(Handler):
         self.nodes = NodeTable()
         self.partitions = PartitionTable()
         self.nid: int | None = None
-        #: Its operator stops it: the end of the connection is no loss.
+        #: The upstream cluster is being stopped: the end of the connection is expected.
         self.stopping = False
         self.ended: Future[str] = Future()
 
@@ -84,17 +83,17 @@ class Upstream(Handler):
         self.ended.resolve(reason)
 
     def sources(self, partition: int) -> list[Address]:
-        """Where the partition can be fetched now."""
+        """Return the addresses of nodes from which the partition can be fetched now."""
         if self.ended.done or partition >= len(self.partitions):
             return []
         nodes = [self.nodes.get(nid) for nid in self.partitions.readable(partition)]
         return [n.address for n in nodes if n and n.address and n.state is NodeState.RUNNING]
 
     def admins(self) -> list[Address]:
-        """Those that watch over this backup."""
+        """Return the addresses of the admin nodes that watch over this backup."""
         return [node.address for node in self.nodes.of_type(NodeType.ADMIN) if node.address]
 
-    # -- what it tells -----------------------------------------------------------------------------
+    # -- messages -----------------------------------------------------------------------------
 
     @on(NotifyNodeInformation)
     def nodes_changed(self, peer: Peer, message_id: int, m: NotifyNodeInformation) -> None:
@@ -126,12 +125,12 @@ class Upstream(Handler):
 
     @on(NotifyClusterInformation)
     def state_changed(self, peer: Peer, message_id: int, m: NotifyClusterInformation) -> None:
-        """A state without service ends the connection."""
+        """Note a stop. A state without service ends the connection."""
         self.stopping = m.state is ClusterState.STOPPING
 
     @on(NotifyFeatures, FlushLog)
     def ignored(self, peer: Peer, message_id: int, m: object) -> None:
-        """Nothing depends on it."""
+        """Ignore a message that does not concern a backup."""
 
     @on(StopOperation)
     def stopped(self, peer: Peer, message_id: int, m: StopOperation) -> None:
@@ -159,7 +158,7 @@ async def join(
 
 
 async def last_transaction(peer: Peer, upstream: Upstream, partitions: int) -> bytes:
-    """The last transaction of the upstream cluster. Raises Unfit, ConnectionLost, ErrorAnswer."""
+    """Return the last transaction of the upstream cluster. Raise Unfit, ConnectionLost or ErrorAnswer."""
     answer = await peer.ask(AskLastTransaction())
     assert isinstance(answer, AnswerLastTransaction)
     if len(upstream.partitions) != partitions:
@@ -173,9 +172,11 @@ async def last_transaction(peer: Peer, upstream: Upstream, partitions: int) -> b
 async def check_history(
     core: Core, upstream: Upstream, cluster: str, tid: bytes, last: bytes
 ) -> None:
-    """Whether the upstream cluster has our last transaction: then it has all before it, too.
+    """Raise Unfit unless the upstream cluster has the last transaction of this one, ``tid``, and
+    therefore all transactions before it. Raise ConnectionLost or ErrorAnswer if that cannot be found
+    out.
 
-    Raises Unfit if not, ConnectionLost, ErrorAnswer. ``last``: its last transaction.
+    ``last``: the last transaction of the upstream cluster.
     """
     unfit = Unfit(
         f"transaction {tid.hex()} of this backup is not in the upstream cluster, which was truncated"
