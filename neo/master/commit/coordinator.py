@@ -1,4 +1,4 @@
-"""The master's side of two-phase commit: whom to ask, whom to tell, in which order (FACTS 7)."""
+"""Coordinator of two-phase commit (FACTS 7)."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ from neo.protocol.packets import (
 logger = logging.getLogger("neo.master")
 
 
-#: A tid that a client imposes must leave room for those of later transactions: 2**48 tids are 45 days
-#: before the end of time as tids count it.
+#: A tid that a client imposes must leave room for later transactions: the last 2**48 tids are the last 45
+#: days that a tid can express.
 TID_IMPOSED_MAX = add64(MAX_TID, -(2**48))
 
 
@@ -53,7 +53,8 @@ class Coordinator:
         self.transactions = transactions
         self._replication = replication
         self._ended = ended
-        #: AskBeginTransaction received while a storage is not ready yet: one per client thread.
+        #: Pending AskBeginTransaction, which wait until all storage nodes are ready: one per client
+        #: thread.
         self._begins: list[tuple[Peer, int, bytes | None]] = []
         self._final_tid: dict[bytes, list[tuple[Peer, int]]] = {}
         self.failed_votes = FailedVotes(cluster, transactions)
@@ -70,8 +71,9 @@ class Coordinator:
             self.begin_waiting()
 
     def begin_waiting(self) -> None:
-        """Start what was asked, unless a storage is about to be ready: it would miss the data. A tid that
-        was imposed before waits until its end is known everywhere."""
+        """Begin pending transactions, unless a storage node is about to be ready, which would miss
+        their data. A tid that was imposed before waits until all storage nodes know how that
+        transaction ended."""
         if self._cluster.starting or self._cluster.state is not ClusterState.RUNNING:
             return
         begins, self._begins = self._begins, []
@@ -109,8 +111,8 @@ class Coordinator:
             peer.answer(message_id, AnswerBeginTransaction(ttid))
 
     def late(self, tid: bytes) -> bool:
-        """Whether a transaction with this tid would come after a later one. Snapshots in which it is
-        missing may have been read, and replicas that were away would not look for it."""
+        """Return whether a later tid was used already. Clients may have read snapshots that must not
+        change any more, and replicas that were away would not look for this transaction."""
         return tid <= max(self._cluster.last_tid, self.transactions.last_tid())
 
     # -- finish ----------------------------------------------------------------------------------
@@ -118,7 +120,7 @@ class Coordinator:
     def lock(
         self, transaction: Transaction[Peer], stored: list[bytes], nodes: Iterable[int]
     ) -> bytes:
-        """Give the final tid, and a place in the order of commits."""
+        """Allocate the final tid, and a place in the order of commits."""
         if stored:
             self._cluster.oids.seen(max(stored))
         tid = transaction.tid
@@ -129,13 +131,13 @@ class Coordinator:
         return tid
 
     def abort_elsewhere(self, transaction: Transaction[Peer], involved: set[int]) -> None:
-        """Nodes that had cells of the transaction when it stored, and have none any more, keep what
-        they voted until they hear how it ended: for them it is as if it were aborted."""
+        """Abort the transaction on nodes that have no cells of it any more, but had some when it began:
+        they keep what they voted until they are told the outcome."""
         if self._replication.discarded_ptid > transaction.ptid:
             self._abort_on(transaction.ttid, (transaction.ready & self._cluster.ready) - involved)
 
     def ask_locks(self, transaction: Transaction[Peer], tid: bytes) -> None:
-        """Ask the storages of the transaction that are still there."""
+        """Ask the connected storage nodes of the transaction to lock."""
         transaction.locked_ptid = self._cluster.partitions.ptid
         for nid in list(transaction.nodes):
             storage = self._cluster.connected.get(nid)
@@ -147,9 +149,9 @@ class Coordinator:
             try:
                 future.result()
             except ConnectionLost:
-                return  # storage_lost() takes it out of the transaction
+                return  # go_on_without() takes the node out of the transaction
             except ErrorAnswer as e:
-                # What it could not lock it has not got: recovery or replication must give it back.
+                # The node lacks what it could not lock: recovery or replication must copy it.
                 logger.error("%r did not lock %s: %s", storage, ttid.hex(), e)
                 self._cluster.disconnect(storage)
                 return
@@ -162,8 +164,8 @@ class Coordinator:
         storage.ask(AskLockInformation(ttid, tid)).then(locked)
 
     def finish(self) -> None:
-        """Complete all transactions whose turn it is (FACTS 7.2), unless a master that knows an older
-        partition table could begin without them."""
+        """Finish all transactions whose turn it is (FACTS 7.2), unless a master that knows an older
+        partition table could start without them."""
         while self._cluster.published.complete:
             transaction = self.transactions.pop_finished()
             if transaction is None:
@@ -176,7 +178,7 @@ class Coordinator:
         cluster, ttid, tid = self._cluster, transaction.ttid, transaction.tid
         assert tid is not None
         cluster.last_tid = max(cluster.last_tid, tid)
-        # Without the loss of a node the older table would do: each has what it needs to finish.
+        # While no node is lost the older table is enough: each node has what it needs to finish.
         cluster.served(transaction.locked_ptid or cluster.partitions.ptid or 0)
         if not transaction.client_lost:
             answer = AnswerTransactionFinished(ttid, tid)
@@ -200,7 +202,7 @@ class Coordinator:
     # -- abort and loss --------------------------------------------------------------------------
 
     def abort(self, transaction: Transaction[Peer], nids: Iterable[int]) -> None:
-        """Forget it and tell these storages."""
+        """Forget a transaction, and tell these storage nodes and those that joined since it began."""
         self.transactions.forget(transaction)
         self._abort_on(transaction.ttid, {*nids, *self._newcomers(transaction)})
         self._aborted(transaction)
@@ -214,14 +216,14 @@ class Coordinator:
                 storage.send(AbortTransaction(ttid, []))
 
     def _newcomers(self, transaction: Transaction[Peer]) -> set[int]:
-        """Return the storage nodes that joined since the transaction began. They take no part in it, but
-        clients that saw them earlier than the master may have made them vote. For those that have not
-        asked for the unfinished transactions yet it is as if it were aborted: when they ask, it is
-        among the committed ones."""
+        """Return the storage nodes that joined since the transaction began. They take no part in it,
+        but clients that saw them earlier than the master may have made them vote. A node that has not
+        asked for the unfinished transactions yet is told that it is aborted: when the node asks, the
+        transaction is among the committed ones."""
         return (self._cluster.starting | self._cluster.ready) - transaction.ready
 
     def _aborted(self, transaction: Transaction[Peer]) -> None:
-        """Storage nodes were told of its end, or of the loss of its client."""
+        """React to an abort. Call when storage nodes were told of it, or of the loss of the client."""
         self._replication.aborted(transaction.ttid)
         if transaction.tid is not None:
             self._preset.aborted(transaction.tid)

@@ -1,9 +1,9 @@
-"""The open transactions, as operators see them, and the end of one that makes others wait.
+"""The commands of operators about open transactions: list them, and end one that makes others wait.
 
-A client that stands still holds the locks of its transaction on the storage nodes. Until
-AskFinishTransaction nothing is promised, so that the master may abort the transaction at any time:
-*ending* it releases its locks, and whatever the client still asks about it is refused. A client that
-announced FEATURE_LOCKS is told at once; any other one learns it from the refusal of its vote or finish.
+A client that hangs holds the locks of its transaction on the storage nodes. Before AskFinishTransaction
+nothing is promised, so the master may abort the transaction at any time. *Ending* it releases its locks,
+and later requests of the client about it are refused. A client that announced FEATURE_LOCKS is told at
+once; any other client learns it when its vote or finish is refused.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from neo.protocol.packets import (
 
 logger = logging.getLogger("neo.master")
 
-#: A storage node that does not tell its locks in this time is left out: a person waits for the answer.
+#: Timeout for the locks of a storage node, which are left out then, because an operator waits.
 LOCKS_SECONDS = 2.0
-#: An operator ends one transaction at a time, and its client aborts it as soon as it runs. A transaction
-#: that is forgotten earlier costs its client the connection if it aborts it after all.
+#: Bound of ended transactions that are remembered. An operator ends one at a time, and its client
+#: aborts it as soon as it runs. A client that aborts a transaction which was forgotten is disconnected.
 ENDED_MAX = 1000
 
 
@@ -53,10 +53,10 @@ class OpenTransactions:
         self._core = core
         self._transactions = transactions
         self._abort_transaction = abort
-        #: Clients of the transactions that were ended, until they abort them or leave; by ttid.
+        #: Clients of ended transactions by ttid, until they abort these or are lost.
         self._ended: dict[bytes, Peer] = {}
 
-    # -- the end of one --------------------------------------------------------------------------
+    # -- end one --------------------------------------------------------------------------
 
     def end(self, ttid: bytes) -> None:
         """Abort a transaction, and tell its client. Idempotent. Raises ErrorAnswer (DENIED)."""
@@ -86,7 +86,7 @@ class OpenTransactions:
     def check(self, ttid: bytes, client: Peer) -> None:
         """Raise ErrorAnswer if this transaction of the client was ended.
 
-        What it stored since then on nodes that did not know the transaction is aborted there.
+        Data that the client has stored since on nodes that did not know the transaction is aborted there.
         """
         if self._ended.get(ttid) is client:
             self._abort(ttid, self._cluster.ready)
@@ -122,10 +122,10 @@ class OpenTransactions:
         """Forget all: the cluster is not operational any more, and its clients are disconnected."""
         self._ended.clear()
 
-    # -- all of them -----------------------------------------------------------------------------
+    # -- list all -----------------------------------------------------------------------------
 
     def describe(self, answer: Callable[[list[TransactionRow]], None]) -> None:
-        """Call back with the open transactions, when the storage nodes have told which others wait."""
+        """Call back with the open transactions, when the storage nodes have sent their locks."""
         self._core.spawn(self._describe(answer))
 
     async def _describe(self, answer: Callable[[list[TransactionRow]], None]) -> None:
@@ -154,7 +154,7 @@ class OpenTransactions:
             yield transaction.ttid, client.node.nid, address, age, phase, count, seconds
 
     def _others(self, locks: dict[bytes, list[LockRow]]) -> Iterator[TransactionRow]:
-        """Yield what storage nodes hold for transactions that this master does not have (any more)."""
+        """Yield transactions that storage nodes have and this master does not have (any more)."""
         now = self._core.shell.time()
         for ttid, rows in locks.items():
             ended = self._ended.get(ttid)

@@ -1,9 +1,10 @@
-"""FailedVote: storages that a client could not make vote (specification, *tpc_vote*; FACTS 7.13).
+"""FailedVote: storage nodes that failed to vote (specification, *tpc_vote*; FACTS 7.13).
 
-When a transaction is finished, the storages that failed to vote are disconnected: they would miss it.
-Whether that is possible is promised before. Promises to two transactions may exclude each other: S1
-failed for one, S2 for the other, and one of both must stay. The second one then waits until the first
-has ended: if it finishes, S1 is gone and S2 is needed; if it aborts, S2 may fail.
+When a transaction is finished, the storage nodes that failed to vote are disconnected, because they
+miss it. The master promises beforehand that this is possible. Promises to two transactions may exclude
+each other: S1 failed for one, S2 for the other, and one of both must stay. The second transaction then
+waits until the first one has ended. If that one finishes, S1 is gone and S2 is needed; if it aborts, S2
+may fail.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class _Vote(NamedTuple):
 
 
 class FailedVotes:
-    """Bound of what waits: one vote per transaction; a client asks for one at a time."""
+    """Bound: one waiting vote per transaction, because a client sends one at a time."""
 
     def __init__(self, cluster: Cluster, transactions: Transactions[Peer]) -> None:
         self._cluster = cluster
@@ -44,7 +45,7 @@ class FailedVotes:
                 self._waiting.append(vote)
 
     def _decide(self, vote: _Vote) -> bool:
-        """False if it depends on how others end."""
+        """Answer a vote. Return False if that depends on the end of other transactions."""
         cluster, transaction = self._cluster, vote.transaction
         known = self._transactions.get(transaction.ttid) is transaction
         if not known or not cluster.operational_without(vote.failed):
@@ -58,5 +59,5 @@ class FailedVotes:
         return True
 
     def clear(self) -> None:
-        """The operation stops, and the clients are sent away."""
+        """Forget all votes: the operation stops, and clients are disconnected."""
         self._waiting.clear()

@@ -1,5 +1,5 @@
-"""A copy of a storage node's database asks for an id and cells (specification, *Cloning a Storage Node*;
-the capture *clone*)."""
+"""Cloning: a copy of a storage node's database gets an id and cells (specification, *Cloning a Storage
+Node*; the capture *clone*)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ logger = logging.getLogger("neo.master")
 
 
 def check_clone(cluster: Cluster, request: RequestIdentification) -> list[int]:
-    """The partitions that the clone has. Raises ErrorAnswer."""
+    """Return the partitions that the clone has. Raise ErrorAnswer if it may not join."""
     if cluster.state not in SERVING:
         raise ErrorAnswer(ErrorCode.NOT_READY, "Retry Later")
     partitions = request.extra["new_nid"]
@@ -58,11 +58,11 @@ def check_clone(cluster: Cluster, request: RequestIdentification) -> list[int]:
 def accept_clone(
     cluster: Cluster, peer: Peer, message_id: int, nid: int, partitions: list[int]
 ) -> None:
-    """The new node is DOWN until it is started with its id.
+    """Add the clone to the tables, as a node that is DOWN until it is started with its id.
 
-    It hears of the id when those that can be read have it on their disks. Else a master that does not
-    know could give it again, and read from one of both what only the other one has. If it does not
-    wait for that, it asks for another one: this one is taken back.
+    The clone is told its id when the nodes with readable cells have it on their disks. Otherwise
+    another master could allocate the id again, and read from one of both nodes what only the other one
+    has. If the clone disconnects before that, it asks for another id later, and this one is removed.
     """
     node = cluster.nodes.add(Node(NodeType.STORAGE, nid, None, NodeState.DOWN))
     node.id_timestamp = cluster.stamp()
@@ -85,7 +85,7 @@ def accept_clone(
 
 
 def _tell(cluster: Cluster, peer: Peer, message_id: int, node: Node | None) -> None:
-    """``node``: None if nobody knows of it any more."""
+    """Tell a clone its id. ``node``: None if no other node knows of it any more."""
     if node is None or cluster.nodes.get(node.nid) is not node or cluster.state not in SERVING:
         logger.warning("a clone must ask again: the cluster stopped operating, or it was dropped")
         cluster.disconnect(peer)

@@ -1,8 +1,8 @@
-"""Packs: every replica ends packed at the same tid, also those that are away when it is asked for.
+"""Packs: every replica ends packed at the same tid, also replicas that are away when it is asked for.
 
-The master sends a pack to all storage nodes that run. Each remembers durably that it is wanted, and
-goes on with it after any interruption (:mod:`neo.storage.maintenance.pack`). A node tells when it joins
-up to which tid it was asked to pack; one that has heard less than others is asked again when it is ready.
+The master sends a pack to all running storage nodes. Each node remembers durably that it must pack, and
+goes on after any interruption (:mod:`neo.storage.maintenance.pack`). When a node joins, it announces up
+to which tid it was asked to pack. A node that was asked for less than others is asked when it is ready.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Packs:
         if self.running:
             peer.answer(message_id, AnswerPack(False))
             return
-        # What is finished later has a greater tid, so that all replicas pack the same.
+        # Later transactions have greater tids, so that all replicas pack the same.
         self._wanted(min(tid, self._cluster.last_tid))
         self._core.spawn(self._answer(peer, message_id))
 
@@ -105,7 +105,7 @@ class Packs:
         node, cluster = peer.node, self._cluster
         assert node is not None and node.nid is not None
         if cluster.partitions.assigned(node.nid):
-            # Not above what exists: it is of no use, and may come from another database.
+            # A tid above the last transaction is of no use, and may come from another database.
             self._wanted(min(node.pack_tid, cluster.last_tid))
         for nid in sorted(cluster.ready):
             storage = cluster.connected[nid]

@@ -1,7 +1,7 @@
-"""What storage nodes that replicate must hear (specification, *Synchronous Replication*; FACTS 8.4).
+"""Messages for storage nodes that replicate (specification, *Synchronous Replication*; FACTS 8.4).
 
-A storage node asks for the transactions that are unfinished. It will get all of those that begin
-later from clients; so it waits for the end of each of these, and then for what it has missed of them.
+A storage node asks for the unfinished transactions. Clients send it the data of all transactions that
+begin later. So it waits for the end of each unfinished one, and then fetches what it missed of these.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ class Replication:
     def __init__(self, cluster: Cluster, transactions: Transactions[Peer]) -> None:
         self._cluster = cluster
         self._transactions = transactions
-        #: Out-of-date cells (partition, nid) whose node knows that it replicates them.
+        #: (partition, nid) of OUT_OF_DATE cells whose nodes have asked for unfinished transactions.
         self._asked: set[tuple[int, int]] = set()
         #: Nodes that wait for the end of a transaction, by ttid.
         self._waiting: dict[bytes, dict[int, None]] = {}
-        #: The last table in which a cell was taken from a node.
+        #: Version of the last table in which a cell was taken from a node.
         self.discarded_ptid = 0
 
     # -- storage nodes -----------------------------------------------------------------------------
@@ -49,11 +49,11 @@ class Replication:
         return AnswerUnfinishedTransactions(self._cluster.last_tid, ttids)
 
     def asked(self, partition: int, nid: int) -> bool:
-        """Whether the node knows that it replicates this cell."""
+        """Return whether the node has asked for unfinished transactions to replicate this cell."""
         return (partition, nid) in self._asked
 
     def done(self, nid: int, partition: int) -> None:
-        """NotifyReplicationDone. Nothing if the cell is not the one that was replicated any more."""
+        """Make a cell UP_TO_DATE (NotifyReplicationDone), unless it was lost or changed meanwhile."""
         if (partition, nid) not in self._asked:
             return
         changes = replicated(self._cluster.partitions, partition, nid)
@@ -92,7 +92,7 @@ class Replication:
     # -- transactions ------------------------------------------------------------------------------
 
     def finished(self, ttid: bytes, tid: bytes) -> set[int]:
-        """Tell the nodes whose answer listed this transaction, and return them. Call after
+        """Tell the nodes that wait for this transaction, and return them. Call after
         NotifyUnlockInformation, so that nodes which took part have all that they voted."""
         nids = set(self._waiting.pop(ttid, ()))
         for nid in nids:

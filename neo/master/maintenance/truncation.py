@@ -1,4 +1,4 @@
-"""What must be there before data is deleted on all nodes (specification, *RECOVERING*)."""
+"""Preconditions of a truncation, which deletes data on all nodes (specification, *RECOVERING*)."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from neo.master.maintenance.pack import Packs
 from neo.master.serving.denial import denied
 from neo.protocol.ids import format_nids, tid_from_time
 
-#: No ZODB is so old. It is what a tid is before that was meant to be seconds, or lost some digits.
+#: No ZODB is older. A smaller tid was meant to be a number of seconds, or lost some digits.
 EARLIEST_TID = tid_from_time(0)
 
 
 def check_tid(cluster: Cluster, packs: Packs, tid: bytes) -> None:
-    """Raises ErrorAnswer unless the database can be as it was at ``tid``, and may be meant to."""
+    """Raise ErrorAnswer unless the database can be truncated to ``tid``, and ``tid`` is plausible."""
     last, packed = cluster.last_tid, packs.tid
     if tid > last:
         raise denied(f"the last transaction is {last.hex()}: nothing to delete")
     if tid < packed:
         raise denied(f"the database was packed at {packed.hex()}: what it was before is gone")
-    # Tids of tests, and of tools that do not know that tids are dates, are all so small.
+    # If the last tid is as small, tids are not times: those of tests and of some tools are not.
     if tid < EARLIEST_TID <= last:
         raise denied(
             f"the tid {tid.hex()} is before 1970: everything would be deleted; a time is written in"
@@ -27,7 +27,7 @@ def check_tid(cluster: Cluster, packs: Packs, tid: bytes) -> None:
 
 
 def check_all_there(cluster: Cluster) -> None:
-    """Raises ErrorAnswer unless all nodes that have cells run."""
+    """Raise ErrorAnswer unless all nodes that have cells run."""
     if absent := cluster.partitions.nodes() - cluster.running_storages():
         names = format_nids(absent)
         raise denied(f"{names} must run, or be dropped: what is deleted would come back with it")
