@@ -28,7 +28,7 @@ logger = logging.getLogger("neo.master")
 
 
 def master_nid(text: str) -> int:
-    """``M1`` or the same as an integer. Raises ValueError with the accepted forms."""
+    """Return the node id for ``M1`` or an integer. Raise ValueError with the accepted forms."""
     for parse in (int, parse_nid):
         with suppress(ValueError):
             nid = parse(text)
@@ -38,7 +38,7 @@ def master_nid(text: str) -> int:
 
 
 def days(text: str) -> float:
-    """Raises ValueError unless it is a number that is not negative."""
+    """Return a number of days. Raise ValueError unless it is a number that is not negative."""
     with suppress(ValueError):
         number = float(text)
         if 0 <= number < math.inf:
@@ -101,7 +101,7 @@ def load_settings(argv: list[str]) -> argparse.Namespace:
 
 
 def master_settings(settings: argparse.Namespace) -> MasterSettings:
-    """Return those of the settings that the core knows."""
+    """Return the settings that the core needs."""
     return MasterSettings(
         cluster=settings.cluster,
         masters=settings.masters,
@@ -116,7 +116,8 @@ def master_settings(settings: argparse.Namespace) -> MasterSettings:
 
 
 def make_core(shell: ProcessShell) -> Core:
-    """Raises StartFailure when the log cannot be used, ConfigError for the list of masters."""
+    """Return the core of this process. Raise StartFailure if the log cannot be used, ConfigError for a
+    wrong list of masters."""
     options, bind = shell.settings, shell.bind
     assert bind is not None
     settings = master_settings(options)
@@ -146,7 +147,7 @@ def make_core(shell: ProcessShell) -> Core:
 
 
 def main() -> int:
-    """Entry point; returns the exit code."""
+    """Run the process, and return its exit code."""
     return run("master", load_settings, make_core)
 
 

@@ -1,14 +1,14 @@
 """Compare the readable cells of each partition before service; :mod:`neo.master.phases.tails` judges.
 
-The end of verification is the moment: what was interrupted is finished on all nodes by then, so that
-nodes that crashed, however they did, have the same. Nothing else writes.
+Copies are compared at the end of verification. Interrupted transactions are finished on all nodes by
+then, so that sound copies are equal, however their nodes crashed. Nothing else writes.
 
-A cell that is behind becomes OUT_OF_DATE and is replicated. Where no copy can be believed, the cluster
-goes back to RECOVERING and waits for the operator: :class:`Disagreement`.
+A cell that is behind becomes OUT_OF_DATE and is replicated. If no copy of a partition can be trusted, the
+cluster goes back to RECOVERING and waits for the operator: :class:`Disagreement`.
 
-Not compared are nodes that do not announce FEATURE_TAILS; their copies are believed. In a backup cluster
+Nodes that do not announce FEATURE_TAILS are not compared; their copies are trusted. In a backup cluster
 cells are compared up to the least ``backup_tid``, up to which all of them are complete. A node that joins
-a cluster which serves has no readable cell, so that it is not compared but replicates.
+a serving cluster has no readable cell: it is not compared, but replicates.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from neo.protocol.packets import (
 
 logger = logging.getLogger("neo.master")
 
-#: Partitions of one question: an answer has 300 kB at most, and a node reads for some 50 ms.
+#: Partitions of one question: an answer has 300 kB at most, and a node reads for about 50 ms.
 PARTITIONS_TOGETHER = 64
 
 #: By partition and node.
@@ -43,11 +43,12 @@ Tails = dict[int, dict[int, Tail]]
 
 @dataclass
 class Disagreement:
-    """No copy of some partitions can be believed: the cluster does not serve, though its nodes are there.
+    """No copy of some partitions can be trusted: the cluster does not serve, though its nodes are
+    connected.
 
-    It stands until the operator starts the cluster without one of ``nids``; or until all of them are
-    there and one was away meanwhile, perhaps to get another disk: then everything is compared again.
-    ``no_choice``: only one copy of each is here, which the operator can accept.
+    It lasts until the operator starts the cluster without one of ``nids``, or until all of them are
+    connected and one was away meanwhile, perhaps to get another disk: then everything is compared again.
+    ``no_choice``: only one copy of each partition is here, which the operator can accept.
     """
 
     nids: frozenset[int]
@@ -56,7 +57,7 @@ class Disagreement:
     changed: bool = False
 
     def obstacle(self, present: set[int], forced: bool) -> str | None:
-        """Why the cluster may not start with these nodes; None if it may."""
+        """Return why the cluster may not start with these nodes; None if it may."""
         absent = self.nids - present
         if absent:
             return None if forced else f"{self.text}. {format_nids(absent)} may also come back"
@@ -66,7 +67,8 @@ class Disagreement:
 
 
 class Comparison:
-    """``disagreement``: what the operator must decide before the cluster may serve."""
+    """``disagreement``: result of the last comparison that the operator must decide; None if there is
+    none."""
 
     def __init__(self, cluster: Cluster, checks: Checks, operation: Operation) -> None:
         self._cluster = cluster
@@ -114,7 +116,7 @@ class Comparison:
 
 
 async def _verdicts(cluster: Cluster, max_tid: bytes | None) -> dict[int, Verdict]:
-    """Of the partitions whose cells are not equal. Nodes may be lost meanwhile."""
+    """Return the verdicts of partitions whose cells differ. Nodes may be lost meanwhile."""
     tails = await _ask(cluster, _comparable(cluster), max_tid)
     verdicts = {p: verdict for p, of in tails.items() if not (verdict := judge(of)).equal}
     for partition, verdict in list(verdicts.items()):
@@ -130,8 +132,8 @@ async def _verdicts(cluster: Cluster, max_tid: bytes | None) -> dict[int, Verdic
 async def _earlier(
     cluster: Cluster, partition: int, verdict: Verdict, nid: int, last: bytes
 ) -> Verdict:
-    """Ask a reference for what it has up to the last row of a cell, which may be far behind: does it have
-    all that this one has?"""
+    """Check that a reference has all rows of a cell that is behind. The cell may be far behind, so the
+    reference is asked for its rows up to the last one of the cell."""
     reference = min(verdict.references)
     tails = await _ask(cluster, {partition: [reference, nid]}, last)
     lack = judge(tails[partition]).lacks.get(reference)
@@ -141,7 +143,7 @@ async def _earlier(
 
 
 def _comparable(cluster: Cluster) -> dict[int, list[int]]:
-    """The nodes with a readable cell of each partition that are here and can say what they have."""
+    """Return the running nodes with a readable cell of each partition that can be compared."""
     able = {
         nid
         for nid in cluster.running_storages()
@@ -152,7 +154,8 @@ def _comparable(cluster: Cluster) -> dict[int, list[int]]:
 
 
 def _present(cluster: Cluster, partition: int, verdict: Verdict, here: list[int]) -> Verdict:
-    """Leave out nodes that were lost. Copies that were not compared are better than an incomplete one."""
+    """Leave out nodes that were lost. Trust copies that were not compared rather than an incomplete
+    one."""
     references = verdict.references.intersection(here)
     lacks = {nid: lack for nid, lack in verdict.lacks.items() if nid in here}
     if not references and _incomplete(Verdict(references, lacks)):
@@ -164,7 +167,7 @@ def _present(cluster: Cluster, partition: int, verdict: Verdict, here: list[int]
 async def _ask(
     cluster: Cluster, cells: Mapping[int, Collection[int]], max_tid: bytes | None
 ) -> Tails:
-    """Of those that answered."""
+    """Return the tails of the nodes that answered."""
     of_node: dict[int, list[int]] = {}
     for partition, nids in cells.items():
         for nid in nids:
@@ -197,12 +200,12 @@ def _changes(cluster: Cluster, behind: Mapping[int, Verdict]) -> list[CellChange
 
 
 def _incomplete(verdict: Verdict) -> bool:
-    """Whether the only thing that is wrong is that copies may be incomplete, as their nodes say."""
+    """Return whether copies lack no transaction, but may be incomplete, as their nodes report."""
     return not any(lack.transactions for lack in verdict.lacks.values())
 
 
 def _disagreement(undecided: Mapping[int, Verdict], lost: Collection[int]) -> Disagreement:
-    """``lost``: nodes that were compared, too, and are gone since."""
+    """``lost``: nodes that were compared, too, and were lost since."""
     nids = frozenset(nid for verdict in undecided.values() for nid in verdict.lacks)
     names, partitions = format_nids(nids), ", ".join(map(str, sorted(undecided)))
     if all(map(_incomplete, undecided.values())):
@@ -228,7 +231,7 @@ def _disagreement(undecided: Mapping[int, Verdict], lost: Collection[int]) -> Di
     return Disagreement(nids, text, no_choice=False)
 
 
-#: What the operator can do about copies none of which can be believed.
+#: Advice for the operator if no copy can be trusted.
 DECIDE = (
     "stop the node that is not to be believed, then neoctl start; when it is started again it becomes a"
     " copy of the others"

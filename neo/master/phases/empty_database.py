@@ -1,9 +1,9 @@
-"""Storage nodes whose databases are blank: no cell is in them.
+"""Storage nodes whose databases are blank: they have no cell.
 
-They are new; or a disk was not mounted, and an empty database was made in its place. Such a node must not
-be taken for another one that has data, whether it comes before that one or at its address: the cluster
-would start with it, and what the other one has would be gone for everybody. So a blank node gets an id
-that nobody counts on.
+Such a node is new; or its disk was not mounted, and an empty database was created in its place. It must
+not be taken for a node that has data, whether it joins before that node or at its address. Otherwise
+the cluster would start with it, and the data of the other node would be lost. So a blank node gets an
+id that the partition table does not have.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def is_blank(request: RequestIdentification) -> bool:
 
 
 def settled(cluster: Cluster, request: RequestIdentification) -> RequestIdentification:
-    """The request with an id that the node may have, if it asks for one, in a table without others that
-    are in its way."""
+    """Return the request with an id that the node may have; None if it must get another one. Remove what
+    conflicts with the request from the node table."""
     if request.node_type is not NodeType.STORAGE:
         return request
     nid = request.nid
@@ -36,8 +36,9 @@ def settled(cluster: Cluster, request: RequestIdentification) -> RequestIdentifi
         if nid is not None:
             _make_room(cluster, nid)
         return request
-    # Also if its cells are out of date: filled on another disk, they would be read from the old one when
-    # that is mounted. That its database knows the id proves nothing: it got it when no table was known.
+    # This holds also if the cells of the id are out of date. They would be filled on this disk, and
+    # read from the old disk when that is mounted. That the database knows the id proves nothing,
+    # because the node may have got the id when no table was known.
     assigned = cluster.partitions.nodes()
     if nid in cluster.connected or nid in assigned:
         nid = None
@@ -50,7 +51,7 @@ def settled(cluster: Cluster, request: RequestIdentification) -> RequestIdentifi
 
 
 def _make_room(cluster: Cluster, nid: int) -> None:
-    """For a node with data, whose id was given to a blank one when the table was not known."""
+    """Disconnect a blank node that got the id of a node with data when the table was not known."""
     peer = cluster.connected.get(nid)
     if peer is None or peer.node is None or not peer.node.blank or cluster.partitions.assigned(nid):
         return
@@ -58,7 +59,7 @@ def _make_room(cluster: Cluster, nid: int) -> None:
 
 
 def turn_out(cluster: Cluster) -> None:
-    """The table was read: blank nodes that have ids of others join again."""
+    """Disconnect blank nodes with ids of nodes that have data. Call when the table was read."""
     for nid, peer in list(cluster.connected.items()):
         if peer.node is not None and peer.node.blank and cluster.partitions.assigned(nid):
             _turn_out(cluster, peer)

@@ -1,9 +1,9 @@
 """RECOVERING: find the newest partition table, and wait until it is safe to start.
 
-The conditions are those of the specification, *RECOVERING*, plus two: a table older than the last
-one that this master served with is never taken, because commits may have happened that its nodes
-have not seen (FACTS 5.5); and nobody serves before the nodes that could later begin without them know
-better (:mod:`neo.master.published_tables`). The log and ``neoctl`` say which nodes are waited for.
+The conditions are those of the specification, *RECOVERING*, plus two. A table older than the last one
+that this master served with is never taken, because its nodes may have missed commits (FACTS 5.5). And
+the cluster does not start before the nodes that could later start without the others have the current
+table (:mod:`neo.master.published_tables`). The log and ``neoctl`` name the nodes that are awaited.
 """
 
 from __future__ import annotations
@@ -37,16 +37,17 @@ from neo.topology.tweak import without
 
 logger = logging.getLogger("neo.master")
 
-#: Numbers of partition tables that a restarted master leaves out: so many may have been told to nodes of
-#: which nobody who is here knows. More changes at a time need as many cells.
+#: Versions of the partition table that a restarted master skips: so many may have been published to nodes
+#: that are not connected. Only a cluster with as many cells makes more changes at a time.
 UNKNOWN_TABLES = 1000
-#: Where the operator gave up nodes, which may have gone on under other masters, numbers go on with the
-#: milliseconds since 1970: of two such starts that contradict each other, the last one counts. So many
-#: are left out if the clock is behind: no master is likely to have been restarted a thousand times since.
+#: If the operator gave up nodes, which may have gone on under other masters, the next version is the
+#: number of milliseconds since 1970: of two such starts that contradict each other, the last one
+#: counts. If the clock is behind, so many versions are skipped, as after a thousand restarts of a
+#: master.
 GIVEN_UP_TABLES = 1000 * UNKNOWN_TABLES
 
-#: How long a new primary waits for all storage nodes that can be read. They notice within three seconds
-#: that the one before is gone; those that come later copy what they miss.
+#: Time that a new primary waits for all nodes with readable cells. They notice the loss of the old
+#: primary within three seconds; nodes that come later copy what they miss.
 STORAGES_SECONDS = 6.0
 
 
@@ -67,24 +68,24 @@ class Recovery:
         self._settings = settings
         self._comparison = comparison
         self._done: Future[None] = Future()
-        #: What storages answered; a node that is asked again is taken out meanwhile.
+        #: Answers of storage nodes by id; that of a node that is asked again is removed meanwhile.
         self._answers: dict[int, AnswerRecovery] = {}
         #: The node that is being asked for its table.
         self._asking: Peer | None = None
         self._reported = ""
-        #: Own tables of nodes that have not the newest one, as far as they are wanted; None while asked.
+        #: Tables of nodes that do not have the newest one, as far as needed; None while a node is asked.
         self._older: dict[int, PartitionTable | None] = {}
-        #: What storages remember if the database is a backup; None if not. Valid at the end.
+        #: What storage nodes remember of a backup; None if the database is none. Valid at the end.
         self.backup: Memory | None = None
-        #: This master has been primary all the time since it served: it need not fear a split brain.
+        #: The last table in use is known, so an older one cannot be taken: no split brain is possible.
         self._continues = cluster.served_ptid is not None
-        #: A new primary knows from the log which table to wait for; storages are on their way to it.
+        #: A new primary knows from the log which table to wait for; storage nodes are about to connect.
         self._patient = self._continues and not was_operational
-        #: The operator did not wait until the cluster starts by itself.
+        #: The operator started the cluster.
         self.forced = False
 
     async def run(self) -> None:
-        """Returns when the tables are ready for VERIFYING."""
+        """Return when the tables are ready for VERIFYING."""
         self._cluster.partitions.clear()
         for peer in self._cluster.storages():
             self.joined(peer)
@@ -99,10 +100,10 @@ class Recovery:
     def _ended(self) -> bool:
         return self._done.done
 
-    # -- what storages know ------------------------------------------------------------------------
+    # -- answers of storage nodes ------------------------------------------------------------------------
 
     def joined(self, peer: Peer) -> None:
-        """A storage is here: ask what it remembers."""
+        """Ask a connected storage node what it remembers."""
         self._core.spawn(self._ask(peer))
 
     async def _ask(self, peer: Peer) -> None:
@@ -126,12 +127,12 @@ class Recovery:
         self.check()
 
     def _forget(self, nid: int) -> None:
-        """What it answered; it will be asked again if it comes back."""
+        """Remove the answers of a node. It is asked again if it comes back."""
         self._answers.pop(nid, None)
         self._older.pop(nid, None)
 
     def _newest(self) -> tuple[int, int] | None:
-        """(ptid, nid) of the node with the newest table among those that answered and are here."""
+        """Return (ptid, nid) of the connected node with the newest table; None if no node has one."""
         present = self._cluster.identified_storages()
         return max(
             (
@@ -143,7 +144,7 @@ class Recovery:
         )
 
     async def _load_table(self) -> None:
-        """Get the newest table from one of the nodes that have it, others if that one is lost."""
+        """Get the newest table from a node that has it, or from another one if that node is lost."""
         while not self._done.done and (newest := self._newest()) is not None:
             ptid, nid = newest
             loaded = self._cluster.partitions.ptid
@@ -163,7 +164,7 @@ class Recovery:
             self._show_admins(self._absent_nodes())
 
     async def _ask_table(self, peer: Peer, nid: int) -> AnswerPartitionTable | None:
-        """None if it does not answer that: it counts no more."""
+        """Return the table of a node. None if it does not answer; its other answer is removed then."""
         try:
             table = await peer.ask(AskPartitionTable())
         except (ConnectionLost, ErrorAnswer) as e:
@@ -174,7 +175,7 @@ class Recovery:
         return table
 
     def _absent_nodes(self) -> list[Node]:
-        """Nodes that have cells and are not known yet: who operates the cluster looks for them."""
+        """Add nodes with cells that are not known yet to the node table, so that operators see them."""
         nodes = self._cluster.nodes
         return [
             nodes.add(Node(NodeType.STORAGE, nid, state=NodeState.DOWN))
@@ -188,10 +189,10 @@ class Recovery:
             peer.send(NotifyNodeInformation(self._cluster.stamp(), rows))
             peer.send(self._cluster.table())
 
-    # -- may it start? -------------------------------------------------------------------------------
+    # -- conditions ----------------------------------------------------------------------------------
 
     def lost(self) -> None:
-        """A storage went away."""
+        """React to the loss of a storage node."""
         present = self._cluster.identified_storages()
         for nid in list(self._answers):
             if nid not in present:
@@ -200,7 +201,7 @@ class Recovery:
         self.check()
 
     def check(self) -> None:
-        """Start if it is safe without asking anybody."""
+        """Start if that is safe without a command of the operator."""
         if self._done.done:
             return
         at_once = self._continues and not self._patient and not self._truncate_tid()
@@ -212,28 +213,30 @@ class Recovery:
             logger.info("waiting to start: %s", reason)
 
     def _lose_patience(self) -> None:
-        """Go on without the storages that are away, if the others have all that was committed."""
+        """Start without the storage nodes that are away, if the others have all that was committed."""
         self._patient = False
         self.check()
 
     def obstacle_to_force(self) -> str | None:
-        """Why the operator cannot make it start now; None if he can."""
+        """Return why the operator cannot start the cluster now; None if that is possible."""
         return self._obstacle(strict=False, forced=True)
 
     def describe(self) -> AnswerObstacle:
-        """Both for people who only ask: nothing changes, so that no node is told to truncate."""
+        """Return why the cluster does not start, and why the operator cannot start it. Nothing changes:
+        no node is told to truncate."""
         waits = self._truncate_tid() is not None
         forced = self._reported if waits else self.obstacle_to_force()
         return AnswerObstacle(self._reported, forced or "")
 
     def force(self) -> None:
-        """The operator asked to start."""
+        """Start, as the operator asked."""
         assert self.obstacle_to_force() is None
         self.forced = True
         self._done.resolve(None)
 
     def _obstacle(self, strict: bool, forced: bool = False) -> str | None:
-        """Why the cluster may not start now; None if it may."""
+        """Return why the cluster may not start now; None if it may. ``strict``: all nodes with readable
+        cells must be connected."""
         if self._cluster.partitions.ptid is None:
             return self._obstacle_to_creation(forced)
         return self._obstacle_to_restart(strict, forced)
@@ -283,7 +286,7 @@ class Recovery:
         truncate_tid = self._truncate_tid()
         required = readable if truncate_tid is None else table.nodes()
         if not strict:
-            # Those that are absent from a truncation lose their cells: see _prepare.
+            # Nodes that are absent from a truncation lose their cells: see _prepare.
             required = required & identified
         missing = required - identified
         if missing:
@@ -300,10 +303,11 @@ class Recovery:
         return self._obstacle_to_backup(readable & identified)
 
     def _truncate_tid(self) -> bytes | None:
-        """Where to cut: as asked, or as a storage remembers from a truncation that was cut short.
+        """Return the tid to truncate to: as the operator asked, or as a storage node remembers from a
+        truncation that was interrupted.
 
-        Only nodes with readable cells count: what another one remembers was done without it, and has
-        been followed by commits.
+        Only nodes with readable cells count: a truncation that another node remembers was done without
+        it, and commits have followed.
         """
         readable = self._cluster.partitions.nodes(readable_only=True)
         remembered = [
@@ -316,9 +320,10 @@ class Recovery:
         return min(remembered, default=None)
 
     def _backup(self) -> Memory | None:
-        """A truncation that was asked for ends the backup mode. Only nodes with readable cells know if
-        the database is one: who is away at the end loses its cells, and who has none yet, as a clone,
-        has nothing to remember, even if its partition table is the newest."""
+        """Return what storage nodes remember of a backup; None if the database is none, or if the
+        operator ends backup mode by a truncation. Only nodes with readable cells know whether it is
+        one: a node that is away at the end loses its cells, and a node that has none yet, as a clone,
+        remembers nothing, even if its partition table is the newest."""
         if self._cluster.truncate_tid is not None:
             return None
         readable = self._cluster.partitions.nodes(readable_only=True)
@@ -331,8 +336,8 @@ class Recovery:
         )
 
     def _obstacle_to_backup(self, readable: set[int]) -> str | None:
-        """Nodes without the newest table must say which of their cells they know to be readable: what
-        they remember is about these."""
+        """Ask nodes without the newest table for theirs, because what they remember of a backup is
+        about the cells that are readable in it. Return what is missing."""
         if self._backup() is None:
             return None
         ptid = self._cluster.partitions.ptid
@@ -354,7 +359,7 @@ class Recovery:
         self.check()
 
     def _obstacle_to_truncation(self, required: set[int], tid: bytes) -> str | None:
-        """Every node must remember durably that it has to truncate, before any does."""
+        """Tell nodes to truncate. Each must remember that durably, before any node truncates."""
         for nid in required:
             stored = self._answers[nid].truncate_tid
             if stored is None or stored > tid:
@@ -367,7 +372,7 @@ class Recovery:
     # -- the end -------------------------------------------------------------------------------------
 
     def _prepare(self) -> None:
-        """Node and partition tables as the next phases need them."""
+        """Make the node table and the partition table as the next phases need them."""
         cluster = self._cluster
         identified = cluster.identified_storages()
         if cluster.partitions.ptid is None:
@@ -380,7 +385,7 @@ class Recovery:
         else:
             serving = identified & cluster.partitions.nodes()
             if cluster.partitions.ptid < cluster.published.ptid:
-                # Somebody who is not here may have one that was told.
+                # A node that is not connected may have a table that was published.
                 cluster.partitions.ptid = cluster.published.ptid + 1
             elif not cluster.published.ptid:
                 self._remember_older(cluster.partitions.ptid)
@@ -399,7 +404,7 @@ class Recovery:
             peer.send(cluster.table())
 
     def _later(self, ptid: int) -> int:
-        """A number after those of all tables that an earlier master may have told."""
+        """Return a version after those of all tables that an earlier master may have published."""
         if (
             self._cluster.partitions.nodes(readable_only=True)
             <= self._cluster.identified_storages()
@@ -409,7 +414,8 @@ class Recovery:
         return now if now > ptid else ptid + GIVEN_UP_TABLES
 
     def _remember_older(self, ptid: int) -> None:
-        """Tables that an earlier master told, and that nodes may still have when they are lost again."""
+        """Note tables that an earlier master published, and that nodes may still have when they are
+        lost."""
         for nid in sorted(
             self._cluster.partitions.nodes(readable_only=True) & self._answers.keys()
         ):
@@ -418,8 +424,8 @@ class Recovery:
                 self._cluster.published.remembered(nid, older)
 
     def _forgotten_cells(self, identified: set[int]) -> list[CellChange]:
-        """Those of nodes that are absent from a truncation: they must not come back with what the
-        others delete."""
+        """Return changes that take the cells of nodes that are absent from a truncation, which must not
+        come back with what the others delete."""
         table = self._cluster.partitions
         if self._cluster.truncate_tid is None:
             return []

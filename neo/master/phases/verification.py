@@ -1,4 +1,4 @@
-"""VERIFYING: decide the transactions that were interrupted in tpc_finish (specification)."""
+"""VERIFYING: decide the outcome of transactions that were interrupted in tpc_finish (specification)."""
 
 from __future__ import annotations
 
@@ -27,13 +27,14 @@ logger = logging.getLogger("neo.master")
 
 
 async def verify(cluster: Cluster, core: Core) -> None:
-    """Replay what was committed, then learn the greatest ids.
+    """Finish the transactions that were committed, then learn the greatest ids.
 
-    A storage lost meanwhile is left out; if it is needed, the whole phase is cancelled.
+    Storage nodes that are lost meanwhile are left out. If one is needed, this workflow is cancelled.
     """
     voted, locked = await _interrupted(cluster)
     await _find_tids(cluster, voted, locked)
-    # In the order of commits: what a node has durably is complete up to its last tid at any moment.
+    # In the order of commits, so that a node has durably all transactions up to its last tid at any
+    # moment.
     for ttid, tid in sorted(locked.items(), key=itemgetter(1)):
         for nid in voted.get(ttid, ()):
             peer = cluster.connected.get(nid)
@@ -47,14 +48,15 @@ async def verify(cluster: Cluster, core: Core) -> None:
 
 
 async def _ask_all(cluster: Cluster, peers: list[Peer], message: Message) -> dict[int, Message]:
-    """Answers by node id; nodes that are lost or fail are left out."""
+    """Send a question to peers. Return the answers by node id, without nodes that are lost or fail."""
     return dict(await ask_each(cluster, [(peer, message) for peer in peers]))
 
 
 async def ask_each(
     cluster: Cluster, questions: list[tuple[Peer, Message]]
 ) -> list[tuple[int, Message]]:
-    """Ask all at once; returns (node id, answer) of each but those of nodes that are lost or fail."""
+    """Ask all questions at once. Return (node id, answer) of all but those of nodes that are lost or
+    fail."""
     asked: list[tuple[Peer, Message, Future[Message]]] = [
         (peer, message, peer.ask(message)) for peer, message in questions
     ]
@@ -77,7 +79,7 @@ async def ask_each(
 async def _interrupted(
     cluster: Cluster,
 ) -> tuple[dict[bytes, list[int]], dict[bytes, bytes]]:
-    """(ttid → readable nodes that voted it, ttid → tid of those known to be locked)."""
+    """Return ttid → nodes with readable cells that voted it, and ttid → tid of locked transactions."""
     readable = cluster.partitions.nodes(readable_only=True)
     voted: dict[bytes, list[int]] = {}
     locked: dict[bytes, bytes] = {}
@@ -88,7 +90,7 @@ async def _interrupted(
         for ttid, tid in answer.tid_dict.items():
             if tid is not None:
                 locked[ttid] = tid
-            # Replication gives the others what they miss.
+            # Other nodes get what they miss by replication.
             if nid in readable:
                 voted.setdefault(ttid, []).append(nid)
     return voted, locked
@@ -97,9 +99,9 @@ async def _interrupted(
 async def _find_tids(
     cluster: Cluster, voted: dict[bytes, list[int]], locked: dict[bytes, bytes]
 ) -> None:
-    """Nodes that already unlocked a transaction know its tid: the first that does is enough. Also one
-    whose cell is behind: maybe only that one was locked, and the readable ones failed in a verification
-    which has finished it there."""
+    """Look for the tids of transactions that some node has unlocked already: one node that knows a tid
+    is enough. Cells that are behind count, too: maybe only such a cell was locked, and the nodes with
+    readable cells failed during a verification that finished the transaction there."""
     running = cluster.running_storages()
     for ttid in [ttid for ttid in voted if ttid not in locked]:
         partition = cluster.partitions.partition(ttid)
@@ -116,7 +118,8 @@ async def _find_tids(
 
 
 async def _last_ids(cluster: Cluster, core: Core) -> None:
-    """The generators go on after the greatest oid and tid; storages truncate before answering."""
+    """Continue ids after the greatest oid and tid of the database. Storage nodes truncate before they
+    answer."""
     loid, ltid = ZERO_OID, ZERO_TID
     for nid, answer in (await _ask_all(cluster, cluster.running(), AskLastIDs())).items():
         assert isinstance(answer, AnswerLastIDs)
@@ -136,7 +139,8 @@ async def _last_ids(cluster: Cluster, core: Core) -> None:
     cluster.tids.reset(ltid)
     cluster.last_tid = ltid
     if cluster.served_ptid is None and not cluster.partitions.whole():
-        # Copies are behind or away. If an operator gave up what only these have, no other transaction may
-        # get the tid of one of theirs: when they come back, nobody could tell it from that. At random:
-        # the master that these had then may have left out some, too.
+        # Copies are behind or away. If the operator gave up transactions that only these copies have,
+        # no new transaction may get the tid of one of them: when the copies come back, both would look
+        # the same. The number is random, because the master that those nodes had may have skipped tids,
+        # too.
         cluster.tids.leave_out(core.shell.random.randrange(UNKNOWN_TIDS, 2 * UNKNOWN_TIDS))

@@ -1,4 +1,4 @@
-"""What operators ask through an admin node (FACTS 6)."""
+"""Commands of operators, which an admin node relays (FACTS 6)."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def is_master(nid: int) -> bool:
     return nid >> 24 == nid_namespace(NodeType.MASTER) >> 24
 
 
-#: More copies than this are a slip of the finger.
+#: A greater number of replicas is a typing error.
 MAX_REPLICAS = 99
 
 
@@ -123,13 +123,14 @@ class ServeAdmin(Handler):
 
     @on(AskLastTransaction)
     def last_transaction(self, peer: Peer, message_id: int, m: AskLastTransaction) -> Message:
-        """Of the upstream cluster, if this is a backup (FACTS 5.8): AskRecovery says how far we are."""
+        """Return that of the upstream cluster if this is a backup (FACTS 5.8); AskRecovery returns the
+        tid that the backup has reached."""
         backup = self._backup.current
         return AnswerLastTransaction(backup.cells.last if backup else self._cluster.last_tid)
 
     @on(AskLastIDs)
     def last_ids(self, peer: Peer, message_id: int, m: AskLastIDs) -> Message:
-        """The last ids that were given (FACTS 5.8), in the database as it is."""
+        """Return the last ids that were allocated in the database as it is (FACTS 5.8)."""
         return AnswerLastIDs(self._cluster.oids.last, self._cluster.tids.given)
 
     @on(AskRecovery)
@@ -165,7 +166,7 @@ class ServeAdmin(Handler):
             peer.answer(message_id, done("Cluster state changed"))
             self._phases.stop_cluster()
         elif m.state is ClusterState.VERIFYING and recovering:
-            # The answer comes before the change, as its consequences come on the same connection.
+            # The answer is sent first, because the changes are announced on the same connection.
             obstacle = self._phases.recovery.obstacle_to_force()
             if obstacle is not None:
                 raise denied(f"the cluster cannot start: {obstacle}")
@@ -240,7 +241,7 @@ class ServeAdmin(Handler):
         return node
 
     def _kill(self, peer: Peer, message_id: int, node: Node) -> None:
-        """Disconnect a storage, if the others can serve without it."""
+        """Disconnect a storage node, if the others can serve without it."""
         cluster = self._cluster
         assert node.nid is not None
         if node.state is NodeState.DOWN:
@@ -260,12 +261,12 @@ class ServeAdmin(Handler):
             cluster.disconnect(storage)
 
     def _drop(self, peer: Peer, message_id: int, node: Node) -> None:
-        """Forget a storage for ever; if it is connected it erases its database."""
+        """Remove a storage node for good. If it is connected, it erases its database."""
         cluster = self._cluster
         assert node.nid is not None
         if node.state is NodeState.RUNNING:
             raise denied("a running node must be stopped before removal")
-        # Before the partition table is recovered, nobody knows what the node has.
+        # Before the partition table is recovered, the cells of the node are not known.
         self._operating("drop a node")
         for partition in cluster.partitions.assigned(node.nid):
             if set(cluster.partitions.readable(partition)) <= {node.nid}:
@@ -283,7 +284,7 @@ class ServeAdmin(Handler):
             cluster.remove_node(node)
 
     def _operating(self, what: str) -> None:
-        """What a backup can do as well."""
+        """Raise ErrorAnswer unless the cluster operates, as a backup or not."""
         if self._cluster.state not in SERVING:
             raise denied(
                 f"the cluster must be RUNNING to {what}, or a backup; it is {self._cluster.state.name}"
@@ -363,7 +364,7 @@ class ServeAdmin(Handler):
 
     @on(AskTransactions)
     def transactions(self, peer: Peer, message_id: int, m: AskTransactions) -> None:
-        """Answer when the storage nodes have told their locks."""
+        """Answer when the storage nodes have sent their locks."""
         self._coordinator.open.describe(
             lambda rows: peer.answer(message_id, AnswerTransactions(rows))
         )
@@ -385,7 +386,7 @@ class ServeAdmin(Handler):
 
     @on(Repair)
     def repair(self, peer: Peer, message_id: int, m: Repair) -> Message:
-        # A storage node that does not operate would drop the job, and nobody would hear of it.
+        # A storage node that does not operate would drop the job silently.
         self._operating("look for orphans")
         if not m.nid_list:
             raise denied("no storage node is named")

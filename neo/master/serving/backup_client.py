@@ -1,4 +1,4 @@
-"""BACKINGUP: clients read, and hear of what is new; nobody writes (FACTS 9.3)."""
+"""Clients of a backup, which read only and are told of new transactions (FACTS 9.3)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ServeReader(Handler):
 
     @on(AskLastTransaction)
     def last_transaction(self, peer: Peer, message_id: int, m: AskLastTransaction) -> Message:
-        """The last one that is complete in all cells."""
+        """Return the last transaction that is complete in all cells."""
         return AnswerLastTransaction(self._cluster.last_tid)
 
     @on(AskBeginTransaction, AskNewOIDs, FailedVote, AskFinishTransaction, AskPack)
@@ -43,9 +43,9 @@ class ServeReader(Handler):
 
     @on(AbortTransaction)
     def abort(self, peer: Peer, message_id: int, m: AbortTransaction) -> None:
-        """Of a transaction that could not begin."""
+        """Ignore the abort of a transaction that could not begin."""
 
     @on(AskFinalTID)
     def final_tid(self, peer: Peer, message_id: int, m: AskFinalTID) -> Message:
-        """Of a transaction of the time before this was a backup: storage nodes know."""
+        """Refer the client to storage nodes, for a transaction from before this cluster was a backup."""
         return AnswerFinalTID(MAX_TID)

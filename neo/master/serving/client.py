@@ -30,9 +30,9 @@ from neo.protocol.packets import (
 
 logger = logging.getLogger("neo.master")
 
-#: Backends keep oids as signed 64-bit integers; beyond this there must be room for new ones.
+#: Greatest oid of a client. Backends keep oids as signed 64-bit integers; the rest is for new oids.
 OID_MAX = add64(MAX_TID, -(2**48))
-#: A client asks for a hundred at a time; nobody needs more than this at once.
+#: Bound of the oids in one answer. Clients ask for a hundred.
 MAX_NEW_OIDS = 100_000
 
 
@@ -43,7 +43,7 @@ class ServeClient(Handler):
         self._packs = packs
 
     def lost(self, peer: Peer, reason: str) -> None:
-        # Storages drop what they hold for it when they hear that it is gone.
+        # Storage nodes drop its transactions when they are told that it is lost.
         self._cluster.forget(peer)
         self._coordinator.client_lost(peer)
 
@@ -63,7 +63,7 @@ class ServeClient(Handler):
 
     @on(AskBeginTransaction)
     def begin(self, peer: Peer, message_id: int, m: AskBeginTransaction) -> None:
-        # One waits per thread of a client: the number is bounded by that of the applications.
+        # Bound: one pending request per thread of a client.
         self._coordinator.begin(peer, message_id, m.tid)
 
     # -- tpc_vote --------------------------------------------------------------------------------
@@ -98,7 +98,7 @@ class ServeClient(Handler):
         cluster = self._cluster
         transaction = self._transaction(peer, m.ttid)
         if m.stored_list and max(m.stored_list) > OID_MAX:
-            # The generator goes on after the greatest oid: this one would use up all of them.
+            # Oids continue after the greatest one: this one would use up all of them.
             self._coordinator.abort(transaction, cluster.ready)
             raise ErrorAnswer(
                 ErrorCode.PROTOCOL_ERROR, f"oid {max(m.stored_list).hex()} is too great"
@@ -116,7 +116,7 @@ class ServeClient(Handler):
         if not self._complete(m, nodes) or (
             lost and not cluster.operational_without(transaction.failed)
         ):
-            # From AskFinishTransaction on it is the master who aborts.
+            # After AskFinishTransaction the master aborts, not the client.
             self._coordinator.abort(transaction, cluster.ready)
             raise ErrorAnswer(ErrorCode.INCOMPLETE_TRANSACTION)
         tid = self._coordinator.lock(transaction, m.stored_list, nodes)
@@ -128,7 +128,8 @@ class ServeClient(Handler):
         self._coordinator.ask_locks(transaction, tid)
 
     def _involved(self, m: AskFinishTransaction) -> set[int]:
-        """Connected storages with any cell of the partitions of the transaction (FACTS 7.3)."""
+        """Return the connected storage nodes with cells of the partitions of the transaction (FACTS
+        7.3)."""
         table = self._cluster.partitions
         partitions = {table.partition(oid) for oid in (*m.stored_list, *m.checked_list)}
         partitions.add(table.partition(m.ttid))
@@ -136,8 +137,8 @@ class ServeClient(Handler):
         return nids & self._cluster.identified_storages()
 
     def _complete(self, m: AskFinishTransaction, nodes: set[int]) -> bool:
-        """Every stored or checked object and the metadata reach a node that has them readable, and
-        that has kept them locked."""
+        """Return whether for each stored or checked object, and for the metadata, one of the nodes has a
+        readable cell."""
         table = self._cluster.partitions
         partitions = {table.partition(oid) for oid in (*m.stored_list, *m.checked_list)}
         partitions.add(table.partition(m.ttid))
@@ -145,7 +146,8 @@ class ServeClient(Handler):
 
     @on(AskFinalTID)
     def final_tid(self, peer: Peer, message_id: int, m: AskFinalTID) -> Message | None:
-        """A client that lost us in tpc_finish wants to know how it ended (FACTS 7.4)."""
+        """Tell a client that lost its connection in tpc_finish the outcome of the transaction (FACTS
+        7.4)."""
         cluster = self._cluster
         if m.ttid > cluster.tids.last:
             return AnswerFinalTID(None)
@@ -155,8 +157,8 @@ class ServeClient(Handler):
         if transaction.locking:
             self._coordinator.wait_final_tid(transaction, peer, message_id)
             return None
-        # AskFinishTransaction may still arrive by the connection that the client has given up. From
-        # now on the client knows that nothing was committed, so it must be refused then.
+        # AskFinishTransaction may still arrive by the old connection of the client. It must be refused
+        # then, because the client is told here that nothing was committed.
         self._coordinator.abort(transaction, cluster.ready)
         return AnswerFinalTID(None)
 

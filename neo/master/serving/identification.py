@@ -40,7 +40,7 @@ from neo.topology.nodes import LAST_STORAGE, Node
 logger = logging.getLogger("neo.master")
 
 
-#: What a master announces to a storage node that announced FEATURE_MAINTENANCE.
+#: Features that a master announces to a storage node that announced FEATURE_MAINTENANCE.
 ANNOUNCED = [
     *(FEATURE_MAINTENANCE, FEATURE_LOG, FEATURE_STATUS),
     *(FEATURE_TAILS, FEATURE_LOCKS, FEATURE_SCRUB),
@@ -100,7 +100,7 @@ class Identification(Handler):
     # -- checks ----------------------------------------------------------------------------------
 
     def _check(self, request: RequestIdentification) -> None:
-        """Raises ErrorAnswer for who may not join at all, or now."""
+        """Raise ErrorAnswer if a node may not join at all, or not now."""
         cluster = self._cluster
         if request.name != cluster.name:
             raise ErrorAnswer(
@@ -121,12 +121,12 @@ class Identification(Handler):
             raise ErrorAnswer(ErrorCode.NOT_READY, "Retry Later")
 
     def _known(self, request: RequestIdentification) -> Node | None:
-        """The node of the table that this is, if any."""
+        """Return the node of the table that sends the request; None if it is new."""
         nodes = self._cluster.nodes
         by_address = nodes.by_address(request.node_type, request.address)
         by_nid = nodes.get(request.nid)
         if by_nid is not None and by_nid.type is not request.node_type:
-            by_nid = None  # a temporary id that was given to somebody else meanwhile
+            by_nid = None  # a temporary id that another node has got meanwhile
         for node in (by_nid, by_address):
             if node is not None and node.identified and self._conflicts(node, request):
                 raise ErrorAnswer(
@@ -136,7 +136,7 @@ class Identification(Handler):
         if by_nid is not None and by_nid.identified:
             return None
         if by_nid is None and by_address is not None and request.nid is not None:
-            # Another database behind the same address: it is another node.
+            # The same address with another database is another node.
             nodes.remove(by_address)
             return None
         node = by_nid or by_address
@@ -148,7 +148,7 @@ class Identification(Handler):
     def _conflicts(node: Node, request: RequestIdentification) -> bool:
         if request.address is not None and node.address == request.address:
             return True
-        # Only storages insist on their ids: their tables are known by them.
+        # Only storage nodes keep their ids, because partition tables have them.
         return request.node_type is NodeType.STORAGE
 
     def _new(self, request: RequestIdentification) -> Node:
@@ -167,11 +167,11 @@ class Identification(Handler):
         return nodes.add(Node(request.node_type, nid, request.address))
 
     def _free_nid(self, node_type: NodeType) -> int:
-        """An id that neither a node nor a cell of the table has."""
+        """Return an id that neither a node nor a cell of the table has."""
         nid = self._cluster.nodes.free_nid(node_type)
         taken = self._cluster.partitions.nodes()
         if node_type is NodeType.STORAGE and taken:
-            # Nodes that are away have cells, and one that was dropped may have had a number between.
+            # Nodes that are away may have cells, and a node that was dropped may have had an id between.
             nid = max(nid, min(max(taken), LAST_STORAGE) + 1)
         while nid in taken or self._cluster.nodes.get(nid) is not None:
             nid += 1
@@ -197,7 +197,7 @@ class Identification(Handler):
         node.state = self._state(node, request)
         peer.welcome()
         if node.type is not NodeType.STORAGE or node.state is NodeState.RUNNING:
-            peer.trust()  # else when it becomes a node of the cluster
+            peer.trust()  # a PENDING storage node is trusted when it becomes RUNNING
         cluster.notify_nodes([node])
         node.identified = True
         peer.node = node
@@ -223,7 +223,7 @@ class Identification(Handler):
         return NodeState.PENDING
 
     def _introduce(self, peer: Peer, node: Node) -> None:
-        """The newcomer learns of the others, itself first (FACTS 3.7)."""
+        """Send the tables to a node that joined; its own row is the first (FACTS 3.7)."""
         cluster = self._cluster
         others = [n.row() for n in cluster.nodes if n is not node and hears_of(node, n)]
         peer.send(NotifyNodeInformation(cluster.stamp(), [node.row(), *others]))
@@ -241,7 +241,7 @@ class Identification(Handler):
 
 
 def _backups(value: object) -> frozenset[str]:
-    """An admin sends a list of names, the master of a backup its own cluster's."""
+    """Return the names of backups: an admin node sends a list, the master of a backup its own name."""
     names = value if isinstance(value, list) else [value]
     return frozenset(_text(name) for name in names if isinstance(name, (str, bytes)))
 
