@@ -170,7 +170,7 @@ class PrimaryMaster(Core):
         if (cluster.state, Event.NOT_OPERATIONAL) not in TRANSITIONS:
             return
         if asked:
-            logger.warning("the cluster begins again, as the operator asked: %s", reason)
+            logger.warning("the cluster goes back to RECOVERING, as the operator asked: %s", reason)
         else:
             logger.error("the cluster is not operational any more: %s", reason)
         self._stop_phase()

@@ -306,7 +306,7 @@ class Backup:
         try:
             answer = future.result()
         except (ConnectionLost, ErrorAnswer) as e:
-            logger.info("%s does not say how far it is: %s", format_nid(nid), e)
+            logger.info("%s failed to answer AskRecovery: %s", format_nid(nid), e)
             return
         assert isinstance(answer, AnswerRecovery)
         if answer.ptid is not None and self._cluster.partitions.readable_by(nid):

@@ -58,5 +58,5 @@ class Packer:
                 await self._core.sleep(RETRY_SECONDS)
             else:
                 self._done = tid
-                logger.info("packed at %s as the upstream cluster", tid.hex())
+                logger.info("packed at %s, as the upstream cluster", tid.hex())
                 self._packs.announce(tid)

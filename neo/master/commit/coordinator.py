@@ -152,7 +152,7 @@ class Coordinator:
                 return  # go_on_without() takes the node out of the transaction
             except ErrorAnswer as e:
                 # The node lacks what it could not lock: recovery or replication must copy it.
-                logger.error("%r did not lock %s: %s", storage, ttid.hex(), e)
+                logger.error("%r failed to lock transaction %s: %s", storage, ttid.hex(), e)
                 self._cluster.disconnect(storage)
                 return
             self.transactions.locked(ttid, nid)

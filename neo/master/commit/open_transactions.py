@@ -75,7 +75,7 @@ class OpenTransactions:
                 f" for {missing}"
             )
         client = transaction.client
-        logger.warning("transaction %s of %r is ended by the operator", ttid.hex(), client)
+        logger.warning("transaction %s of %r was ended by the operator", ttid.hex(), client)
         self._abort_transaction(transaction, self._cluster.ready)
         self._ended[ttid] = client
         if len(self._ended) > ENDED_MAX:
@@ -173,7 +173,7 @@ def _told(asked: list[Future[Message]]) -> Iterator[LockRow]:
         try:
             answer = future.result()
         except (ConnectionLost, ErrorAnswer) as e:
-            logger.info("a storage node does not tell its locks: %s", e)
+            logger.info("a storage node failed to answer AskLocks: %s", e)
             continue
         assert isinstance(answer, AnswerLocks)
         yield from answer.row_list

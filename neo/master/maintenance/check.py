@@ -310,7 +310,7 @@ class Checks:
         """React to cells that differ (NotifyPartitionCorrupted)."""
         row = self._row(nid, partition)
         if row is None or row.by != nid or row.finding is Finding.FAILED:
-            logger.warning("%s reports what it was not asked", format_nid(nid))
+            logger.warning("%s reports a partition that it was not asked to compare", format_nid(nid))
             return
         readable = set(self._cluster.partitions.readable(partition))
         wrong = sorted(readable.intersection(nids))
@@ -377,7 +377,7 @@ class Checks:
             logger.error("partition %s could not be checked: %s", partition, problem)
         row.finding, row.text = (Finding.FAILED, problem) if problem else (Finding.EQUAL, "")
         if row.mended and not problem:
-            logger.info("partition %s of %s got what it lacked", partition, format_nid(nid))
+            logger.info("partition %s of %s was repaired from upstream", partition, format_nid(nid))
             row.text = f"{format_nid(nid)} got what it lacked of the upstream cluster: check again"
 
     # -- events ------------------------------------------------------------------------------------

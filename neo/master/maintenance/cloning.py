@@ -87,7 +87,7 @@ def accept_clone(
 def _tell(cluster: Cluster, peer: Peer, message_id: int, node: Node | None) -> None:
     """Tell a clone its id. ``node``: None if no other node knows of it any more."""
     if node is None or cluster.nodes.get(node.nid) is not node or cluster.state not in SERVING:
-        logger.warning("a clone must ask again: the cluster stopped operating, or it was dropped")
+        logger.warning("a clone was refused, clone again: operation stopped, or it was dropped")
         cluster.disconnect(peer)
     elif peer.closed:
         assert node.nid is not None

@@ -72,7 +72,7 @@ class Packs:
     async def _answer(self, peer: Peer, message_id: int) -> None:
         lost, failure = await self.run(self.tid)
         if lost:
-            logger.warning("a node is lost, it will be packed when it is back: %s", lost)
+            logger.warning("a storage node was lost during a pack, and packs when it is back: %s", lost)
         if failure:
             peer.refuse(message_id, ErrorCode.NOT_READY, f"pack is not complete: {failure}")
         else:

@@ -274,7 +274,7 @@ def _log_behind(behind: Mapping[int, Verdict]) -> None:
             logger.error(
                 "%s went back in time: in partitions %s it lacks transactions from %s on that its"
                 " replicas have. An old copy of its database was started, or the end of its log is lost:"
-                " look at its disk. What is missing is copied from the replicas",
+                " check its disk. The missing transactions are copied from the replicas",
                 *(format_nid(nid), partitions, min(tids).hex()),
             )
         else:

@@ -75,6 +75,6 @@ def _warn(where: str, nid: int | None) -> None:
     name = format_nid(nid)
     logger.warning(
         "the database of the storage node at %s is empty, so that it is not %s, which has data: it gets"
-        " another id. If it should be %s, stop it, look whether its disk is mounted, and start it again",
+        " another id. If it should be %s: stop it, check that its disk is mounted, and start it again",
         *(where, name, name),
     )

@@ -115,7 +115,7 @@ class Recovery:
         except ConnectionLost:
             return
         except ErrorAnswer as e:
-            logger.error("%r cannot say what it remembers: %s", peer, e)
+            logger.error("%r failed to answer AskRecovery: %s", peer, e)
             return
         assert isinstance(answer, AnswerRecovery)
         if self._done.done:
@@ -168,7 +168,7 @@ class Recovery:
         try:
             table = await peer.ask(AskPartitionTable())
         except (ConnectionLost, ErrorAnswer) as e:
-            logger.warning("%r did not give its partition table: %s", peer, e)
+            logger.warning("%r failed to answer AskPartitionTable: %s", peer, e)
             self._forget(nid)
             return None
         assert isinstance(table, AnswerPartitionTable)

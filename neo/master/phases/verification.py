@@ -125,8 +125,8 @@ async def _last_ids(cluster: Cluster, core: Core) -> None:
         assert isinstance(answer, AnswerLastIDs)
         if (answer.ltid or ZERO_TID) > GREATEST_TID:
             logger.error(
-                "%s says that its last transaction is %s, after which no other could be given: look at"
-                " its database",
+                "%s reports the last transaction %s, after which no tid is left: it is disconnected;"
+                " check its database",
                 *(format_nid(nid), (answer.ltid or ZERO_TID).hex()),
             )
             if (peer := cluster.connected.get(nid)) is not None:

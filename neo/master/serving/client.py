@@ -122,7 +122,7 @@ class ServeClient(Handler):
         tid = self._coordinator.lock(transaction, m.stored_list, nodes)
         for nid in lost:
             if (failed := cluster.connected.get(nid)) is not None:
-                logger.error("%r did not take part in a vote, it is disconnected", failed)
+                logger.error("%r failed to vote: it is disconnected", failed)
                 cluster.disconnect(failed)
         self._coordinator.abort_elsewhere(transaction, involved)
         self._coordinator.ask_locks(transaction, tid)
