@@ -119,7 +119,7 @@ def test_every_package_of_the_table_exists() -> None:
 
 
 def test_the_checks_see_what_is_wrong() -> None:
-    assert layer_violations("neo.master.core", "from neo.storage.node import x") == [
+    assert layer_violations("neo.master.primary", "from neo.storage.node import x") == [
         "neo.storage.node.x"
     ]
     assert layer_violations("neo.client.cache", "def f():\n import neo.node.core") == [
@@ -128,7 +128,7 @@ def test_the_checks_see_what_is_wrong() -> None:
     assert layer_violations("neo.net.tls", "from tests import support") == ["tests.support"]
     assert layer_violations("neo.client.uri", "import pyspark_neo") == ["pyspark_neo"]
     assert layer_violations("neo.node.core", "from neo.net import tls\nimport json") == []
-    assert world_violations("neo.master.core", "from time import sleep") == ["time.sleep"]
+    assert world_violations("neo.master.primary", "from time import sleep") == ["time.sleep"]
     assert world_violations("neo.net.tls", "import threading") == ["threading"]
     assert world_violations("neo.storage.node", "import sqlite3, signal") == ["sqlite3", "signal"]
     assert world_violations("neo.net.transport", "import asyncio") == []

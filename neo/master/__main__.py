@@ -14,6 +14,7 @@ from neo.master.election.log import LogFailure, genesis_of
 from neo.master.election.node import MasterNode
 from neo.master.primary import PrimaryMaster
 from neo.master.serving.admin import MAX_REPLICAS
+from neo.master.settings import MasterSettings
 from neo.net.sockets import format_address, parse_addresses
 from neo.node.config import ConfigError, Option, load, natural, positive, role_options
 from neo.node.core import Core
@@ -27,7 +28,7 @@ logger = logging.getLogger("neo.master")
 
 
 def master_nid(text: str) -> int:
-    """``M1`` or the same as an integer. Raises ValueError with the accepted forms."""
+    """Return the node id for ``M1`` or an integer. Raise ValueError with the accepted forms."""
     for parse in (int, parse_nid):
         with suppress(ValueError):
             nid = parse(text)
@@ -37,7 +38,7 @@ def master_nid(text: str) -> int:
 
 
 def days(text: str) -> float:
-    """Raises ValueError unless it is a number that is not negative."""
+    """Return a number of days. Raise ValueError unless it is a number that is not negative."""
     with suppress(ValueError):
         number = float(text)
         if 0 <= number < math.inf:
@@ -99,15 +100,32 @@ def load_settings(argv: list[str]) -> argparse.Namespace:
     return settings
 
 
+def master_settings(settings: argparse.Namespace) -> MasterSettings:
+    """Return the settings that the core needs."""
+    return MasterSettings(
+        cluster=settings.cluster,
+        masters=settings.masters,
+        partitions=settings.partitions,
+        replicas=settings.replicas,
+        autostart=settings.autostart,
+        nid=settings.nid,
+        scrub_days=settings.scrub_days,
+        upstream_cluster=settings.upstream_cluster,
+        upstream_masters=settings.upstream_masters,
+    )
+
+
 def make_core(shell: ProcessHost) -> Core:
-    """Raises StartFailure when the log cannot be used, ConfigError for the list of masters."""
-    settings, bind = shell.settings, shell.bind
+    """Return the core of this process. Raise StartFailure if the log cannot be used, ConfigError for a
+    wrong list of masters."""
+    options, bind = shell.settings, shell.bind
     assert bind is not None
-    remembered = RememberedMasters(settings.dynamic_master_list)
+    settings = master_settings(options)
+    remembered = RememberedMasters(options.dynamic_master_list)
     if len(settings.masters) == 1:
-        if LogFolder.has_begun(settings.election_log):
+        if LogFolder.has_begun(options.election_log):
             raise StartFailure(
-                f"this master keeps a log with others in {settings.election_log!r}, but setting "
+                f"this master keeps a log with others in {options.election_log!r}, but setting "
                 "'masters' has no others: name them all; or, if they will never run again, move the "
                 "folder elsewhere"
             )
@@ -120,7 +138,7 @@ def make_core(shell: ProcessHost) -> Core:
 
     try:
         genesis = genesis_of(settings.masters)
-        path, name = settings.election_log, format_address(bind)
+        path, name = options.election_log, format_address(bind)
         folder = LogFolder(path, name, genesis, shell.from_thread, failed, logger.warning)
         nodes.append(MasterNode(shell, settings, bind, folder, remembered))
     except LogFailure as e:
@@ -129,7 +147,7 @@ def make_core(shell: ProcessHost) -> Core:
 
 
 def main() -> int:
-    """Entry point; returns the exit code."""
+    """Run the process, and return its exit code."""
     return run("master", load_settings, make_core)
 
 

@@ -1,41 +1,39 @@
-"""The primary of several masters gives up storage nodes that fall silent, if others have what they have.
+"""Failure detector for storage nodes, run by a primary that was elected: declares silent nodes down.
 
-A commit waits for all nodes of its partitions. A node whose machine vanished, or that is cut off from
-the primary but not from everybody, would be waited for until TCP gives up; it has left this primary long
-before, as storage nodes watch their primary, too (:mod:`neo.node.bootstrap`). The others go on without
-it, and it catches up later (decision 25).
+A commit waits for all nodes of its partitions. Without this, a commit would wait until TCP gives up for a
+node whose machine vanished, or that is cut off from the primary only. Such a node has left this primary
+long before, because storage nodes watch their primary, too (:mod:`neo.node.bootstrap`). The others go on
+without the node, and it catches up later (decision 25).
 
-Only one that others can replace now: no last copy is given up, nor one of two of which the other has
-not answered for half as long, for then it is the network, or this master, that is slow. Nodes of other
-implementations may be busy for longer; they are left to TCP.
+A node is declared down only if others can replace it now. The last readable copy of a partition is never
+given up. Neither is one of two copies if the other one has not answered for half as long, because then
+the network, or this master, is slow. Nodes of other implementations may be busy for longer; only TCP
+declares them down.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from neo.master.commit.votes import operational_without
+from neo.master.cluster import Cluster
 from neo.master.states import SERVING
+from neo.node.core import Core
 from neo.node.liveness import LOOK_SECONDS, Pulse
 
-if TYPE_CHECKING:
-    from neo.master.core import MasterCore
-
-#: Twice what a storage node waits for its primary: it may be held up by its disk.
+#: Twice the time after which a storage node gives up its primary, because its disk may hold it up.
 SILENCE_SECONDS = 5.0
 
 
-class Silence:
-    def __init__(self, master: MasterCore) -> None:
-        self._master = master
+class FailureDetector:
+    def __init__(self, cluster: Cluster, core: Core) -> None:
+        self._cluster = cluster
+        self._core = core
         self._pulses: dict[int, Pulse] = {}
 
-    def look(self) -> None:
-        """To be called once; it comes again by itself."""
-        master, before, self._pulses = self._master, self._pulses, {}
+    def tick(self) -> None:
+        """Check all storage nodes. Call once; it reschedules itself."""
+        cluster, before, self._pulses = self._cluster, self._pulses, {}
         silent: list[Pulse] = []
         doubtful: set[int] = set()
-        for peer in master.storages() if master.state in SERVING else ():
+        for peer in cluster.storages() if cluster.state in SERVING else ():
             assert peer.node is not None and peer.node.nid is not None
             if not peer.node.features:
                 continue
@@ -51,9 +49,9 @@ class Silence:
         if silent and self._dispensable(doubtful):
             for pulse in silent:
                 pulse.peer.lost("it does not answer, and others have all that it has")
-        master.call_later(LOOK_SECONDS, self.look)
+        self._core.call_later(LOOK_SECONDS, self.tick)
 
     def _dispensable(self, nids: set[int]) -> bool:
-        master = self._master
-        others = master.running_storages() - nids
-        return operational_without(master, nids) and master.told.missing(others) is None
+        cluster = self._cluster
+        others = cluster.running_storages() - nids
+        return cluster.operational_without(nids) and cluster.published.missing(others) is None

@@ -6,21 +6,22 @@ from collections.abc import Callable
 
 from neo.protocol.ids import ZERO_OID, ZERO_TID, p64, tid_from_time, u64
 
-#: At least so many tids are left out when others may have been given of which nobody here knows, and at
-#: most twice as many: those of a minute by the clock, or of billions of transactions if that is behind.
+#: Least number of tids to skip when a master may have allocated tids that are unknown here; at most
+#: twice as many are skipped. That is a minute by the clock, or billions of transactions if the clock is
+#: behind.
 UNKNOWN_TIDS = 2**32
-#: No database has later tids: databases keep them in a signed column of 64 bits, and so many must be left
-#: that others are given. They are of the year 5983.
+#: Greatest tid of a database, in the year 5983. Databases keep tids in a signed column of 64 bits; the
+#: rest is left for tids to come.
 GREATEST_TID = p64(2**63 - 2**40)
-#: Oids are 8 bytes; the greatest is INVALID_OID.
+#: Oids have 8 bytes; the greatest one is INVALID_OID.
 _LAST_OID = 2**64 - 2
 
 
 class TidGenerator:
-    """One generator for ttids and final tids; whatever the clock does, each is greater than the last.
+    """Allocate ttids and final tids. Each is greater than the last, also if the clock goes back.
 
-    ``time``: seconds since 1970. ``last``: no tid up to this one is given any more. ``given``: the last
-    one that was given in the database as it is; what was given before a truncation does not count.
+    ``time``: seconds since 1970. ``last``: no tid up to this one is allocated any more. ``given``: the
+    last tid that was allocated in the database as it is, without those before a truncation.
     """
 
     def __init__(self, time: Callable[[], float]) -> None:
@@ -28,27 +29,29 @@ class TidGenerator:
         self.last = self.given = ZERO_TID
 
     def reset(self, last: bytes) -> None:
-        """Continue after the greatest tid of the database. What was given before is not given again:
-        a client may still ask what became of a ttid, and must not hear of another transaction."""
+        """Continue after the greatest tid of the database. Earlier tids are not allocated again,
+        because a client may still ask for the outcome of a ttid and must not get that of another
+        transaction."""
         self.last = max(self.last, last)
         self.given = last
 
     def seen(self, tid: bytes) -> None:
-        """A tid was imposed from outside (IStorageRestoreable), or given by an earlier master."""
+        """Skip a tid that a client imposed (IStorageRestoreable) or an earlier master allocated."""
         self.last = max(self.last, tid)
         self.given = max(self.given, tid)
 
     def leave_out(self, count: int) -> None:
-        """Give none of the next ``count`` tids."""
+        """Skip the next ``count`` tids."""
         self.last = p64(u64(self.last) + count)
 
     def ttid(self) -> bytes:
-        """A temporary tid: the clock, or one more than the last."""
+        """Return a temporary tid: the time, or one more than the last tid."""
         self.last = self.given = max(tid_from_time(self._time()), p64(u64(self.last) + 1))
         return self.last
 
     def tid(self, ttid: bytes, partitions: int) -> bytes:
-        """The final tid of ``ttid``: in the same partition, where its metadata is already stored."""
+        """Return the final tid of ``ttid``, in the same partition, where the metadata is stored
+        already."""
         minimum = u64(self.last)
         tid = max(u64(tid_from_time(self._time())), minimum + 1)
         tid += u64(ttid) % partitions - tid % partitions
@@ -63,16 +66,16 @@ class OidGenerator:
         self.last = ZERO_OID
 
     def reset(self, last: bytes) -> None:
-        """Continue after the greatest oid of the database. What was given before, and is not
-        committed yet, is not given again: clients have it in objects that they will store."""
+        """Continue after the greatest oid of the database. Oids that were allocated and are not committed
+        are not allocated again, because clients have them in objects that they will store."""
         self.last = max(self.last, last)
 
     def seen(self, oid: bytes) -> None:
-        """A foreign oid was stored."""
+        """Skip an oid that was not allocated here and was stored."""
         self.last = max(self.last, oid)
 
     def take(self, count: int) -> list[bytes]:
-        """Raises OverflowError when there are not so many left."""
+        """Allocate ``count`` oids. Raise OverflowError if fewer are left."""
         first = u64(self.last) + 1
         if first + count - 1 > _LAST_OID:
             raise OverflowError("all oids are used")

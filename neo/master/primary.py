@@ -1,55 +1,271 @@
-"""The primary master at work: the phases of a cluster's life in their order."""
+"""The primary master: creates the parts and connects them, and leads the cluster from phase to phase.
+
+:meth:`PrimaryMaster.live` recovers, verifies and serves, and starts again from the beginning whenever
+the partition table stops being operational. Only the process and tests import this module.
+"""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Sequence
+
+from neo.master.backup.mode import BackupMode
 from neo.master.clock import watch_clock
-from neo.master.core import MasterCore
-from neo.master.phases.comparison import compare
+from neo.master.cluster import Cluster
+from neo.master.commit.coordinator import Coordinator
+from neo.master.commit.transactions import Transactions
+from neo.master.election.leadership import Tenure
+from neo.master.election.serve_masters import ServeMasters
+from neo.master.failure_detector import FailureDetector
+from neo.master.maintenance.check import Checks
+from neo.master.maintenance.pack import Packs
+from neo.master.maintenance.replication import Replication
+from neo.master.maintenance.scrub import DAY_SECONDS, Scrub
+from neo.master.parts import Part
+from neo.master.phases.comparison import Comparison
 from neo.master.phases.recovery import Recovery
+from neo.master.phases.service import begin_service, start_storage
 from neo.master.phases.verification import verify
 from neo.master.serving.admin import ServeAdmin
 from neo.master.serving.backup_client import ServeReader
-from neo.master.serving.client import ServeClient, ServeStorage, begin_backup, begin_service
+from neo.master.serving.client import ServeClient
 from neo.master.serving.identification import Identification
-from neo.master.states import Event
+from neo.master.serving.storage import ServeStorage
+from neo.master.settings import MasterSettings
+from neo.master.states import SERVING, TRANSITIONS, Event
+from neo.node.core import Core
 from neo.node.handler import Handler
-from neo.node.peer import Link
-from neo.protocol.enums import NodeState, NodeType
-from neo.protocol.packets import NodeRow
+from neo.node.host import Host
+from neo.node.peer import Link, Peer
+from neo.node.task import Task
+from neo.protocol.enums import ClusterState, NodeState, NodeType
+from neo.protocol.ids import format_nid, nid_namespace
+from neo.protocol.packets import Address, CellChange, NodeRow, NotifyNodeInformation
 from neo.topology.nodes import Node
 
+logger = logging.getLogger("neo.master")
 
-class PrimaryMaster(MasterCore):
+#: Clients that do not end their transactions are disconnected this long after a stop was asked.
+STOP_SECONDS = 10.0
+
+
+class PrimaryMaster(Core):
+    """``bind``: the address that this master listens on and that others know it by."""
+
+    #: The simulator has one that checks each change of the partition table.
+    cluster_type: type[Cluster] = Cluster
+
+    def __init__(
+        self,
+        shell: Host,
+        settings: MasterSettings,
+        bind: Address,
+        tenure: Tenure | None = None,
+    ) -> None:
+        """``tenure``: None if this master is alone."""
+        super().__init__(shell)
+        self.settings = settings
+        self.tenure = tenure
+        nid = settings.nid if settings.nid is not None else nid_namespace(NodeType.MASTER) + 1
+        if tenure is not None:
+            nid = tenure.nid
+        node = self.nodes.add(Node(NodeType.MASTER, nid, bind, NodeState.RUNNING, identified=True))
+        self.cluster = cluster = self.cluster_type(
+            settings.cluster, node, self.nodes, self.partitions, shell.time, self, tenure
+        )
+        if tenure is not None:
+            # What earlier primaries published.
+            cluster.published.ptid = tenure.greatest
+            cluster.served_ptid = tenure.ptid
+            cluster.served_nodes = set(tenure.nodes)
+        #: This master has verified the database: its storage nodes are connected, or away.
+        self._was_operational = False
+        #: Output that waits until the log has the partition table.
+        self._held: list[tuple[Link, bytes, bool]] = []
+        self._phase: Task[None] | None = None
+        transactions: Transactions[Peer] = Transactions()
+        self.packs = Packs(cluster, self)
+        self.replication = Replication(cluster, transactions)
+        self.coordinator = Coordinator(
+            cluster, self, transactions, self.replication, self.check_stopped
+        )
+        self.backup = BackupMode(
+            *(cluster, self, settings, transactions, self.replication, self.packs),
+            *(self, self._upstream_lost),
+        )
+        self.checks = Checks(cluster, self.packs, self.backup)
+        self.comparison = Comparison(cluster, self.checks, self)
+        self.scrub = Scrub(
+            cluster, self.checks, self.packs, shell, settings.scrub_days * DAY_SECONDS
+        )
+        #: Parts in the order in which they are told of events. The coordinator is before replication,
+        #: which may change the table when it was confirmed: transactions would wait for that change.
+        self.parts: Sequence[Part] = (
+            self.coordinator,
+            self.backup,
+            self.replication,
+            self.checks,
+        )
+        #: The current stay in RECOVERING, or the last one.
+        self.recovery = self._new_recovery()
+        self._identification = Identification(cluster, settings, self.packs, self.backup, self)
+        self._reader_handler = ServeReader(cluster)
+        self._handlers = self._make_handlers()
+
+    def _make_handlers(self) -> dict[NodeType, Handler]:
+        cluster, core, coordinator = self.cluster, self, self.coordinator
+        backup, packs, checks = self.backup, self.packs, self.checks
+        masters = ServeMasters(cluster, core, self.tenure)
+        return {
+            NodeType.STORAGE: ServeStorage(
+                cluster, core, coordinator, self.replication, backup, packs, checks
+            ),
+            NodeType.CLIENT: ServeClient(cluster, coordinator, packs),
+            NodeType.ADMIN: ServeAdmin(
+                cluster, core, self, coordinator, backup, packs, checks, self.scrub, masters
+            ),
+        }
+
+    def _new_recovery(self) -> Recovery:
+        return Recovery(self.cluster, self, self.settings, self.comparison, self._was_operational)
+
+    # -- phases ------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        super().start()
+        if self.tenure is not None:
+            FailureDetector(self.cluster, self).tick()
+        self.scrub.start()
+        self._phase = self.spawn(self.live())
+
     async def live(self) -> None:
-        """From RECOVERING to RUNNING or STARTING_BACKUP, then watch the clock.
+        """Lead the cluster from RECOVERING to RUNNING or STARTING_BACKUP, then watch the clock.
 
         Cancelled when the cluster stops being operational.
         """
-        self.recovery = Recovery(self)
-        await self.recovery.run()
-        self.change_state(Event.RECOVERED)
-        for peer in self.storages():
-            peer.send(self.table())
-        self.ask_confirmations()
-        await verify(self)
-        backup = self.recovery.backup
-        await compare(self, None if backup is None else backup.least, self.recovery.forced)
-        # What storages answered last made the table durable, too.
-        assert self.partitions.ptid is not None
-        self.served(self.partitions.ptid)
-        self.was_operational = True
-        if backup is None:
-            self.change_state(Event.VERIFIED)
-            begin_service(self)
+        cluster, recovery = self.cluster, self.recovery
+        await recovery.run()
+        cluster.change_state(Event.RECOVERED)
+        for peer in cluster.storages():
+            peer.send(cluster.table())
+        cluster.ask_confirmations()
+        await verify(cluster, self)
+        memory = recovery.backup
+        await self.comparison.compare(None if memory is None else memory.least, recovery.forced)
+        # What storage nodes answered last made the table durable, too.
+        assert cluster.partitions.ptid is not None
+        cluster.served(cluster.partitions.ptid)
+        self._was_operational = True
+        if memory is None:
+            cluster.change_state(Event.VERIFIED)
+            begin_service(cluster, self.replication, backup=False)
         else:
-            self.change_state(Event.VERIFIED_BACKUP)
-            begin_backup(self, backup)
-        await watch_clock(self)
+            cluster.change_state(Event.VERIFIED_BACKUP)
+            self.backup.begin(memory)
+        await watch_clock(cluster, self)
+
+    def back_to_recovery(self, reason: str, asked: bool = False) -> None:
+        """Stop the operation and start it again from RECOVERING, unless that is under way. ``asked``: the
+        operator gave a command that needs it."""
+        cluster = self.cluster
+        if (cluster.state, Event.NOT_OPERATIONAL) not in TRANSITIONS:
+            return
+        if asked:
+            logger.warning("the cluster goes back to RECOVERING, as the operator asked: %s", reason)
+        else:
+            logger.error("the cluster is not operational any more: %s", reason)
+        self._stop_phase()
+        for part in self.parts:
+            part.operation_stopped()
+        cluster.stop_operation()
+        cluster.change_state(Event.NOT_OPERATIONAL)
+        self.recovery = self._new_recovery()
+        self._phase = self.spawn(self.live())
+
+    def _stop_phase(self) -> None:
+        if self._phase is not None:
+            self._phase.cancel()
+
+    def stop_cluster(self) -> None:
+        """Stop the cluster when no transaction is left, as the operator asked."""
+        if self.cluster.state is ClusterState.STOPPING:
+            return
+        self._stop_phase()
+        self.cluster.change_state(Event.STOP)
+        self.call_later(STOP_SECONDS, self._drop_clients)
+        self.check_stopped()
+
+    def _drop_clients(self) -> None:
+        for client in self.cluster.of_type(NodeType.CLIENT):
+            logger.warning("%r did not end its transactions", client)
+            self.cluster.disconnect(client)
+            self.coordinator.client_lost(client)
+
+    def check_stopped(self) -> None:
+        """End STOPPING if no transaction is left."""
+        if self.cluster.state is ClusterState.STOPPING and not self.coordinator.transactions:
+            self._shut_down()
+
+    def _shut_down(self) -> None:
+        """Tell each storage node to stop, and end this process (specification, *STOPPING*)."""
+        for peer in self.cluster.storages():
+            node = peer.node
+            assert node is not None
+            row = (node.type, node.address, node.nid, NodeState.DOWN, None)
+            peer.send(NotifyNodeInformation(self.cluster.stamp(), [row]))
+        self.stop(0)
+
+    # -- events ------------------------------------------------------------------------------------
+
+    def storage_lost(self, node: Node, was_running: bool) -> None:
+        assert node.nid is not None
+        for part in self.parts:
+            part.storage_lost(node.nid)
+        if self.cluster.state is ClusterState.RECOVERING:
+            self.recovery.lost()
+        elif was_running:
+            self._check_operational(node.nid)
+
+    def _check_operational(self, lost: int) -> None:
+        cluster = self.cluster
+        truncating = cluster.state is ClusterState.VERIFYING and cluster.truncate_tid is not None
+        running = cluster.running_storages()
+        alone = cluster.published.missing(running)
+        operational = cluster.partitions.operational(running) and alone is None
+        if cluster.state is ClusterState.STOPPING and not operational:
+            # What is being finished cannot be: the next start decides about it.
+            self._shut_down()
+        elif truncating or not operational:
+            before = f" before it had what follows partition table {alone.ptid}" if alone else ""
+            self.back_to_recovery(f"{format_nid(lost)} is lost{before}")
+        else:
+            cluster.change_partitions(cluster.lost_cells())
+            self.coordinator.go_on_without(lost)
+
+    def cells_changed(self, ptid: int, changes: list[CellChange]) -> None:
+        for part in self.parts:
+            part.cells_changed(ptid, changes)
+
+    def table_confirmed(self) -> None:
+        for part in self.parts:
+            part.table_confirmed()
+
+    def _upstream_lost(self) -> None:
+        self.checks.upstream_lost()
+
+    def storage_joined(self, peer: Peer) -> None:
+        """Ask an identified storage node what it remembers, or start it if it is RUNNING."""
+        assert peer.node is not None
+        if self.cluster.state is ClusterState.RECOVERING:
+            self.recovery.joined(peer)
+        elif self.cluster.state in SERVING and peer.node.state is NodeState.RUNNING:
+            start_storage(self.cluster, peer, self.backup.active)
 
     # -- one of several masters --------------------------------------------------------------------
 
     def output(self, link: Link, data: bytes, close: bool) -> None:
-        """Without the lease nothing leaves, and not before the log has what it is about."""
+        """Write to a connection if this master holds the lease, and when the log has the partition table
+        that the output may depend on."""
         tenure = self.tenure
         if tenure is None:
             super().output(link, data, close)
@@ -62,8 +278,8 @@ class PrimaryMaster(MasterCore):
             super().output(link, data, close)
 
     def release(self) -> None:
-        """The log has the last partition table."""
-        self.told.logged(self.told.ptid)
+        """Write what was held back: the log has the last partition table."""
+        self.cluster.published.logged(self.cluster.published.ptid)
         self.table_confirmed()
         held, self._held = self._held, []
         for link, data, close in held:
@@ -77,11 +293,11 @@ class PrimaryMaster(MasterCore):
                 link.close()
 
     def set_masters(self, rows: list[NodeRow]) -> None:
-        """The other masters, as they are now."""
+        """Update the node table with the other masters, as they are now."""
         addresses = {row[1] for row in rows}
         changed = []
         for node in self.nodes.of_type(NodeType.MASTER):
-            if node is not self.node and node.address not in addresses:
+            if node is not self.cluster.node and node.address not in addresses:
                 node.state = NodeState.UNKNOWN
                 self.nodes.remove(node)
                 changed.append(node)
@@ -96,14 +312,15 @@ class PrimaryMaster(MasterCore):
                 known.state = state
                 changed.append(known)
         if changed:
-            self.notify_nodes(changed)
+            self.cluster.notify_nodes(changed)
+
+    # -- handlers ----------------------------------------------------------------------------------
 
     def stranger_handler(self) -> Handler:
-        return Identification(self)
+        return self._identification
 
     def service_handler(self, node_type: NodeType) -> Handler:
-        if node_type is NodeType.STORAGE:
-            return ServeStorage(self)
-        if node_type is NodeType.CLIENT:
-            return ServeClient(self) if self.backup is None else ServeReader(self)
-        return ServeAdmin(self)
+        """Return the handler of an identified peer."""
+        if node_type is NodeType.CLIENT and self.backup.active:
+            return self._reader_handler
+        return self._handlers[node_type]

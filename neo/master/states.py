@@ -1,6 +1,6 @@
 """The states of a cluster and what leads from one to another (specification, *Cluster State*).
 
-Everything that is absent from the table is an error of ours.
+A transition that is absent from the table is a programming error.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ STARTING_BACKUP = ClusterState.STARTING_BACKUP
 BACKINGUP = ClusterState.BACKINGUP
 STOPPING_BACKUP = ClusterState.STOPPING_BACKUP
 
-#: Storage nodes operate.
+#: States in which storage nodes operate.
 SERVING = (RUNNING, STARTING_BACKUP, BACKINGUP)
 
 
@@ -26,7 +26,7 @@ class Event(Enum):
     RECOVERED = auto()  # the table is known, and enough storages are there
     VERIFIED = auto()  # interrupted transactions are decided
     VERIFIED_BACKUP = auto()  # the same, and the database is a backup
-    NOT_OPERATIONAL = auto()  # a partition cannot be read, or a truncation was asked
+    NOT_OPERATIONAL = auto()  # a partition cannot be read, or the operator gave a command that needs it
     STOP = auto()  # asked by the operator
     START_BACKUP = auto()  # asked by the operator
     FOLLOWING = auto()  # connected to the upstream cluster, whose history goes on where ours ends
@@ -53,7 +53,7 @@ TRANSITIONS: dict[tuple[ClusterState, Event], ClusterState] = {
     (BACKINGUP, Event.STOP): STOPPING,
 }
 
-#: Who may join in which state; the others are told to come back later (NOT_READY).
+#: Types of nodes that may join in each state; others are refused and try again later (NOT_READY).
 ADMITTED: dict[ClusterState, frozenset[NodeType]] = {
     RECOVERING: frozenset({NodeType.STORAGE, NodeType.ADMIN}),
     VERIFYING: frozenset({NodeType.STORAGE, NodeType.ADMIN}),
@@ -64,7 +64,7 @@ ADMITTED: dict[ClusterState, frozenset[NodeType]] = {
     STOPPING_BACKUP: frozenset({NodeType.ADMIN}),
 }
 
-#: Which types of nodes a type hears of (specification, notification matrix).
+#: For each type of node, the types of nodes that it is told of (specification, notification matrix).
 HEARS_OF: dict[NodeType, frozenset[NodeType]] = {
     NodeType.ADMIN: frozenset({NodeType.MASTER, NodeType.STORAGE, NodeType.CLIENT}),
     NodeType.STORAGE: frozenset({NodeType.MASTER, NodeType.STORAGE, NodeType.CLIENT}),
@@ -74,7 +74,8 @@ HEARS_OF: dict[NodeType, frozenset[NodeType]] = {
 
 
 def hears_of(listener: Node, node: Node) -> bool:
-    """Also the master of a backup cluster hears of the admins that watch over it."""
+    """Return whether a node is told of another one. The master of a backup cluster, which is a client
+    here, is also told of the admin nodes that watch over that backup."""
     if node.type in HEARS_OF[listener.type]:
         return True
     return (

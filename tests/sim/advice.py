@@ -111,7 +111,7 @@ class Stage:
         master = self.cluster.master_core
         return (
             master is not None
-            and len(master.identified_storages()) == storages
+            and len(master.cluster.identified_storages()) == storages
             and not master.recovery.obstacle_to_force()
             and bool(self.cluster.admin.core and self.cluster.admin.core.nodes.get(storages))
         )

@@ -139,7 +139,7 @@ def corrupted(lost: bool = False) -> Stage:
     assert master is not None
     stage.cluster.damaged.add(0)
     change = [(0, 2, CellState.CORRUPTED)]
-    stage.cluster.master.do(lambda: master.change_partitions(change))
+    stage.cluster.master.do(lambda: master.cluster.change_partitions(change))
     stage.world.run(1.0)
     (process,) = [p for p in stage.cluster.storages if nid(p) == 2]
     return stage.lose(process) if lost else stage
@@ -300,7 +300,7 @@ def differing_from_upstream() -> Stage:
     write(stage, "upstream")
     master = stage.cluster.master_core
     assert master is not None and stage.up is not None
-    stage.until(lambda: master.backup is not None and master.last_tid > ZERO_TID, "it follows")
+    stage.until(lambda: master.backup.active and master.cluster.last_tid > ZERO_TID, "it follows")
     stage.world.run(5.0)
     damage(stage, stage.cluster.storages[0])
     stage.neoctl("check")

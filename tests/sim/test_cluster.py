@@ -33,7 +33,7 @@ def test_a_node_that_has_ended_is_not_there_although_the_master_has_not_heard_of
     cluster.start()
     cluster.wait_running()
     cluster.storages[0].kill()
-    assert cluster.master_core is not None and len(cluster.master_core.identified_storages()) == 1
+    assert cluster.master_core is not None and len(cluster.master_core.cluster.identified_storages()) == 1
     assert not cluster.running
     for disk in cluster.disks.values():
         disk.close()

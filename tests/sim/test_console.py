@@ -86,8 +86,8 @@ def test_a_truncation_leaves_a_void(cluster: Cluster) -> None:
     history = History(cluster.world)
     master = cluster.master_core
     assert master is not None
-    kept = master.tids.ttid()
-    master.last_tid = last = master.tids.ttid()
+    kept = master.cluster.tids.ttid()
+    master.cluster.last_tid = last = master.cluster.tids.ttid()
     with watched_administration(history):
         told(cluster, Truncate(kept))
     assert history.voids == [Void(kept, last)]

@@ -49,10 +49,10 @@ def _waiting(cluster: Cluster) -> bool:
     """Whether the cluster waits; then it says for whom."""
     master = cluster.master_core
     assert master is not None
-    if master.state is ClusterState.RUNNING:
+    if master.cluster.state is ClusterState.RUNNING:
         return False
-    assert master.state is ClusterState.RECOVERING
-    (absent,) = {1, 2} - master.identified_storages()
+    assert master.cluster.state is ClusterState.RECOVERING
+    (absent,) = {1, 2} - master.cluster.identified_storages()
     assert f"S{absent}" in master.recovery._reported
     return True
 

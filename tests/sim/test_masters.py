@@ -9,10 +9,10 @@ from typing import cast
 
 import pytest
 
-from neo.master.core import MasterCore
 from neo.master.election.epochs import Claim, Forget, Table, encode
 from neo.master.election.lease import DRIFT
 from neo.master.election.log import LogFailure
+from neo.master.primary import PrimaryMaster
 from neo.node.peer import Peer
 from neo.protocol.enums import ClusterState, NodeType
 from neo.transactor.durable import Begun
@@ -181,13 +181,13 @@ def test_the_watch_knows_what_the_log_says() -> None:
     assert watch.members == {"a", "c"}
 
 
-class Reigning(MasterCore):
+class Reigning(PrimaryMaster):
     """All that the oracle looks at."""
 
     def __init__(self, epoch: int, ptid: int = 1) -> None:
         self.tenure = Namespace(epoch=epoch)  # type: ignore[assignment]
         self.partitions = Namespace(ptid=ptid)  # type: ignore[assignment]
-        self.state = ClusterState.RUNNING
+        self.cluster = Namespace(state=ClusterState.RUNNING)  # type: ignore[assignment]
 
 
 class Watched:
@@ -199,7 +199,7 @@ class Watched:
         self.log.epochs.ptid = 9
         self.reigns = Reigns(self.world, cluster.masters.processes, self.log)
 
-    def act(self, process: Process, primary: MasterCore, to: NodeType = NodeType.CLIENT) -> str:
+    def act(self, process: Process, primary: PrimaryMaster, to: NodeType = NodeType.CLIENT) -> str:
         self.world.run(1.0)
         peer = cast(Peer, Namespace(core=primary, node=Namespace(type=to)))
         self.reigns.writes(process, peer)
@@ -247,11 +247,11 @@ def test_a_table_that_was_read_by_a_recovery_that_is_stopped_was_not_in_use() ->
     watched = Watched()
     first, second = Reigning(1, ptid=7), Reigning(2, ptid=6)
     assert not watched.act(watched.one, first)
-    second.state = ClusterState.RECOVERING
+    second.cluster.state = ClusterState.RECOVERING
     assert not watched.act(watched.two, second)
-    second.state = ClusterState.STOPPING
+    second.cluster.state = ClusterState.STOPPING
     assert not watched.act(watched.two, second)
-    second.state = ClusterState.VERIFYING
+    second.cluster.state = ClusterState.VERIFYING
     assert "table 6, and 7 was in use" in watched.act(watched.two, second)
 
 

@@ -97,21 +97,22 @@ def test_without_a_sound_copy_nobody_is_served_before_the_operator_decides(disk:
 
         def waits() -> bool:
             master = cluster.master_core
-            return master is not None and master.disagreement is not None
+            return master is not None and master.comparison.disagreement is not None
 
         old.wait(waits, "the copies are compared")
         old.world.run(SECONDS)
         master = cluster.master_core
-        assert master is not None and master.state is ClusterState.RECOVERING and waits()
+        assert master is not None and master.cluster.state is ClusterState.RECOVERING and waits()
         cluster.storages[0].held = True
         cluster.storages[0].kill()
         # Until then the master refuses.
-        old.wait(lambda: len(master.identified_storages()) == 1, "the master knows that it is gone")
+        here = master.cluster.identified_storages
+        old.wait(lambda: len(here()) == 1, "the master knows that it is gone")
         old.operator.command(SetClusterState(ClusterState.VERIFYING), lambda answer: None)
 
         def serves() -> bool:
             core = cluster.master_core
-            return core is not None and core.state is ClusterState.RUNNING
+            return core is not None and core.cluster.state is ClusterState.RUNNING
 
         old.wait(serves, "the other one serves")
         cluster.storages[0].held = False

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 from msgspec.structs import replace
 
-from neo.master.core import MasterCore
 from neo.master.phases.recovery import Recovery
+from neo.master.primary import PrimaryMaster
 from neo.protocol.enums import CellState, NodeType
 from neo.protocol.packets import CellChange, SendPartitionTable
 from neo.storage import cells
@@ -68,15 +68,15 @@ class Watched:
 
     def start(self) -> None:
         self.cluster.start()
-        self.older = self.master.table()
+        self.older = self.master.cluster.table()
         self.cluster.storages[1].kill()
-        self.world.run_until(lambda: self.master.table() != self.older, 10.0, "a change")
+        self.world.run_until(lambda: self.master.cluster.table() != self.older, 10.0, "a change")
         self.cluster.storages[1].start()
         self.cluster.wait_running()
         self.world.run(5.0)
 
     @property
-    def master(self) -> MasterCore:
+    def master(self) -> PrimaryMaster:
         assert self.cluster.master_core is not None
         return self.cluster.master_core
 
@@ -85,7 +85,7 @@ class Watched:
 
     def send(self, table: SendPartitionTable) -> None:
         """To everybody, as no master would."""
-        for peer in self.master.connected.values():
+        for peer in self.master.cluster.connected.values():
             peer.send(table)
         self.master.flush()
 
@@ -116,18 +116,18 @@ def test_a_cluster_that_is_right_is_not_complained_about(watched: Watched) -> No
 def test_a_master_that_goes_back_is_found(watched: Watched) -> None:
     table = watched.older
     watched.master.partitions.load(table.ptid, table.num_replicas, table.row_list)
-    watched.master.tell_table()
+    watched.master.cluster.publish_table()
     violated(watched, "tells of partition table 1 of sim, after")
 
 
 def test_a_table_that_is_told_again_with_other_rows_is_found(watched: Watched) -> None:
     watched.master.partitions.rows[0][2] = CellState.FEEDING
-    watched.master.tell_table()
+    watched.master.cluster.publish_table()
     violated(watched, "for the second time and with other rows")
 
 
 def test_a_change_that_leaves_nobody_to_read_from_is_found(watched: Watched) -> None:
-    watched.master.change_partitions([(0, 1, OUT), (0, 2, OUT)])
+    watched.master.cluster.change_partitions([(0, 1, OUT), (0, 2, OUT)])
     violated(watched, "in which nobody has partition 0")
 
 
@@ -145,7 +145,7 @@ def test_an_older_table_that_is_taken_is_found(watched: Watched) -> None:
 
 @pytest.mark.usefixtures("credulous")
 def test_a_table_that_no_master_told_is_found(watched: Watched) -> None:
-    table = watched.master.table()
+    table = watched.master.cluster.table()
     row = [(1, UP), (2, FEEDING)]
     watched.send(replace(table, row_list=[row, *table.row_list[1:]]))
     violated(watched, "that no master told")
@@ -155,7 +155,7 @@ def test_a_client_that_takes_an_older_table_is_found(watched: Watched) -> None:
     process = watched.cluster.client()
     process.spawn(lambda: watched.cluster.storage(process).sync())
     watched.world.run(1.0)
-    (peer,) = watched.master.of_type(NodeType.CLIENT)
+    (peer,) = watched.master.cluster.of_type(NodeType.CLIENT)
     peer.send(watched.older)
     watched.master.flush()
     violated(watched, "a client goes back from partition table")
@@ -165,9 +165,9 @@ def test_a_recovery_from_an_older_table_is_found(
     watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One node alone went on, and the other one is asked."""
-    known = watched.master.table()
+    known = watched.master.cluster.table()
     watched.cluster.storages[1].kill()
-    watched.world.run_until(lambda: watched.master.table() != known, 10.0, "a change")
+    watched.world.run_until(lambda: watched.master.cluster.table() != known, 10.0, "a change")
     watched.world.run(5.0)
 
     def oldest(self: Recovery) -> tuple[int, int] | None:

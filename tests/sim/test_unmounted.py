@@ -25,7 +25,7 @@ SETTLED_SECONDS = 60.0
 
 def _is_there(cluster: Cluster, nid: int) -> bool:
     master = cluster.master_core
-    return master is not None and nid in master.identified_storages()
+    return master is not None and nid in master.cluster.identified_storages()
 
 
 @pytest.mark.parametrize("disk", sorted(DISKS))

@@ -10,10 +10,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from neo.master.commit.coordinator import Commits
-from neo.master.core import MasterCore
+from neo.master.cluster import Cluster
+from neo.master.commit.coordinator import Coordinator
+from neo.master.commit.transactions import Transactions
 from neo.master.phases import verification
 from neo.master.serving.admin import ServeAdmin
+from neo.node.core import Core
 from neo.node.handler import Method
 from neo.node.peer import Peer
 from neo.protocol.enums import ClusterState
@@ -28,10 +30,9 @@ from tests.simulator.world import Violation
 @contextmanager
 def watched_administration(history: History) -> Iterator[None]:
     """Inside the block, fail the world when a refused command changed something."""
-    original, last_ids, lock = ServeAdmin.method, verification._last_ids, Commits.lock
-    #: By cluster, the storage nodes without which it was started. The master that was told so may be
-    #: lost at once, when storage nodes know its table already: then the next master gives these nodes
-    #: up.
+    original, last_ids, lock = ServeAdmin.method, verification._last_ids, Coordinator.lock
+    #: By cluster, whom it was started without. The master that was told so may be lost at once, when its
+    #: table is known to storage nodes already: then the next one gives them up.
     forced: dict[str, set[int]] = {}
     #: By cluster, the greatest tid that a master gave. Other nodes may not know it.
     given: dict[str, bytes] = {}
@@ -42,58 +43,58 @@ def watched_administration(history: History) -> Iterator[None]:
             return None
 
         def watched(peer: Peer, message_id: int, message: Message) -> Message | None:
-            master = self.master
-            before, lost = _state(master), _lost(master)
+            cluster, transactions = self._cluster, self._coordinator.transactions
+            before, lost = _state(cluster, transactions), _lost(cluster)
             try:
                 answer = command(peer, message_id, message)
             except ErrorAnswer as e:
-                if _state(master) != before:
+                if _state(cluster, transactions) != before:
                     history.world.fail(Violation(f"{message} was refused ({e}), and changed this"))
                 raise
             if message == SetClusterState(ClusterState.VERIFYING) and lost:
-                forced[master.cluster] = lost
+                forced[cluster.name] = lost
             if isinstance(message, Truncate):
-                history.truncated(message.tid, master.tids.last)
+                history.truncated(message.tid, cluster.tids.last)
             return answer
 
         return watched
 
-    async def verified(master: MasterCore) -> None:
-        await last_ids(master)
-        lost = forced.pop(master.cluster, set())
-        if lost - master.partitions.nodes(readable_only=True):
-            history.given_up(master.last_tid, given.get(master.cluster, ZERO_TID))
+    async def verified(cluster: Cluster, core: Core) -> None:
+        await last_ids(cluster, core)
+        lost = forced.pop(cluster.name, set())
+        if lost - cluster.partitions.nodes(readable_only=True):
+            history.given_up(cluster.last_tid, given.get(cluster.name, ZERO_TID))
 
-    def locked(self: Commits, *arguments: Any) -> bytes:
+    def locked(self: Coordinator, *arguments: Any) -> bytes:
         tid = lock(self, *arguments)
-        cluster = self.master.cluster
+        cluster = self._cluster.name
         given[cluster] = max(given.get(cluster, tid), tid)
         return tid
 
     patches: list[Patch] = [
         (ServeAdmin, "method", method),
         (verification, "_last_ids", verified),
-        (Commits, "lock", locked),
+        (Coordinator, "lock", locked),
     ]
     with plant(patches):
         yield
 
 
-def _lost(master: MasterCore) -> set[int]:
+def _lost(cluster: Cluster) -> set[int]:
     """Return the nodes that may have transactions which no other node has."""
-    return master.partitions.nodes(readable_only=True) - master.identified_storages()
+    return cluster.partitions.nodes(readable_only=True) - cluster.identified_storages()
 
 
-def _state(master: MasterCore) -> tuple[Any, ...]:
+def _state(cluster: Cluster, transactions: Transactions[Peer]) -> tuple[Any, ...]:
     """Return all state that a command can change."""
-    table = master.partitions
+    table = cluster.partitions
     return (
-        master.state,
-        master.truncate_tid,
+        cluster.state,
+        cluster.truncate_tid,
         (table.ptid, table.replicas, table.row_list()),
-        [node.row() for node in master.nodes],
-        sorted(master.connected),
-        sorted(master.starting),
-        sorted(master.ready),
-        master.commits.transactions.ttids(),
+        [node.row() for node in cluster.nodes],
+        sorted(cluster.connected),
+        sorted(cluster.starting),
+        sorted(cluster.ready),
+        transactions.ttids(),
     )

@@ -139,7 +139,7 @@ class BackupSite:
 
     def _state(self) -> ClusterState | None:
         master = self.cluster.master_core
-        return None if master is None else master.state
+        return None if master is None else master.cluster.state
 
     def _look(self) -> None:
         if self._over:
@@ -213,7 +213,7 @@ class BackupSite:
             follows(self.cluster, self._run.cluster)
             and self.operator.settled
             and master is not None
-            and self.shown == master.last_tid
+            and self.shown == master.cluster.last_tid
             and self._packed_alike
         )
 
@@ -317,7 +317,7 @@ class BackupSite:
         master = self.cluster.master_core
         assert master is not None
         # Backup mode can be left while a pack runs.
-        return master.last_tid, self._rows(self.cluster, self._packed())
+        return master.cluster.last_tid, self._rows(self.cluster, self._packed())
 
     def _compare(
         self,
@@ -362,8 +362,8 @@ def _show(rows: Cell) -> str:
 def follows(backup: Cluster, upstream: Cluster) -> bool:
     """Return whether the backup shows the last transaction of its upstream cluster."""
     master, other = backup.master_core, upstream.master_core
-    if master is None or other is None or master.backup is None:
+    if master is None or other is None or master.backup.current is None:
         return False
-    if not backup.is_at(ClusterState.BACKINGUP) or not master.backup.following:
+    if not backup.is_at(ClusterState.BACKINGUP) or not master.backup.current.following:
         return False
-    return master.last_tid == other.last_tid
+    return master.cluster.last_tid == other.cluster.last_tid

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from random import Random
 from typing import cast
 
-from neo.master.core import MasterCore
 from neo.master.maintenance.check import Finding
+from neo.master.primary import PrimaryMaster
 from neo.node.peer import Peer
 from neo.protocol.enums import CellState, ErrorCode
 from neo.protocol.ids import ZERO_OID, ZERO_TID, add64, p64
@@ -65,7 +65,7 @@ class Drills:
         self._random = random
 
     @property
-    def _master(self) -> MasterCore:
+    def _master(self) -> PrimaryMaster:
         master = self._cluster.master_core
         assert master is not None
         return master
@@ -272,7 +272,7 @@ class Drills:
 
     def _damage(self, core: StorageNode, partition: int) -> bool:
         """Damage a cell. Return False if it has no rows that could be damaged."""
-        backend, last = core.backend, self._master.last_tid
+        backend, last = core.backend, self._master.cluster.last_tid
         objects = backend.objects_ascending(partition, ZERO_TID, ZERO_OID, last, 1000)
         tids = backend.tids_ascending(ZERO_TID, last, 1000, partition)
         choice = self._random.randrange(3)
@@ -360,7 +360,7 @@ class Drills:
 
     def prune(self) -> None:
         """Run ``neoctl prune_orphan``. Raise Violation if data that crashes left behind stays."""
-        nids = sorted(self._master.identified_storages())
+        nids = sorted(self._master.cluster.identified_storages())
         self._type(Repair(nids, False))
         for _ in range(PRUNE_LOOKS):
             self._cluster.world.run(PRUNE_SECONDS)
@@ -372,7 +372,7 @@ class Drills:
     def _tids(self) -> list[int]:
         """Return the tids of the transactions since the last pack."""
         tables = [disk.tables() for disk in self._cluster.disks.values()]
-        first, last = self._master.packs.tid, self._master.last_tid
+        first, last = self._master.packs.tid, self._master.cluster.last_tid
         tids = {row[1] for rows in tables for row in rows["trans"]}
         return sorted(tid for tid in tids if first <= p64(tid) <= last)
 

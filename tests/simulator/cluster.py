@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from neo.admin.core import AdminCore
-from neo.master.core import MasterCore
+from neo.master.primary import PrimaryMaster
 from neo.net.fault_sites import FaultSite
 from neo.protocol.enums import ClusterState, NodeType
 from neo.protocol.ids import u64
@@ -218,7 +218,7 @@ class Cluster:
         return self.masters.processes[0] if serving is None else serving[0]
 
     @property
-    def master_core(self) -> MasterCore | None:
+    def master_core(self) -> PrimaryMaster | None:
         """Return the core of the primary master, or None."""
         serving = self.masters.serving()
         return None if serving is None else serving[1]
@@ -234,11 +234,11 @@ class Cluster:
         Both are checked, because the master may not have heard yet that a process ended.
         """
         master = self.master_core
-        if master is None or master.state is not state or master.starting:
+        if master is None or master.cluster.state is not state or master.cluster.starting:
             return False
-        if not master.of_type(NodeType.ADMIN) or not all(p.alive for p in self.storages):
+        if not master.cluster.of_type(NodeType.ADMIN) or not all(p.alive for p in self.storages):
             return False
-        return len(master.identified_storages()) == len(self.storages)
+        return len(master.cluster.identified_storages()) == len(self.storages)
 
     @property
     def packed(self) -> bool:
@@ -296,9 +296,9 @@ class Cluster:
         """Assert the invariants that hold between any two events."""
         master = self.master_core
         if master is not None:
-            master.commits.transactions.validate()
-            if master.backup is not None:
-                master.backup.cells.validate()
+            master.coordinator.transactions.validate()
+            if master.backup.current is not None:
+                master.backup.current.cells.validate()
         for process in self.storages:
             core = process.core
             if isinstance(core, StorageNode):

@@ -46,12 +46,12 @@ class Damage:
 
     def _take_out(self, cluster: Cluster) -> None:
         master = cluster.master_core
-        if master is None or master.state not in SERVING or corrupted(cluster):
+        if master is None or master.cluster.state not in SERVING or corrupted(cluster):
             return
         table = master.partitions
         cells = []
         for partition in range(len(table)):
-            ready = sorted(set(table.readable(partition)) & master.ready)
+            ready = sorted(set(table.readable(partition)) & master.cluster.ready)
             if len(ready) > 1:
                 cells += [(partition, nid) for nid in ready]
         if not cells:
@@ -59,7 +59,7 @@ class Damage:
         partition, nid = self._random.choice(cells)
         cluster.world.log("damage", f"partition {partition} of {nid}")
         cluster.damaged.add(partition)
-        master.change_partitions([(partition, nid, CellState.CORRUPTED)])
+        master.cluster.change_partitions([(partition, nid, CellState.CORRUPTED)])
         cluster.damaged.discard(partition)
         self._look(cluster, (partition, nid))
 

@@ -120,7 +120,7 @@ class Forsaking:
         master = self._cluster.master_core
         if master is None or master.partitions.ptid is None:
             return False
-        return not master.partitions.operational(master.identified_storages())
+        return not master.partitions.operational(master.cluster.identified_storages())
 
     def _start(self, process: Process) -> None:
         """Start a lost node as soon as the others serve, or now if they can never serve without it."""
@@ -147,7 +147,7 @@ class Forsaking:
 
     def _serves(self) -> bool:
         master = self._cluster.master_core
-        return master is not None and master.state in SERVING
+        return master is not None and master.cluster.state in SERVING
 
     def _later(self, seconds: float, action: Callable[[], None], what: str) -> None:
         self._cluster.world.call_later(seconds, action, what)

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from neo.master.core import MasterCore
 from neo.master.election.node import MasterNode
+from neo.master.primary import PrimaryMaster
 from neo.node.peer import Peer
 from neo.protocol.enums import ClusterState, NodeType
 from tests.simulator.log_watch import LogWatch
@@ -44,13 +44,13 @@ class Reigns:
         self._world = world
         self._processes = processes
         self._log = log
-        self._reigns: dict[MasterCore, Reign] = {}
+        self._reigns: dict[PrimaryMaster, Reign] = {}
         self._newest: Reign | None = None
         #: The greatest ptid of an act, and the number of tables that had been given up by then.
         self._ptid = -1
         self._forgotten = 0
 
-    def begins(self, process: Process, primary: MasterCore) -> None:
+    def begins(self, process: Process, primary: PrimaryMaster) -> None:
         """Record that a master has become the primary."""
         assert primary.tenure is not None
         self._world.log(process.name, f"is the primary of epoch {primary.tenure.epoch}")
@@ -59,7 +59,7 @@ class Reigns:
     def writes(self, process: Process, peer: Peer) -> None:
         """Check a message that a process sends to a peer."""
         primary = peer.core
-        if not isinstance(primary, MasterCore) or primary.tenure is None or peer.node is None:
+        if not isinstance(primary, PrimaryMaster) or primary.tenure is None or peer.node is None:
             return
         if peer.node.type not in (NodeType.STORAGE, NodeType.CLIENT):
             return
@@ -88,10 +88,10 @@ class Reigns:
             if other is not process and (epoch := _may_act(other)) is not None:
                 self._fail(f"{process.name} acts while {other.name} may act in epoch {epoch}")
 
-    def _check_table(self, reign: Reign, primary: MasterCore) -> None:
+    def _check_table(self, reign: Reign, primary: PrimaryMaster) -> None:
         ptid = primary.partitions.ptid
-        if primary.state is not ClusterState.STOPPING:
-            reign.recovers = primary.state is ClusterState.RECOVERING
+        if primary.cluster.state is not ClusterState.STOPPING:
+            reign.recovers = primary.cluster.state is ClusterState.RECOVERING
         if ptid is None or reign.recovers:
             return
         if self._log.forgotten != self._forgotten:

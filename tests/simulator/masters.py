@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Collection
 from random import Random
 from typing import TYPE_CHECKING
 
-from neo.master.core import MasterCore
+from neo.master.cluster import Cluster as MasterCluster
 from neo.master.election.leadership import Tenure
 from neo.master.election.node import MasterNode
 from neo.master.maintenance.scrub import DAY_SECONDS
 from neo.master.primary import PrimaryMaster
+from neo.master.settings import MasterSettings
 from neo.net.sockets import format_address
 from neo.node.host import Host
 from neo.protocol.packets import Address, CellChange
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 MASTER_PORT = 10001
 
 
-class WatchedPrimary(PrimaryMaster):
+class WatchedCluster(MasterCluster):
     """A primary master whose changes of the partition table are checked."""
 
     damaged: set[int]
@@ -36,6 +36,15 @@ class WatchedPrimary(PrimaryMaster):
     def change_partitions(self, changes: list[CellChange], replicas: int | None = None) -> None:
         check_changes(self.partitions, changes, self.damaged)
         super().change_partitions(changes, replicas)
+
+
+class WatchedPrimary(PrimaryMaster):
+    cluster_type = WatchedCluster
+
+    def watch(self, damaged: set[int]) -> None:
+        """``damaged``: partitions whose replicas differ."""
+        assert isinstance(self.cluster, WatchedCluster)
+        self.cluster.damaged = damaged
 
 
 class WatchedNode(MasterNode):
@@ -80,7 +89,7 @@ class Masters:
         self,
         name: str,
         address: Address,
-        make: Callable[[SimShell], MasterCore | MasterNode],
+        make: Callable[[SimShell], PrimaryMaster | MasterNode],
         platter: LogPlatter | None = None,
     ) -> Process:
         cluster = self._cluster
@@ -95,8 +104,7 @@ class Masters:
         clock = Clock(world, random)
 
         def make(shell: SimShell) -> MasterNode:
-            settings = self._settings()
-            settings.masters = list(dict.fromkeys([*self.addresses, address]))
+            settings = self._settings(list(dict.fromkeys([*self.addresses, address])))
             disk = SimLogDisk(platter, shell.call_later)
             node = WatchedNode(shell, settings, address, disk)
             node.new = lambda primary: self._new(process, primary)
@@ -109,22 +117,22 @@ class Masters:
         return process
 
     def _alone(self, shell: SimShell) -> PrimaryMaster:
-        primary = WatchedPrimary(shell, self._settings(), self.addresses[0])
-        primary.damaged = self._cluster.damaged
+        primary = WatchedPrimary(shell, self._settings(self.addresses), self.addresses[0])
+        primary.watch(self._cluster.damaged)
         self.primaries += 1
         return primary
 
     def _new(self, process: Process, primary: WatchedPrimary) -> None:
-        primary.damaged = self._cluster.damaged
+        primary.watch(self._cluster.damaged)
         self.primaries += 1
         self.reigns.begins(process, primary)
 
-    def _settings(self) -> argparse.Namespace:
+    def _settings(self, masters: list[Address]) -> MasterSettings:
         cluster = self._cluster
         upstream = cluster.upstream
-        return argparse.Namespace(
+        return MasterSettings(
             cluster=cluster.site.cluster,
-            nid=None,
+            masters=masters,
             partitions=cluster.shape.partitions,
             replicas=cluster.shape.replicas,
             autostart=cluster.shape.storages,
@@ -174,13 +182,13 @@ class Masters:
         remember = [p for p in members if not self.platters[p.name].forgetful]
         return 2 * len(remember) > len(members)
 
-    def serving(self) -> tuple[Process, MasterCore] | None:
+    def serving(self) -> tuple[Process, PrimaryMaster] | None:
         """Return the process and the core of the primary of the newest epoch, or None."""
-        serving: tuple[Process, MasterCore] | None = None
+        serving: tuple[Process, PrimaryMaster] | None = None
         newest = -1
         for process in self.all:
             core = process.core
-            if isinstance(core, MasterCore):
+            if isinstance(core, PrimaryMaster):
                 return process, core
             if isinstance(core, MasterNode) and core.primary and core.tenure:
                 if core.tenure.epoch > newest:

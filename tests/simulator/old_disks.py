@@ -69,11 +69,13 @@ class OldDisks:
 
     def _replaceable(self, mount: Mount) -> bool:
         master, core = self._cluster.master_core, mount.process.core
-        if master is None or master.state is not ClusterState.RUNNING or not self._operator.settled:
+        if master is None or not self._operator.settled:
+            return False
+        if master.cluster.state is not ClusterState.RUNNING:
             return False
         if not isinstance(core, StorageNode) or mount.used is not mount.disk:
             return False
-        others = master.ready - {core.nid or 0}
+        others = master.cluster.ready - {core.nid or 0}
         return bool(others) and master.partitions.operational(others)
 
     def _later_back(self, seconds: float) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from neo.master.core import MasterCore
+from neo.master.primary import PrimaryMaster
 from neo.master.states import SERVING
 from neo.protocol.enums import CellState, ClusterState, NodeState, NodeType
 from neo.protocol.ids import MAX_TID, ZERO_TID
@@ -86,11 +86,11 @@ class Operator:
             routine = (self._balance, self._replicas, self._leave, self._add, self._look)
             self._random.choice(routine)(master)
 
-    def _master(self) -> MasterCore | None:
+    def _master(self) -> PrimaryMaster | None:
         master = self._cluster.master_core
         if master is None or self._cluster.master.paused:
             return None
-        return master if master.state in SERVING else None
+        return master if master.cluster.state in SERVING else None
 
     def command(self, message: Message, told: Callable[[Message | None], None]) -> None:
         """Execute a command for another part of the simulator."""
@@ -120,7 +120,7 @@ class Operator:
 
         Command(self._cluster, message, told)
 
-    def _nodes(self, master: MasterCore, *states: NodeState) -> list[int]:
+    def _nodes(self, master: PrimaryMaster, *states: NodeState) -> list[int]:
         return [
             node.nid
             for node in master.nodes.of_type(NodeType.STORAGE)
@@ -129,27 +129,27 @@ class Operator:
 
     # -- routine -----------------------------------------------------------------------------------
 
-    def _balance(self, master: MasterCore) -> None:
+    def _balance(self, master: PrimaryMaster) -> None:
         listed = self._nodes(master, NodeState.DOWN) if self._random.random() < 0.5 else []
         running = self._nodes(master, NodeState.RUNNING)
         if running and self._random.random() < 0.5:
             listed.append(self._random.choice(running))
         self._type(TweakPartitionTable(self._random.random() < 0.2, listed))
 
-    def _replicas(self, master: MasterCore) -> None:
+    def _replicas(self, master: PrimaryMaster) -> None:
         self._type(SetNumReplicas(self._random.randrange(MOST_REPLICAS + 1)))
         self._type(TweakPartitionTable(False, []))
 
-    def _leave(self, master: MasterCore) -> None:
+    def _leave(self, master: PrimaryMaster) -> None:
         nodes = self._nodes(master, NodeState.DOWN, NodeState.RUNNING)
         if nodes:
             state = self._random.choice((NodeState.DOWN, NodeState.UNKNOWN))
             self._type(SetNodeState(self._random.choice(nodes), state))
 
-    def _add(self, master: MasterCore) -> None:
+    def _add(self, master: PrimaryMaster) -> None:
         self._type(AddPendingNodes(self._nodes(master, NodeState.PENDING)))
 
-    def _look(self, master: MasterCore) -> None:
+    def _look(self, master: PrimaryMaster) -> None:
         """Execute a command that changes nothing that clients can see."""
         random = self._random
         running = self._nodes(master, NodeState.RUNNING)
@@ -228,7 +228,7 @@ class Operator:
         master = self._cluster.master_core
         nodes = []
         if master is not None:
-            others = [n for n in master.nodes.of_type(NodeType.MASTER) if n is not master.node]
+            others = [n for n in master.nodes.of_type(NodeType.MASTER) if n is not master.cluster.node]
             nodes = [n.nid for n in master.nodes if n.nid is not None and n not in others]
         return [*nodes, 99]
 
@@ -261,13 +261,13 @@ class Operator:
             self._type(TweakPartitionTable(False, []))
         self._cluster.world.call_later(LOOK_SECONDS, self.settle, "operator looks")
 
-    def _drop_nobody(self, master: MasterCore) -> None:
+    def _drop_nobody(self, master: PrimaryMaster) -> None:
         """Drop ids that clones got in vain: when all nodes are connected, an absent one is such an
         id."""
         cluster = self._cluster
         cores = [process.core for process in cluster.storages]
         there = {core.nid if isinstance(core, StorageNode) else None for core in cores}
         # The master may not have noticed yet who is gone.
-        if not cluster.joining and master.identified_storages() == there:
+        if not cluster.joining and master.cluster.identified_storages() == there:
             for nid in self._nodes(master, NodeState.DOWN):
                 self._type(SetNodeState(nid, NodeState.UNKNOWN))

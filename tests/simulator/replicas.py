@@ -11,7 +11,7 @@ from functools import partial
 from operator import eq
 from typing import Any
 
-from neo.master.core import MasterCore
+from neo.master.primary import PrimaryMaster
 from neo.protocol.enums import CellState
 from neo.protocol.packets import CellChange
 from neo.storage.backend.revisions import Revision, pack
@@ -69,7 +69,7 @@ def check_changes(
             raise Violation(f"partition {partition} of node {nid} is sound, and found corrupted")
 
 
-def check_replicas(master: MasterCore, disks: Iterable[tuple[str, Rows]], packed: int = 0) -> None:
+def check_replicas(master: PrimaryMaster, disks: Iterable[tuple[str, Rows]], packed: int = 0) -> None:
     """Raise Violation unless all readable cells of a partition have the same rows.
 
     ``packed``: rows up to this tid are not compared, because a pack is in progress.
@@ -89,7 +89,7 @@ def check_replicas(master: MasterCore, disks: Iterable[tuple[str, Rows]], packed
                 )
 
 
-def check_packed(master: MasterCore, disks: Iterable[tuple[str, Rows]]) -> None:
+def check_packed(master: PrimaryMaster, disks: Iterable[tuple[str, Rows]]) -> None:
     """Raise Violation if a readable cell has a revision that a pack should have removed."""
     for name, rows in disks:
         config: dict[str, str] = dict(rows["config"])

@@ -67,7 +67,7 @@ class Standing:
     def _end(self) -> None:
         """End any transaction, in any phase. The master refuses one that is being finished."""
         master = self._run.cluster.master_core
-        ttids = [] if master is None else master.commits.transactions.ttids()
+        ttids = [] if master is None else master.coordinator.transactions.ttids()
         if ttids:
             ttid = self._random.choice(ttids)
             Command(self._run.cluster, EndTransaction(ttid), lambda answer: None)

@@ -23,8 +23,9 @@ from typing import NamedTuple
 
 from neo.admin.core import AdminCore
 from neo.client.master import MasterLink
-from neo.master.core import MasterCore
+from neo.master.cluster import Cluster as MasterCluster
 from neo.master.phases.recovery import UNKNOWN_TABLES
+from neo.master.primary import PrimaryMaster
 from neo.net.channel import Channel
 from neo.node.core import Core
 from neo.protocol.enums import ClusterState
@@ -67,7 +68,7 @@ class TableWatch:
         #: Tables that masters sent, by cluster and ptid.
         self._told: dict[tuple[str, int], list[Told]] = {}
         #: Master → its reign and the ptid that it sent last.
-        self._masters: dict[MasterCore, tuple[Reign, int]] = {}
+        self._masters: dict[PrimaryMaster, tuple[Reign, int]] = {}
         #: Storage node or client → the master whose table it has, and the ptid.
         self._positions: dict[object, tuple[Reign, int]] = {}
 
@@ -76,7 +77,7 @@ class TableWatch:
 
     # -- masters -----------------------------------------------------------------------------------
 
-    def tells(self, master: MasterCore) -> None:
+    def tells(self, master: PrimaryMaster) -> None:
         """Check the table that a master is about to send."""
         table, cluster = master.partitions, master.settings.cluster
         assert table.ptid is not None
@@ -87,7 +88,7 @@ class TableWatch:
         what = f"a master tells of partition table {table.ptid} of {cluster}"
         if table.ptid < last:
             self._fail(f"{what}, after {last}")
-        if master.state is ClusterState.RECOVERING:
+        if master.cluster.state is ClusterState.RECOVERING:
             self._check_recovered(what, master)
         for partition in range(len(table)):
             if not table.readable(partition):
@@ -99,10 +100,10 @@ class TableWatch:
         if told not in others:
             others.append(told)
 
-    def _check_recovered(self, what: str, master: MasterCore) -> None:
+    def _check_recovered(self, what: str, master: PrimaryMaster) -> None:
         """Check that the first table of a master follows from the answers of storage nodes."""
         table = master.partitions
-        answered = master.identified_storages() & master.recovery._answers.keys()
+        answered = master.cluster.identified_storages() & master.recovery._answers.keys()
         newest: PartitionTable | None = None
         for core in self._storages(master.settings.cluster):
             known = core.partitions
@@ -113,8 +114,8 @@ class TableWatch:
             return
         found = table.ptid
         if (
-            not master.told.ptid
-            and newest.nodes(readable_only=True) <= master.identified_storages()
+            not master.cluster.published.ptid
+            and newest.nodes(readable_only=True) <= master.cluster.identified_storages()
         ):
             found -= UNKNOWN_TABLES  # a new master leaves these tables out
         if found < newest.ptid:
@@ -158,7 +159,7 @@ def watched_tables(
 ) -> Iterator[None]:
     """Inside the block, fail the world at the first illegal table or change of a table."""
     watch = TableWatch(world, storages)
-    change, tell = PartitionTable.change, MasterCore.tell_table
+    change, publish = PartitionTable.change, MasterCluster.publish_table
     replace, change_cells = cells.replace, cells.change
     notified, cluster_changed = MasterLink.notified, AdminCore.cluster_changed
 
@@ -170,9 +171,10 @@ def watched_tables(
             world.fail(Violation(f"partition table {self.ptid} -> {ptid}: {problem}"))
         change(self, ptid, replicas, changes)
 
-    def watched_tell(self: MasterCore) -> None:
-        watch.tells(self)
-        tell(self)
+    def watched_publish(self: MasterCluster) -> None:
+        assert isinstance(self._events, PrimaryMaster)
+        watch.tells(self._events)
+        publish(self)
 
     def watched_replace(core: StorageNode, table: PartitionTable) -> None:
         replace(core, table)
@@ -197,7 +199,7 @@ def watched_tables(
     with plant(
         [
             (PartitionTable, "change", watched_change),
-            (MasterCore, "tell_table", watched_tell),
+            (MasterCluster, "publish_table", watched_publish),
             (cells, "replace", watched_replace),
             (cells, "change", watched_cells),
             (MasterLink, "notified", watched_client),

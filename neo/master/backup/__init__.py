@@ -1,7 +1,14 @@
-"""A cluster that follows another one (specification, *Backup*): the master's part.
+"""A cluster that is a backup of another one (specification, *Backup*): the part of its master.
 
-``following``: the stay in backup mode, and who is told; ``cells``: how far each cell is and what it
-has to do next, pure; ``orders``: what storage nodes are at work on; ``upstream``: the connection to the
-other cluster; ``readers``: what clients see; ``pack``: packs of the upstream cluster are done here, too;
-``start`` and ``switching``: how backup mode is entered and left.
+=============  ==========================================================================================
+``mode``       enters and leaves backup mode
+``following``  one stay in backup mode
+``cells``      the progress of each cell and its next step; pure
+``orders``     what storage nodes were told to fetch
+``upstream``   the connection to the upstream cluster
+``contact``    whether the upstream cluster answers
+``readers``    invalidations for the clients of the backup
+``pack``       packs of the upstream cluster, which are done here, too
+``memory``     what storage nodes remember of a backup
+=============  ==========================================================================================
 """

@@ -1,21 +1,21 @@
-"""How far each cell of a backup cluster is, and what it has to do next, PURE.
+"""The progress of each cell of a backup cluster, and its next step, PURE.
 
 Theory of operation
 -------------------
-A cell is *complete* up to a tid: it has all that the upstream cluster committed in its partition until
-then, durably. Upstream transactions are heard of in the order of their tids; ``changed`` is the last
-one that touched a partition. So a cell that is complete up to ``changed`` is so up to the last
-transaction, without fetching anything. Otherwise one cell of the partition, the leader, fetches from
-upstream, and the others from it.
+A cell is *complete* up to a tid if it has durably all that the upstream cluster committed in its
+partition until then. Upstream transactions are announced in the order of their tids; ``changed`` is the
+last one that touched a partition. So a cell that is complete up to ``changed`` is complete up to the
+last transaction, without fetching anything. Otherwise one cell of the partition, the leader, fetches
+from upstream, and the others fetch from the leader.
 
-``tid`` is what clients of the backup see: the tid up to which *every* cell is complete, since they may
-read from any. It never goes back. What a storage node says is durable, so that a restart does not
-take it back either.
+``tid`` is the watermark that clients of the backup see: the tid up to which *every* cell is complete,
+because clients may read from any of them. It never goes back. What a storage node reports is durable, so
+that a restart does not take it back either.
 
-A cell that was out of date *joins* when it is complete up to some tid: it gets orders like the
-others, holds ``tid`` back for as long as it needs to reach it, and can then be read.
+A cell that was out of date *joins* when it is complete up to some tid: it gets orders like the others,
+holds ``tid`` back until it has reached it, and can then be read.
 
-Rule: nothing here talks to anybody; methods return what is to be ordered.
+This module does no IO; methods return the orders to send.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ class Where(Enum):
 
 
 class Order(NamedTuple):
-    """``source``: the node of this cluster to fetch from, or another place."""
+    """Fetch a partition up to ``tid``. ``source``: the node of this cluster to fetch from, or another
+    place."""
 
     nid: int
     partition: int
@@ -44,13 +45,13 @@ class Order(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class Cell:
-    """Complete up to ``tid`` durably, and up to ``told`` when its node has read our messages."""
+    """Complete up to ``tid`` durably, and up to ``told`` once its node has read the messages to it."""
 
     tid: bytes
     told: bytes = ZERO_TID
-    #: What it fetches now.
+    #: The order that its node works on.
     order: Order | None = None
-    #: It cannot be read yet. What it is told takes effect durably with the change of the table.
+    #: It cannot be read yet. ``told`` becomes durable with the change of the partition table.
     joining: bool = False
 
     @property
@@ -59,13 +60,13 @@ class Cell:
 
 
 class BackupCells:
-    """``rows``: nid → tid of each readable cell, by partition. ``last``: nothing here is later."""
+    """``rows``: nid → tid of each readable cell, by partition. ``last``: no transaction here is later."""
 
     def __init__(self, rows: Iterable[dict[int, bytes]], last: bytes) -> None:
         self.rows = [{nid: Cell(tid) for nid, tid in row.items()} for row in rows]
-        #: The last transaction upstream that we know of.
+        #: The last upstream transaction that is known.
         self.last = last
-        #: The last one that changed each partition, or may have.
+        #: The last transaction that changed each partition, or may have changed it.
         self.changed = [last] * len(self.rows)
         self.tid = ZERO_TID
         self.advance()
@@ -73,14 +74,15 @@ class BackupCells:
     # -- upstream ----------------------------------------------------------------------------------
 
     def heard(self, tid: bytes, partitions: Iterable[int]) -> None:
-        """A transaction was committed upstream. ``tid`` is greater than ``last``."""
+        """Note an upstream transaction. ``tid`` is greater than ``last``."""
         assert tid > self.last
         self.last = tid
         for partition in partitions:
             self.changed[partition] = tid
 
     def jumped(self, tid: bytes) -> None:
-        """The last transaction is ``tid``, and what was before it may have changed anything."""
+        """Note that the last transaction is ``tid``, and that earlier ones may have changed any
+        partition."""
         self.last = max(self.last, tid)
         self.changed = [self.last] * len(self.rows)
 
@@ -90,7 +92,7 @@ class BackupCells:
         return self.rows[partition].get(nid)
 
     def of_node(self, nid: int) -> dict[int, Cell]:
-        """Cells of a node by partition."""
+        """Return the cells of a node by partition."""
         return {p: row[nid] for p, row in enumerate(self.rows) if nid in row}
 
     def all(self) -> Iterator[Cell]:
@@ -98,14 +100,14 @@ class BackupCells:
             yield from row.values()
 
     def done(self, partition: int, nid: int, tid: bytes) -> None:
-        """A node says that its cell is complete. An unknown one joins."""
+        """Note that a cell is complete up to ``tid``, as its node reports. An unknown cell joins."""
         cell = self.rows[partition].setdefault(nid, Cell(ZERO_TID, joining=True))
         cell.tid = max(cell.tid, tid)
         if cell.order is not None and cell.order.tid <= tid:
             cell.order = None
 
     def joined(self) -> list[tuple[int, int]]:
-        """(partition, nid) of the joining cells that can be read from now on."""
+        """Return (partition, nid) of the joining cells that can be read from now on."""
         found = []
         for partition, row in enumerate(self.rows):
             for nid, cell in row.items():
@@ -115,14 +117,14 @@ class BackupCells:
         return found
 
     def remove(self, partition: int, nid: int) -> None:
-        """The cell cannot be read any more; who fetches from it must look elsewhere."""
+        """Remove a cell that cannot be read any more; cells that fetch from it need another source."""
         if self.rows[partition].pop(nid, None) is not None:
             for cell in self.rows[partition].values():
                 if cell.order is not None and cell.order.source == nid:
                     cell.order = None
 
     def advance(self) -> bool:
-        """Whether clients may see more than before."""
+        """Raise ``tid`` as far as possible. Return whether it was raised."""
         if not all(self.rows):
             return False
         tid = min((cell.tid for cell in self.all()), default=ZERO_TID)
@@ -134,16 +136,17 @@ class BackupCells:
     # -- orders ------------------------------------------------------------------------------------
 
     def _leader(self, partition: int) -> int:
-        """The cell that is ahead; among equals always the same, another one in each partition."""
+        """Return the node whose cell is ahead; among equal ones always the same, and another one in each
+        partition."""
         row = self.rows[partition]
         ahead = max(cell.reached for cell in row.values())
         nids = sorted(nid for nid, cell in row.items() if cell.reached == ahead)
         return nids[partition % len(nids)]
 
     def orders(self, partition: int, upstream: Callable[[int], object]) -> list[Order]:
-        """What the idle cells of a partition have to do now; from then on they do it.
+        """Return new orders for the idle cells of a partition, and record them.
 
-        ``upstream``: true where the partition can be fetched there.
+        ``upstream``: true if the partition can be fetched from the upstream cluster.
         """
         row, orders = self.rows[partition], []
         leader = self._leader(partition) if row else None
@@ -172,15 +175,15 @@ class BackupCells:
     # -- the end -----------------------------------------------------------------------------------
 
     def switch_tid(self) -> bytes:
-        """The last tid up to which some cell of each partition is complete: nothing before is half
-        there, and nothing that clients saw is after."""
+        """Return the last tid up to which some cell of each partition is complete. All transactions until
+        then are complete, and clients have seen none after it."""
         return min(
             (max(cell.tid for cell in row.values() if not cell.joining) for row in self.rows),
             default=ZERO_TID,
         )
 
     def behind(self, tid: bytes) -> list[tuple[int, int]]:
-        """(partition, nid) of the readable cells that are not complete up to a tid."""
+        """Return (partition, nid) of the readable cells that are not complete up to a tid."""
         return [
             (partition, nid)
             for partition, row in enumerate(self.rows)
@@ -189,7 +192,7 @@ class BackupCells:
         ]
 
     def validate(self) -> None:
-        """Assert what must always hold; called by tests and the simulator."""
+        """Assert the invariants. Called by tests and the simulator."""
         for partition, row in enumerate(self.rows):
             assert self.changed[partition] <= self.last
             for nid, cell in row.items():

@@ -1,7 +1,7 @@
-"""Whether the upstream cluster of a backup is heard, since when it is not, and why.
+"""Whether the upstream cluster of a backup answers; if not, since when and why.
 
-A backup goes on to serve readers without its upstream cluster, and what it has looks complete: without
-this, nobody would notice that it stands still.
+A backup goes on to serve readers without its upstream cluster, and what it has looks complete. Operators
+would not notice that it stands still.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from neo.node.core import Core
 from neo.node.liveness import LOOK_SECONDS, Pulse
 from neo.node.peer import Peer
 
-#: An answer that is late by less is not worth a word.
+#: An answer that is late by less is not reported.
 LATE_SECONDS = 5.0
-#: A connection on which nothing is heard for so long is given up: another one may come through.
+#: A connection that is silent for so long is closed, because another one may work.
 SILENCE_SECONDS = 30.0
 
 
 class Silence(NamedTuple):
-    """``seconds``: since the upstream cluster was heard, or since it is looked for if it never was
-    (``ever``). ``reason``: for people."""
+    """``seconds``: since the upstream cluster answered last; since the backup started if it never did
+    (``ever``). ``reason``: for the operator."""
 
     seconds: float
     ever: bool
@@ -28,7 +28,7 @@ class Silence(NamedTuple):
 
 
 class Contact:
-    """Of one stay in backup mode. Runs on the loop's thread."""
+    """The contact of one stay in backup mode. Runs on the loop's thread."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -41,19 +41,19 @@ class Contact:
         self._stopped = True
 
     def begin(self, peer: Peer) -> None:
-        """The upstream cluster is followed through this connection."""
+        """Watch the connection through which the upstream cluster is followed."""
         self._heard = self._core.shell.monotonic()
         self._ever, self._late = True, False
         self._pulse = Pulse(peer)
         self._look(self._pulse)
 
     def failed(self, reason: str) -> None:
-        """It is not followed, or not any more."""
+        """Note why the upstream cluster is not followed."""
         self._pulse = None
         self._reason = reason
 
     def silence(self) -> Silence | None:
-        """None while it is heard."""
+        """Return how long the upstream cluster has been silent; None while it answers."""
         if self._pulse is not None and not self._late:
             return None
         reason = (
@@ -64,7 +64,8 @@ class Contact:
         return Silence(self._core.shell.monotonic() - self._heard, self._ever, reason)
 
     def _look(self, pulse: Pulse) -> None:
-        """Call once for each connection; it comes again by itself while that one is used."""
+        """Check the connection. Call once for each; it reschedules itself while the connection is
+        used."""
         if pulse is not self._pulse or self._stopped:
             return
         owed = pulse.look()

@@ -3,25 +3,26 @@
 Theory of operation
 -------------------
 The master joins the upstream cluster as a client (:mod:`neo.master.backup.upstream`) and compares
-histories: the last transaction here must be there. From then on it hears of commits, and orders each
-storage node to fetch its partitions up to them (:mod:`neo.master.backup.cells` says who, when, from
-where).
-Clients of this cluster are readers: they see the tid up to which every cell is complete, and get the
-invalidations of what was between when it goes on.
+histories: the last transaction of this cluster must be in the other one. From then on it is told of
+commits, and orders storage nodes to fetch their partitions up to these. :mod:`neo.master.backup.cells`
+decides which node fetches when, and from where. Clients of this cluster are readers. They see the tid
+up to which every cell is complete; when it is raised, they get the invalidations of the transactions
+between.
 
-When the upstream cluster is away, BACKINGUP goes on: clients can read what is there, orders wait.
-STARTING_BACKUP ends when it was reached and its history fits.
+When the upstream cluster is away, BACKINGUP goes on: clients read what is there, and orders wait.
+STARTING_BACKUP ends when the upstream cluster was reached and its history fits.
 
-What a storage node is complete up to, it says when that is durable: NotifyReplicationDone for what it
-fetched; for cells in which nothing changed it is not told by a message of its own, so AskRecovery asks
-for ``backup_tid``. Nodes of other implementations might not expect the question now; they are believed.
+A storage node reports the tid up to which a cell is complete when that is durable. It sends
+NotifyReplicationDone for what it fetched. For cells in which nothing changed it sends nothing, so it is
+asked for ``backup_tid`` (AskRecovery). Nodes of other implementations may not expect this question here;
+for them, what they were told counts as durable.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Iterable
+from typing import NamedTuple
 
 from neo.master.backup.cells import BackupCells, Cell
 from neo.master.backup.contact import Contact
@@ -29,8 +30,13 @@ from neo.master.backup.orders import Orders
 from neo.master.backup.pack import Packer
 from neo.master.backup.readers import Readers
 from neo.master.backup.upstream import Unfit, Upstream, check_history, join, last_transaction
+from neo.master.cluster import Cluster, left_behind
+from neo.master.maintenance.pack import Packs
+from neo.master.maintenance.replication import Replication
+from neo.master.settings import MasterSettings
 from neo.master.states import BACKINGUP, STARTING_BACKUP, Event
 from neo.node.bootstrap import RETRY_SECONDS
+from neo.node.core import Core
 from neo.node.peer import Peer
 from neo.node.task import Future, Task
 from neo.protocol.enums import CellState, NodeType
@@ -46,81 +52,96 @@ from neo.protocol.packets import (
 )
 from neo.topology.masters import MasterCandidates
 
-if TYPE_CHECKING:
-    from neo.master.core import MasterCore
-
 logger = logging.getLogger("neo.master")
 
-#: A history that does not fit is looked at again: the operator may have mended it.
+#: Pause before a history that does not fit is compared again: the operator may have repaired it.
 UNFIT_SECONDS = 10.0
 
 
+class Known(NamedTuple):
+    """What is known of the cells when a stay in backup mode begins."""
+
+    #: By partition: nid → the tid up to which the cell is complete.
+    rows: list[dict[int, bytes]]
+    #: No transaction in this cluster is later.
+    last: bytes
+    #: Storage nodes do not remember yet that they are a backup.
+    new: bool
+    #: (partition, nid) of cells about which their nodes are still to be asked.
+    unknown: Collection[tuple[int, int]]
+
+
 class Backup:
-    """One stay in backup mode. ``rows``: what cells are known to be complete up to; ``last``: no
-    transaction in this cluster is later."""
+    """One stay in backup mode."""
 
     def __init__(
         self,
-        master: MasterCore,
-        rows: list[dict[int, bytes]],
-        last: bytes,
-        new: bool,
-        unknown: Collection[tuple[int, int]],
+        cluster: Cluster,
+        core: Core,
+        settings: MasterSettings,
+        replication: Replication,
+        packs: Packs,
+        upstream_lost: Callable[[], None],
+        known: Known,
     ) -> None:
-        """``new``: storage nodes do not remember yet that they are a backup. ``unknown``: (partition,
-        nid) of cells about which their nodes are still to be asked."""
-        self.master = master
-        settings = master.settings
-        self.cluster: str | None = settings.upstream_cluster
-        self.cells = BackupCells(rows, last)
-        self.packer = Packer(master)
-        self.contact = Contact(master)
+        """``upstream_lost``: called when the upstream cluster is lost or cannot be followed."""
+        self._cluster = cluster
+        self._core = core
+        self._replication = replication
+        self._upstream_lost = upstream_lost
+        self.upstream_name = settings.upstream_cluster
+        self.cells = BackupCells(known.rows, known.last)
+        self.packer = Packer(core, packs)
+        self.contact = Contact(core)
         self._following: Upstream | None = None
         self._cluster_nid: int | None = None
-        #: Nodes that are not known to remember it. Nothing may be fetched before they do: who forgot
-        #: it would be taken for one that has everything.
-        self._forgetful = {nid for row in rows for nid in row} if new else set()
-        self._unknown = set(unknown)
-        #: The greatest partition table that a node which could be read had on its disk.
+        #: Nodes that may not remember yet that they are a backup. Nothing is fetched before they do,
+        #: because a node that forgot it would be taken for one that has everything.
+        self._forgetful = {nid for row in known.rows for nid in row} if known.new else set()
+        self._unknown = set(known.unknown)
+        #: The greatest partition table that a node with readable cells has on its disk.
         self._kept_ptid = 0
-        #: The last transaction that was heard of while the histories were compared.
+        #: The last transaction that was announced while the histories were compared.
         self._heard = ZERO_TID
-        self._orders = Orders(master, self.cells, self._sources, self._ask)
-        self._asking: dict[int, bool] = {}  # AskRecovery; True: once more when it is answered
-        self._readers = Readers(master, last)
+        self._orders = Orders(
+            *(cluster, core, self.cells, settings.upstream_cluster or ""),
+            *(self._sources, self._ask),
+        )
+        self._asking: dict[int, bool] = {}  # by AskRecovery; True: ask again when it is answered
+        self._readers = Readers(cluster, known.last)
         self._told_admin: Address | None = None
         self._task: Task[None] | None = None
         self._stopped = False
-        if self.cluster and settings.upstream_masters:
+        if self.upstream_name and settings.upstream_masters:
             self.masters = MasterCandidates(settings.upstream_masters)
 
     @property
     def following(self) -> bool:
-        """Connected to the upstream cluster, and of one history with it."""
+        """Whether the upstream cluster is connected and its history fits."""
         return self._following is not None
 
     @property
     def unknown(self) -> list[int]:
-        """Nodes that have not said yet what their cells are complete up to."""
+        """Nodes that have not reported yet up to which tid their cells are complete."""
         return sorted({nid for _, nid in self._unknown})
 
     def start(self) -> None:
-        """Storage nodes were told to start."""
+        """Begin. Call when storage nodes were told to start."""
         self._ask_readable()
-        self.master.last_tid = self.cells.tid
+        self._cluster.last_tid = self.cells.tid
         for nid in sorted(self._forgetful):
             nothing: dict[int, Address | None] = dict.fromkeys(self.cells.of_node(nid))
-            self.master.connected[nid].send(Replicate(self.cells.last, "", nothing))
+            self._cluster.connected[nid].send(Replicate(self.cells.last, "", nothing))
             self._ask(nid)
-        if self.cluster:
-            self._task = self.master.spawn(self._follow(self.cluster))
+        if self.upstream_name:
+            self._task = self._core.spawn(self._follow(self.upstream_name))
         else:
             self.contact.failed("'upstream_cluster' is not set")
             logger.error(
                 "this database is a backup, but 'upstream_cluster' is not set: set it, or leave"
                 " backup mode with: neoctl set cluster stopping_backup"
             )
-        self._orders.look()
+        self._orders.tick()
 
     def stop(self) -> None:
         self._stopped = True
@@ -137,13 +158,14 @@ class Backup:
         try:
             while True:
                 peer, upstream = await join(
-                    self.master, self, cluster, self.masters, self._cluster_nid
+                    *(self._core, self, self._cluster.name, cluster, self._cluster_nid),
+                    failed=self.contact.failed,
                 )
                 self._cluster_nid = upstream.nid
                 pause = RETRY_SECONDS
                 try:
                     last = await last_transaction(peer, upstream, len(self.cells.rows))
-                    await check_history(self.master, upstream, cluster, self.cells.last, last)
+                    await check_history(self._core, upstream, cluster, self.cells.last, last)
                     self._connected(upstream, last)
                     self.contact.begin(peer)
                     reported = await upstream.ended
@@ -161,9 +183,9 @@ class Backup:
                     if isinstance(e, Unfit):
                         pause = UNFIT_SECONDS
                 self._following, self._heard = None, ZERO_TID
-                self.master.checks.upstream_lost()
+                self._upstream_lost()
                 peer.close()
-                await self.master.sleep(pause)
+                await self._core.sleep(pause)
         finally:
             if peer is not None:
                 peer.close()
@@ -173,10 +195,10 @@ class Backup:
         self._following = upstream
         if last > self.cells.last:
             self._readers.missed(last)
-        # What was ordered before may come from nodes that are gone.
+        # Earlier orders may name source nodes that are gone.
         self._orders.forget_upstream()
         self.cells.jumped(last)
-        self.master.tids.seen(last)
+        self._cluster.tids.seen(last)
         logger.info("following the upstream cluster from %s", last.hex())
         self._tell_admins()
         self._check_started()
@@ -184,11 +206,11 @@ class Backup:
         self._pack()
 
     def heard(self, tid: bytes, oids: list[bytes]) -> None:
-        """InvalidateObjects: a transaction was committed upstream."""
+        """Note a transaction that was committed upstream (InvalidateObjects)."""
         if not self.following:
             self._heard = max(self._heard, tid)
             return
-        self.master.tids.seen(tid)
+        self._cluster.tids.seen(tid)
         if tid <= self.cells.last:
             logger.error(
                 "transaction %s was imported into the upstream cluster before %s: this backup will"
@@ -197,12 +219,12 @@ class Backup:
                 self.cells.last.hex(),
             )
             return
-        self.cells.heard(tid, {self.master.partitions.partition(id_) for id_ in (tid, *oids)})
+        self.cells.heard(tid, {self._cluster.partitions.partition(id_) for id_ in (tid, *oids)})
         self._readers.heard(tid, oids)
         self._orders.give()
 
     def tables_changed(self) -> None:
-        """Sources may have come or gone upstream."""
+        """Choose sources again: upstream nodes may have come or gone."""
         if not self.following:
             return
         self._orders.forget_upstream(gone_only=True)
@@ -210,11 +232,11 @@ class Backup:
         self._orders.give()
 
     def source(self, partition: int) -> tuple[str, Address] | None:
-        """The upstream cluster and one of its nodes where the partition can be read now."""
+        """Return the upstream cluster and a node of it where the partition can be read now."""
         return self._orders.upstream(partition)
 
     def _sources(self, partition: int) -> list[Address]:
-        if self._following is None or self.master.state is not BACKINGUP:
+        if self._following is None or self._cluster.state is not BACKINGUP:
             return []
         return self._following.sources(partition)
 
@@ -222,21 +244,21 @@ class Backup:
         for address in [] if self._following is None else self._following.admins()[:1]:
             if address != self._told_admin:
                 self._told_admin = address
-                self.master.broadcast(NotifyUpstreamAdmin(address), NodeType.ADMIN)
+                self._cluster.broadcast(NotifyUpstreamAdmin(address), NodeType.ADMIN)
 
     def introduce(self, peer: Peer, node_type: NodeType) -> None:
-        """Somebody joined this cluster."""
+        """Tell an admin node that joined this cluster which upstream admin node watches over it."""
         if node_type is NodeType.ADMIN and self._told_admin is not None:
             peer.send(NotifyUpstreamAdmin(self._told_admin))
 
     # -- what storage nodes say --------------------------------------------------------------------
 
     def done(self, nid: int, partition: int, tid: bytes) -> None:
-        """NotifyReplicationDone: of an order, or of a cell that was out of date."""
+        """Note that an order was done, or that a cell caught up (NotifyReplicationDone)."""
         if not 0 <= partition < len(self.cells.rows):
             return
-        state = self.master.partitions.state(partition, nid)
-        joins = state is CellState.OUT_OF_DATE and self.master.replication.asked(partition, nid)
+        state = self._cluster.partitions.state(partition, nid)
+        joins = state is CellState.OUT_OF_DATE and self._replication.asked(partition, nid)
         if self.cells.get(partition, nid) is None and not joins:
             return
         self.cells.done(partition, nid, tid)
@@ -251,16 +273,16 @@ class Backup:
             self._ask(nid)
 
     def _ask_readable(self) -> None:
-        for nid in sorted(self.master.partitions.nodes(readable_only=True)):
+        for nid in sorted(self._cluster.partitions.nodes(readable_only=True)):
             self._ask(nid)
 
     def _ask(self, nid: int) -> None:
-        """What are the readable cells of a node durably complete up to?"""
+        """Ask a node up to which tid its readable cells are durably complete."""
         if nid in self._asking:
             self._asking[nid] = True
             return
-        table, node = self.master.partitions, self.master.nodes.get(nid)
-        peer = self.master.connected.get(nid)
+        table, node = self._cluster.partitions, self._cluster.nodes.get(nid)
+        peer = self._cluster.connected.get(nid)
         if peer is None or node is None:
             return
         cells = [
@@ -285,9 +307,9 @@ class Backup:
         try:
             answer = future.result()
         except (ConnectionLost, ErrorAnswer) as e:
-            logger.info("%s does not say how far it is: %s", format_nid(nid), e)
+            logger.info("%s failed to answer AskRecovery: %s", format_nid(nid), e)
             return
-        if answer.ptid is not None and self.master.partitions.readable_by(nid):
+        if answer.ptid is not None and self._cluster.partitions.readable_by(nid):
             self._kept_ptid = max(self._kept_ptid, answer.ptid)
         if answer.backup_tid is not None:
             self._forgetful.discard(nid)
@@ -299,7 +321,7 @@ class Backup:
             self._ask(nid)
 
     def _acknowledged(self, cells: list[tuple[Cell, bytes]], tid: bytes | None) -> None:
-        """``tid``: what the node said of its cells; None: what it was told counts."""
+        """Note that cells are complete up to ``tid``. None: up to what their node was told."""
         for cell, told in cells:
             cell.tid = max(cell.tid, told if tid is None else tid)
         self._check_started()
@@ -307,12 +329,12 @@ class Backup:
         self.advance()
 
     def cells_changed(self, changes: Iterable[CellChange]) -> None:
-        """The partition table of this cluster changed."""
+        """React to a change of the partition table of this cluster."""
         self._remove((p, nid) for p, nid, state in changes if not state.readable)
         self._ask_readable()
 
     def storage_lost(self, nid: int) -> None:
-        """Its cells that were about to join begin again when it comes back."""
+        """Drop cells of a node that were about to join; they start again when it comes back."""
         self._asking.pop(nid, None)
         self._forgetful.discard(nid)
         joining = [p for p, cell in self.cells.of_node(nid).items() if cell.joining]
@@ -327,38 +349,40 @@ class Backup:
         self._orders.prune()
         self._orders.give()
         for nid in sorted(nids):
-            # It may have been held back by the cell that it lost.
+            # Its watermark may have been held back by the cell that it lost.
             self._ask_if_behind(nid)
         self.advance()
 
     # -- what clients see --------------------------------------------------------------------------
 
     def advance(self) -> None:
-        """Everybody may see what is complete now, unless another master could begin without it."""
+        """Show clients what is complete now, unless another master could start without it."""
         if self._stopped:
             return
-        master, before = self.master, self.cells.tid
-        if master.told.complete and self._kept and self.cells.advance():
+        before = self.cells.tid
+        if self._cluster.published.complete and self._kept and self.cells.advance():
             self._show(before)
         for partition, nid in self.cells.joined():
-            master.replication.done(nid, partition)
+            self._replication.done(nid, partition)
 
     @property
     def _kept(self) -> bool:
-        """Whether those who can be read could prove it. That a log names them is not enough: if they come
-        with an older table only, the next master goes on with that one, and with who is behind."""
-        return self._kept_ptid >= (self.master.partitions.ptid or 0)
+        """Whether a node with readable cells has the partition table on its disk. That the log of the
+        masters has it is not enough: if only an older table comes back, the next master starts with
+        that one, and with cells that are behind."""
+        return self._kept_ptid >= (self._cluster.partitions.ptid or 0)
 
     def _show(self, before: bytes) -> None:
-        master, tid = self.master, self.cells.tid
-        master.last_tid = tid
-        assert master.partitions.ptid is not None
-        master.served(master.partitions.ptid)
+        cluster, tid = self._cluster, self.cells.tid
+        cluster.last_tid = tid
+        assert cluster.partitions.ptid is not None
+        cluster.served(cluster.partitions.ptid)
         self._readers.show(before, tid)
         self._pack()
 
     def packed(self, tid: bytes) -> None:
-        """NotifyPack. A cell that is behind the pack cannot go on to less than that."""
+        """Pack as the upstream cluster does (NotifyPack). A cell behind the pack cannot stop before
+        it."""
         self.packer.wanted(tid)
         if self.following:
             self._orders.forget_before(tid)
@@ -366,25 +390,22 @@ class Backup:
         self._pack()
 
     def _pack(self) -> None:
-        """Without the upstream cluster it is not known what is missing."""
+        """Pack if that is possible. Without the upstream cluster it is not known what is missing."""
         if self.following:
             self.packer.advanced(self.cells.tid, self.cells.last)
 
     def _check_started(self) -> None:
-        """BACKINGUP begins when all storage nodes know durably that they are a backup."""
-        if self.master.state is STARTING_BACKUP and self.following and not self._forgetful:
-            self.master.change_state(Event.FOLLOWING)
+        """Enter BACKINGUP when all storage nodes remember durably that they are a backup."""
+        if self._cluster.state is STARTING_BACKUP and self.following and not self._forgetful:
+            self._cluster.change_state(Event.FOLLOWING)
 
     # -- the end -----------------------------------------------------------------------------------
 
     def leave(self) -> bytes:
-        """STOPPING_BACKUP: the tid after which everything is to be deleted. Cells that have less are
-        out of date from now on."""
+        """Stop, and return the tid after which everything is to be deleted. Cells that are not complete
+        up to it become OUT_OF_DATE."""
         self.stop()
-        tid, table = self.cells.switch_tid(), self.master.partitions
-        feeding, out, gone = CellState.FEEDING, CellState.OUT_OF_DATE, CellState.DISCARDED
+        tid, rows = self.cells.switch_tid(), self._cluster.partitions.rows
         behind = self.cells.behind(tid)
-        self.master.change_partitions(
-            [(p, nid, gone if table.state(p, nid) is feeding else out) for p, nid in behind]
-        )
+        self._cluster.change_partitions([(p, nid, left_behind(rows[p][nid])) for p, nid in behind])
         return tid

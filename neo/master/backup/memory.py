@@ -11,23 +11,23 @@ from neo.topology.partitions import PartitionTable
 class Memory(NamedTuple):
     """What is known of the readable cells."""
 
-    #: ``backup_tid`` of each node: up to what the cells are complete that it knows to be readable.
+    #: ``backup_tid`` of each node: up to which tid the cells are complete that it knows to be readable.
     tids: dict[int, bytes | None]
-    #: (partition, nid) of cells of which their nodes do not know it.
+    #: (partition, nid) of readable cells whose nodes do not know that they are readable.
     unaware: frozenset[tuple[int, int]]
 
     @property
     def least(self) -> bytes | None:
-        """The tid up to which all are complete, of those that remember one."""
+        """The tid up to which the cells of all nodes that remember one are complete."""
         return min((tid for tid in self.tids.values() if tid is not None), default=None)
 
 
 def unaware_cells(
     newest: PartitionTable, older: Mapping[int, PartitionTable]
 ) -> frozenset[tuple[int, int]]:
-    """Cells whose nodes were lost when they became readable: the master knew that they were complete up
-    to some tid, but the nodes not that they could be read. ``older``: own tables of nodes that have not
-    the newest."""
+    """Return the cells whose nodes were lost when the cells became readable: the master knew that they
+    were complete up to some tid, but the nodes did not know that they can be read. ``older``: tables of
+    the nodes that do not have the newest one."""
     return frozenset(
         (partition, nid)
         for nid, own in older.items()

@@ -1,18 +1,16 @@
-"""What the storage nodes of a backup are told to fetch, until they have it."""
+"""Orders of a backup: what its storage nodes are told to fetch, until they have it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from neo.master.backup.cells import BackupCells, Order, Where
+from neo.master.cluster import Cluster
+from neo.node.core import Core
 from neo.protocol.packets import Address, Replicate
 
-if TYPE_CHECKING:
-    from neo.master.core import MasterCore
-
-#: An order that is not done after this time is given again, with another source if there is one. A node
-#: that is at work on it goes on.
+#: An order that is not done after this time is sent again, with another source if there is one. A node
+#: that works on it goes on.
 ORDER_SECONDS = 30.0
 
 
@@ -21,29 +19,33 @@ class Orders:
 
     def __init__(
         self,
-        master: MasterCore,
+        cluster: Cluster,
+        core: Core,
         cells: BackupCells,
+        name: str,
         upstream: Callable[[int], list[Address]],
         ask: Callable[[int], None],
     ) -> None:
-        """``upstream``: where a partition can be read there; ``ask``: whom nothing is ordered from is
-        asked what it has."""
-        self._master = master
+        """``name``: of the upstream cluster. ``upstream``: where a partition can be read there.
+        ``ask``: asks a node to which nothing is to be ordered what it has."""
+        self._cluster = cluster
+        self._core = core
+        self._name = name
         self._cells = cells
         self._upstream = upstream
         self._ask = ask
-        #: Sources of the orders that are carried out, and when they were given.
+        #: Sources of the current orders, and when these were sent.
         self._given: dict[Order, tuple[Address | None, float]] = {}
         self._stopped = False
 
-    def look(self) -> None:
-        """From now on: orders that take long are given again."""
+    def tick(self) -> None:
+        """Send orders that take long again. Call once; it reschedules itself."""
         if self._stopped:
             return
-        limit = self._master.shell.monotonic() - ORDER_SECONDS
+        limit = self._core.shell.monotonic() - ORDER_SECONDS
         self._withdraw(lambda order: self._given[order][1] <= limit)
         self.give()
-        self._master.call_later(ORDER_SECONDS / 3, self.look)
+        self._core.call_later(ORDER_SECONDS / 3, self.tick)
 
     def stop(self) -> None:
         self._stopped = True
@@ -51,7 +53,7 @@ class Orders:
     # -- given -------------------------------------------------------------------------------------
 
     def give(self, *partitions: int) -> None:
-        """To cells of these partitions, or of all, that have nothing to do and are not complete. One
+        """Send orders for the idle cells of these partitions, or of all, that are not complete: one
         message for each node, tid and kind of source."""
         if self._stopped:
             return
@@ -65,12 +67,12 @@ class Orders:
             name, address = "", None
             if order.source is not Where.NOWHERE:
                 name, address = self._source(order)
-                self._given[order] = address, self._master.shell.monotonic()
+                self._given[order] = address, self._core.shell.monotonic()
                 if address is None:
-                    continue  # it would mean that there is nothing to fetch; look() tries again
+                    continue  # None in a message means that there is nothing to fetch; tick() tries again
             messages.setdefault((order.nid, order.tid, name), {})[order.partition] = address
         for (nid, tid, name), sources in messages.items():
-            if (peer := self._master.connected.get(nid)) is not None:
+            if (peer := self._cluster.connected.get(nid)) is not None:
                 peer.send(Replicate(tid, name, sources))
         for nid in sorted({order.nid for order in orders if order.source is Where.NOWHERE}):
             self._ask(nid)
@@ -79,37 +81,38 @@ class Orders:
         if order.source is Where.UPSTREAM:
             return self.upstream(order.partition) or ("", None)
         assert isinstance(order.source, int)
-        node = self._master.nodes.get(order.source)
+        node = self._cluster.nodes.get(order.source)
         return "", None if node is None else node.address
 
     def upstream(self, partition: int) -> tuple[str, Address] | None:
-        """The upstream cluster and one of its nodes where the partition can be read now."""
+        """Return the upstream cluster and a node of it where the partition can be read now."""
         sources = self._upstream(partition)
-        address = self._master.shell.random.choice(sources) if sources else None
-        cluster: str | None = self._master.settings.upstream_cluster
-        return None if address is None else (cluster or "", address)
+        address = self._core.shell.random.choice(sources) if sources else None
+        return None if address is None else (self._name, address)
 
     # -- not waited for any more -------------------------------------------------------------------
 
     def forget_upstream(self, gone_only: bool = False) -> None:
-        """What comes from there is ordered again, or only what comes from nodes that are gone."""
+        """Withdraw orders whose source is upstream; with ``gone_only``, only if that node is gone."""
         self._withdraw(
-            lambda order: order.source is Where.UPSTREAM
-            and not (gone_only and self._given[order][0] in self._upstream(order.partition))
+            lambda order: (
+                order.source is Where.UPSTREAM
+                and not (gone_only and self._given[order][0] in self._upstream(order.partition))
+            )
         )
 
     def forget_before(self, tid: bytes) -> None:
-        """Nobody can go on to less."""
+        """Withdraw orders that end before a pack, because nodes cannot stop there any more."""
         self._withdraw(lambda order: order.tid < tid)
 
     def _withdraw(self, which: Callable[[Order], bool]) -> None:
-        """The cells of these get others."""
+        """Withdraw orders, so that their cells get new ones."""
         for cell in self._cells.all():
             if cell.order is not None and which(cell.order):
                 cell.order = None
         self.prune()
 
     def prune(self) -> None:
-        """Forget the sources of orders that are done, or not wanted any more."""
+        """Forget the sources of orders that are done or withdrawn."""
         current = {cell.order for cell in self._cells.all()}
         self._given = {order: of for order, of in self._given.items() if order in current}

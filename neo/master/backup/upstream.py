@@ -1,18 +1,19 @@
 """The connection of a backup cluster's master to the primary master of the upstream cluster.
 
-There it is a client that announces itself as a backup: it hears of commits by invalidations, of the
-storage nodes by the tables, and of the admin that watches over the backup (specification, *Backup*).
-Everything is told to :class:`~neo.master.backup.following.Backup` in the order of arrival, which is
-what makes a source trustworthy: when a transaction is heard of, a node that missed it is already known
-to be out of date.
+The master joins as a client that announces itself as a backup. It is told of commits by invalidations, of
+storage nodes by the tables, and of the admin node that watches over the backup (specification, *Backup*).
+A :class:`Follower` is told of everything in the order of arrival. That makes sources trustworthy: when a
+transaction is announced, a node that missed it is known to be out of date already.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import Protocol
 
 from neo.node.bootstrap import find_primary
+from neo.node.core import Core
 from neo.node.handler import Handler, on
 from neo.node.peer import Peer
 from neo.node.task import Future
@@ -40,13 +41,9 @@ from neo.topology.masters import MasterCandidates
 from neo.topology.nodes import Node, NodeTable
 from neo.topology.partitions import PartitionTable
 
-if TYPE_CHECKING:
-    from neo.master.backup.following import Backup
-    from neo.master.core import MasterCore
-
 logger = logging.getLogger("neo.master")
 
-#: A storage node of the upstream cluster that does not answer in this time is given up.
+#: Timeout for answers of a storage node of the upstream cluster.
 ANSWER_SECONDS = 30.0
 
 
@@ -54,15 +51,30 @@ class Unfit(Exception):
     """The upstream cluster cannot be followed; the message says why and what to do."""
 
 
+class Follower(Protocol):
+    """What is told of the upstream cluster. ``masters``: its masters, as far as they are known."""
+
+    masters: MasterCandidates
+
+    def tables_changed(self) -> None:
+        """The node table or the partition table of the upstream cluster changed."""
+
+    def heard(self, tid: bytes, oids: list[bytes]) -> None:
+        """A transaction was committed."""
+
+    def packed(self, tid: bytes) -> None:
+        """A pack was asked for."""
+
+
 class Upstream(Handler):
     """One connection. ``nodes`` and ``partitions``: those of the upstream cluster."""
 
-    def __init__(self, backup: Backup) -> None:
-        self._backup = backup
+    def __init__(self, follower: Follower) -> None:
+        self._follower = follower
         self.nodes = NodeTable()
         self.partitions = PartitionTable()
         self.nid: int | None = None
-        #: Its operator stops it: the end of the connection is no loss.
+        #: The upstream cluster is being stopped: the end of the connection is expected.
         self.stopping = False
         self.ended: Future[str] = Future()
 
@@ -70,29 +82,29 @@ class Upstream(Handler):
         self.ended.resolve(reason)
 
     def sources(self, partition: int) -> list[Address]:
-        """Where the partition can be fetched now."""
+        """Return the addresses of nodes from which the partition can be fetched now."""
         if self.ended.done or partition >= len(self.partitions):
             return []
         nodes = [self.nodes.get(nid) for nid in self.partitions.readable(partition)]
         return [n.address for n in nodes if n and n.address and n.state is NodeState.RUNNING]
 
     def admins(self) -> list[Address]:
-        """Those that watch over this backup."""
+        """Return the addresses of the admin nodes that watch over this backup."""
         return [node.address for node in self.nodes.of_type(NodeType.ADMIN) if node.address]
 
-    # -- what it tells -----------------------------------------------------------------------------
+    # -- messages -----------------------------------------------------------------------------
 
     @on(NotifyNodeInformation)
     def nodes_changed(self, peer: Peer, message_id: int, m: NotifyNodeInformation) -> None:
         self.nodes.update(m.timestamp, m.node_list)
         masters = [node.address for node in self.nodes.of_type(NodeType.MASTER) if node.address]
-        self._backup.masters.add(masters)
-        self._backup.tables_changed()
+        self._follower.masters.add(masters)
+        self._follower.tables_changed()
 
     @on(SendPartitionTable)
     def partitions_replaced(self, peer: Peer, message_id: int, m: SendPartitionTable) -> None:
         self.partitions.load(m.ptid, m.num_replicas, m.row_list)
-        self._backup.tables_changed()
+        self._follower.tables_changed()
 
     @on(NotifyPartitionChanges)
     def partitions_changed(self, peer: Peer, message_id: int, m: NotifyPartitionChanges) -> None:
@@ -100,24 +112,24 @@ class Upstream(Handler):
             if not 0 <= partition < len(self.partitions):
                 raise PeerError(f"the upstream table has {len(self.partitions)} rows")
         self.partitions.change(m.ptid, m.num_replicas, m.cell_list)
-        self._backup.tables_changed()
+        self._follower.tables_changed()
 
     @on(InvalidateObjects)
     def invalidate(self, peer: Peer, message_id: int, m: InvalidateObjects) -> None:
-        self._backup.heard(m.tid, m.oid_list)
+        self._follower.heard(m.tid, m.oid_list)
 
     @on(NotifyPack)
     def packed(self, peer: Peer, message_id: int, m: NotifyPack) -> None:
-        self._backup.packed(m.tid)
+        self._follower.packed(m.tid)
 
     @on(NotifyClusterInformation)
     def state_changed(self, peer: Peer, message_id: int, m: NotifyClusterInformation) -> None:
-        """A state without service ends the connection."""
+        """Note a stop. A state without service ends the connection."""
         self.stopping = m.state is ClusterState.STOPPING
 
     @on(NotifyFeatures, FlushLog)
     def ignored(self, peer: Peer, message_id: int, m: object) -> None:
-        """Nothing depends on it."""
+        """Ignore a message that does not concern a backup."""
 
     @on(StopOperation)
     def stopped(self, peer: Peer, message_id: int, m: StopOperation) -> None:
@@ -126,21 +138,26 @@ class Upstream(Handler):
 
 
 async def join(
-    master: MasterCore, backup: Backup, cluster: str, masters: MasterCandidates, nid: int | None
+    core: Core,
+    follower: Follower,
+    own_name: str,
+    cluster: str,
+    nid: int | None,
+    failed: Callable[[str], None],
 ) -> tuple[Peer, Upstream]:
-    """Be accepted by the primary master of the upstream cluster, whenever there is one."""
-    extra = {"backup": master.cluster, FEATURES: [FEATURE_PACK]}
+    """Identify to the primary master of the upstream cluster, as soon as there is one. ``failed`` is told
+    why a try failed."""
+    extra = {"backup": own_name, FEATURES: [FEATURE_PACK]}
     request = RequestIdentification(NodeType.CLIENT, nid, None, cluster, None, extra)
-    handler = Upstream(backup)
-    failed = backup.contact.failed
-    peer, accepted = await find_primary(master, masters, request, handler, failed=failed)
+    handler = Upstream(follower)
+    peer, accepted = await find_primary(core, follower.masters, request, handler, failed=failed)
     handler.nid = accepted.your_nid
     peer.node = Node(NodeType.MASTER, accepted.nid, peer.address, NodeState.RUNNING)
     return peer, handler
 
 
 async def last_transaction(peer: Peer, upstream: Upstream, partitions: int) -> bytes:
-    """The last transaction of the upstream cluster. Raises Unfit, ConnectionLost, ErrorAnswer."""
+    """Return the last transaction of the upstream cluster. Raise Unfit, ConnectionLost or ErrorAnswer."""
     answer = await peer.ask(AskLastTransaction())
     if len(upstream.partitions) != partitions:
         raise Unfit(
@@ -151,11 +168,13 @@ async def last_transaction(peer: Peer, upstream: Upstream, partitions: int) -> b
 
 
 async def check_history(
-    master: MasterCore, upstream: Upstream, cluster: str, tid: bytes, last: bytes
+    core: Core, upstream: Upstream, cluster: str, tid: bytes, last: bytes
 ) -> None:
-    """Whether the upstream cluster has our last transaction: then it has all before it, too.
+    """Raise Unfit unless the upstream cluster has the last transaction of this one, ``tid``, and
+    therefore all transactions before it. Raise ConnectionLost or ErrorAnswer if that cannot be found
+    out.
 
-    Raises Unfit if not, ConnectionLost, ErrorAnswer. ``last``: its last transaction.
+    ``last``: the last transaction of the upstream cluster.
     """
     unfit = Unfit(
         f"transaction {tid.hex()} of this backup is not in the upstream cluster, which was truncated"
@@ -170,8 +189,8 @@ async def check_history(
     own = upstream.nodes.get(upstream.nid)
     if not sources or own is None:
         raise ConnectionLost("the upstream cluster does not serve all partitions")
-    peer = master.dial(master.shell.random.choice(sources), Handler())
-    timer = master.call_later(ANSWER_SECONDS, lambda: peer.lost("it does not answer"))
+    peer = core.dial(core.shell.random.choice(sources), Handler())
+    timer = core.call_later(ANSWER_SECONDS, lambda: peer.lost("it does not answer"))
     try:
         accepted = await peer.ask(
             RequestIdentification(

@@ -1,16 +1,18 @@
-"""The master's side of two-phase commit: whom to ask, whom to tell, in which order (FACTS 7)."""
+"""Coordinator of two-phase commit (FACTS 7)."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
 
+from neo.master.cluster import Cluster
 from neo.master.commit.open_transactions import OpenTransactions
-from neo.master.commit.preset_tids import Imposed
+from neo.master.commit.preset_tids import PresetTids
 from neo.master.commit.transactions import Transaction, Transactions
 from neo.master.commit.votes import FailedVotes
+from neo.master.maintenance.replication import Replication
 from neo.net.fault_sites import LATE_SECONDS, FaultSite
+from neo.node.core import Core
 from neo.node.peer import Peer
 from neo.node.task import Future
 from neo.protocol.enums import ClusterState, ErrorCode, NodeType
@@ -23,55 +25,66 @@ from neo.protocol.packets import (
     AnswerInformationLocked,
     AnswerTransactionFinished,
     AskLockInformation,
+    CellChange,
     InvalidateObjects,
     NotifyUnlockInformation,
 )
 
-if TYPE_CHECKING:
-    from neo.master.core import MasterCore
-
 logger = logging.getLogger("neo.master")
 
 
-#: A tid that a client imposes must leave room for those of later transactions: 2**48 tids are 45 days
-#: before the end of time as tids count it.
+#: A tid that a client imposes must leave room for later transactions: the last 2**48 tids are the last 45
+#: days that a tid can express.
 TID_IMPOSED_MAX = add64(MAX_TID, -(2**48))
 
 
-class Commits:
-    def __init__(self, master: MasterCore) -> None:
-        self.master = master
-        self.transactions: Transactions[Peer] = Transactions()
-        #: AskBeginTransaction received while a storage is not ready yet: one per client thread.
+class Coordinator:
+    def __init__(
+        self,
+        cluster: Cluster,
+        core: Core,
+        transactions: Transactions[Peer],
+        replication: Replication,
+        ended: Callable[[], None],
+    ) -> None:
+        """``ended``: called when transactions may have ended."""
+        self._cluster = cluster
+        self._core = core
+        self.transactions = transactions
+        self._replication = replication
+        self._ended = ended
+        #: Pending AskBeginTransaction, which wait until all storage nodes are ready: one per client
+        #: thread.
         self._begins: list[tuple[Peer, int, bytes | None]] = []
         self._final_tid: dict[bytes, list[tuple[Peer, int]]] = {}
-        self.failed_votes = FailedVotes(master)
-        self.imposed = Imposed(master)
-        self.open = OpenTransactions(master)
+        self.failed_votes = FailedVotes(cluster, transactions)
+        self._preset = PresetTids(cluster, self.begin_waiting)
+        self.open = OpenTransactions(cluster, core, transactions, self.abort)
 
     # -- begin -----------------------------------------------------------------------------------
 
     def begin(self, peer: Peer, message_id: int, tid: bytes | None) -> None:
         self._begins.append((peer, message_id, tid))
-        if self.master.shell.fault(FaultSite.BEGIN_LATE):
-            self.master.call_later(LATE_SECONDS, self.begin_waiting)
+        if self._core.shell.fault(FaultSite.BEGIN_LATE):
+            self._core.call_later(LATE_SECONDS, self.begin_waiting)
         else:
             self.begin_waiting()
 
     def begin_waiting(self) -> None:
-        """Start what was asked, unless a storage is about to be ready: it would miss the data. A tid that
-        was imposed before waits until its end is known everywhere."""
-        if self.master.starting or self.master.state is not ClusterState.RUNNING:
+        """Begin pending transactions, unless a storage node is about to be ready, which would miss
+        their data. A tid that was imposed before waits until all storage nodes know how that
+        transaction ended."""
+        if self._cluster.starting or self._cluster.state is not ClusterState.RUNNING:
             return
         begins, self._begins = self._begins, []
         for peer, message_id, tid in begins:
-            if self.imposed.ending(tid):
+            if self._preset.ending(tid):
                 self._begins.append((peer, message_id, tid))
             elif not peer.closed:
                 self._begin(peer, message_id, tid)
 
     def _begin(self, peer: Peer, message_id: int, tid: bytes | None) -> None:
-        tids = self.master.tids
+        tids = self._cluster.tids
         if tid is not None:
             if tid > TID_IMPOSED_MAX:
                 text = f"tid {tid.hex()} is too far in the future: no transaction could follow it"
@@ -80,55 +93,54 @@ class Commits:
             if self.late(tid):
                 text = (
                     f"tid {tid.hex()} is not later than the last transaction,"
-                    f" {self.master.last_tid.hex()}: a copy can only continue a database"
+                    f" {self._cluster.last_tid.hex()}: a copy can only continue a database"
                 )
                 peer.refuse(message_id, ErrorCode.PROTOCOL_ERROR, text)
                 return
             tids.seen(tid)
         ttid = tids.ttid() if tid is None else tid
         try:
-            transaction = self.transactions.begin(ttid, peer, self.master.ready, tid)
+            transaction = self.transactions.begin(ttid, peer, self._cluster.ready, tid)
         except KeyError:
             text = f"transaction {ttid.hex()} is already running"
             peer.refuse(message_id, ErrorCode.PROTOCOL_ERROR, text)
         else:
-            transaction.ptid = self.master.partitions.ptid or 0
-            transaction.since = self.master.shell.monotonic()
+            transaction.ptid = self._cluster.partitions.ptid or 0
+            transaction.since = self._core.shell.monotonic()
             self.open.began(ttid)
             peer.answer(message_id, AnswerBeginTransaction(ttid))
 
     def late(self, tid: bytes) -> bool:
-        """Whether a transaction with this tid would come after a later one. Snapshots in which it is
-        missing may have been read, and replicas that were away would not look for it."""
-        return tid <= max(self.master.last_tid, self.transactions.last_tid())
+        """Return whether a later tid was used already. Clients may have read snapshots that must not
+        change any more, and replicas that were away would not look for this transaction."""
+        return tid <= max(self._cluster.last_tid, self.transactions.last_tid())
 
     # -- finish ----------------------------------------------------------------------------------
 
     def lock(
         self, transaction: Transaction[Peer], stored: list[bytes], nodes: Iterable[int]
     ) -> bytes:
-        """Give the final tid, and a place in the order of commits."""
-        master = self.master
+        """Allocate the final tid, and a place in the order of commits."""
         if stored:
-            master.oids.seen(max(stored))
+            self._cluster.oids.seen(max(stored))
         tid = transaction.tid
         if tid is None:
-            tid = master.tids.tid(transaction.ttid, len(master.partitions))
+            tid = self._cluster.tids.tid(transaction.ttid, len(self._cluster.partitions))
         transaction.stored = stored
         self.transactions.lock(transaction, tid, nodes)
         return tid
 
     def abort_elsewhere(self, transaction: Transaction[Peer], involved: set[int]) -> None:
-        """Nodes that had cells of the transaction when it stored, and have none any more, keep what
-        they voted until they hear how it ended: for them it is as if it were aborted."""
-        if self.master.replication.discarded_ptid > transaction.ptid:
-            self._abort_on(transaction.ttid, (transaction.ready & self.master.ready) - involved)
+        """Abort the transaction on nodes that have no cells of it any more, but had some when it began:
+        they keep what they voted until they are told the outcome."""
+        if self._replication.discarded_ptid > transaction.ptid:
+            self._abort_on(transaction.ttid, (transaction.ready & self._cluster.ready) - involved)
 
     def ask_locks(self, transaction: Transaction[Peer], tid: bytes) -> None:
-        """Ask the storages of the transaction that are still there."""
-        transaction.locked_ptid = self.master.partitions.ptid
+        """Ask the connected storage nodes of the transaction to lock."""
+        transaction.locked_ptid = self._cluster.partitions.ptid
         for nid in list(transaction.nodes):
-            storage = self.master.connected.get(nid)
+            storage = self._cluster.connected.get(nid)
             if storage is not None:
                 self._ask_lock(storage, nid, transaction.ttid, tid)
 
@@ -137,48 +149,48 @@ class Commits:
             try:
                 future.result()
             except ConnectionLost:
-                return  # storage_lost() takes it out of the transaction
+                return  # go_on_without() takes the node out of the transaction
             except ErrorAnswer as e:
-                # What it could not lock it has not got: recovery or replication must give it back.
-                logger.error("%r did not lock %s: %s", storage, ttid.hex(), e)
-                self.master.disconnect(storage)
+                # The node lacks what it could not lock: recovery or replication must copy it.
+                logger.error("%r failed to lock transaction %s: %s", storage, ttid.hex(), e)
+                self._cluster.disconnect(storage)
                 return
             self.transactions.locked(ttid, nid)
-            if self.master.shell.fault(FaultSite.FINISH_LATE):
-                self.master.call_later(LATE_SECONDS, self.finish)
+            if self._core.shell.fault(FaultSite.FINISH_LATE):
+                self._core.call_later(LATE_SECONDS, self.finish)
             else:
                 self.finish()
 
         storage.ask(AskLockInformation(ttid, tid)).then(locked)
 
     def finish(self) -> None:
-        """Complete all transactions whose turn it is (FACTS 7.2), unless a master that knows an older
-        partition table could begin without them."""
-        while self.master.told.complete:
+        """Finish all transactions whose turn it is (FACTS 7.2), unless a master that knows an older
+        partition table could start without them."""
+        while self._cluster.published.complete:
             transaction = self.transactions.pop_finished()
             if transaction is None:
                 break
             self._finish(transaction)
-        self.failed_votes.look()
-        self.master.check_stopped()
+        self.failed_votes.evaluate()
+        self._ended()
 
     def _finish(self, transaction: Transaction[Peer]) -> None:
-        master, ttid, tid = self.master, transaction.ttid, transaction.tid
+        cluster, ttid, tid = self._cluster, transaction.ttid, transaction.tid
         assert tid is not None
-        master.last_tid = max(master.last_tid, tid)
-        # Without the loss of a node the older table would do: each has what it needs to finish.
-        master.served(transaction.locked_ptid or master.partitions.ptid or 0)
+        cluster.last_tid = max(cluster.last_tid, tid)
+        # While no node is lost the older table is enough: each node has what it needs to finish.
+        cluster.served(transaction.locked_ptid or cluster.partitions.ptid or 0)
         if not transaction.client_lost:
             answer = AnswerTransactionFinished(ttid, tid)
             transaction.client.answer(transaction.message_id, answer)
         invalidation = InvalidateObjects(tid, transaction.stored)
-        for client in master.of_type(NodeType.CLIENT):
+        for client in cluster.of_type(NodeType.CLIENT):
             if client is not transaction.client:
                 client.send(invalidation)
         for nid in transaction.nodes:
-            if (storage := master.connected.get(nid)) is not None:
+            if (storage := cluster.connected.get(nid)) is not None:
                 storage.send(NotifyUnlockInformation(ttid))
-        asked = master.replication.finished(ttid, tid)
+        asked = self._replication.finished(ttid, tid)
         self._abort_on(ttid, self._newcomers(transaction) - asked)
         for peer, message_id in self._final_tid.pop(ttid, ()):
             peer.answer(message_id, AnswerFinalTID(tid))
@@ -190,49 +202,59 @@ class Commits:
     # -- abort and loss --------------------------------------------------------------------------
 
     def abort(self, transaction: Transaction[Peer], nids: Iterable[int]) -> None:
-        """Forget it and tell these storages."""
+        """Forget a transaction, and tell these storage nodes and those that joined since it began."""
         self.transactions.forget(transaction)
         self._abort_on(transaction.ttid, {*nids, *self._newcomers(transaction)})
         self._aborted(transaction)
-        self.failed_votes.look()
-        self.master.check_stopped()
+        self.failed_votes.evaluate()
+        self._ended()
 
     def _abort_on(self, ttid: bytes, nids: Iterable[int]) -> None:
         for nid in nids:
-            storage = self.master.connected.get(nid)
+            storage = self._cluster.connected.get(nid)
             if storage is not None and nid >= 0:
                 storage.send(AbortTransaction(ttid, []))
 
     def _newcomers(self, transaction: Transaction[Peer]) -> set[int]:
-        """Return the storage nodes that joined since the transaction began. They take no part in it, but
-        clients that saw them earlier than the master may have made them vote. For those that have not
-        asked for the unfinished transactions yet it is as if it were aborted: when they ask, it is
-        among the committed ones."""
-        return (self.master.starting | self.master.ready) - transaction.ready
+        """Return the storage nodes that joined since the transaction began. They take no part in it,
+        but clients that saw them earlier than the master may have made them vote. A node that has not
+        asked for the unfinished transactions yet is told that it is aborted: when the node asks, the
+        transaction is among the committed ones."""
+        return (self._cluster.starting | self._cluster.ready) - transaction.ready
 
     def _aborted(self, transaction: Transaction[Peer]) -> None:
-        """Storage nodes were told of its end, or of the loss of its client."""
-        self.master.replication.aborted(transaction.ttid)
+        """React to an abort. Call when storage nodes were told of it, or of the loss of the client."""
+        self._replication.aborted(transaction.ttid)
         if transaction.tid is not None:
-            self.imposed.aborted(transaction.tid)
+            self._preset.aborted(transaction.tid)
 
     def client_lost(self, client: Peer) -> None:
         self.open.client_lost(client)
         for transaction in self.transactions.client_lost(client):
             logger.info("transaction %s is dropped with its client", transaction.ttid.hex())
             self._aborted(transaction)
-        self.failed_votes.look()
-        self.master.check_stopped()
+        self.failed_votes.evaluate()
+        self._ended()
 
-    def storage_lost(self, nid: int) -> None:
-        """The cluster is operational without it: go on with the others."""
+    def go_on_without(self, nid: int) -> None:
+        """Take a storage node that was lost out of all transactions: the others can finish them."""
         self.transactions.storage_lost(nid)
         self.finish()
         self.begin_waiting()
 
-    def clear(self) -> None:
-        """Not operational: VERIFYING will decide about what was being finished."""
-        self.master.replication.clear()
+    # -- events ----------------------------------------------------------------------------------
+
+    def storage_lost(self, nid: int) -> None:
+        """Wait for :meth:`go_on_without`: without the node the cluster may not be operational."""
+
+    def cells_changed(self, ptid: int, changes: list[CellChange]) -> None:
+        """Transactions in progress keep the nodes that they began with."""
+
+    def table_confirmed(self) -> None:
+        self.finish()
+
+    def operation_stopped(self) -> None:
+        """Forget all transactions: VERIFYING decides about those that were being finished."""
         self.transactions.clear()
         self.open.clear()
         self._begins.clear()

@@ -1,19 +1,20 @@
-"""The open transactions, as operators see them, and the end of one that makes others wait.
+"""The commands of operators about open transactions: list them, and end one that makes others wait.
 
-A client that stands still holds the locks of its transaction on the storage nodes. Until
-AskFinishTransaction nothing is promised, so that the master may abort the transaction at any time:
-*ending* it releases its locks, and whatever the client still asks about it is refused. A client that
-announced FEATURE_LOCKS is told at once; any other one learns it from the refusal of its vote or finish.
+A client that hangs holds the locks of its transaction on the storage nodes. Before AskFinishTransaction
+nothing is promised, so the master may abort the transaction at any time. *Ending* it releases its locks,
+and later requests of the client about it are refused. A client that announced FEATURE_LOCKS is told at
+once; any other client learns it when its vote or finish is refused.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING
 
-from neo.master.commit.transactions import Transaction
+from neo.master.cluster import Cluster
+from neo.master.commit.transactions import Transaction, Transactions
 from neo.master.serving.denial import denied
+from neo.node.core import Core
 from neo.node.peer import Peer
 from neo.node.task import Future, first
 from neo.protocol.enums import ErrorCode
@@ -29,36 +30,42 @@ from neo.protocol.packets import (
     TransactionRow,
 )
 
-if TYPE_CHECKING:
-    from neo.master.core import MasterCore
-
 logger = logging.getLogger("neo.master")
 
-#: A storage node that does not tell its locks in this time is left out: a person waits for the answer.
+#: Timeout for the locks of a storage node, which are left out then, because an operator waits.
 LOCKS_SECONDS = 2.0
-#: An operator ends one transaction at a time, and its client aborts it as soon as it runs. A transaction
-#: that is forgotten earlier costs its client the connection if it aborts it after all.
+#: Bound of ended transactions that are remembered. An operator ends one at a time, and its client
+#: aborts it as soon as it runs. A client that aborts a transaction which was forgotten is disconnected.
 ENDED_MAX = 1000
 
 
 class OpenTransactions:
-    def __init__(self, master: MasterCore) -> None:
-        self._master = master
-        #: Clients of the transactions that were ended, until they abort them or leave; by ttid.
+    def __init__(
+        self,
+        cluster: Cluster,
+        core: Core,
+        transactions: Transactions[Peer],
+        abort: Callable[[Transaction[Peer], Iterable[int]], None],
+    ) -> None:
+        """``abort``: abort a transaction and tell these storage nodes."""
+        self._cluster = cluster
+        self._core = core
+        self._transactions = transactions
+        self._abort_transaction = abort
+        #: Clients of ended transactions by ttid, until they abort these or are lost.
         self._ended: dict[bytes, Peer] = {}
 
-    # -- the end of one --------------------------------------------------------------------------
+    # -- end one --------------------------------------------------------------------------
 
     def end(self, ttid: bytes) -> None:
         """Abort a transaction, and tell its client. Idempotent. Raises ErrorAnswer (DENIED)."""
-        master = self._master
-        transaction = master.commits.transactions.get(ttid)
+        transaction = self._transactions.get(ttid)
         if transaction is None:
             if ttid not in self._ended:
                 raise denied(
                     f"no transaction 0x{ttid.hex()} is open: 'neoctl print transactions' lists them"
                 )
-            self._abort(ttid, master.ready)  # stores of the client may have arrived since
+            self._abort(ttid, self._cluster.ready)  # stores of the client may have arrived since
             return
         if transaction.locking:
             missing = format_nids(sorted(transaction.waiting)) or "its turn"
@@ -67,8 +74,8 @@ class OpenTransactions:
                 f" for {missing}"
             )
         client = transaction.client
-        logger.warning("transaction %s of %r is ended by the operator", ttid.hex(), client)
-        master.commits.abort(transaction, master.ready)
+        logger.warning("transaction %s of %r was ended by the operator", ttid.hex(), client)
+        self._abort_transaction(transaction, self._cluster.ready)
         self._ended[ttid] = client
         if len(self._ended) > ENDED_MAX:
             del self._ended[next(iter(self._ended))]
@@ -78,10 +85,10 @@ class OpenTransactions:
     def check(self, ttid: bytes, client: Peer) -> None:
         """Raise ErrorAnswer if this transaction of the client was ended.
 
-        What it stored since then on nodes that did not know the transaction is aborted there.
+        Data that the client has stored since on nodes that did not know the transaction is aborted there.
         """
         if self._ended.get(ttid) is client:
-            self._abort(ttid, self._master.ready)
+            self._abort(ttid, self._cluster.ready)
             raise ErrorAnswer(
                 ErrorCode.INCOMPLETE_TRANSACTION,
                 f"transaction 0x{ttid.hex()} was ended by the operator (neoctl end)",
@@ -97,7 +104,7 @@ class OpenTransactions:
 
     def _abort(self, ttid: bytes, nids: Iterable[int]) -> None:
         for nid in nids:
-            storage = self._master.connected.get(nid)
+            storage = self._cluster.connected.get(nid)
             if storage is not None and nid >= 0:
                 storage.send(AbortTransaction(ttid, []))
 
@@ -114,20 +121,19 @@ class OpenTransactions:
         """Forget all: the cluster is not operational any more, and its clients are disconnected."""
         self._ended.clear()
 
-    # -- all of them -----------------------------------------------------------------------------
+    # -- list all -----------------------------------------------------------------------------
 
     def describe(self, answer: Callable[[list[TransactionRow]], None]) -> None:
-        """Call back with the open transactions, when the storage nodes have told which others wait."""
-        self._master.spawn(self._describe(answer))
+        """Call back with the open transactions, when the storage nodes have sent their locks."""
+        self._core.spawn(self._describe(answer))
 
     async def _describe(self, answer: Callable[[list[TransactionRow]], None]) -> None:
-        master = self._master
         asked: list[Future[AnswerLocks]] = [
             peer.ask(AskLocks())
-            for peer in master.storages()
+            for peer in self._cluster.storages()
             if peer.node is not None and FEATURE_LOCKS in peer.node.features
         ]
-        limit = master.sleep(LOCKS_SECONDS)
+        limit = self._core.sleep(LOCKS_SECONDS)
         for future in asked:
             await first(future, limit)
         locks: dict[bytes, list[LockRow]] = {}
@@ -137,8 +143,8 @@ class OpenTransactions:
 
     def _open(self, locks: dict[bytes, list[LockRow]]) -> Iterator[TransactionRow]:
         """Yield the open transactions, and take them out of ``locks``."""
-        now = self._master.shell.monotonic()
-        for transaction in self._master.commits.transactions.all():
+        now = self._core.shell.monotonic()
+        for transaction in self._transactions.all():
             client, rows = transaction.client, locks.pop(transaction.ttid, [])
             assert client.node is not None and client.node.nid is not None
             address = None if transaction.client_lost else client.address
@@ -147,8 +153,8 @@ class OpenTransactions:
             yield transaction.ttid, client.node.nid, address, age, phase, count, seconds
 
     def _others(self, locks: dict[bytes, list[LockRow]]) -> Iterator[TransactionRow]:
-        """Yield what storage nodes hold for transactions that this master does not have (any more)."""
-        now = self._master.shell.time()
+        """Yield transactions that storage nodes have and this master does not have (any more)."""
+        now = self._core.shell.time()
         for ttid, rows in locks.items():
             ended = self._ended.get(ttid)
             count, seconds = _waiting(rows)
@@ -166,7 +172,7 @@ def _told(asked: list[Future[AnswerLocks]]) -> Iterator[LockRow]:
         try:
             answer = future.result()
         except (ConnectionLost, ErrorAnswer) as e:
-            logger.info("a storage node does not tell its locks: %s", e)
+            logger.info("a storage node failed to answer AskLocks: %s", e)
             continue
         yield from answer.row_list
 

@@ -1,4 +1,4 @@
-"""Transactions as the master sees them, PURE (specification, *Commit*).
+"""States of the transactions that the master coordinates, PURE (specification, *Commit*).
 
 Theory of operation
 -------------------
@@ -8,12 +8,12 @@ Theory of operation
                 │ abort, client lost, INCOMPLETE_TRANSACTION
                 └──> forgotten
 
-Transactions in LOCKING stand in one queue, in the order of their final tids, and leave it in that
-order only: clients see commits in the order of tids, and storages unlock in the order they locked.
-From LOCKING there is no way back: when the client or a storage is lost, the transaction is finished
-with those that are left; when the cluster stops being operational, VERIFYING decides.
+Transactions in LOCKING form one queue, in the order of their final tids, and leave it in that order
+only: clients see commits in the order of tids, and storage nodes unlock in the order in which they
+locked. A transaction in LOCKING is not aborted any more. When its client or a storage node is lost, it
+is finished with the other nodes; when the cluster stops being operational, VERIFYING decides.
 
-Rule: nothing here talks to anybody; methods return what happened.
+This module does no IO; methods return what happened.
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ from typing import Generic, TypeVar
 
 from neo.protocol.ids import ZERO_TID
 
-C = TypeVar("C")  # how the caller knows a client's connection
+C = TypeVar("C")  # the connection of a client
 
 
 @dataclass(slots=True, eq=False)
 class Transaction(Generic[C]):
     ttid: bytes
     client: C
-    #: Storages that were ready when it began and since then: those that get all its data.
+    #: Storage nodes that have been ready since it began: they get all its data.
     ready: frozenset[int]
-    #: Final tid imposed by the client, then the one given.
+    #: The tid that the client imposes, then the final tid.
     tid: bytes | None
     locking_tid: bytes
     #: When it began, by the master's monotonic clock.
     since: float = 0.0
-    #: The partition table when it began.
+    #: Version of the partition table when it began.
     ptid: int = 0
-    #: The table that those who lock it have durably; None if one of them was lost since then.
+    #: Version of the table that the locking nodes have durably; None if one of them was lost since.
     locked_ptid: int | None = None
-    #: Storages that the client could not make vote, and that may be disconnected.
+    #: Storage nodes that failed to vote, and that may be disconnected.
     failed: frozenset[int] = frozenset()
-    #: Of AskFinishTransaction.
+    #: Message id of the pending AskFinishTransaction.
     message_id: int = 0
     stored: list[bytes] = field(default_factory=list)
-    #: Storages that take part in tpc_finish; those that have not answered yet.
+    #: Storage nodes that take part in tpc_finish, and those of them that have not locked yet.
     nodes: set[int] = field(default_factory=set)
     waiting: set[int] = field(default_factory=set)
     locking: bool = False
@@ -79,7 +79,7 @@ class Transactions(Generic[C]):
     def begin(
         self, ttid: bytes, client: C, ready: Iterable[int], tid: bytes | None
     ) -> Transaction[C]:
-        """Raises KeyError if a transaction with this ttid is already running."""
+        """Begin a transaction. Raise KeyError if one with this ttid is open already."""
         if ttid in self._by_ttid:
             raise KeyError(ttid)
         transaction = Transaction(ttid, client, frozenset(ready), tid, locking_tid=ttid)
@@ -87,16 +87,16 @@ class Transactions(Generic[C]):
         return transaction
 
     def failures(self, but: Transaction[C]) -> frozenset[int]:
-        """Storages that other transactions were promised to be disconnected."""
+        """Return the storage nodes that will be disconnected when other transactions finish."""
         return frozenset().union(*(t.failed for t in self._by_ttid.values() if t is not but))
 
     def forget(self, transaction: Transaction[C]) -> None:
-        """Abort; only before LOCKING."""
+        """Remove a transaction that is not LOCKING."""
         assert not transaction.locking
         del self._by_ttid[transaction.ttid]
 
     def lock(self, transaction: Transaction[C], tid: bytes, nodes: Iterable[int]) -> None:
-        """tpc_finish begins: it has its final tid and waits for these storages."""
+        """Enter LOCKING with the final tid, and wait for these storage nodes."""
         assert not transaction.locking
         transaction.tid = tid
         transaction.nodes = set(nodes)
@@ -105,11 +105,11 @@ class Transactions(Generic[C]):
         self._queue.append(transaction)
 
     def last_tid(self) -> bytes:
-        """The tid of the last transaction that is being finished."""
+        """Return the tid of the last transaction in LOCKING."""
         return (self._queue[-1].tid or ZERO_TID) if self._queue else ZERO_TID
 
     def locked(self, ttid: bytes, nid: int) -> bool:
-        """A storage answered AskLockInformation. False if it was not asked."""
+        """Note that a storage node has locked. Return False if it was not asked."""
         transaction = self._by_ttid.get(ttid)
         if transaction is None or nid not in transaction.waiting:
             return False
@@ -117,7 +117,7 @@ class Transactions(Generic[C]):
         return True
 
     def storage_lost(self, nid: int) -> None:
-        """It will not answer, and need not be told to unlock."""
+        """Take a storage node out of all transactions."""
         for transaction in self._by_ttid.values():
             transaction.waiting.discard(nid)
             if nid in transaction.nodes:
@@ -126,7 +126,7 @@ class Transactions(Generic[C]):
             transaction.ready -= {nid}
 
     def client_lost(self, client: C) -> list[Transaction[C]]:
-        """Forget its transactions that are not locking; returns them."""
+        """Remove the transactions of a client that are not LOCKING, and return them."""
         forgotten = []
         for transaction in self.of_client(client):
             transaction.client_lost = True
@@ -136,7 +136,7 @@ class Transactions(Generic[C]):
         return forgotten
 
     def pop_finished(self) -> Transaction[C] | None:
-        """The next transaction to finish, in order; None if it still waits."""
+        """Remove and return the next transaction to finish; None if it still waits."""
         if self._queue and not self._queue[0].waiting:
             transaction = self._queue.popleft()
             del self._by_ttid[transaction.ttid]
@@ -144,12 +144,12 @@ class Transactions(Generic[C]):
         return None
 
     def clear(self) -> None:
-        """The cluster is not operational any more."""
+        """Remove all transactions."""
         self._by_ttid.clear()
         self._queue.clear()
 
     def validate(self) -> None:
-        """Assert what must always hold; called by tests and the simulator."""
+        """Assert the invariants. Called by tests and the simulator."""
         tids = [t.tid for t in self._queue]
         assert all(tid is not None for tid in tids)
         assert tids == sorted(set(tids), key=lambda tid: tid or ZERO_TID)

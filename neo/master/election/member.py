@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import logging
 
 from neo.master.election.epochs import Decision
 from neo.master.election.founding import Beginning, Founding
 from neo.master.election.links import Link, Links
 from neo.master.election.log import LogDisk, LogFailure, MasterLog, genesis_of
+from neo.master.settings import MasterSettings
 from neo.net.sockets import format_address
 from neo.node.core import Core
 from neo.node.host import Host
@@ -34,7 +34,7 @@ class LogMember(Core):
     def __init__(
         self,
         shell: Host,
-        settings: argparse.Namespace,
+        settings: MasterSettings,
         bind: Address,
         disk: LogDisk,
         remembered: RememberedMasters,

@@ -8,7 +8,6 @@ the core of the process is a PrimaryMaster.
 
 from __future__ import annotations
 
-import argparse
 import logging
 
 from neo.master.election.election import SILENCE_SECONDS, Election
@@ -18,6 +17,7 @@ from neo.master.election.links import Link
 from neo.master.election.log import TICK_SECONDS, LogDisk, MasterLog
 from neo.master.election.member import FIRST_NID, LogMember
 from neo.master.primary import PrimaryMaster
+from neo.master.settings import MasterSettings
 from neo.net.sockets import format_address
 from neo.node.handler import Handler, on
 from neo.node.host import Host
@@ -78,7 +78,7 @@ class MasterNode(LogMember):
     def __init__(
         self,
         shell: Host,
-        settings: argparse.Namespace,
+        settings: MasterSettings,
         bind: Address,
         disk: LogDisk,
         remembered: RememberedMasters | None = None,
@@ -332,7 +332,7 @@ class MasterNode(LogMember):
     def primary_stopped(self, code: int) -> None:
         """The primary ended by itself: the cluster stops, or an internal error occurred."""
         primary = self.primary
-        if not code and primary is not None and primary.state is ClusterState.STOPPING:
+        if not code and primary is not None and primary.cluster.state is ClusterState.STOPPING:
             self.links.broadcast(NotifyClusterInformation(ClusterState.STOPPING))
         self.stop(code)
 

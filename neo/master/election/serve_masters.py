@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
+from neo.master.cluster import Cluster
+from neo.master.election.leadership import Tenure
 from neo.master.election.membership import Membership
 from neo.master.serving.denial import denied
+from neo.node.core import Core
 from neo.node.handler import Handler, on
 from neo.node.peer import Peer
 from neo.protocol.enums import ClusterState, ErrorCode
 from neo.protocol.ids import format_nid
 from neo.protocol.packets import AskElection, Error, ForgetTable, Message, SetPrimary
-
-if TYPE_CHECKING:
-    from neo.master.core import MasterCore
 
 logger = logging.getLogger("neo.master")
 
@@ -24,14 +23,26 @@ def done(text: str = "") -> Message:
 
 
 class ServeMasters(Handler):
-    def __init__(self, master: MasterCore) -> None:
-        self.master = master
+    def __init__(self, cluster: Cluster, core: Core, tenure: Tenure | None) -> None:
+        """``tenure``: None if this master is alone."""
+        self._cluster = cluster
+        self._core = core
+        self._tenure = tenure
+
+    @property
+    def several(self) -> bool:
+        return self._tenure is not None
+
+    def broadcast(self, message: Message) -> None:
+        """Send a message to the other masters."""
+        if self._tenure is not None:
+            self._tenure.node.links.broadcast(message)
 
     def membership(self) -> Membership:
         """Return the membership. Raises ErrorAnswer if this is the only master."""
-        if self.master.tenure is None:
+        if self._tenure is None:
             raise denied("this cluster has one master: there is no election")
-        return self.master.tenure.membership
+        return self._tenure.membership
 
     @on(AskElection)
     def election(self, peer: Peer, message_id: int, m: AskElection) -> Message:
@@ -43,29 +54,29 @@ class ServeMasters(Handler):
         successor = membership.successor(m.nid)
         peer.answer(message_id, done(f"{format_nid(m.nid)} becomes the primary master"))
         # Hand over after the answer has left, because all connections are closed then.
-        self.master.call_later(0, lambda: membership.hand_over(successor))
+        self._core.call_later(0, lambda: membership.hand_over(successor))
 
     @on(ForgetTable)
     def forget_table(self, peer: Peer, message_id: int, m: ForgetTable) -> None:
-        master = self.master
-        if master.state is not ClusterState.RECOVERING:
-            raise denied(f"the cluster is {master.state.name}: its partition table is not lost")
-        if master.served_ptid is None:
+        cluster = self._cluster
+        if cluster.state is not ClusterState.RECOVERING:
+            raise denied(f"the cluster is {cluster.state.name}: its partition table is not lost")
+        if cluster.served_ptid is None:
             raise denied("no partition table is missed")
-        if m.ptid != master.served_ptid:
-            raise denied(f"the newest partition table was {master.served_ptid}, not {m.ptid}")
+        if m.ptid != cluster.served_ptid:
+            raise denied(f"the newest partition table was {cluster.served_ptid}, not {m.ptid}")
 
         def forgotten() -> None:
             logger.warning("the operator gives up partition table %d", m.ptid)
-            master.served_ptid = None
-            master.served_nodes = set()
+            cluster.served_ptid = None
+            cluster.served_nodes = set()
             text = f"partition table {m.ptid} is given up: now neoctl start"
             peer.answer(message_id, done(text))
 
-        if master.tenure is None:
+        if self._tenure is None:
             forgotten()
         else:
-            master.tenure.membership.forget_table(m.ptid, forgotten)
+            self._tenure.membership.forget_table(m.ptid, forgotten)
 
     # -- verbs that are for storage nodes as well --------------------------------------------------
 

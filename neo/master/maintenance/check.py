@@ -1,18 +1,18 @@
 """Comparison and repair of replicas, as the master leads it (specification, messages 50 to 54).
 
 For each partition one storage node compares all readable cells and reports those that are wrong. The
-master makes these CORRUPTED, which takes them out of service. It never does so with the last cells
-that can be read: when nobody knows which of two copies is right, both go on serving, and the operator
-is told to name one (``neoctl print check``, then ``neoctl check PARTITION:NODE``).
+master makes these CORRUPTED, which takes them out of service. It never does so with the last readable
+cells: if it is unknown which of two copies is right, both go on serving, and the operator must name one
+(``neoctl print check``, then ``neoctl check PARTITION:NODE``).
 
-In a backup that is connected to its upstream cluster, a cell of that one is the reference, unless the
-operator names another; so that a single copy can be checked, too. Cells are compared up to the tid that
-readers see, which is what every cell is complete up to.
+In a backup that is connected to its upstream cluster, a cell of that cluster is the reference, unless the
+operator names another one. So a single copy can be checked, too. Cells are compared up to the tid that
+readers see, up to which every cell is complete.
 
 A CORRUPTED cell is repaired as OUT_OF_DATE: its node erases it and copies it anew.
 
-The scrub (:mod:`neo.master.maintenance.scrub`) compares one partition at a time, beside what the
-operator asked. The report has only what it found wrong, and what it found right that had been wrong.
+The scrub (:mod:`neo.master.maintenance.scrub`) compares one partition at a time, beside the checks of the
+operator. The report has only partitions that it found wrong, or right after they had been wrong.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from neo.master.cluster import Cluster
+from neo.master.maintenance.pack import Packs
 from neo.master.serving.denial import denied
 from neo.protocol.enums import CellState, NodeState
 from neo.protocol.ids import ZERO_TID, format_nid, format_nids
@@ -38,41 +40,38 @@ from neo.protocol.packets import (
 )
 from neo.topology.nodes import Node
 
-if TYPE_CHECKING:
-    from neo.master.core import MasterCore
-
 logger = logging.getLogger("neo.master")
 
 
 class Finding(Enum):
     RUNNING = "running"  # being compared
-    UNKNOWN = "unknown"  # by a node that only tells differences
+    UNKNOWN = "unknown"  # compared by a node that reports differences only
     ALONE = "alone"  # there is nothing to compare
     EQUAL = "equal"
     BEHIND = "behind"  # cells lacked transactions when the cluster started, and are replicated
     CORRUPTED = "corrupted"  # wrong cells were taken out of service
-    UNDECIDED = "undecided"  # cells differ, nobody knows which is right, or no right one is here
+    UNDECIDED = "undecided"  # cells differ, and it is unknown which one is right, or no right one is here
     FAILED = "failed"  # not compared to the end
 
 
 @dataclass(slots=True)
 class Row:
-    """What is known of a partition. ``by``: the node that compares. ``upstream``: with a cell of the
-    upstream cluster."""
+    """The last check of a partition. ``by``: the node that compares. ``upstream``: the reference is a
+    cell of the upstream cluster."""
 
     by: int | None
     finding: Finding
     text: str = ""
     upstream: bool = False
-    #: While it is made equal to the upstream cluster.
+    #: The cell is being made equal to the upstream cluster.
     mended: bool = False
     #: Found before service, by a comparison of what the cells have last.
     at_start: bool = False
-    #: What a check found, by node: in which way its cell is behind.
+    #: Findings by node: in which way its cell is behind.
     behind: dict[int, str] = field(default_factory=dict)
-    #: Up to which tid cells are compared.
+    #: Cells are compared up to this tid.
     max_tid: bytes = ZERO_TID
-    #: Asked by the scrub.
+    #: The scrub asked for this comparison.
     scrub: bool = False
 
     @property
@@ -84,19 +83,28 @@ class Row:
         return self.finding in (Finding.CORRUPTED, Finding.UNDECIDED)
 
 
-class Checks:
-    """The last check, and what the scrub found wrong. Bound: one row per partition, and one more."""
+class UpstreamCluster(Protocol):
+    """The cluster that this one is a backup of."""
 
-    def __init__(self, master: MasterCore) -> None:
-        self._master = master
+    def source(self, partition: int) -> tuple[str, Address] | None:
+        """Return its name and a node of it where the partition can be read now; None if there is none."""
+
+
+class Checks:
+    """The last check, and findings of the scrub. Bound: one row per partition, and one more."""
+
+    def __init__(self, cluster: Cluster, packs: Packs, upstream: UpstreamCluster) -> None:
+        self._cluster = cluster
+        self._packs = packs
+        self._upstream_cluster = upstream
         self._rows: dict[int, Row] = {}
         self._min_tid = self._max_tid = ZERO_TID
-        #: The partition that the scrub compares, and who wants to know how it ends.
+        #: The partition that the scrub compares, and the callback for its end.
         self._scrubbed: tuple[int, Row, Callable[[Finding], None]] | None = None
-        #: Whether that node tells the end of it.
+        #: Whether the node that compares it reports the end.
         self._awaits = False
-        #: What the operator wants to know of that partition: asked when the scrub has its answer, since
-        #: answers do not tell to which question they belong.
+        #: The question of the operator about that partition. It is sent when the scrub has its answer,
+        #: because answers do not say to which question they belong.
         self._deferred: tuple[Row, CheckPartition] | None = None
 
     # -- commands ----------------------------------------------------------------------------------
@@ -104,17 +112,17 @@ class Checks:
     def start(
         self, references: Mapping[int, int | None], min_tid: bytes, max_tid: bytes | None
     ) -> None:
-        """CheckReplicas. Raises ErrorAnswer, and then nothing was asked."""
-        master = self._master
-        last = master.last_tid if max_tid is None else min(max_tid, master.last_tid)
+        """Compare partitions (CheckReplicas). Raise ErrorAnswer before any node is asked."""
+        cluster = self._cluster
+        last = cluster.last_tid if max_tid is None else min(max_tid, cluster.last_tid)
         if not references:
             raise denied("no partition is named")
         if min_tid > last:
             raise denied(
                 f"no transaction from {min_tid.hex()} to {last.hex()}: the last one of the cluster"
-                f" is {master.last_tid.hex()}"
+                f" is {cluster.last_tid.hex()}"
             )
-        if master.packs.running:
+        if self._packs.running:
             raise denied("a pack is running: replicas differ until it ends")
         checked = [self._valid(partition, nid) for partition, nid in references.items()]
         self._deferred = None
@@ -126,17 +134,17 @@ class Checks:
 
     @property
     def running(self) -> bool:
-        """Whether the operator waits for a comparison."""
+        """Whether a comparison that the operator asked for is under way."""
         return any(row.finding is Finding.RUNNING for row in self._rows.values())
 
     def scrub(self, partition: int, ended: Callable[[Finding], None]) -> None:
-        """Compare the cells of a partition, which exists, completely; ``ended`` is told how it ends."""
+        """Compare all of a partition, which must exist. ``ended`` is called with the finding."""
         last = self._scrubbed
         if last is not None:
-            # By a node that only tells differences.
+            # The node that compares it reports differences only.
             self._end_scrub(last[1].finding)
         cells = self._valid(partition, None)
-        row = self._ask(partition, None, cells, Counter(), ZERO_TID, self._master.last_tid)
+        row = self._ask(partition, None, cells, Counter(), ZERO_TID, self._cluster.last_tid)
         row.scrub = True
         self._awaits = row.finding is Finding.RUNNING
         self._scrubbed = partition, row, ended
@@ -145,7 +153,7 @@ class Checks:
 
     @property
     def scrubbing(self) -> bool:
-        """Whether the scrub waits for an answer, also after it was told of a difference."""
+        """Whether the scrub waits for an answer, also after a difference was reported."""
         return self._scrubbed is not None and self._awaits
 
     def _end_scrub(self, finding: Finding) -> None:
@@ -158,10 +166,10 @@ class Checks:
         if deferred is not None and deferred[0].open:
             asked, question = deferred
             assert asked.by is not None
-            self._master.connected[asked.by].send(question)
+            self._cluster.connected[asked.by].send(question)
 
     def _keep(self, partition: int, row: Row) -> None:
-        """What a scrub found is in the report, if it is wrong or was."""
+        """Add a finding of the scrub to the report, if the partition is wrong or was wrong."""
         old = self._rows.get(partition)
         if row.wrong and (old is None or not old.open):
             self._rows[partition] = row
@@ -169,7 +177,7 @@ class Checks:
             self._rows[partition] = row
 
     def _row(self, nid: int, partition: int) -> Row | None:
-        """What this node was asked about a partition; the scrub asked first."""
+        """Return the row for which this node compares a partition; that of the scrub is asked first."""
         if self._scrubbed is not None:
             scrubbed, row, _ = self._scrubbed
             if (scrubbed, row.by) == (partition, nid):
@@ -177,12 +185,11 @@ class Checks:
         return self._rows.get(partition)
 
     def _valid(self, partition: int, reference: int | None) -> list[int]:
-        """The nodes that can be compared. Raises ErrorAnswer."""
-        master = self._master
-        table = master.partitions
+        """Return the nodes that can be compared. Raise ErrorAnswer for wrong arguments."""
+        table = self._cluster.partitions
         if not 0 <= partition < len(table):
             raise denied(f"there is no partition {partition}: 0 to {len(table) - 1} exist")
-        running = master.ready
+        running = self._cluster.ready
         cells = [nid for nid in sorted(table.readable(partition)) if nid in running]
         if reference is not None and reference not in cells:
             raise denied(
@@ -200,10 +207,9 @@ class Checks:
         min_tid: bytes,
         max_tid: bytes,
     ) -> Row:
-        master = self._master
         upstream: tuple[str, Address] | None = None
-        if reference is None and master.backup is not None and cells:
-            upstream = master.backup.source(partition)
+        if reference is None and cells:
+            upstream = self._upstream_cluster.source(partition)
         if len(cells) < 2 and upstream is None:
             return Row(None, Finding.ALONE, "one readable copy")
         address = None if reference is None else self._node(reference).address
@@ -216,16 +222,17 @@ class Checks:
         if self.scrubbing and self._scrubbed and self._scrubbed[0] == partition:
             self._deferred = row, question
         else:
-            master.connected[nid].send(question)
+            self._cluster.connected[nid].send(question)
         return row
 
     def _node(self, nid: int) -> Node:
-        node = self._master.nodes.get(nid)
+        node = self._cluster.nodes.get(nid)
         assert node is not None
         return node
 
     def repair(self, cells: Iterable[tuple[int, int]]) -> int:
-        """RepairCells; returns how many. Raises ErrorAnswer, and then nothing is changed."""
+        """Repair cells (RepairCells), and return their number. Raise ErrorAnswer before anything is
+        changed."""
         changes: dict[tuple[int, int], CellChange] = {}
         mended: dict[int, tuple[int, tuple[str, Address]]] = {}
         for partition, nid in cells:
@@ -237,29 +244,29 @@ class Checks:
         for partition, (nid, source) in mended.items():
             max_tid = self._rows[partition].max_tid
             self._rows[partition] = Row(nid, Finding.RUNNING, upstream=True, mended=True)
-            self._master.connected[nid].send(MendCell(partition, source, max_tid))
+            self._cluster.connected[nid].send(MendCell(partition, source, max_tid))
         if changes:
-            self._master.change_partitions(list(changes.values()))
+            self._cluster.change_partitions(list(changes.values()))
         return len(changes) + len(mended)
 
     def _differs(self, partition: int, nid: int) -> bool:
-        """Whether it is one of the last copies, which was found to differ from the upstream cluster."""
-        row, master = self._rows.get(partition), self._master
+        """Return whether the cell is one of the last copies and was found to differ from the upstream
+        cluster."""
+        row, cluster = self._rows.get(partition), self._cluster
         return (
             row is not None
             and (row.finding, row.upstream) == (Finding.UNDECIDED, True)
-            and nid in set(master.partitions.readable(partition)) & master.ready
+            and nid in set(cluster.partitions.readable(partition)) & cluster.ready
             and FEATURE_MAINTENANCE in self._node(nid).features
         )
 
     def _upstream(self, partition: int) -> tuple[str, Address]:
-        backup = self._master.backup
-        if backup is None or (source := backup.source(partition)) is None:
+        if (source := self._upstream_cluster.source(partition)) is None:
             raise denied(f"partition {partition} cannot be read in the upstream cluster now")
         return source
 
     def _repairable(self, partition: int, nid: int) -> None:
-        table = self._master.partitions
+        table = self._cluster.partitions
         if not 0 <= partition < len(table):
             raise denied(f"there is no partition {partition}: 0 to {len(table) - 1} exist")
         state = table.state(partition, nid)
@@ -270,12 +277,12 @@ class Checks:
                 f"the cell of partition {partition} of {format_nid(nid)} is {state.name}: only"
                 " CORRUPTED ones are repaired"
             )
-        node = self._master.nodes.get(nid)
+        node = self._cluster.nodes.get(nid)
         if node is None or node.state is not NodeState.RUNNING:
             raise denied(f"{format_nid(nid)} does not run: start it first")
 
     def report(self) -> AnswerCheckReport:
-        """Those that need attention first."""
+        """Return all rows; those that need attention come first."""
         order = list(Finding)[::-1]
         rows = sorted(self._rows.items(), key=lambda item: (order.index(item[1].finding), item[0]))
         return AnswerCheckReport(
@@ -287,33 +294,33 @@ class Checks:
     # -- the comparison before service ---------------------------------------------------------------
 
     def compared(self, texts: Mapping[int, str], decided: bool) -> None:
-        """Cells of these partitions lack what others have; ``decided``: and are replicated."""
-        self._max_tid = self._master.last_tid
+        """Note that cells of these partitions lack data of others. ``decided``: they are replicated."""
+        self._max_tid = self._cluster.last_tid
         finding = Finding.BEHIND if decided else Finding.UNDECIDED
         for partition, text in texts.items():
             self._rows[partition] = Row(None, finding, text, at_start=True)
 
     def forget_comparison(self) -> None:
-        """Everything is compared again."""
+        """Forget the findings of the last comparison before service, because a new one begins."""
         self._rows = {p: row for p, row in self._rows.items() if not row.at_start}
 
-    # -- what storage nodes tell -------------------------------------------------------------------
+    # -- reports of storage nodes -------------------------------------------------------------------
 
     def corrupted(self, nid: int, partition: int, nids: Iterable[int]) -> None:
-        """NotifyPartitionCorrupted."""
-        master, row = self._master, self._row(nid, partition)
+        """React to cells that differ (NotifyPartitionCorrupted)."""
+        row = self._row(nid, partition)
         if row is None or row.by != nid or row.finding is Finding.FAILED:
-            logger.warning("%s reports what it was not asked", format_nid(nid))
+            logger.warning("%s reports a partition that it was not asked to compare", format_nid(nid))
             return
-        readable = set(master.partitions.readable(partition))
+        readable = set(self._cluster.partitions.readable(partition))
         wrong = sorted(readable.intersection(nids))
         if wrong:
-            self._differ(row, partition, wrong, bool((readable - set(wrong)) & master.ready))
+            self._differ(row, partition, wrong, bool((readable - set(wrong)) & self._cluster.ready))
             if row.scrub:
                 self._keep(partition, row)
 
     def _differ(self, row: Row, partition: int, wrong: list[int], others: bool) -> None:
-        """``others``: whether cells can be read that are not wrong."""
+        """Take wrong cells out of service if ``others`` can be read; else leave it to the operator."""
         names = format_nids(wrong)
         if not others:
             row.finding = Finding.UNDECIDED
@@ -340,10 +347,10 @@ class Checks:
         row.finding = Finding.CORRUPTED
         row.text = f"wrong on {names}: neoctl repair {partition}:"
         row.text = "; ".join([row.text, *row.behind.values()])
-        self._master.change_partitions([(partition, bad, CellState.CORRUPTED) for bad in wrong])
+        self._cluster.change_partitions([(partition, bad, CellState.CORRUPTED) for bad in wrong])
 
     def behind(self, nid: int, m: NotifyCellsBehind) -> None:
-        """NotifyCellsBehind: what is wrong with cells that will be reported."""
+        """Note in which way cells are behind that will be reported (NotifyCellsBehind)."""
         row = self._rows.get(m.partition)
         if row is None or row.by != nid:
             return
@@ -356,7 +363,7 @@ class Checks:
             logger.error("partition %s: %s", m.partition, row.behind[other])
 
     def checked(self, nid: int, partition: int, problem: str) -> None:
-        """NotifyPartitionChecked: it is over."""
+        """End a comparison (NotifyPartitionChecked)."""
         row = self._row(nid, partition)
         if row is None or row.by != nid:
             return
@@ -370,18 +377,25 @@ class Checks:
             logger.error("partition %s could not be checked: %s", partition, problem)
         row.finding, row.text = (Finding.FAILED, problem) if problem else (Finding.EQUAL, "")
         if row.mended and not problem:
-            logger.info("partition %s of %s got what it lacked", partition, format_nid(nid))
+            logger.info("partition %s of %s was repaired from upstream", partition, format_nid(nid))
             row.text = f"{format_nid(nid)} got what it lacked of the upstream cluster: check again"
+
+    # -- events ------------------------------------------------------------------------------------
+
+    def cells_changed(self, ptid: int, changes: list[CellChange]) -> None:
+        """A comparison goes on with the cells that it began with."""
+
+    def table_confirmed(self) -> None:
+        """Comparisons do not depend on it."""
 
     def storage_lost(self, nid: int) -> None:
         self._fail(f"{format_nid(nid)} was lost", lambda row: row.by == nid)
 
     def upstream_lost(self) -> None:
-        """It may come back with another history."""
+        """Fail comparisons with the upstream cluster, which may come back with another history."""
         self._fail("the upstream cluster was lost", lambda row: row.upstream)
 
-    def clear(self) -> None:
-        """The cluster stops operating."""
+    def operation_stopped(self) -> None:
         self._fail("the cluster stopped operating", lambda row: True)
 
     def _fail(self, reason: str, which: Callable[[Row], bool]) -> None:

@@ -1,12 +1,12 @@
-"""A copy of a storage node's database asks for an id and cells (specification, *Cloning a Storage Node*;
-the capture *clone*)."""
+"""Cloning: a copy of a storage node's database gets an id and cells (specification, *Cloning a Storage
+Node*; the capture *clone*)."""
 
 from __future__ import annotations
 
 import logging
 from functools import partial
-from typing import TYPE_CHECKING
 
+from neo.master.cluster import Cluster
 from neo.master.states import HEARS_OF, SERVING
 from neo.node.handler import Handler
 from neo.node.peer import Peer
@@ -21,15 +21,12 @@ from neo.protocol.packets import (
 from neo.topology.nodes import Node
 from neo.topology.tweak import without
 
-if TYPE_CHECKING:
-    from neo.master.core import MasterCore
-
 logger = logging.getLogger("neo.master")
 
 
-def check_clone(master: MasterCore, request: RequestIdentification) -> list[int]:
-    """The partitions that the clone has. Raises ErrorAnswer."""
-    if master.state not in SERVING:
+def check_clone(cluster: Cluster, request: RequestIdentification) -> list[int]:
+    """Return the partitions that the clone has. Raise ErrorAnswer if it may not join."""
+    if cluster.state not in SERVING:
         raise ErrorAnswer(ErrorCode.NOT_READY, "Retry Later")
     partitions = request.extra["new_nid"]
     if (
@@ -40,7 +37,7 @@ def check_clone(master: MasterCore, request: RequestIdentification) -> list[int]
         raise ErrorAnswer(
             ErrorCode.PROTOCOL_ERROR, "only storages without id and address are cloned"
         )
-    count = len(master.partitions)
+    count = len(cluster.partitions)
     theirs = request.extra.get("partitions", count)  # other implementations do not tell
     if theirs != count:
         raise ErrorAnswer(
@@ -59,21 +56,21 @@ def check_clone(master: MasterCore, request: RequestIdentification) -> list[int]
 
 
 def accept_clone(
-    master: MasterCore, peer: Peer, message_id: int, nid: int, partitions: list[int]
+    cluster: Cluster, peer: Peer, message_id: int, nid: int, partitions: list[int]
 ) -> None:
-    """The new node is DOWN until it is started with its id.
+    """Add the clone to the tables, as a node that is DOWN until it is started with its id.
 
-    It hears of the id when those that can be read have it on their disks. Else a master that does not
-    know could give it again, and read from one of both what only the other one has. If it does not
-    wait for that, it asks for another one: this one is taken back.
+    The clone is told its id when the nodes with readable cells have it on their disks. Otherwise
+    another master could allocate the id again, and read from one of both nodes what only the other one
+    has. If the clone disconnects before that, it asks for another id later, and this one is removed.
     """
-    node = master.nodes.add(Node(NodeType.STORAGE, nid, None, NodeState.DOWN))
-    node.id_timestamp = master.stamp()
+    node = cluster.nodes.add(Node(NodeType.STORAGE, nid, None, NodeState.DOWN))
+    node.id_timestamp = cluster.stamp()
     logger.info("%s is a clone with partitions %s", format_nid(nid), partitions)
-    master.notify_nodes([node])
-    master.change_partitions([(p, nid, CellState.OUT_OF_DATE) for p in partitions])
+    cluster.notify_nodes([node])
+    cluster.change_partitions([(p, nid, CellState.OUT_OF_DATE) for p in partitions])
     peer.handler = Handler()
-    waiting = master.partitions.nodes(readable_only=True) & master.connected.keys()
+    waiting = cluster.partitions.nodes(readable_only=True) & cluster.connected.keys()
     known: set[int] = set()
 
     def heard(other: int, durable: bool) -> None:
@@ -81,25 +78,25 @@ def accept_clone(
         if durable:
             known.add(other)
         if not waiting:
-            _tell(master, peer, message_id, node if known else None)
+            _tell(cluster, peer, message_id, node if known else None)
 
     for other in sorted(waiting):
-        master.when_heard(master.connected[other], partial(heard, other))
+        cluster.when_durable(cluster.connected[other], partial(heard, other))
 
 
-def _tell(master: MasterCore, peer: Peer, message_id: int, node: Node | None) -> None:
-    """``node``: None if nobody knows of it any more."""
-    if node is None or master.nodes.get(node.nid) is not node or master.state not in SERVING:
-        logger.warning("a clone must ask again: the cluster stopped operating, or it was dropped")
-        master.disconnect(peer)
+def _tell(cluster: Cluster, peer: Peer, message_id: int, node: Node | None) -> None:
+    """Tell a clone its id. ``node``: None if no other node knows of it any more."""
+    if node is None or cluster.nodes.get(node.nid) is not node or cluster.state not in SERVING:
+        logger.warning("a clone was refused, clone again: operation stopped, or it was dropped")
+        cluster.disconnect(peer)
     elif peer.closed:
         assert node.nid is not None
         logger.warning("%s was not told to its clone, which is gone", format_nid(node.nid))
-        master.change_partitions(without(master.partitions, {node.nid}))
-        master.remove_node(node)
+        cluster.change_partitions(without(cluster.partitions, {node.nid}))
+        cluster.remove_node(node)
     else:
-        peer.answer(message_id, AcceptIdentification(NodeType.MASTER, master.node.nid, node.nid))
+        peer.answer(message_id, AcceptIdentification(NodeType.MASTER, cluster.node.nid, node.nid))
         heard = HEARS_OF[NodeType.STORAGE]
-        others = [n.row() for n in master.nodes if n is not node and n.type in heard]
-        peer.send(NotifyNodeInformation(master.stamp(), [node.row(), *others]))
-        peer.send(master.table())
+        others = [n.row() for n in cluster.nodes if n is not node and n.type in heard]
+        peer.send(NotifyNodeInformation(cluster.stamp(), [node.row(), *others]))
+        peer.send(cluster.table())

@@ -1,94 +1,119 @@
-"""Packs: every replica ends packed at the same tid, also those that are away when it is asked for.
+"""Packs: every replica ends packed at the same tid, also replicas that are away when it is asked for.
 
-The master sends a pack to all storage nodes that run. Each remembers durably that it is wanted, and
-goes on with it after any interruption (:mod:`neo.storage.maintenance.pack`). A node tells when it joins
-up to which tid it was asked to pack; one that has heard less than others is asked again when it is ready.
+The master sends a pack to all running storage nodes. Each node remembers durably that it must pack, and
+goes on after any interruption (:mod:`neo.storage.maintenance.pack`). When a node joins, it announces up
+to which tid it was asked to pack. A node that was asked for less than others is asked when it is ready.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
+from neo.master.cluster import Cluster
+from neo.node.core import Core
 from neo.node.peer import Peer
 from neo.node.task import Future
-from neo.protocol.enums import ErrorCode, NodeState
+from neo.protocol.enums import ErrorCode, NodeType
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.ids import ZERO_TID
-from neo.protocol.packets import FEATURE_MAINTENANCE, AnswerPack, AskPack
-
-if TYPE_CHECKING:
-    from neo.master.core import MasterCore
+from neo.protocol.packets import (
+    FEATURE_MAINTENANCE,
+    FEATURE_PACK,
+    AnswerPack,
+    AskPack,
+    NotifyPack,
+)
 
 logger = logging.getLogger("neo.master")
 
 
+class Outcome(NamedTuple):
+    """What went wrong in a pack: why a node was lost, and what a node answered; empty if nothing."""
+
+    lost: str
+    failure: str
+
+
 class Packs:
-    def __init__(self, master: MasterCore) -> None:
-        self._master = master
+    def __init__(self, cluster: Cluster, core: Core) -> None:
+        self._cluster = cluster
+        self._core = core
         #: The greatest pack that storage nodes with cells were asked for, as far as is known.
         self.tid = ZERO_TID
+        #: The last pack that backups of this cluster are told of; None if there was none.
+        self.announced: bytes | None = None
         #: One pack at a time.
         self.running = False
 
     def ask(self, peer: Peer, message_id: int, tid: bytes) -> None:
-        """AskPack of a client: answered when all storage nodes have done it."""
-        master = self._master
+        """Answer AskPack of a client when all storage nodes have packed."""
         if self.running:
             peer.answer(message_id, AnswerPack(False))
             return
-        # What is finished later has a greater tid, so that all replicas pack the same.
-        self._wanted(min(tid, master.last_tid))
-        self.running = True
-        master.spawn(self._run(peer, message_id))
+        # Later transactions have greater tids, so that all replicas pack the same.
+        self._wanted(min(tid, self._cluster.last_tid))
+        self._core.spawn(self._answer(peer, message_id))
 
     def _wanted(self, tid: bytes) -> None:
-        """It will be done, whatever happens; so backups are told."""
+        """Tell backups of a pack that will be done, whatever happens."""
         if tid > self.tid:
             self.tid = tid
-            self._master.packed(tid)
+            self.announce(tid)
 
-    async def _run(self, peer: Peer, message_id: int) -> None:
-        master = self._master
-        futures = [
-            self._send(storage)
-            for storage in master.storages()
-            if storage.node is not None and storage.node.state is NodeState.RUNNING
-        ]
-        failure = ""
-        for future in futures:
-            try:
-                await future
-            except ConnectionLost as e:
-                logger.warning("a node is lost, it will be packed when it is back: %s", e)
-            except ErrorAnswer as e:
-                failure = failure or str(e)
-        self.running = False
+    def announce(self, tid: bytes) -> None:
+        """Tell backups of this cluster, now and when they join, that they must pack, too."""
+        self.announced = max(self.announced or tid, tid)
+        for peer in self._cluster.of_type(NodeType.CLIENT):
+            if peer.node is not None and FEATURE_PACK in peer.node.features:
+                peer.send(NotifyPack(tid))
+
+    async def _answer(self, peer: Peer, message_id: int) -> None:
+        lost, failure = await self.run(self.tid)
+        if lost:
+            logger.warning("a storage node was lost during a pack, and packs when it is back: %s", lost)
         if failure:
             peer.refuse(message_id, ErrorCode.NOT_READY, f"pack is not complete: {failure}")
         else:
             peer.answer(message_id, AnswerPack(True))
 
-    def _send(self, storage: Peer) -> Future[AnswerPack]:
+    async def run(self, tid: bytes) -> Outcome:
+        """Pack on all running storage nodes at once."""
+        self.running = True
+        lost = failure = ""
+        try:
+            for future in [self._send(storage, tid) for storage in self._cluster.running()]:
+                try:
+                    await future
+                except ConnectionLost as e:
+                    lost = lost or str(e)
+                except ErrorAnswer as e:
+                    failure = failure or str(e)
+        finally:
+            self.running = False
+        return Outcome(lost, failure)
+
+    def _send(self, storage: Peer, tid: bytes) -> Future[AnswerPack]:
         assert storage.node is not None
-        storage.node.pack_tid = self.tid
-        return storage.ask(AskPack(self.tid))
+        storage.node.pack_tid = tid
+        return storage.ask(AskPack(tid))
 
     def ready(self, peer: Peer) -> None:
-        """A storage node begins to serve: it, or the others, may not have heard of a pack."""
-        node, master = peer.node, self._master
+        """Ask for the last pack a storage node that begins to serve, or the others if only that node was
+        asked."""
+        node, cluster = peer.node, self._cluster
         assert node is not None and node.nid is not None
-        if master.partitions.assigned(node.nid):
-            # Not above what exists: it is of no use, and may come from another database.
-            self._wanted(min(node.pack_tid, master.last_tid))
-        for nid in sorted(master.ready):
-            storage = master.connected[nid]
+        if cluster.partitions.assigned(node.nid):
+            # A tid above the last transaction is of no use, and may come from another database.
+            self._wanted(min(node.pack_tid, cluster.last_tid))
+        for nid in sorted(cluster.ready):
+            storage = cluster.connected[nid]
             assert storage.node is not None
             known = storage.node.features
             if FEATURE_MAINTENANCE in known and storage.node.pack_tid < self.tid:
                 logger.info("%r is asked for the pack at %s", storage, self.tid.hex())
-                self._send(storage).then(_ignore)
+                self._send(storage, self.tid).then(_ignore)
 
 
 def _ignore(answer: Future[AnswerPack]) -> None:
-    """It is remembered there."""
+    """The storage node remembers durably that the pack is wanted."""

@@ -1,11 +1,11 @@
-"""The slow scrub: all copies are compared in the background, once in a period, one partition at a time.
+"""The slow scrub: compares all copies in the background, once in a period, one partition at a time.
 
-Which partition is due is told by the clock on the wall: the period has a *slot* for each. So nothing
-has to be remembered, and a master that is restarted each night gets round like any other: when it begins
-it compares what is due. What could not be compared is tried again as long as its slot lasts.
+The wall clock tells which partition is due: the period has a *slot* for each. So no state is stored,
+and a master that is restarted each night still completes its rounds, because it starts with the
+partition that is due. A partition that could not be compared is tried again as long as its slot lasts.
 
-It gives way: while the operator's check, a pack or a copy of a cell runs, it waits. Nodes compare with
-the pace of replication (:mod:`neo.storage.maintenance.check`); what they find is in the report of checks.
+The scrub waits while a check of the operator, a pack or the copy of a cell runs. Nodes compare with the
+throttle of replication (:mod:`neo.storage.maintenance.check`). Findings are in the report of checks.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Clock(Protocol):
 
 
 class ScrubbedCluster(Protocol):
-    """What the scrub knows of the cluster. ``ready``: the storage nodes that serve."""
+    """The cluster, as the scrub needs it. ``ready``: the storage nodes that serve."""
 
     @property
     def state(self) -> ClusterState: ...
@@ -61,14 +61,14 @@ class Scrub:
         self._packs = packs
         self._clock = clock
         self._period = period
-        self._slot: int | None = None  # of the comparison that is done, or runs
+        self._slot: int | None = None  # of the comparison that is done or under way
         self._begun = clock.time()
         #: The partitions of this round that were compared.
         self._compared: set[int] = set()
         self._round_end: float | None = None
 
     def start(self) -> None:
-        """Begin. Call once; it goes on by itself."""
+        """Start the scrub. Call once; it reschedules itself."""
         if self._period:
             self._plan()
 
@@ -88,13 +88,13 @@ class Scrub:
             self._checks.scrub(partition, partial(self._ended, partition))
 
     def _free(self) -> bool:
-        """Whether a comparison disturbs nobody, and is not disturbed."""
+        """Return whether nothing runs that a comparison disturbs, or that disturbs it."""
         cluster = self._cluster
         if cluster.state not in (ClusterState.RUNNING, ClusterState.BACKINGUP):
             return False
         if self._checks.running or self._checks.scrubbing or self._packs.running:
             return False
-        # The cells of a node that is away wait for it, perhaps for days: they are no reason.
+        # Cells of nodes that are away do not count, because they may wait for days.
         return not any(
             state in (CellState.OUT_OF_DATE, CellState.FEEDING) and nid in cluster.ready
             for row in cluster.partitions.rows
@@ -111,5 +111,5 @@ class Scrub:
             self._round_end = self._clock.time()
 
     def report(self) -> AnswerScrub:
-        """Return how far it is."""
+        """Return the progress of the current round."""
         return AnswerScrub(self._period, self._begun, self._round_end, len(self._compared))

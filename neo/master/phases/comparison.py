@@ -1,14 +1,14 @@
 """Compare the readable cells of each partition before service; :mod:`neo.master.phases.tails` judges.
 
-The end of verification is the moment: what was interrupted is finished on all nodes by then, so that
-nodes that crashed, however they did, have the same. Nothing else writes.
+Copies are compared at the end of verification. Interrupted transactions are finished on all nodes by
+then, so that sound copies are equal, however their nodes crashed. Nothing else writes.
 
-A cell that is behind becomes OUT_OF_DATE and is replicated. Where no copy can be believed, the cluster
-goes back to RECOVERING and waits for the operator: :class:`Disagreement`.
+A cell that is behind becomes OUT_OF_DATE and is replicated. If no copy of a partition can be trusted, the
+cluster goes back to RECOVERING and waits for the operator: :class:`Disagreement`.
 
-Not compared are nodes that do not announce FEATURE_TAILS; their copies are believed. In a backup cluster
+Nodes that do not announce FEATURE_TAILS are not compared; their copies are trusted. In a backup cluster
 cells are compared up to the least ``backup_tid``, up to which all of them are complete. A node that joins
-a cluster which serves has no readable cell, so that it is not compared but replicates.
+a serving cluster has no readable cell: it is not compared, but replicates.
 """
 
 from __future__ import annotations
@@ -16,22 +16,24 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from neo.master.cluster import Cluster, left_behind
+from neo.master.maintenance.check import Checks
+from neo.master.parts import Operation
 from neo.master.phases.tails import Lack, Tail, Verdict, judge, make_tail
 from neo.master.phases.verification import ask_each
 from neo.node.task import Checkpoint
-from neo.protocol.enums import CellState
 from neo.protocol.ids import format_nid, format_nids
-from neo.protocol.packets import FEATURE_TAILS, TAIL_LENGTH, AskTails, CellChange
-from neo.topology.partitions import PartitionTable
-
-if TYPE_CHECKING:
-    from neo.master.core import MasterCore
+from neo.protocol.packets import (
+    FEATURE_TAILS,
+    TAIL_LENGTH,
+    AskTails,
+    CellChange,
+)
 
 logger = logging.getLogger("neo.master")
 
-#: Partitions of one question: an answer has 300 kB at most, and a node reads for some 50 ms.
+#: Partitions of one question: an answer has 300 kB at most, and a node reads for about 50 ms.
 PARTITIONS_TOGETHER = 64
 
 #: By partition and node.
@@ -40,11 +42,12 @@ Tails = dict[int, dict[int, Tail]]
 
 @dataclass
 class Disagreement:
-    """No copy of some partitions can be believed: the cluster does not serve, though its nodes are there.
+    """No copy of some partitions can be trusted: the cluster does not serve, though its nodes are
+    connected.
 
-    It stands until the operator starts the cluster without one of ``nids``; or until all of them are
-    there and one was away meanwhile, perhaps to get another disk: then everything is compared again.
-    ``no_choice``: only one copy of each is here, which the operator can accept.
+    It lasts until the operator starts the cluster without one of ``nids``, or until all of them are
+    connected and one was away meanwhile, perhaps to get another disk: then everything is compared again.
+    ``no_choice``: only one copy of each partition is here, which the operator can accept.
     """
 
     nids: frozenset[int]
@@ -53,7 +56,7 @@ class Disagreement:
     changed: bool = False
 
     def obstacle(self, present: set[int], forced: bool) -> str | None:
-        """Why the cluster may not start with these nodes; None if it may."""
+        """Return why the cluster may not start with these nodes; None if it may."""
         absent = self.nids - present
         if absent:
             return None if forced else f"{self.text}. {format_nids(absent)} may also come back"
@@ -62,89 +65,108 @@ class Disagreement:
         return self.text
 
 
-async def compare(master: MasterCore, max_tid: bytes | None, forced: bool) -> None:
-    """Make cells OUT_OF_DATE that are behind. ``max_tid``: what is later is not compared. ``forced``: the
-    operator accepts copies that may be incomplete where there are no others.
+class Comparison:
+    """``disagreement``: result of the last comparison that the operator must decide; None if there is
+    none."""
 
-    Nodes that are lost meanwhile are left out. Where the operator must decide, the cluster goes back to
-    RECOVERING and this workflow is cancelled.
-    """
-    master.disagreement = None
-    master.checks.forget_comparison()
-    found = await _verdicts(master, max_tid)
-    here = _comparable(master)
-    verdicts = {p: _present(master, p, verdict, here[p]) for p, verdict in found.items()}
-    undecided = {
-        partition: verdict
-        for partition, verdict in verdicts.items()
-        if verdict.undecided and not (forced and _incomplete(verdict))
-    }
-    if undecided:
-        lost = {nid for p in undecided for nid in found[p].nodes.difference(here[p])}
-        master.disagreement = _disagreement(undecided, lost)
-        master.checks.compared({p: _choice(v) for p, v in undecided.items()}, decided=False)
-        master.back_to_recovery(master.disagreement.text)
-        await Checkpoint()
-    behind = {p: v for p, v in verdicts.items() if v.references and v.lacks}
-    if behind:
-        _log_behind(behind)
-        master.checks.compared({p: _loss(v) for p, v in behind.items()}, decided=True)
-        master.change_partitions(_changes(master.partitions, behind))
+    def __init__(self, cluster: Cluster, checks: Checks, operation: Operation) -> None:
+        self._cluster = cluster
+        self._checks = checks
+        self._operation = operation
+        self.disagreement: Disagreement | None = None
+
+    def storages_lost(self, present: set[int]) -> None:
+        """Note that only these storage nodes are connected any more."""
+        if self.disagreement is not None and not self.disagreement.nids <= present:
+            self.disagreement.changed = True
+
+    async def compare(self, max_tid: bytes | None, forced: bool) -> None:
+        """Make cells OUT_OF_DATE that are behind. ``max_tid``: what is later is not compared. ``forced``:
+        the operator accepts copies that may be incomplete where there are no others.
+
+        Nodes that are lost meanwhile are left out. Where the operator must decide, the cluster goes back
+        to RECOVERING and this workflow is cancelled.
+        """
+        cluster = self._cluster
+        self.disagreement = None
+        self._checks.forget_comparison()
+        found = await _verdicts(cluster, max_tid)
+        here = _comparable(cluster)
+        verdicts = {p: _present(cluster, p, verdict, here[p]) for p, verdict in found.items()}
+        undecided = {
+            partition: verdict
+            for partition, verdict in verdicts.items()
+            if verdict.undecided and not (forced and _incomplete(verdict))
+        }
+        if undecided:
+            lost = {nid for p in undecided for nid in found[p].nodes.difference(here[p])}
+            self.disagreement = _disagreement(undecided, lost)
+            self._checks.compared({p: _choice(v) for p, v in undecided.items()}, decided=False)
+            self._operation.back_to_recovery(self.disagreement.text)
+            await Checkpoint()
+        behind = {p: v for p, v in verdicts.items() if v.references and v.lacks}
+        if behind:
+            _log_behind(behind)
+            self._checks.compared({p: _loss(v) for p, v in behind.items()}, decided=True)
+            cluster.change_partitions(_changes(cluster, behind))
 
 
 # -- questions -------------------------------------------------------------------------------------
 
 
-async def _verdicts(master: MasterCore, max_tid: bytes | None) -> dict[int, Verdict]:
-    """Of the partitions whose cells are not equal. Nodes may be lost meanwhile."""
-    tails = await _ask(master, _comparable(master), max_tid)
+async def _verdicts(cluster: Cluster, max_tid: bytes | None) -> dict[int, Verdict]:
+    """Return the verdicts of partitions whose cells differ. Nodes may be lost meanwhile."""
+    tails = await _ask(cluster, _comparable(cluster), max_tid)
     verdicts = {p: verdict for p, of in tails.items() if not (verdict := judge(of)).equal}
     for partition, verdict in list(verdicts.items()):
         for nid in [nid for nid, lack in verdict.lacks.items() if lack.transactions]:
             if verdict.references:
                 last = tails[partition][nid].last
-                verdicts[partition] = verdict = await _earlier(master, partition, verdict, nid, last)
+                verdicts[partition] = verdict = await _earlier(
+                    cluster, partition, verdict, nid, last
+                )
     return verdicts
 
 
 async def _earlier(
-    master: MasterCore, partition: int, verdict: Verdict, nid: int, last: bytes
+    cluster: Cluster, partition: int, verdict: Verdict, nid: int, last: bytes
 ) -> Verdict:
-    """Ask a reference for what it has up to the last row of a cell, which may be far behind: does it have
-    all that this one has?"""
+    """Check that a reference has all rows of a cell that is behind. The cell may be far behind, so the
+    reference is asked for its rows up to the last one of the cell."""
     reference = min(verdict.references)
-    tails = await _ask(master, {partition: [reference, nid]}, last)
+    tails = await _ask(cluster, {partition: [reference, nid]}, last)
     lack = judge(tails[partition]).lacks.get(reference)
     if lack is None or not lack.transactions:
         return verdict
     return Verdict(frozenset(), {**verdict.lacks, reference: lack})
 
 
-def _comparable(master: MasterCore) -> dict[int, list[int]]:
-    """The nodes with a readable cell of each partition that are here and can say what they have."""
+def _comparable(cluster: Cluster) -> dict[int, list[int]]:
+    """Return the running nodes with a readable cell of each partition that can be compared."""
     able = {
         nid
-        for nid in master.running_storages()
-        if (node := master.nodes.get(nid)) is not None and FEATURE_TAILS in node.features
+        for nid in cluster.running_storages()
+        if (node := cluster.nodes.get(nid)) is not None and FEATURE_TAILS in node.features
     }
-    table = master.partitions
+    table = cluster.partitions
     return {p: [n for n in table.readable(p) if n in able] for p in range(len(table))}
 
 
-def _present(master: MasterCore, partition: int, verdict: Verdict, here: list[int]) -> Verdict:
-    """Leave out nodes that were lost. Copies that were not compared are better than an incomplete one."""
+def _present(cluster: Cluster, partition: int, verdict: Verdict, here: list[int]) -> Verdict:
+    """Leave out nodes that were lost. Trust copies that were not compared rather than an incomplete
+    one."""
     references = verdict.references.intersection(here)
     lacks = {nid: lack for nid, lack in verdict.lacks.items() if nid in here}
     if not references and _incomplete(Verdict(references, lacks)):
-        readable = master.running_storages().intersection(master.partitions.readable(partition))
+        readable = cluster.running_storages().intersection(cluster.partitions.readable(partition))
         references = frozenset(readable - lacks.keys())
     return Verdict(references, lacks)
 
 
 async def _ask(
-    master: MasterCore, cells: Mapping[int, Collection[int]], max_tid: bytes | None
+    cluster: Cluster, cells: Mapping[int, Collection[int]], max_tid: bytes | None
 ) -> Tails:
-    """Of those that answered."""
+    """Return the tails of the nodes that answered."""
     of_node: dict[int, list[int]] = {}
     for partition, nids in cells.items():
         for nid in nids:
@@ -152,11 +174,11 @@ async def _ask(
     questions = [
         (peer, AskTails(partitions[i : i + PARTITIONS_TOGETHER], max_tid, TAIL_LENGTH))
         for nid, partitions in of_node.items()
-        if (peer := master.connected.get(nid)) is not None
+        if (peer := cluster.connected.get(nid)) is not None
         for i in range(0, len(partitions), PARTITIONS_TOGETHER)
     ]
     tails: Tails = {partition: {} for partition in cells}
-    for nid, answer in await ask_each(master, questions):
+    for nid, answer in await ask_each(cluster, questions):
         for row in answer.tail_list:
             if nid in cells.get(row[0], ()):
                 tails[row[0]][nid] = make_tail(TAIL_LENGTH, answer.pack_tid, row)
@@ -166,27 +188,22 @@ async def _ask(
 # -- consequences ----------------------------------------------------------------------------------
 
 
-def _changes(table: PartitionTable, behind: Mapping[int, Verdict]) -> list[CellChange]:
+def _changes(cluster: Cluster, behind: Mapping[int, Verdict]) -> list[CellChange]:
+    rows = cluster.partitions.rows
     return [
-        (
-            partition,
-            nid,
-            CellState.DISCARDED
-            if table.state(partition, nid) is CellState.FEEDING
-            else CellState.OUT_OF_DATE,
-        )
+        (partition, nid, left_behind(rows[partition][nid]))
         for partition, verdict in behind.items()
         for nid in sorted(verdict.lacks)
     ]
 
 
 def _incomplete(verdict: Verdict) -> bool:
-    """Whether the only thing that is wrong is that copies may be incomplete, as their nodes say."""
+    """Return whether copies lack no transaction, but may be incomplete, as their nodes report."""
     return not any(lack.transactions for lack in verdict.lacks.values())
 
 
 def _disagreement(undecided: Mapping[int, Verdict], lost: Collection[int]) -> Disagreement:
-    """``lost``: nodes that were compared, too, and are gone since."""
+    """``lost``: nodes that were compared, too, and were lost since."""
     nids = frozenset(nid for verdict in undecided.values() for nid in verdict.lacks)
     names, partitions = format_nids(nids), ", ".join(map(str, sorted(undecided)))
     if all(map(_incomplete, undecided.values())):
@@ -212,7 +229,7 @@ def _disagreement(undecided: Mapping[int, Verdict], lost: Collection[int]) -> Di
     return Disagreement(nids, text, no_choice=False)
 
 
-#: What the operator can do about copies none of which can be believed.
+#: Advice for the operator if no copy can be trusted.
 DECIDE = (
     "stop the node that is not to be believed, then neoctl start; when it is started again it becomes a"
     " copy of the others"
@@ -255,7 +272,7 @@ def _log_behind(behind: Mapping[int, Verdict]) -> None:
             logger.error(
                 "%s went back in time: in partitions %s it lacks transactions from %s on that its"
                 " replicas have. An old copy of its database was started, or the end of its log is lost:"
-                " look at its disk. What is missing is copied from the replicas",
+                " check its disk. The missing transactions are copied from the replicas",
                 *(format_nid(nid), partitions, min(tids).hex()),
             )
         else:

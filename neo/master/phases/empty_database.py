@@ -1,26 +1,23 @@
-"""Storage nodes whose databases are blank: no cell is in them.
+"""Storage nodes whose databases are blank: they have no cell.
 
-They are new; or a disk was not mounted, and an empty database was made in its place. Such a node must not
-be taken for another one that has data, whether it comes before that one or at its address: the cluster
-would start with it, and what the other one has would be gone for everybody. So a blank node gets an id
-that nobody counts on.
+Such a node is new; or its disk was not mounted, and an empty database was created in its place. It must
+not be taken for a node that has data, whether it joins before that node or at its address. Otherwise
+the cluster would start with it, and the data of the other node would be lost. So a blank node gets an
+id that the partition table does not have.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from neo.master.cluster import Cluster
 from neo.net.sockets import format_address
+from neo.node.peer import Peer
 from neo.protocol.enums import NodeType
 from neo.protocol.ids import format_nid
 from neo.protocol.packets import BLANK, RequestIdentification
-
-if TYPE_CHECKING:
-    from neo.master.core import MasterCore
-    from neo.node.peer import Peer
 
 logger = logging.getLogger("neo.master")
 
@@ -31,54 +28,55 @@ def is_blank(request: RequestIdentification) -> bool:
     return request.nid is None or request.extra.get(BLANK) is True
 
 
-def settled(master: MasterCore, request: RequestIdentification) -> RequestIdentification:
-    """The request with an id that the node may have, if it asks for one, in a table without others that
-    are in its way."""
+def settled(cluster: Cluster, request: RequestIdentification) -> RequestIdentification:
+    """Return the request with an id that the node may have; None if it must get another one. Remove what
+    conflicts with the request from the node table."""
     if request.node_type is not NodeType.STORAGE:
         return request
     nid = request.nid
     if not is_blank(request):
         if nid is not None:
-            _make_room(master, nid)
+            _make_room(cluster, nid)
         return request
-    # Also if its cells are out of date: filled on another disk, they would be read from the old one when
-    # that is mounted. That its database knows the id proves nothing: it got it when no table was known.
-    assigned = master.partitions.nodes()
-    if nid in master.connected or nid in assigned:
+    # This holds also if the cells of the id are out of date. They would be filled on this disk, and
+    # read from the old disk when that is mounted. That the database knows the id proves nothing,
+    # because the node may have got the id when no table was known.
+    assigned = cluster.partitions.nodes()
+    if nid in cluster.connected or nid in assigned:
         nid = None
-    there = master.nodes.by_address(NodeType.STORAGE, request.address)
+    there = cluster.nodes.by_address(NodeType.STORAGE, request.address)
     if there is not None and there.nid != nid and there.nid in assigned and not there.identified:
         _warn(format_address(request.address), there.nid)
         there.address = None
-        master.notify_nodes([there])
+        cluster.notify_nodes([there])
     return replace(request, nid=nid)
 
 
-def _make_room(master: MasterCore, nid: int) -> None:
-    """For a node with data, whose id was given to a blank one when the table was not known."""
-    peer = master.connected.get(nid)
-    if peer is None or peer.node is None or not peer.node.blank or master.partitions.assigned(nid):
+def _make_room(cluster: Cluster, nid: int) -> None:
+    """Disconnect a blank node that got the id of a node with data when the table was not known."""
+    peer = cluster.connected.get(nid)
+    if peer is None or peer.node is None or not peer.node.blank or cluster.partitions.assigned(nid):
         return
-    _turn_out(master, peer)
+    _turn_out(cluster, peer)
 
 
-def turn_out(master: MasterCore) -> None:
-    """The table was read: blank nodes that have ids of others join again."""
-    for nid, peer in list(master.connected.items()):
-        if peer.node is not None and peer.node.blank and master.partitions.assigned(nid):
-            _turn_out(master, peer)
+def turn_out(cluster: Cluster) -> None:
+    """Disconnect blank nodes with ids of nodes that have data. Call when the table was read."""
+    for nid, peer in list(cluster.connected.items()):
+        if peer.node is not None and peer.node.blank and cluster.partitions.assigned(nid):
+            _turn_out(cluster, peer)
 
 
-def _turn_out(master: MasterCore, peer: Peer) -> None:
+def _turn_out(cluster: Cluster, peer: Peer) -> None:
     assert peer.node is not None
     _warn(format_address(peer.node.address), peer.node.nid)
-    master.disconnect(peer)
+    cluster.disconnect(peer)
 
 
 def _warn(where: str, nid: int | None) -> None:
     name = format_nid(nid)
     logger.warning(
         "the database of the storage node at %s is empty, so that it is not %s, which has data: it gets"
-        " another id. If it should be %s, stop it, look whether its disk is mounted, and start it again",
+        " another id. If it should be %s: stop it, check that its disk is mounted, and start it again",
         *(where, name, name),
     )

@@ -1,18 +1,21 @@
 """RECOVERING: find the newest partition table, and wait until it is safe to start.
 
-The conditions are those of the specification, *RECOVERING*, plus two: a table older than the last
-one that this master served with is never taken, because commits may have happened that its nodes
-have not seen (FACTS 5.5); and nobody serves before the nodes that could later begin without them know
-better (:mod:`neo.master.published_tables`). The log and ``neoctl`` say which nodes are waited for.
+The conditions are those of the specification, *RECOVERING*, plus two. A table older than the last one
+that this master served with is never taken, because its nodes may have missed commits (FACTS 5.5). And
+the cluster does not start before the nodes that could later start without the others have the current
+table (:mod:`neo.master.published_tables`). The log and ``neoctl`` name the nodes that are awaited.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
 from neo.master.backup.memory import Memory, unaware_cells
+from neo.master.cluster import Cluster
+from neo.master.phases.comparison import Comparison
 from neo.master.phases.empty_database import turn_out
+from neo.master.settings import MasterSettings
+from neo.node.core import Core
 from neo.node.peer import Peer
 from neo.node.task import Future
 from neo.protocol.enums import NodeState, NodeType
@@ -32,67 +35,76 @@ from neo.topology.nodes import Node
 from neo.topology.partitions import PartitionTable
 from neo.topology.tweak import without
 
-if TYPE_CHECKING:
-    from neo.master.core import MasterCore
-
 logger = logging.getLogger("neo.master")
 
-#: Numbers of partition tables that a restarted master leaves out: so many may have been told to nodes of
-#: which nobody who is here knows. More changes at a time need as many cells.
+#: Versions of the partition table that a restarted master skips: so many may have been published to nodes
+#: that are not connected. Only a cluster with as many cells makes more changes at a time.
 UNKNOWN_TABLES = 1000
-#: Where the operator gave up nodes, which may have gone on under other masters, numbers go on with the
-#: milliseconds since 1970: of two such starts that contradict each other, the last one counts. So many
-#: are left out if the clock is behind: no master is likely to have been restarted a thousand times since.
+#: If the operator gave up nodes, which may have gone on under other masters, the next version is the
+#: number of milliseconds since 1970: of two such starts that contradict each other, the last one
+#: counts. If the clock is behind, so many versions are skipped, as after a thousand restarts of a
+#: master.
 GIVEN_UP_TABLES = 1000 * UNKNOWN_TABLES
 
-#: How long a new primary waits for all storage nodes that can be read. They notice within three seconds
-#: that the one before is gone; those that come later copy what they miss.
+#: Time that a new primary waits for all nodes with readable cells. They notice the loss of the old
+#: primary within three seconds; nodes that come later copy what they miss.
 STORAGES_SECONDS = 6.0
 
 
 class Recovery:
     """One stay in RECOVERING."""
 
-    def __init__(self, master: MasterCore) -> None:
-        self.master = master
+    def __init__(
+        self,
+        cluster: Cluster,
+        core: Core,
+        settings: MasterSettings,
+        comparison: Comparison,
+        was_operational: bool,
+    ) -> None:
+        """``was_operational``: this master has verified the database before."""
+        self._cluster = cluster
+        self._core = core
+        self._settings = settings
+        self._comparison = comparison
         self._done: Future[None] = Future()
-        #: What storages answered; a node that is asked again is taken out meanwhile.
+        #: Answers of storage nodes by id; that of a node that is asked again is removed meanwhile.
         self._answers: dict[int, AnswerRecovery] = {}
         #: The node that is being asked for its table.
         self._asking: Peer | None = None
         self._reported = ""
-        #: Own tables of nodes that have not the newest one, as far as they are wanted; None while asked.
+        #: Tables of nodes that do not have the newest one, as far as needed; None while a node is asked.
         self._older: dict[int, PartitionTable | None] = {}
-        #: What storages remember if the database is a backup; None if not. Valid at the end.
+        #: What storage nodes remember of a backup; None if the database is none. Valid at the end.
         self.backup: Memory | None = None
-        #: This master has been primary all the time since it served: it need not fear a split brain.
-        self._continues = master.served_ptid is not None
-        #: A new primary knows from the log which table to wait for; storages are on their way to it.
-        self._patient = self._continues and not master.was_operational
-        #: The operator did not wait until the cluster starts by itself.
+        #: The last table in use is known, so an older one cannot be taken: no split brain is possible.
+        self._continues = cluster.served_ptid is not None
+        #: A new primary knows from the log which table to wait for; storage nodes are about to connect.
+        self._patient = self._continues and not was_operational
+        #: The operator started the cluster.
         self.forced = False
 
     async def run(self) -> None:
-        """Returns when the tables are ready for VERIFYING."""
-        self.master.partitions.clear()
-        for peer in self.master.storages():
+        """Return when the tables are ready for VERIFYING."""
+        self._cluster.partitions.clear()
+        for peer in self._cluster.storages():
             self.joined(peer)
         if self._patient:
-            self.master.call_later(STORAGES_SECONDS, self._lose_patience)
+            self._core.call_later(STORAGES_SECONDS, self._lose_patience)
         self.check()
         await self._done
-        self.master.truncate_tid = self._truncate_tid()
+        self._cluster.truncate_tid = self._truncate_tid()
         self.backup = self._backup()
         self._prepare()
 
     def _ended(self) -> bool:
         return self._done.done
 
-    # -- what storages know ------------------------------------------------------------------------
+    # -- answers of storage nodes ------------------------------------------------------------------------
 
     def joined(self, peer: Peer) -> None:
-        """A storage is here: ask what it remembers."""
-        self.master.spawn(self._ask(peer))
+        """Ask a connected storage node what it remembers."""
+        self._core.spawn(self._ask(peer))
 
     async def _ask(self, peer: Peer) -> None:
         node = peer.node
@@ -103,24 +115,24 @@ class Recovery:
         except ConnectionLost:
             return
         except ErrorAnswer as e:
-            logger.error("%r cannot say what it remembers: %s", peer, e)
+            logger.error("%r failed to answer AskRecovery: %s", peer, e)
             return
         if self._done.done:
             return
         self._answers[node.nid] = answer
         if answer.ptid is not None:
-            self.master.told.confirmed(node.nid, answer.ptid)
+            self._cluster.published.confirmed(node.nid, answer.ptid)
         await self._load_table()
         self.check()
 
     def _forget(self, nid: int) -> None:
-        """What it answered; it will be asked again if it comes back."""
+        """Remove the answers of a node. It is asked again if it comes back."""
         self._answers.pop(nid, None)
         self._older.pop(nid, None)
 
     def _newest(self) -> tuple[int, int] | None:
-        """(ptid, nid) of the node with the newest table among those that answered and are here."""
-        present = self.master.identified_storages()
+        """Return (ptid, nid) of the connected node with the newest table; None if no node has one."""
+        present = self._cluster.identified_storages()
         return max(
             (
                 (answer.ptid, nid)
@@ -131,13 +143,13 @@ class Recovery:
         )
 
     async def _load_table(self) -> None:
-        """Get the newest table from one of the nodes that have it, others if that one is lost."""
+        """Get the newest table from a node that has it, or from another one if that node is lost."""
         while not self._done.done and (newest := self._newest()) is not None:
             ptid, nid = newest
-            loaded = self.master.partitions.ptid
+            loaded = self._cluster.partitions.ptid
             if self._asking is not None or (loaded is not None and loaded >= ptid):
                 return
-            peer = self._asking = self.master.connected[nid]
+            peer = self._asking = self._cluster.connected[nid]
             try:
                 table = await self._ask_table(peer, nid)
             finally:
@@ -146,50 +158,48 @@ class Recovery:
                 continue
             if self._ended():
                 return
-            self.master.partitions.load(table.ptid, table.num_replicas, table.row_list)
-            turn_out(self.master)
+            self._cluster.partitions.load(table.ptid, table.num_replicas, table.row_list)
+            turn_out(self._cluster)
             self._show_admins(self._absent_nodes())
 
     async def _ask_table(self, peer: Peer, nid: int) -> AnswerPartitionTable | None:
-        """None if it does not answer that: it counts no more."""
+        """Return the table of a node. None if it does not answer; its other answer is removed then."""
         try:
             table = await peer.ask(AskPartitionTable())
         except (ConnectionLost, ErrorAnswer) as e:
-            logger.warning("%r did not give its partition table: %s", peer, e)
+            logger.warning("%r failed to answer AskPartitionTable: %s", peer, e)
             self._forget(nid)
             return None
         return table
 
     def _absent_nodes(self) -> list[Node]:
-        """Nodes that have cells and are not known yet: who operates the cluster looks for them."""
-        nodes = self.master.nodes
+        """Add nodes with cells that are not known yet to the node table, so that operators see them."""
+        nodes = self._cluster.nodes
         return [
             nodes.add(Node(NodeType.STORAGE, nid, state=NodeState.DOWN))
-            for nid in sorted(self.master.partitions.nodes())
+            for nid in sorted(self._cluster.partitions.nodes())
             if nodes.get(nid) is None
         ]
 
     def _show_admins(self, absent: list[Node]) -> None:
         rows = [node.row() for node in absent]
-        for peer in self.master.of_type(NodeType.ADMIN):
-            peer.send(NotifyNodeInformation(self.master.stamp(), rows))
-            peer.send(self.master.table())
+        for peer in self._cluster.of_type(NodeType.ADMIN):
+            peer.send(NotifyNodeInformation(self._cluster.stamp(), rows))
+            peer.send(self._cluster.table())
 
-    # -- may it start? -------------------------------------------------------------------------------
+    # -- conditions ----------------------------------------------------------------------------------
 
     def lost(self) -> None:
-        """A storage went away."""
-        present = self.master.identified_storages()
+        """React to the loss of a storage node."""
+        present = self._cluster.identified_storages()
         for nid in list(self._answers):
             if nid not in present:
                 self._forget(nid)
-        disagreement = self.master.disagreement
-        if disagreement is not None and not disagreement.nids <= present:
-            disagreement.changed = True
+        self._comparison.storages_lost(present)
         self.check()
 
     def check(self) -> None:
-        """Start if it is safe without asking anybody."""
+        """Start if that is safe without a command of the operator."""
         if self._done.done:
             return
         at_once = self._continues and not self._patient and not self._truncate_tid()
@@ -201,43 +211,45 @@ class Recovery:
             logger.info("waiting to start: %s", reason)
 
     def _lose_patience(self) -> None:
-        """Go on without the storages that are away, if the others have all that was committed."""
+        """Start without the storage nodes that are away, if the others have all that was committed."""
         self._patient = False
         self.check()
 
     def obstacle_to_force(self) -> str | None:
-        """Why the operator cannot make it start now; None if he can."""
+        """Return why the operator cannot start the cluster now; None if that is possible."""
         return self._obstacle(strict=False, forced=True)
 
     def describe(self) -> AnswerObstacle:
-        """Both for people who only ask: nothing changes, so that no node is told to truncate."""
+        """Return why the cluster does not start, and why the operator cannot start it. Nothing changes:
+        no node is told to truncate."""
         waits = self._truncate_tid() is not None
         forced = self._reported if waits else self.obstacle_to_force()
         return AnswerObstacle(self._reported, forced or "")
 
     def force(self) -> None:
-        """The operator asked to start."""
+        """Start, as the operator asked."""
         assert self.obstacle_to_force() is None
         self.forced = True
         self._done.resolve(None)
 
     def _obstacle(self, strict: bool, forced: bool = False) -> str | None:
-        """Why the cluster may not start now; None if it may."""
-        if self.master.partitions.ptid is None:
+        """Return why the cluster may not start now; None if it may. ``strict``: all nodes with readable
+        cells must be connected."""
+        if self._cluster.partitions.ptid is None:
             return self._obstacle_to_creation(forced)
         return self._obstacle_to_restart(strict, forced)
 
     def _obstacle_to_creation(self, forced: bool) -> str | None:
-        storages = self.master.identified_storages()
+        storages = self._cluster.identified_storages()
         if not storages:
             return "no storage node is connected"
         if storages - self._answers.keys():
             return f"{_names(storages - self._answers.keys())} did not answer yet"
         if any(answer.ptid is not None for answer in self._answers.values()):
             return "the partition table is being read"
-        if self.master.served_ptid is not None:
-            return f"no node has the partition table {self.master.served_ptid} that was in use"
-        autostart = self.master.settings.autostart
+        if self._cluster.served_ptid is not None:
+            return f"no node has the partition table {self._cluster.served_ptid} that was in use"
+        autostart = self._settings.autostart
         if forced or (autostart and len(storages) >= autostart):
             return None
         if autostart:
@@ -245,24 +257,24 @@ class Recovery:
         return "a new database is created when the operator says so: neoctl start"
 
     def _obstacle_to_restart(self, strict: bool, forced: bool) -> str | None:
-        table = self.master.partitions
+        table = self._cluster.partitions
         assert table.ptid is not None
         newest = self._newest()
         if newest is not None and newest[0] > table.ptid:
             return "the partition table is being read"
-        served = self.master.served_ptid
-        absent = self.master.served_nodes - self._answers.keys()
+        served = self._cluster.served_ptid
+        absent = self._cluster.served_nodes - self._answers.keys()
         if served is not None and table.ptid < served and absent:
             return (
                 f"the newest partition table here is {table.ptid}, but {served} was in use: "
                 f"commits would be lost; start {_names(absent)}"
             )
-        identified = self.master.identified_storages()
-        if (disagreement := self.master.disagreement) is not None:
+        identified = self._cluster.identified_storages()
+        if (disagreement := self._comparison.disagreement) is not None:
             obstacle = disagreement.obstacle(identified, forced)
             if obstacle is not None:
                 return obstacle
-        alone = None if forced else self.master.told.missing(self._answers.keys())
+        alone = None if forced else self._cluster.published.missing(self._answers.keys())
         if alone is not None:
             return (
                 f"partition table {alone.ptid} may be the last that {_names(set(alone.readable))} has:"
@@ -272,7 +284,7 @@ class Recovery:
         truncate_tid = self._truncate_tid()
         required = readable if truncate_tid is None else table.nodes()
         if not strict:
-            # Those that are absent from a truncation lose their cells: see _prepare.
+            # Nodes that are absent from a truncation lose their cells: see _prepare.
             required = required & identified
         missing = required - identified
         if missing:
@@ -289,51 +301,53 @@ class Recovery:
         return self._obstacle_to_backup(readable & identified)
 
     def _truncate_tid(self) -> bytes | None:
-        """Where to cut: as asked, or as a storage remembers from a truncation that was cut short.
+        """Return the tid to truncate to: as the operator asked, or as a storage node remembers from a
+        truncation that was interrupted.
 
-        Only nodes with readable cells count: what another one remembers was done without it, and has
-        been followed by commits.
+        Only nodes with readable cells count: a truncation that another node remembers was done without
+        it, and commits have followed.
         """
-        readable = self.master.partitions.nodes(readable_only=True)
+        readable = self._cluster.partitions.nodes(readable_only=True)
         remembered = [
             answer.truncate_tid
             for nid, answer in self._answers.items()
             if answer.truncate_tid is not None and nid in readable
         ]
-        if self.master.truncate_tid is not None:
-            remembered.append(self.master.truncate_tid)
+        if self._cluster.truncate_tid is not None:
+            remembered.append(self._cluster.truncate_tid)
         return min(remembered, default=None)
 
     def _backup(self) -> Memory | None:
-        """A truncation that was asked for ends the backup mode. Only nodes with readable cells know if
-        the database is one: who is away at the end loses its cells, and who has none yet, as a clone,
-        has nothing to remember, even if its partition table is the newest."""
-        if self.master.truncate_tid is not None:
+        """Return what storage nodes remember of a backup; None if the database is none, or if the
+        operator ends backup mode by a truncation. Only nodes with readable cells know whether it is
+        one: a node that is away at the end loses its cells, and a node that has none yet, as a clone,
+        remembers nothing, even if its partition table is the newest."""
+        if self._cluster.truncate_tid is not None:
             return None
-        readable = self.master.partitions.nodes(readable_only=True)
+        readable = self._cluster.partitions.nodes(readable_only=True)
         if not any(self._answers[nid].backup_tid for nid in readable & self._answers.keys()):
             return None
         older = {nid: table for nid, table in self._older.items() if table is not None}
         return Memory(
             {nid: answer.backup_tid for nid, answer in self._answers.items()},
-            unaware_cells(self.master.partitions, older),
+            unaware_cells(self._cluster.partitions, older),
         )
 
     def _obstacle_to_backup(self, readable: set[int]) -> str | None:
-        """Nodes without the newest table must say which of their cells they know to be readable: what
-        they remember is about these."""
+        """Ask nodes without the newest table for theirs, because what they remember of a backup is
+        about the cells that are readable in it. Return what is missing."""
         if self._backup() is None:
             return None
-        ptid = self.master.partitions.ptid
+        ptid = self._cluster.partitions.ptid
         older = {nid for nid in readable if self._answers[nid].ptid != ptid}
         for nid in sorted(older - self._older.keys()):
             self._older[nid] = None
-            self.master.spawn(self._ask_older(nid))
+            self._core.spawn(self._ask_older(nid))
         waiting = {nid for nid in older if self._older.get(nid) is None}
         return f"{_names(waiting)} must tell its own partition table" if waiting else None
 
     async def _ask_older(self, nid: int) -> None:
-        table = await self._ask_table(self.master.connected[nid], nid)
+        table = await self._ask_table(self._cluster.connected[nid], nid)
         if table is None:
             return
         own = PartitionTable()
@@ -343,11 +357,11 @@ class Recovery:
         self.check()
 
     def _obstacle_to_truncation(self, required: set[int], tid: bytes) -> str | None:
-        """Every node must remember durably that it has to truncate, before any does."""
+        """Tell nodes to truncate. Each must remember that durably, before any node truncates."""
         for nid in required:
             stored = self._answers[nid].truncate_tid
             if stored is None or stored > tid:
-                peer = self.master.connected[nid]
+                peer = self._cluster.connected[nid]
                 peer.send(Truncate(tid))
                 self.joined(peer)
         waiting = required - self._answers.keys()
@@ -356,56 +370,62 @@ class Recovery:
     # -- the end -------------------------------------------------------------------------------------
 
     def _prepare(self) -> None:
-        """Node and partition tables as the next phases need them."""
-        master = self.master
-        identified = master.identified_storages()
-        if master.partitions.ptid is None:
-            settings = master.settings
-            paths = {n.nid: n.devpath for n in master.nodes if n.nid is not None}
-            master.partitions.create(
+        """Make the node table and the partition table as the next phases need them."""
+        cluster = self._cluster
+        identified = cluster.identified_storages()
+        if cluster.partitions.ptid is None:
+            settings = self._settings
+            paths = {n.nid: n.devpath for n in cluster.nodes if n.nid is not None}
+            cluster.partitions.create(
                 settings.partitions, settings.replicas, list(identified), paths
             )
             serving = identified
         else:
-            serving = identified & master.partitions.nodes()
-            if master.partitions.ptid < master.told.ptid:
-                # Somebody who is not here may have one that was told.
-                master.partitions.ptid = master.told.ptid + 1
-            elif not master.told.ptid:
-                self._remember_older(master.partitions.ptid)
-                master.partitions.ptid = self._later(master.partitions.ptid)
-        master.told.give_up(identified)
-        nodes = [node for nid in serving if (node := master.nodes.get(nid)) is not None]
-        master.set_node_states(nodes, NodeState.RUNNING)
+            serving = identified & cluster.partitions.nodes()
+            if cluster.partitions.ptid < cluster.published.ptid:
+                # A node that is not connected may have a table that was published.
+                cluster.partitions.ptid = cluster.published.ptid + 1
+            elif not cluster.published.ptid:
+                self._remember_older(cluster.partitions.ptid)
+                cluster.partitions.ptid = self._later(cluster.partitions.ptid)
+        cluster.published.give_up(identified)
+        nodes = [node for nid in serving if (node := cluster.nodes.get(nid)) is not None]
+        cluster.set_node_states(nodes, NodeState.RUNNING)
         unaware = self.backup.unaware if self.backup is not None else ()
-        changes = self._forgotten_cells(identified) or master.lost_cells(unaware)
-        assert master.partitions.ptid is not None
+        changes = self._forgotten_cells(identified) or cluster.lost_cells(unaware)
+        assert cluster.partitions.ptid is not None
         if changes:
-            ptid = master.partitions.ptid + 1
-            master.partitions.change(ptid, master.partitions.replicas, changes)
-        master.tell_table()
-        for peer in master.of_type(NodeType.ADMIN):
-            peer.send(master.table())
+            ptid = cluster.partitions.ptid + 1
+            cluster.partitions.change(ptid, cluster.partitions.replicas, changes)
+        cluster.publish_table()
+        for peer in cluster.of_type(NodeType.ADMIN):
+            peer.send(cluster.table())
 
     def _later(self, ptid: int) -> int:
-        """A number after those of all tables that an earlier master may have told."""
-        if self.master.partitions.nodes(readable_only=True) <= self.master.identified_storages():
+        """Return a version after those of all tables that an earlier master may have published."""
+        if (
+            self._cluster.partitions.nodes(readable_only=True)
+            <= self._cluster.identified_storages()
+        ):
             return ptid + UNKNOWN_TABLES
-        now = int(self.master.shell.time() * 1000)
+        now = int(self._core.shell.time() * 1000)
         return now if now > ptid else ptid + GIVEN_UP_TABLES
 
     def _remember_older(self, ptid: int) -> None:
-        """Tables that an earlier master told, and that nodes may still have when they are lost again."""
-        for nid in sorted(self.master.partitions.nodes(readable_only=True) & self._answers.keys()):
+        """Note tables that an earlier master published, and that nodes may still have when they are
+        lost."""
+        for nid in sorted(
+            self._cluster.partitions.nodes(readable_only=True) & self._answers.keys()
+        ):
             older = self._answers[nid].ptid
             if older is not None and older < ptid:
-                self.master.told.remembered(nid, older)
+                self._cluster.published.remembered(nid, older)
 
     def _forgotten_cells(self, identified: set[int]) -> list[CellChange]:
-        """Those of nodes that are absent from a truncation: they must not come back with what the
-        others delete."""
-        table = self.master.partitions
-        if self.master.truncate_tid is None:
+        """Return changes that take the cells of nodes that are absent from a truncation, which must not
+        come back with what the others delete."""
+        table = self._cluster.partitions
+        if self._cluster.truncate_tid is None:
             return []
         return without(table, table.nodes() - identified)
 

@@ -1,22 +1,22 @@
-"""Which replica lacks what another one has, PURE.
+"""Comparison of the last rows of replicas, PURE.
 
 Theory of operation
 -------------------
-A database that went back in time has a prefix of its history: an old copy of a disk was mounted, or the
-end of a write-ahead log was lost. If the node served with it, there are later transactions behind a gap.
-So the last rows of each readable cell of a partition are compared, not only the last tid:
+A database that went back in time has a prefix of its history, because an old copy of a disk was mounted
+or the end of a write-ahead log was lost. If the node served with it, later transactions follow after a
+gap. So the last rows of each readable cell of a partition are compared, not only the last tid:
 
-* The *tail* of a cell: its last transactions and revisions. Tails begin at different rows; they are
-  compared from the latest of these beginnings on, where all of them are complete.
-* A cell *lacks* a row that another one has. Revisions up to the last pack that its node knows do not
-  count: that pack may have removed them. What a database lost that went back in time is later than any
-  pack that it knows.
+* The *tail* of a cell is its last transactions and revisions. Tails begin at different rows. They are
+  compared from the latest of these beginnings on, from where all of them are complete.
+* A cell *lacks* a row that another cell has. Revisions up to the last pack that its node knows do not
+  count, because that pack may have removed them. Rows that a database lost when it went back in time are
+  later than any pack that it knows.
 * A *reference* is a cell that lacks nothing, and whose node has had the whole partition. If there is one,
   the cells that lack something are *behind*: they are copied from it.
-* Without a reference none can be believed. Each copy has what another one has not, and what somebody may
-  have been told to be committed: an operator decides which one is given up.
+* Without a reference no cell can be trusted. Each copy has rows that another one lacks, and clients may
+  have been told that they are committed. The operator decides which copy is given up.
 
-What is earlier than the tails is not seen here. ``neoctl check`` compares all of it.
+Rows before the tails are not compared here. ``neoctl check`` compares all rows.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ Key = tuple[bytes, bytes]
 
 
 class Tail(NamedTuple):
-    """What a cell has last. ``proven``: see AnswerTails. ``packed``: the tid of the last pack that its
+    """The last rows of a cell. ``proven``: see AnswerTails. ``packed``: the tid of the last pack that its
     node knows. ``begin``: the tid, and the key of a revision, from which on the lists are complete; zeros
-    if they are all that the cell has."""
+    if they have all rows of the cell."""
 
     proven: bool
     packed: bytes
@@ -44,12 +44,13 @@ class Tail(NamedTuple):
 
     @property
     def last(self) -> bytes:
-        """The tid of the last row, zero if there is none."""
+        """The tid of the last row; zero if there is none."""
         return max((*self.transactions, *(tid for tid, _ in self.revisions)), default=ZERO_TID)
 
 
 def make_tail(length: int, packed: bytes, row: TailRow) -> Tail:
-    """From a row of the answer to a question for ``length`` rows of each kind."""
+    """Return the tail in a row of an answer. ``length``: the number of rows that were asked of each
+    kind."""
     _, proven, transactions, revisions = row
     begin = (
         min(transactions) if len(transactions) >= length else ZERO_TID,
@@ -60,22 +61,22 @@ def make_tail(length: int, packed: bytes, row: TailRow) -> Tail:
 
 class Lack(NamedTuple):
     """What a cell lacks: at least so many ``transactions``, or revisions of them, from ``since`` on. All
-    zeros: nothing, but its node never had all of it."""
+    zeros: nothing, but its node never had the whole partition."""
 
     since: bytes
     transactions: int
 
 
 class Verdict(NamedTuple):
-    """Of one partition. ``references``: cells to believe. If there are none, cells ``lacks`` differ, and
-    nobody knows which one is right; otherwise these are behind."""
+    """Result for one partition, by node. ``references``: cells to trust. If there are none, the cells in
+    ``lacks`` differ, and it is unknown which one is right; otherwise these cells are behind."""
 
     references: frozenset[int]
     lacks: dict[int, Lack]
 
     @property
     def nodes(self) -> frozenset[int]:
-        """All that were compared."""
+        """All nodes that were compared."""
         return self.references.union(self.lacks)
 
     @property
@@ -88,7 +89,7 @@ class Verdict(NamedTuple):
 
 
 def judge(tails: Mapping[int, Tail]) -> Verdict:
-    """Compare the cells of a partition, by node."""
+    """Compare the cells of a partition, which are given by node."""
     first_tid = max((tail.begin[0] for tail in tails.values()), default=ZERO_TID)
     first_key = max((tail.begin[1] for tail in tails.values()), default=(ZERO_TID, ZERO_OID))
     transactions = frozenset().union(*(tail.transactions for tail in tails.values()))

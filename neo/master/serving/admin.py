@@ -1,18 +1,26 @@
-"""What operators ask through an admin node (FACTS 6)."""
+"""Commands of operators, which an admin node relays (FACTS 6)."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from typing import Protocol
 
-from neo.master.backup.switching import check_start, check_stop, start_backup, stop_backup
-from neo.master.election.serve_masters import done
+from neo.master.backup.mode import BackupMode
+from neo.master.cluster import Cluster
+from neo.master.commit.coordinator import Coordinator
+from neo.master.election.serve_masters import ServeMasters, done
+from neo.master.maintenance.check import Checks
+from neo.master.maintenance.pack import Packs
+from neo.master.maintenance.scrub import Scrub
 from neo.master.maintenance.truncation import check_all_there, check_tid
-from neo.master.serving.client import start_storage
+from neo.master.parts import Operation
+from neo.master.phases.recovery import Recovery
+from neo.master.phases.service import start_storage
 from neo.master.serving.denial import PRIMARY_STAYS, denied
-from neo.master.serving.transactions import ServeTransactions
-from neo.master.states import SERVING, Event
-from neo.node.handler import on
+from neo.master.states import SERVING
+from neo.node.core import Core
+from neo.node.handler import Handler, on
 from neo.node.peer import Peer
 from neo.protocol.enums import ClusterState, NodeState, NodeType
 from neo.protocol.ids import format_nid, nid_namespace
@@ -22,18 +30,23 @@ from neo.protocol.packets import (
     AnswerLastIDs,
     AnswerLastTransaction,
     AnswerRecovery,
+    AnswerTransactions,
     AnswerTweakPartitionTable,
     AnswerUpstream,
     AskCheckReport,
     AskClusterState,
+    AskElection,
     AskLastIDs,
     AskLastTransaction,
     AskObstacle,
     AskRecovery,
     AskScrub,
+    AskTransactions,
     AskUpstream,
     CheckReplicas,
+    EndTransaction,
     FlushLog,
+    ForgetTable,
     Message,
     NotifyNodeInformation,
     NotifyRepair,
@@ -42,6 +55,7 @@ from neo.protocol.packets import (
     SetClusterState,
     SetNodeState,
     SetNumReplicas,
+    SetPrimary,
     Truncate,
     TweakPartitionTable,
 )
@@ -60,108 +74,127 @@ def is_master(nid: int) -> bool:
     return nid >> 24 == nid_namespace(NodeType.MASTER) >> 24
 
 
-#: Clients that do not end their transactions are disconnected this long after a stop was asked.
-STOP_SECONDS = 10.0
-#: More copies than this are a slip of the finger.
+#: A greater number of replicas is a typing error.
 MAX_REPLICAS = 99
 
 
-class ServeAdmin(ServeTransactions):
+class Phases(Operation, Protocol):
+    """What the operator may ask of the phases of the cluster."""
+
+    @property
+    def recovery(self) -> Recovery:
+        """The current stay in RECOVERING, or the last one."""
+
+    def stop_cluster(self) -> None:
+        """Stop the cluster when no transaction is left."""
+
+
+class ServeAdmin(Handler):
+    def __init__(
+        self,
+        cluster: Cluster,
+        core: Core,
+        phases: Phases,
+        coordinator: Coordinator,
+        backup: BackupMode,
+        packs: Packs,
+        checks: Checks,
+        scrub: Scrub,
+        masters: ServeMasters,
+    ) -> None:
+        self._cluster = cluster
+        self._core = core
+        self._phases = phases
+        self._coordinator = coordinator
+        self._backup = backup
+        self._packs = packs
+        self._checks = checks
+        self._scrub = scrub
+        self._masters = masters
+
     def lost(self, peer: Peer, reason: str) -> None:
-        self.master.forget(peer)
+        self._cluster.forget(peer)
 
     # -- questions -------------------------------------------------------------------------------
 
     @on(AskClusterState)
     def cluster_state(self, peer: Peer, message_id: int, m: AskClusterState) -> Message:
-        return AnswerClusterState(self.master.state)
+        return AnswerClusterState(self._cluster.state)
 
     @on(AskLastTransaction)
     def last_transaction(self, peer: Peer, message_id: int, m: AskLastTransaction) -> Message:
-        """Of the upstream cluster, if this is a backup (FACTS 5.8): AskRecovery says how far we are."""
-        master = self.master
-        return AnswerLastTransaction(master.backup.cells.last if master.backup else master.last_tid)
+        """Return that of the upstream cluster if this is a backup (FACTS 5.8); AskRecovery returns the
+        tid that the backup has reached."""
+        backup = self._backup.current
+        return AnswerLastTransaction(backup.cells.last if backup else self._cluster.last_tid)
 
     @on(AskLastIDs)
     def last_ids(self, peer: Peer, message_id: int, m: AskLastIDs) -> Message:
-        """The last ids that were given (FACTS 5.8), in the database as it is."""
-        return AnswerLastIDs(self.master.oids.last, self.master.tids.given)
+        """Return the last ids that were allocated in the database as it is (FACTS 5.8)."""
+        return AnswerLastIDs(self._cluster.oids.last, self._cluster.tids.given)
 
     @on(AskRecovery)
     def recovery(self, peer: Peer, message_id: int, m: AskRecovery) -> Message:
-        master = self.master
-        backup_tid = master.backup.cells.tid if master.backup else None
-        return AnswerRecovery(master.partitions.ptid, backup_tid, master.truncate_tid)
+        cluster, backup = self._cluster, self._backup.current
+        backup_tid = backup.cells.tid if backup else None
+        return AnswerRecovery(cluster.partitions.ptid, backup_tid, cluster.truncate_tid)
 
     @on(AskUpstream)
     def upstream(self, peer: Peer, message_id: int, m: AskUpstream) -> Message:
-        backup = self.master.backup
+        backup = self._backup.current
         if backup is None:
             raise denied("this cluster is no backup")
         silence = backup.contact.silence()
         if silence is None:
-            return AnswerUpstream(backup.cluster or "", None, True, "")
-        return AnswerUpstream(backup.cluster or "", *silence)
+            return AnswerUpstream(backup.upstream_name or "", None, True, "")
+        return AnswerUpstream(backup.upstream_name or "", *silence)
 
     @on(AskObstacle)
     def obstacle(self, peer: Peer, message_id: int, m: AskObstacle) -> Message:
-        if self.master.state is not ClusterState.RECOVERING:
-            raise denied(f"the cluster is {self.master.state.name}: nothing keeps it from starting")
-        return self.master.recovery.describe()
+        if self._cluster.state is not ClusterState.RECOVERING:
+            raise denied(
+                f"the cluster is {self._cluster.state.name}: nothing keeps it from starting"
+            )
+        return self._phases.recovery.describe()
 
     # -- state of the cluster --------------------------------------------------------------------
 
     @on(SetClusterState)
     def set_cluster_state(self, peer: Peer, message_id: int, m: SetClusterState) -> None:
-        master = self.master
+        recovering = self._cluster.state is ClusterState.RECOVERING
         if m.state is ClusterState.STOPPING:
             peer.answer(message_id, done("Cluster state changed"))
-            self._stop()
-        elif m.state is ClusterState.VERIFYING and master.state is ClusterState.RECOVERING:
-            # The answer comes before the change, as its consequences come on the same connection.
-            obstacle = master.recovery.obstacle_to_force()
+            self._phases.stop_cluster()
+        elif m.state is ClusterState.VERIFYING and recovering:
+            # The answer is sent first, because the changes are announced on the same connection.
+            obstacle = self._phases.recovery.obstacle_to_force()
             if obstacle is not None:
                 raise denied(f"the cluster cannot start: {obstacle}")
             peer.answer(message_id, done("Cluster state changed"))
-            master.recovery.force()
+            self._phases.recovery.force()
         elif m.state is ClusterState.STARTING_BACKUP:
-            check_start(master)
+            self._backup.check_start()
             peer.answer(message_id, done("Cluster state changed"))
-            start_backup(master)
+            self._backup.start()
         elif m.state is ClusterState.STOPPING_BACKUP:
-            check_stop(master)
+            self._backup.check_stop()
             peer.answer(message_id, done("Cluster state changed"))
-            stop_backup(master)
+            self._backup.stop()
         elif m.state is ClusterState.VERIFYING:
             raise denied("Can not switch to this state")
         else:
             raise denied("Invalid state requested")
 
-    def _stop(self) -> None:
-        master = self.master
-        if master.state is ClusterState.STOPPING:
-            return
-        master.stop_phase()
-        master.change_state(Event.STOP)
-        master.call_later(STOP_SECONDS, self._drop_clients)
-        master.check_stopped()
-
-    def _drop_clients(self) -> None:
-        for client in self.master.of_type(NodeType.CLIENT):
-            logger.warning("%r did not end its transactions", client)
-            self.master.disconnect(client)
-            self.master.commits.client_lost(client)
-
     # -- state of nodes --------------------------------------------------------------------------
 
     @on(AddPendingNodes)
     def add_pending_nodes(self, peer: Peer, message_id: int, m: AddPendingNodes) -> Message | None:
-        master = self.master
+        cluster = self._cluster
         masters = [nid for nid in m.nid_list if is_master(nid)]
         if masters:
             if len(m.nid_list) > 1:
                 raise denied("masters are added one at a time, each when the one before is there")
-            self.add_master(peer, message_id, masters[0])
+            self._masters.add_master(peer, message_id, masters[0])
             return None
         self._operating("add nodes")
         nodes = [self._storage(nid) for nid in dict.fromkeys(m.nid_list)]
@@ -173,8 +206,8 @@ class ServeAdmin(ServeTransactions):
             return done("No node added")
         for node in added:
             assert node.nid is not None
-            start_storage(master, master.connected[node.nid])
-        master.set_node_states(added, NodeState.RUNNING)
+            start_storage(cluster, cluster.connected[node.nid], self._backup.active)
+        cluster.set_node_states(added, NodeState.RUNNING)
         text = f"Nodes added: {_names(added)}"
         if others := [node for node in nodes if node not in added]:
             text += f"; in service already: {_names(others)}"
@@ -182,12 +215,12 @@ class ServeAdmin(ServeTransactions):
 
     @on(SetNodeState)
     def set_node_state(self, peer: Peer, message_id: int, m: SetNodeState) -> None:
-        if is_master(m.nid) and m.nid != self.master.node.nid and self.master.tenure is not None:
+        if is_master(m.nid) and m.nid != self._cluster.node.nid and self._masters.several:
             if m.state is NodeState.DOWN:
-                self.kill_master(peer, message_id, m.nid)
+                self._masters.kill_master(peer, message_id, m.nid)
                 return
             if m.state is NodeState.UNKNOWN:
-                self.drop_master(peer, message_id, m.nid)
+                self._masters.drop_master(peer, message_id, m.nid)
                 return
         node = self._storage(m.nid)
         if m.state is NodeState.DOWN:
@@ -198,68 +231,68 @@ class ServeAdmin(ServeTransactions):
             raise denied(f"a node cannot be made {m.state.name}")
 
     def _storage(self, nid: int) -> Node:
-        node = self.master.nodes.get(nid)
+        node = self._cluster.nodes.get(nid)
         if node is None:
             raise denied("unknown node")
-        if node is self.master.node:
+        if node is self._cluster.node:
             raise denied(PRIMARY_STAYS)
         if node.type is not NodeType.STORAGE:
             raise denied(f"{format_nid(nid)} is not a storage node")
         return node
 
     def _kill(self, peer: Peer, message_id: int, node: Node) -> None:
-        """Disconnect a storage, if the others can serve without it."""
-        master = self.master
+        """Disconnect a storage node, if the others can serve without it."""
+        cluster = self._cluster
         assert node.nid is not None
         if node.state is NodeState.DOWN:
             raise denied(f"{format_nid(node.nid)} is already down")
-        others = master.running_storages() - {node.nid}
-        serving = master.state is ClusterState.VERIFYING or master.state in SERVING
-        if serving and node.nid in master.partitions.nodes(readable_only=True):
-            if not master.partitions.operational(others):
+        others = cluster.running_storages() - {node.nid}
+        serving = cluster.state is ClusterState.VERIFYING or cluster.state in SERVING
+        if serving and node.nid in cluster.partitions.nodes(readable_only=True):
+            if not cluster.partitions.operational(others):
                 raise denied(
                     f"{format_nid(node.nid)} has the only readable copy of some partitions"
                 )
         peer.answer(message_id, done("State changed"))
-        storage = master.connected.get(node.nid)
+        storage = cluster.connected.get(node.nid)
         if storage is not None:
             row = (node.type, node.address, node.nid, NodeState.DOWN, node.id_timestamp)
-            storage.send(NotifyNodeInformation(master.stamp(), [row]))
-            master.disconnect(storage)
+            storage.send(NotifyNodeInformation(cluster.stamp(), [row]))
+            cluster.disconnect(storage)
 
     def _drop(self, peer: Peer, message_id: int, node: Node) -> None:
-        """Forget a storage for ever; if it is connected it erases its database."""
-        master = self.master
+        """Remove a storage node for good. If it is connected, it erases its database."""
+        cluster = self._cluster
         assert node.nid is not None
         if node.state is NodeState.RUNNING:
             raise denied("a running node must be stopped before removal")
-        # Before the partition table is recovered, nobody knows what the node has.
+        # Before the partition table is recovered, the cells of the node are not known.
         self._operating("drop a node")
-        for partition in master.partitions.assigned(node.nid):
-            if set(master.partitions.readable(partition)) <= {node.nid}:
+        for partition in cluster.partitions.assigned(node.nid):
+            if set(cluster.partitions.readable(partition)) <= {node.nid}:
                 raise denied(
                     f"{format_nid(node.nid)} has the only readable copy of partition {partition}"
                 )
-        master.change_partitions(without(master.partitions, {node.nid}))
+        cluster.change_partitions(without(cluster.partitions, {node.nid}))
         peer.answer(message_id, done("node permanently removed"))
-        storage = master.connected.get(node.nid)
+        storage = cluster.connected.get(node.nid)
         row = (node.type, node.address, node.nid, NodeState.UNKNOWN, None)
         if storage is not None:
-            storage.send(NotifyNodeInformation(master.stamp(), [row]))
-            master.disconnect(storage)
-        if master.nodes.get(node.nid) is node:
-            master.remove_node(node)
+            storage.send(NotifyNodeInformation(cluster.stamp(), [row]))
+            cluster.disconnect(storage)
+        if cluster.nodes.get(node.nid) is node:
+            cluster.remove_node(node)
 
     def _operating(self, what: str) -> None:
-        """What a backup can do as well."""
-        if self.master.state not in SERVING:
+        """Raise ErrorAnswer unless the cluster operates, as a backup or not."""
+        if self._cluster.state not in SERVING:
             raise denied(
-                f"the cluster must be RUNNING to {what}, or a backup; it is {self.master.state.name}"
+                f"the cluster must be RUNNING to {what}, or a backup; it is {self._cluster.state.name}"
             )
 
     def _serving(self, what: str) -> None:
-        if self.master.state is not ClusterState.RUNNING:
-            raise denied(f"the cluster must be RUNNING to {what}, it is {self.master.state.name}")
+        if self._cluster.state is not ClusterState.RUNNING:
+            raise denied(f"the cluster must be RUNNING to {what}, it is {self._cluster.state.name}")
 
     # -- partition table -------------------------------------------------------------------------
 
@@ -268,7 +301,7 @@ class ServeAdmin(ServeTransactions):
         self._operating("change the number of replicas")
         if not 0 <= m.num_replicas <= MAX_REPLICAS:
             raise denied(f"invalid number of replicas: 0 to {MAX_REPLICAS} is possible")
-        self.master.change_partitions([], m.num_replicas)
+        self._cluster.change_partitions([], m.num_replicas)
         return done()
 
     @on(TweakPartitionTable)
@@ -277,11 +310,11 @@ class ServeAdmin(ServeTransactions):
 
         A node that is down must be listed: it may come back with its cells in an hour.
         """
-        master = self.master
+        cluster = self._cluster
         self._operating("tweak")
         listed = {self._storage(nid).nid for nid in m.drop_nid_list}
         nodes: dict[int, tuple[str, ...]] = {}
-        for node in master.nodes.of_type(NodeType.STORAGE):
+        for node in cluster.nodes.of_type(NodeType.STORAGE):
             if node.nid is None or node.nid in listed or node.state is NodeState.PENDING:
                 continue
             if node.state is not NodeState.RUNNING:
@@ -290,15 +323,15 @@ class ServeAdmin(ServeTransactions):
             nodes[node.nid] = node.devpath
         if not nodes:
             raise denied("no node would be left to have cells")
-        changes = tweak(master.partitions, nodes, master.partitions.replicas)
+        changes = tweak(cluster.partitions, nodes, cluster.partitions.replicas)
         if not m.dry_run:
-            if not master.told.complete:
-                changes = gently(master.partitions, changes)
-            master.change_partitions(changes)
-            return AnswerTweakPartitionTable(bool(changes), master.partitions.row_list())
-        table, ptid = PartitionTable(), master.partitions.ptid
+            if not cluster.published.complete:
+                changes = gently(cluster.partitions, changes)
+            cluster.change_partitions(changes)
+            return AnswerTweakPartitionTable(bool(changes), cluster.partitions.row_list())
+        table, ptid = PartitionTable(), cluster.partitions.ptid
         assert ptid is not None
-        table.load(ptid, master.partitions.replicas, master.partitions.row_list())
+        table.load(ptid, cluster.partitions.replicas, cluster.partitions.row_list())
         table.change(ptid + 1, table.replicas, changes)
         return AnswerTweakPartitionTable(bool(changes), table.row_list())
 
@@ -308,30 +341,52 @@ class ServeAdmin(ServeTransactions):
         for nid in m.partition_dict.values():
             if nid is not None:
                 self._storage(nid)
-        self.master.checks.start(m.partition_dict, m.min_tid, m.max_tid)
+        self._checks.start(m.partition_dict, m.min_tid, m.max_tid)
         return done()
 
     @on(AskCheckReport)
     def check_report(self, peer: Peer, message_id: int, m: AskCheckReport) -> Message:
-        return self.master.checks.report()
+        return self._checks.report()
 
     @on(AskScrub)
     def scrub_report(self, peer: Peer, message_id: int, m: AskScrub) -> Message:
-        return self.master.scrub.report()
+        return self._scrub.report()
 
     @on(RepairCells)
     def repair_cells(self, peer: Peer, message_id: int, m: RepairCells) -> Message:
         self._operating("repair cells")
         for _, nid in m.cell_list:
             self._storage(nid)
-        count = self.master.checks.repair(m.cell_list)
+        count = self._checks.repair(m.cell_list)
         return done(f"{count} cells are copied anew" if count else "No cell to repair")
+
+    # -- transactions ----------------------------------------------------------------------------
+
+    @on(AskTransactions)
+    def transactions(self, peer: Peer, message_id: int, m: AskTransactions) -> None:
+        """Answer when the storage nodes have sent their locks."""
+        self._coordinator.open.describe(
+            lambda rows: peer.answer(message_id, AnswerTransactions(rows))
+        )
+
+    @on(EndTransaction)
+    def end(self, peer: Peer, message_id: int, m: EndTransaction) -> Message:
+        self._coordinator.open.end(m.ttid)
+        return done(f"transaction 0x{m.ttid.hex()} is ended: its locks are released")
+
+    # -- masters ---------------------------------------------------------------------------------
+
+    @on(AskElection, SetPrimary, ForgetTable)
+    def masters(self, peer: Peer, message_id: int, m: Message) -> Message | None:
+        method = self._masters.method(type(m))
+        assert method is not None
+        return method(peer, message_id, m)
 
     # -- data ------------------------------------------------------------------------------------
 
     @on(Repair)
     def repair(self, peer: Peer, message_id: int, m: Repair) -> Message:
-        # A storage node that does not operate would drop the job, and nobody would hear of it.
+        # A storage node that does not operate would drop the job silently.
         self._operating("look for orphans")
         if not m.nid_list:
             raise denied("no storage node is named")
@@ -343,26 +398,25 @@ class ServeAdmin(ServeTransactions):
                 raise denied(f"{format_nid(node.nid)} is {node.state.name}: add it first")
         for node in nodes:
             assert node.nid is not None
-            self.master.connected[node.nid].send(NotifyRepair(m.dry_run))
+            self._cluster.connected[node.nid].send(NotifyRepair(m.dry_run))
         what = "is looked for" if m.dry_run else "is deleted"
         return done(f"what no object refers to {what} on {_names(nodes)}: see their logs")
 
     @on(Truncate)
     def truncate(self, peer: Peer, message_id: int, m: Truncate) -> None:
         self._serving("truncate")
-        master = self.master
-        check_tid(master, m.tid)
-        check_all_there(master)
-        master.truncate_tid = m.tid
+        cluster = self._cluster
+        check_tid(cluster, self._packs, m.tid)
+        check_all_there(cluster)
+        cluster.truncate_tid = m.tid
         text = f"everything after {m.tid.hex()} is deleted on all nodes; then it is RUNNING again"
         peer.answer(message_id, done(text))
-        master.back_to_recovery(f"everything after {m.tid.hex()} is deleted", asked=True)
+        self._phases.back_to_recovery(f"everything after {m.tid.hex()} is deleted", asked=True)
 
     @on(FlushLog)
     def flush_log(self, peer: Peer, message_id: int, m: FlushLog) -> None:
-        self.master.shell.reopen_logs()
-        if self.master.tenure is not None:
-            self.master.tenure.node.links.broadcast(m)
-        for other in list(self.master.connected.values()):
+        self._core.shell.reopen_logs()
+        self._masters.broadcast(m)
+        for other in list(self._cluster.connected.values()):
             if other is not peer:
                 other.send(FlushLog())

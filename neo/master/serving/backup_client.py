@@ -1,9 +1,8 @@
-"""BACKINGUP: clients read, and hear of what is new; nobody writes (FACTS 9.3)."""
+"""Clients of a backup, which read only and are told of new transactions (FACTS 9.3)."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from neo.master.cluster import Cluster
 from neo.node.handler import Handler, on
 from neo.node.peer import Peer
 from neo.protocol.enums import ErrorCode
@@ -23,23 +22,20 @@ from neo.protocol.packets import (
     Message,
 )
 
-if TYPE_CHECKING:
-    from neo.master.core import MasterCore
-
 READ_ONLY = "this is a backup cluster: write to the upstream cluster"
 
 
 class ServeReader(Handler):
-    def __init__(self, master: MasterCore) -> None:
-        self.master = master
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
 
     def lost(self, peer: Peer, reason: str) -> None:
-        self.master.forget(peer)
+        self._cluster.forget(peer)
 
     @on(AskLastTransaction)
     def last_transaction(self, peer: Peer, message_id: int, m: AskLastTransaction) -> Message:
-        """The last one that is complete in all cells."""
-        return AnswerLastTransaction(self.master.last_tid)
+        """Return the last transaction that is complete in all cells."""
+        return AnswerLastTransaction(self._cluster.last_tid)
 
     @on(AskBeginTransaction, AskNewOIDs, FailedVote, AskFinishTransaction, AskPack)
     def refuse(self, peer: Peer, message_id: int, m: Message) -> Message:
@@ -47,9 +43,9 @@ class ServeReader(Handler):
 
     @on(AbortTransaction)
     def abort(self, peer: Peer, message_id: int, m: AbortTransaction) -> None:
-        """Of a transaction that could not begin."""
+        """Ignore the abort of a transaction that could not begin."""
 
     @on(AskFinalTID)
     def final_tid(self, peer: Peer, message_id: int, m: AskFinalTID) -> Message:
-        """Of a transaction of the time before this was a backup: storage nodes know."""
+        """Refer the client to storage nodes, for a transaction from before this cluster was a backup."""
         return AnswerFinalTID(MAX_TID)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from neo.master.backup.mode import BackupMode
+from neo.master.cluster import Cluster
 from neo.master.maintenance.cloning import accept_clone, check_clone
+from neo.master.maintenance.pack import Packs
 from neo.master.phases.empty_database import is_blank, settled
-from neo.master.serving.client import start_storage
-from neo.master.states import SERVING, hears_of
+from neo.master.settings import MasterSettings
+from neo.master.states import hears_of
 from neo.net.sockets import format_address
 from neo.node.handler import Handler, on
 from neo.node.peer import Peer
@@ -34,24 +37,42 @@ from neo.protocol.packets import (
 )
 from neo.topology.nodes import LAST_STORAGE, Node
 
-if TYPE_CHECKING:
-    from neo.master.core import MasterCore
-
 logger = logging.getLogger("neo.master")
 
 
-#: What a master announces to a storage node that announced FEATURE_MAINTENANCE.
+#: Features that a master announces to a storage node that announced FEATURE_MAINTENANCE.
 ANNOUNCED = [
     *(FEATURE_MAINTENANCE, FEATURE_LOG, FEATURE_STATUS),
     *(FEATURE_TAILS, FEATURE_LOCKS, FEATURE_SCRUB),
 ]
 
 
-class Identification(Handler):
-    """The handler of whoever connects, until it is known."""
+class Reception(Protocol):
+    """What becomes of a node that was identified."""
 
-    def __init__(self, master: MasterCore) -> None:
-        self.master = master
+    def service_handler(self, node_type: NodeType) -> Handler:
+        """Return the handler of its messages."""
+
+    def storage_joined(self, peer: Peer) -> None:
+        """Tell a storage node what to do, after it was told of the other nodes."""
+
+
+class Identification(Handler):
+    """The handler of peers that connected and are not identified yet."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        settings: MasterSettings,
+        packs: Packs,
+        backup: BackupMode,
+        reception: Reception,
+    ) -> None:
+        self._cluster = cluster
+        self._settings = settings
+        self._packs = packs
+        self._backup = backup
+        self._reception = reception
 
     @on(RequestIdentification)
     def identify(self, peer: Peer, message_id: int, request: RequestIdentification) -> None:
@@ -60,10 +81,10 @@ class Identification(Handler):
         try:
             self._check(request)
             if isinstance(greatest_nid := request.extra.get(GREATEST_NID), int):
-                self.master.nodes.heard_of(greatest_nid)
-            request = settled(self.master, request)
+                self._cluster.nodes.heard_of(greatest_nid)
+            request = settled(self._cluster, request)
             if request.extra.get("new_nid"):
-                clone = check_clone(self.master, request)
+                clone = check_clone(self._cluster, request)
             else:
                 node = self._known(request) or self._new(request)
         except ErrorAnswer as e:
@@ -71,7 +92,7 @@ class Identification(Handler):
             return
         if clone is not None:
             nid = self._free_nid(NodeType.STORAGE)
-            accept_clone(self.master, peer, message_id, nid, clone)
+            accept_clone(self._cluster, peer, message_id, nid, clone)
             return
         node.blank = blank
         self._join(peer, message_id, node, request)
@@ -79,14 +100,14 @@ class Identification(Handler):
     # -- checks ----------------------------------------------------------------------------------
 
     def _check(self, request: RequestIdentification) -> None:
-        """Raises ErrorAnswer for who may not join at all, or now."""
-        master = self.master
-        if request.name != master.cluster:
+        """Raise ErrorAnswer if a node may not join at all, or not now."""
+        cluster = self._cluster
+        if request.name != cluster.name:
             raise ErrorAnswer(
                 ErrorCode.PROTOCOL_ERROR,
-                f"invalid cluster name: this is {master.cluster!r}, you asked for {request.name!r}",
+                f"invalid cluster name: this is {cluster.name!r}, you asked for {request.name!r}",
             )
-        if request.address is not None and request.address == master.node.address:
+        if request.address is not None and request.address == cluster.node.address:
             raise ErrorAnswer(
                 ErrorCode.PROTOCOL_ERROR,
                 f"address conflict: {format_address(request.address)} is the master's",
@@ -96,16 +117,16 @@ class Identification(Handler):
                 ErrorCode.NOT_READY,
                 "this master runs alone: 'masters' must name the same addresses on all masters",
             )
-        if not master.admitted(request.node_type):
+        if not cluster.admitted(request.node_type):
             raise ErrorAnswer(ErrorCode.NOT_READY, "Retry Later")
 
     def _known(self, request: RequestIdentification) -> Node | None:
-        """The node of the table that this is, if any."""
-        nodes = self.master.nodes
+        """Return the node of the table that sends the request; None if it is new."""
+        nodes = self._cluster.nodes
         by_address = nodes.by_address(request.node_type, request.address)
         by_nid = nodes.get(request.nid)
         if by_nid is not None and by_nid.type is not request.node_type:
-            by_nid = None  # a temporary id that was given to somebody else meanwhile
+            by_nid = None  # a temporary id that another node has got meanwhile
         for node in (by_nid, by_address):
             if node is not None and node.identified and self._conflicts(node, request):
                 raise ErrorAnswer(
@@ -115,7 +136,7 @@ class Identification(Handler):
         if by_nid is not None and by_nid.identified:
             return None
         if by_nid is None and by_address is not None and request.nid is not None:
-            # Another database behind the same address: it is another node.
+            # The same address with another database is another node.
             nodes.remove(by_address)
             return None
         node = by_nid or by_address
@@ -127,11 +148,11 @@ class Identification(Handler):
     def _conflicts(node: Node, request: RequestIdentification) -> bool:
         if request.address is not None and node.address == request.address:
             return True
-        # Only storages insist on their ids: their tables are known by them.
+        # Only storage nodes keep their ids, because partition tables have them.
         return request.node_type is NodeType.STORAGE
 
     def _new(self, request: RequestIdentification) -> Node:
-        nodes = self.master.nodes
+        nodes = self._cluster.nodes
         nid = request.nid
         if (
             nid is None
@@ -146,13 +167,13 @@ class Identification(Handler):
         return nodes.add(Node(request.node_type, nid, request.address))
 
     def _free_nid(self, node_type: NodeType) -> int:
-        """An id that neither a node nor a cell of the table has."""
-        nid = self.master.nodes.free_nid(node_type)
-        taken = self.master.partitions.nodes()
+        """Return an id that neither a node nor a cell of the table has."""
+        nid = self._cluster.nodes.free_nid(node_type)
+        taken = self._cluster.partitions.nodes()
         if node_type is NodeType.STORAGE and taken:
-            # Nodes that are away have cells, and one that was dropped may have had a number between.
+            # Nodes that are away may have cells, and a node that was dropped may have had an id between.
             nid = max(nid, min(max(taken), LAST_STORAGE) + 1)
-        while nid in taken or self.master.nodes.get(nid) is not None:
+        while nid in taken or self._cluster.nodes.get(nid) is not None:
             nid += 1
         return nid
 
@@ -161,10 +182,10 @@ class Identification(Handler):
     def _join(
         self, peer: Peer, message_id: int, node: Node, request: RequestIdentification
     ) -> None:
-        master = self.master
+        cluster = self._cluster
         assert node.nid is not None
         node.address = request.address
-        node.id_timestamp = master.stamp()
+        node.id_timestamp = cluster.stamp()
         devpath = request.extra.get("devpath")
         node.devpath = tuple(map(str, devpath)) if isinstance(devpath, list) else ()
         features = request.extra.get(FEATURES)
@@ -176,55 +197,51 @@ class Identification(Handler):
         node.state = self._state(node, request)
         peer.welcome()
         if node.type is not NodeType.STORAGE or node.state is NodeState.RUNNING:
-            peer.trust()  # else when it becomes a node of the cluster
-        master.notify_nodes([node])
+            peer.trust()  # a PENDING storage node is trusted when it becomes RUNNING
+        cluster.notify_nodes([node])
         node.identified = True
         peer.node = node
-        peer.handler = master.service_handler(node.type)
-        master.connected[node.nid] = peer
+        peer.handler = self._reception.service_handler(node.type)
+        cluster.connected[node.nid] = peer
         logger.info("%s joined from %s", format_nid(node.nid), format_address(peer.address))
-        peer.answer(message_id, AcceptIdentification(NodeType.MASTER, master.node.nid, node.nid))
+        peer.answer(message_id, AcceptIdentification(NodeType.MASTER, cluster.node.nid, node.nid))
         self._introduce(peer, node)
-        if master.backup is not None:
-            master.backup.introduce(peer, node.type)
-        if FEATURE_PACK in node.features and master.packed_tid is not None:
-            peer.send(NotifyPack(master.packed_tid))
+        self._backup.introduce(peer, node.type)
+        if FEATURE_PACK in node.features and self._packs.announced is not None:
+            peer.send(NotifyPack(self._packs.announced))
 
     def _state(self, node: Node, request: RequestIdentification) -> NodeState:
         """Return the state of a node that joins. A storage node that an operator added, and that was
         lost before it got a cell, is RUNNING again (FACTS 5.6)."""
         if node.type is not NodeType.STORAGE:
             return NodeState.RUNNING
-        if self.master.state is ClusterState.RECOVERING:
+        if self._cluster.state is ClusterState.RECOVERING:
             return NodeState.PENDING
         assert node.nid is not None
-        if (node.spare and request.nid == node.nid) or self.master.partitions.assigned(node.nid):
+        if (node.spare and request.nid == node.nid) or self._cluster.partitions.assigned(node.nid):
             return NodeState.RUNNING
         return NodeState.PENDING
 
     def _introduce(self, peer: Peer, node: Node) -> None:
-        """The newcomer learns of the others, itself first (FACTS 3.7)."""
-        master = self.master
-        others = [n.row() for n in master.nodes if n is not node and hears_of(node, n)]
-        peer.send(NotifyNodeInformation(master.stamp(), [node.row(), *others]))
-        if master.state is not ClusterState.RECOVERING:
-            peer.send(master.table())
-            if node.type is NodeType.STORAGE and master.state in SERVING:
-                if node.state is NodeState.RUNNING:
-                    start_storage(master, peer)
+        """Send the tables to a node that joined; its own row is the first (FACTS 3.7)."""
+        cluster = self._cluster
+        others = [n.row() for n in cluster.nodes if n is not node and hears_of(node, n)]
+        peer.send(NotifyNodeInformation(cluster.stamp(), [node.row(), *others]))
+        if cluster.state is not ClusterState.RECOVERING:
+            peer.send(cluster.table())
         elif node.type is NodeType.ADMIN:
             empty = SendPartitionTable(
-                None, master.settings.replicas, [[] for _ in range(master.settings.partitions)]
+                None, self._settings.replicas, [[] for _ in range(self._settings.partitions)]
             )
-            peer.send(master.table() if master.partitions.ptid is not None else empty)
-        else:
-            master.recovery.joined(peer)
+            peer.send(cluster.table() if cluster.partitions.ptid is not None else empty)
+        if node.type is NodeType.STORAGE:
+            self._reception.storage_joined(peer)
         if FEATURE_MAINTENANCE in node.features:
             peer.send(NotifyFeatures(ANNOUNCED))
 
 
 def _backups(value: object) -> frozenset[str]:
-    """An admin sends a list of names, the master of a backup its own cluster's."""
+    """Return the names of backups: an admin node sends a list, the master of a backup its own name."""
     names = value if isinstance(value, list) else [value]
     return frozenset(_text(name) for name in names if isinstance(name, (str, bytes)))
 

@@ -47,10 +47,10 @@ def _waiting_store_left_behind() -> list[Patch]:
 
 def _ended_is_not_forgotten() -> list[Patch]:
     def end(self: OpenTransactions, ttid: bytes) -> None:
-        master = self._master
-        if (transaction := master.commits.transactions.get(ttid)) and not transaction.locking:
-            for nid in master.ready:
-                master.connected[nid].send(AbortTransaction(ttid, []))
+        cluster = self._cluster
+        if (transaction := self._transactions.get(ttid)) and not transaction.locking:
+            for nid in cluster.ready:
+                cluster.connected[nid].send(AbortTransaction(ttid, []))
 
     return [(OpenTransactions, "end", end)]
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from neo.master.cluster import Cluster
 from neo.master.commit.transactions import Transaction, Transactions
-from neo.master.core import MasterCore
 from neo.master.ids import TidGenerator
 from neo.master.phases import verification
 from neo.master.phases.recovery import Recovery
-from neo.master.published_tables import ToldTables
+from neo.master.published_tables import PublishedTables
 from neo.master.serving.client import ServeClient
+from neo.node.core import Core
 from neo.node.peer import Peer
 from neo.protocol.enums import NodeType
 from neo.protocol.ids import ZERO_TID, p64, tid_from_time, u64
@@ -46,13 +47,13 @@ def _finish_out_of_order() -> list[Patch]:
 
 
 def _forgotten_invalidation() -> list[Patch]:
-    original = MasterCore.of_type
+    original = Cluster.of_type
 
-    def of_type(self: MasterCore, *types: NodeType) -> list[Peer]:
+    def of_type(self: Cluster, *types: NodeType) -> list[Peer]:
         found = original(self, *types)
         return found[:-1] if types == (NodeType.CLIENT,) else found
 
-    return [(MasterCore, "of_type", of_type)]
+    return [(Cluster, "of_type", of_type)]
 
 
 def _tid_follows_clock() -> list[Patch]:
@@ -85,14 +86,14 @@ def _tid_not_restored() -> list[Patch]:
 
 
 def _oids_not_restored() -> list[Patch]:
-    async def last_ids(master: MasterCore) -> None:
+    async def last_ids(cluster: Cluster, core: Core) -> None:
         ltid = ZERO_TID
-        answers = await verification._ask_all(master, verification._running(master), AskLastIDs())
+        answers = await verification._ask_all(cluster, cluster.running(), AskLastIDs())
         for answer in answers.values():
             assert isinstance(answer, AnswerLastIDs)
             ltid = max(ltid, answer.ltid or ZERO_TID)
-        master.tids.reset(ltid)
-        master.last_tid = ltid
+        cluster.tids.reset(ltid)
+        cluster.last_tid = ltid
 
     return [(verification, "_last_ids", last_ids)]
 
@@ -106,8 +107,8 @@ def _nobody_asked_for_tids() -> list[Patch]:
 def _validated_where_locked() -> list[Patch]:
     original = verification._interrupted
 
-    async def interrupted(master: MasterCore) -> Any:
-        voted, locked = await original(master)
+    async def interrupted(cluster: Cluster) -> Any:
+        voted, locked = await original(cluster)
         for ttid in locked:
             voted[ttid] = voted[ttid][:1]
         return voted, locked
@@ -119,7 +120,7 @@ def _final_tid_forgotten() -> list[Patch]:
     original = ServeClient.final_tid
 
     def final_tid(self: ServeClient, peer: Peer, message_id: int, m: AskFinalTID) -> Message | None:
-        transaction = self.master.commits.transactions.get(m.ttid)
+        transaction = self._coordinator.transactions.get(m.ttid)
         if transaction is not None:
             return original(self, peer, message_id, m)
         return AnswerFinalTID(None)
@@ -132,15 +133,15 @@ def _older_table_accepted() -> list[Patch]:
     original = Recovery._obstacle_to_restart
 
     def obstacle(self: Recovery, strict: bool, forced: bool) -> str | None:
-        served, self.master.served_ptid = self.master.served_ptid, None
+        served, self._cluster.served_ptid = self._cluster.served_ptid, None
         try:
             return original(self, strict, forced)
         finally:
-            self.master.served_ptid = served
+            self._cluster.served_ptid = served
 
     return [
         (Recovery, "_obstacle_to_restart", obstacle),
-        (ToldTables, "missing", lambda self, present: None),
+        (PublishedTables, "missing", lambda self, present: None),
     ]
 
 

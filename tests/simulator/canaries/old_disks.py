@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from neo.master import primary
 from neo.master.phases import comparison
+from neo.master.phases.comparison import Comparison
 from neo.master.phases.tails import Lack, Tail, Verdict, judge
 from neo.protocol.ids import ZERO_TID
 from neo.storage.replication import replicator
@@ -24,7 +24,7 @@ OLD_DISKS = {
 def _comparison_ignored() -> list[Patch]:
     async def compare(*args: object) -> None: ...
 
-    return [(primary, "compare", compare)]
+    return [(Comparison, "compare", compare)]
 
 
 def _behind_is_believed() -> list[Patch]:

@@ -11,7 +11,7 @@ from neo.client.participants import Asked, Change
 from neo.client.restore import Restorer
 from neo.client.storage import NEOStorage
 from neo.client.transaction import ClientTransaction
-from neo.master.commit.coordinator import Commits
+from neo.master.commit.coordinator import Coordinator
 from neo.master.election.serve_masters import done
 from neo.master.phases import empty_database as blank
 from neo.master.serving import identification
@@ -40,7 +40,7 @@ def _changed_before_checked() -> list[Patch]:
         self: ServeAdmin, peer: Peer, message_id: int, m: SetNumReplicas
     ) -> Message:
         self._serving("change the number of replicas")
-        self.master.change_partitions([], m.num_replicas)
+        self._cluster.change_partitions([], m.num_replicas)
         if not 0 <= m.num_replicas <= MAX_REPLICAS:
             raise denied("invalid number of replicas")
         return done()
@@ -63,7 +63,7 @@ def _truncation_forgotten() -> list[Patch]:
 
 
 def _order_not_checked() -> list[Patch]:
-    return [(Commits, "late", lambda self, tid: False)]
+    return [(Coordinator, "late", lambda self, tid: False)]
 
 
 def _address_is_enough() -> list[Patch]:

@@ -65,7 +65,7 @@ class BackupWorld(MasterWorld):
             storage.take(StartOperation)
             storage.take(Replicate)
             durable(storage, 0)
-        assert self.master.state is ClusterState.BACKINGUP
+        assert self.master.cluster.state is ClusterState.BACKINGUP
         return upstream, storages
 
 

@@ -29,7 +29,7 @@ class Served(MasterWorld):
         self.storages = [self._join(number) for number in range(1, count + 1)]
         self.admin().ask(SetClusterState(ClusterState.VERIFYING)).result()
         self.verify(*self.storages)
-        self.master.last_tid = tid(100)
+        self.master.cluster.last_tid = tid(100)
         for storage in self.storages:
             storage.received.clear()
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
 from typing import Any
 
 from neo.master.primary import PrimaryMaster
+from neo.master.settings import MasterSettings
 from neo.protocol.enums import CellState, ClusterState, NodeType
 from neo.protocol.packets import (
     AnswerLastIDs,
@@ -37,14 +37,14 @@ class MasterWorld:
     extra: dict[str, Any] = {}
 
     def __init__(self, **settings: Any) -> None:
-        values = {"cluster": "test", "nid": None, "partitions": 4, "replicas": 0, "autostart": None}
-        values |= {"scrub_days": 0}
-        values |= {"upstream_cluster": None, "upstream_masters": None}
+        values = {"partitions": 4, "replicas": 0, **settings}
         self.shell = FakeShell()
         self._admin: Remote | None = None
         #: Those that the maker of a world played.
         self.storages: list[Remote] = []
-        self.master = PrimaryMaster(self.shell, Namespace(**{**values, **settings}), MASTER_ADDRESS)
+        self.master = PrimaryMaster(
+            self.shell, MasterSettings("test", [MASTER_ADDRESS], **values), MASTER_ADDRESS
+        )
         self.shell.core = self.master
         self.master.start()
         self.master.flush()
@@ -119,7 +119,7 @@ class MasterWorld:
         admin = self.admin()
         admin.ask(SetClusterState(ClusterState.VERIFYING)).result()
         self.verify(*storages)
-        assert self.master.state is ClusterState.RUNNING
+        assert self.master.cluster.state is ClusterState.RUNNING
         for storage in storages:
             storage.received.clear()
         return storages

@@ -39,7 +39,7 @@ class Database(Masters):
     def state(self) -> ClusterState:
         primary = self.core(self.serving()[0]).primary
         assert primary is not None
-        return primary.state
+        return primary.cluster.state
 
     def storage(self, nid: int, ptid: int | None, rows: list[list[CellRow]]) -> Remote:
         """A storage node that joins the primary with the table it has."""

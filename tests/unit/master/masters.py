@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
 from random import Random
 
 from neo.master.election.node import MasterNode
+from neo.master.settings import MasterSettings
 from neo.node.known_masters import RememberedMasters
 from neo.protocol.packets import Address
 from tests.simulator.log_disk import LogPlatter, SimLogDisk
@@ -41,11 +41,7 @@ class Masters:
             masters = self.configured
             if self.addresses[i] not in masters:
                 masters = [*masters, self.addresses[i]]
-            settings = Namespace(
-                cluster="test", nid=None, partitions=4, replicas=self.replicas, autostart=None,
-                scrub_days=0.0,
-                upstream_cluster=None, upstream_masters=None, masters=masters,
-            )  # fmt: skip
+            settings = MasterSettings("test", masters, partitions=4, replicas=self.replicas)
             remembered = self.remembered.get(i)
             return MasterNode(shell, settings, self.addresses[i], SimLogDisk(platter, later), remembered)
 

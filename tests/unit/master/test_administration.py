@@ -46,7 +46,7 @@ def ack(world: MasterWorld, message: Request[Any]) -> Any:
 
 def _state(world: MasterWorld) -> object:
     rows = [node.row() for node in world.master.nodes]
-    return world.master.state, world.master.partitions.ptid, rows
+    return world.master.cluster.state, world.master.partitions.ptid, rows
 
 
 def refusal(world: MasterWorld, message: Request[Any]) -> str:
@@ -125,10 +125,10 @@ def test_added_node_must_be_ready_before_transactions_begin(world: MasterWorld) 
     world.running(1)
     spare = world.join(NodeType.STORAGE, port=9102)
     ack(world, AddPendingNodes([2]))
-    assert world.master.starting == {2}
+    assert world.master.cluster.starting == {2}
     spare.take(StartOperation)
     spare.send(NotifyReady())
-    assert world.master.ready == {1, 2}
+    assert world.master.cluster.ready == {1, 2}
 
 
 def test_number_of_replicas_is_an_empty_change_of_the_table(world: MasterWorld) -> None:
@@ -150,7 +150,7 @@ def test_kill_with_a_replica_disconnects_the_node() -> None:
     ack(world, SetNodeState(1, DOWN))
     assert first.closed
     assert first.take(NotifyNodeInformation).node_list[0][3] is DOWN
-    assert world.master.state is ClusterState.RUNNING
+    assert world.master.cluster.state is ClusterState.RUNNING
     assert second.has(NotifyPartitionChanges)
 
 
@@ -178,7 +178,7 @@ def test_the_only_copy_is_kept_when_the_node_that_it_feeds_is_dropped() -> None:
     world = MasterWorld(replicas=1)
     first, second = world.running(2)
     second.lose()
-    world.master.change_partitions([(p, 1, CellState.FEEDING) for p in range(4)], 0)
+    world.master.cluster.change_partitions([(p, 1, CellState.FEEDING) for p in range(4)], 0)
     assert world.master.partitions.rows[0] == {1: CellState.FEEDING, 2: CellState.OUT_OF_DATE}
     ack(world, SetNodeState(2, UNKNOWN))
     assert world.master.partitions.rows == [{1: CellState.UP_TO_DATE}] * 4
@@ -188,7 +188,7 @@ def test_the_only_copy_is_kept_when_the_node_that_it_feeds_is_dropped() -> None:
 def test_no_node_is_dropped_while_nobody_knows_what_it_has(world: MasterWorld) -> None:
     """It would erase its database, which may be the only one."""
     storage = world.storage(1)
-    assert world.master.state is ClusterState.RECOVERING
+    assert world.master.cluster.state is ClusterState.RECOVERING
     assert "must be RUNNING to drop a node" in refusal(world, SetNodeState(1, UNKNOWN))
     assert world.master.nodes.get(1) is not None
     assert not storage.closed

@@ -52,16 +52,16 @@ def world() -> BackupWorld:
 def test_becomes_a_backup_when_all_storages_know_it_durably(world: BackupWorld) -> None:
     storages = world.running(2)
     world.admin().ask(SetClusterState(ClusterState.STARTING_BACKUP)).result()
-    assert world.master.state is ClusterState.STARTING_BACKUP
+    assert world.master.cluster.state is ClusterState.STARTING_BACKUP
     world.upstream(0)
     for storage in storages:
         assert storage.take(StartOperation) == StartOperation(True)
         order = storage.take(Replicate)
         assert order.upstream_name == "" and set(order.source_dict.values()) == {None}
     durable(storages[0], 0)
-    assert world.master.state is ClusterState.STARTING_BACKUP
+    assert world.master.cluster.state is ClusterState.STARTING_BACKUP
     durable(storages[1], 0)
-    assert world.master.state is ClusterState.BACKINGUP
+    assert world.master.cluster.state is ClusterState.BACKINGUP
 
 
 def test_nodes_of_other_implementations_are_believed(world: BackupWorld) -> None:
@@ -69,7 +69,7 @@ def test_nodes_of_other_implementations_are_believed(world: BackupWorld) -> None
     (storage,) = world.running(1)
     world.admin().ask(SetClusterState(ClusterState.STARTING_BACKUP)).result()
     world.upstream(0)
-    assert world.master.state is ClusterState.BACKINGUP and not storage.has(AskRecovery)
+    assert world.master.cluster.state is ClusterState.BACKINGUP and not storage.has(AskRecovery)
 
 
 def test_clients_must_be_stopped_before(world: BackupWorld) -> None:
@@ -92,14 +92,14 @@ def test_must_be_configured() -> None:
 def test_a_backup_refuses_to_begin_again(world: BackupWorld, state: str) -> None:
     world.backingup()
     error = error_of(world.admin().ask(SetClusterState(ClusterState[state])))
-    assert error.code is ErrorCode.DENIED and world.master.state is ClusterState.BACKINGUP
+    assert error.code is ErrorCode.DENIED and world.master.cluster.state is ClusterState.BACKINGUP
 
 
 def test_another_number_of_partitions_is_refused(world: BackupWorld) -> None:
     world.running(1)
     world.admin().ask(SetClusterState(ClusterState.STARTING_BACKUP)).result()
     upstream = world.upstream(0, rows=spread(1, partitions=3))
-    assert upstream.closed and world.master.state is ClusterState.STARTING_BACKUP
+    assert upstream.closed and world.master.cluster.state is ClusterState.STARTING_BACKUP
     world.shell.advance(UNFIT_SECONDS)
     assert len(world.shell.dialed) == 2
 
@@ -156,7 +156,7 @@ def test_a_node_that_was_held_back_by_a_cell_that_it_loses_is_asked_again() -> N
     while second.has(AskRecovery):
         durable(second, 21)
     assert not reader.has(InvalidateObjects)
-    world.master.change_partitions([(2, 1, CellState.DISCARDED)])
+    world.master.cluster.change_partitions([(2, 1, CellState.DISCARDED)])
     world.master.flush()
     while first.has(AskRecovery):
         durable(first, 21, ptid=2)
@@ -168,9 +168,6 @@ class Logged:
 
     waits = False
 
-    def may_send(self) -> bool:
-        return True
-
     def log_table(self, ptid: int, nodes: set[int]) -> None:
         pass
 
@@ -180,7 +177,7 @@ def test_readers_see_nothing_by_a_table_that_no_storage_node_could_prove() -> No
     the masters misses nobody, and S2 can be read again (decision 6)."""
     world = BackupWorld(replicas=1)
     upstream, (first, second) = world.backingup(2)
-    world.master.tenure = Logged()  # type: ignore[assignment]
+    world.master.cluster._log = Logged()
     reader = world.client()
     upstream.send(InvalidateObjects(tid(21), [tid(2)]))  # partitions 1 and 2
     for partition in (1, 2):
@@ -192,7 +189,7 @@ def test_readers_see_nothing_by_a_table_that_no_storage_node_could_prove() -> No
     assert not reader.has(InvalidateObjects)
     durable(first, 21)
     assert not reader.has(InvalidateObjects)
-    world.master.change_partitions([], replicas=0)
+    world.master.cluster.change_partitions([], replicas=0)
     world.master.flush()
     durable(first, 21, ptid=3)
     assert reader.take(InvalidateObjects) == InvalidateObjects(tid(21), [tid(2)])
@@ -222,7 +219,7 @@ def test_the_loss_of_upstream_ends_no_service(world: BackupWorld) -> None:
     reader = world.client()
     upstream.send(StopOperation())
     assert upstream.closed and not reader.closed
-    assert world.master.state is ClusterState.BACKINGUP
+    assert world.master.cluster.state is ClusterState.BACKINGUP
 
 
 def test_a_source_that_is_out_of_date_is_replaced(world: BackupWorld) -> None:
@@ -317,13 +314,13 @@ def test_is_truncated_to_whole_transactions_and_runs(
     storage.send(NotifyReplicationDone(1, tid(25)))  # the object of it is missing
     storage.received.clear()
     world.admin().ask(SetClusterState(ClusterState.STOPPING_BACKUP)).result()
-    assert upstream.closed and world.master.state is ClusterState.RECOVERING
+    assert upstream.closed and world.master.cluster.state is ClusterState.RECOVERING
     storage.take(StopOperation)
     world.remember(storage, 7, spread(1))
     assert storage.take(Truncate) == Truncate(tid(21))
     storage.answer(storage.take(AskRecovery), AnswerRecovery(7, None, tid(21)))
     world.verify(storage, ltid=tid(21))
-    assert world.master.state is ClusterState.RUNNING
+    assert world.master.cluster.state is ClusterState.RUNNING
     assert world.admin().ask(AskLastIDs()).result().ltid == tid(21)
     assert "backup mode ends at transaction 0000000000000015" in caplog.text
     assert all(record.levelname != "ERROR" for record in caplog.records)
@@ -341,19 +338,20 @@ def refusal(world: BackupWorld, message: Request[Any]) -> str:
     return error.message
 
 
-def test_does_not_take_over_while_a_node_with_cells_is_away(world: BackupWorld) -> None:
+def test_does_not_take_over_while_a_node_with_cells_is_away() -> None:
     """The others would delete what it comes back with."""
-    world.master.settings.replicas = 1
+    world = BackupWorld(replicas=1)
     _, storages = world.backingup(2)
     storages[1].lose()
     stopping = SetClusterState(ClusterState.STOPPING_BACKUP)
     text = "S2 must run, or be dropped: what is deleted would come back with it"
     assert refusal(world, stopping) == text
-    assert world.master.state is ClusterState.BACKINGUP and world.master.truncate_tid is None
+    assert world.master.cluster.state is ClusterState.BACKINGUP
+    assert world.master.cluster.truncate_tid is None
     assert not storages[0].has(StopOperation)
     world.admin().ask(SetNodeState(2, NodeState.UNKNOWN)).result()
     world.admin().ask(stopping).result()
-    assert world.master.state is ClusterState.RECOVERING
+    assert world.master.cluster.state is ClusterState.RECOVERING
 
 
 def test_a_backup_that_recovers_is_not_said_to_be_none(world: BackupWorld) -> None:

@@ -33,7 +33,7 @@ class Restart:
         self.world.tell_table(self.two, 7, self.own)
 
     def start(self, *storages: Remote) -> None:
-        assert self.world.master.state is ClusterState.VERIFYING
+        assert self.world.master.cluster.state is ClusterState.VERIFYING
         self.world.verify(*(storages or (self.one, self.two)), ltid=tid(18))
 
     @property
@@ -54,7 +54,7 @@ def test_a_node_without_readable_cells_does_not_end_the_backup() -> None:
     old = world.join(NodeType.STORAGE, 1, port=9101)
     world.remember(old, 7, [[(1, UP)], [(1, UP)]], tid(15))
     world.verify(new, old, ltid=tid(18))
-    assert world.master.state is ClusterState.STARTING_BACKUP
+    assert world.master.cluster.state is ClusterState.STARTING_BACKUP
     assert world.admin().ask(AskRecovery()).result().backup_tid == tid(15)
 
 
@@ -106,7 +106,7 @@ def test_nothing_is_known_of_such_a_cell_that_no_other_can_replace(said: int) ->
         restart.world.remember(restart.two, ptid, None, tid(said))
     assert restart.backup_tid == tid(said)
     restart.world.admin().ask(stop).result()
-    assert restart.world.master.truncate_tid == tid(said), "not later, and not before it was said"
+    assert restart.world.master.cluster.truncate_tid == tid(said), "not later, and not before it was said"
 
 
 def test_a_cell_that_feeds_one_is_dropped_as_if_its_node_were_away() -> None:
@@ -121,9 +121,9 @@ def test_a_node_that_is_lost_while_it_is_asked_is_asked_anew_when_it_is_back() -
     both = [[(1, UP), (2, UP)]] * 2
     restart = Restart(both, both, 12)
     world = restart.world
-    assert world.master.state is ClusterState.RECOVERING, "S2 has not told its table"
+    assert world.master.cluster.state is ClusterState.RECOVERING, "S2 has not told its table"
     restart.two.lose()
-    assert world.master.state is ClusterState.RECOVERING, "all that can be read are waited for"
+    assert world.master.cluster.state is ClusterState.RECOVERING, "all that can be read are waited for"
     two = world.join(NodeType.STORAGE, 2, port=9102)
     world.remember(two, 8, both, tid(12))
     restart.start(restart.one, two)
@@ -146,7 +146,7 @@ def test_a_node_that_does_not_tell_its_table_is_waited_for() -> None:
     both = [[(1, UP), (2, UP)]] * 2
     restart = Restart(both, both, 12)
     restart.two.answer(restart.two.take(AskPartitionTable), Error(0, "damaged"))
-    assert restart.world.master.state is ClusterState.RECOVERING
+    assert restart.world.master.cluster.state is ClusterState.RECOVERING
     node = restart.world.master.nodes.get(2)
     assert node is not None and node.state is not NodeState.RUNNING
 
@@ -156,5 +156,5 @@ def test_a_cluster_that_is_no_backup_asks_for_no_older_tables() -> None:
     restart = Restart(both, [[(1, UP), (2, OUT)]] * 2, None, first=None)
     assert not restart.two.has(AskPartitionTable)
     restart.start()
-    assert restart.world.master.state is ClusterState.RUNNING
+    assert restart.world.master.cluster.state is ClusterState.RUNNING
     assert restart.rows == [{1: UP, 2: UP}] * 2

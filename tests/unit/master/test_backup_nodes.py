@@ -40,7 +40,6 @@ def world() -> BackupWorld:
 
 def replicated(world: BackupWorld) -> tuple[Remote, Remote, Remote]:
     """Two storages with copies of all, the second one lost and back, out of date."""
-    world.master.settings.replicas = 1
     upstream, storages = world.backingup(2)
     storages[1].lose()
     upstream.send(InvalidateObjects(tid(21), [tid(1)]))
@@ -54,7 +53,8 @@ def replicated(world: BackupWorld) -> tuple[Remote, Remote, Remote]:
     return upstream, storages[0], back
 
 
-def test_a_node_that_was_away_joins_when_it_has_what_readers_see(world: BackupWorld) -> None:
+def test_a_node_that_was_away_joins_when_it_has_what_readers_see() -> None:
+    world = BackupWorld(replicas=1)
     upstream, storage, back = replicated(world)
     answer = back.ask(AskUnfinishedTransactions([0, 1, 2, 3])).result()
     assert answer == AnswerUnfinishedTransactions(tid(21), [])
@@ -79,11 +79,11 @@ def restarted(world: BackupWorld) -> Remote:
     storage.answer(storage.take(AskRecovery), AnswerRecovery(7, tid(15), None))
     storage.answer(storage.take(AskPartitionTable), AnswerPartitionTable(7, 0, rows))
     world.verify(storage, ltid=tid(18))
-    assert world.master.state is ClusterState.STARTING_BACKUP
+    assert world.master.cluster.state is ClusterState.STARTING_BACKUP
     admin = world.admin()
     assert admin.ask(AskRecovery()).result().backup_tid == tid(15)
     world.upstream(18)
-    assert world.master.state is ClusterState.BACKINGUP
+    assert world.master.cluster.state is ClusterState.BACKINGUP
     return storage
 
 
@@ -112,7 +112,7 @@ def test_a_backup_without_configuration_can_be_left() -> None:
     storage.answer(storage.take(AskRecovery), AnswerRecovery(7, tid(15), None))
     storage.answer(storage.take(AskPartitionTable), AnswerPartitionTable(7, 0, spread(1)))
     world.verify(storage, ltid=tid(18))
-    assert world.master.state is ClusterState.STARTING_BACKUP and not world.shell.dialed
+    assert world.master.cluster.state is ClusterState.STARTING_BACKUP and not world.shell.dialed
     world.admin().ask(SetClusterState(ClusterState.STOPPING_BACKUP)).result()
     world.remember(storage, 7, spread(1))
     assert storage.take(Truncate) == Truncate(tid(15))
@@ -181,7 +181,7 @@ def test_tells_backups_of_packs_at_once_and_later() -> None:
         return remote
 
     first, client = backup(), world.client()
-    world.master.last_tid = tid(5)
+    world.master.cluster.last_tid = tid(5)
     client.ask(AskPack(tid(5)))
     assert first.take(NotifyPack).tid == tid(5) == backup().take(NotifyPack).tid
     assert not client.has(NotifyPack)

@@ -52,12 +52,12 @@ def snapshot(world: MasterWorld) -> object:
     master = world.master
     storages = world.storages
     return (
-        master.state,
+        master.cluster.state,
         master.partitions.ptid,
         master.partitions.replicas,
         master.partitions.row_list(),
         [node.row() for node in master.nodes],
-        master.truncate_tid,
+        master.cluster.truncate_tid,
         master.packs.tid,
         master.checks.report(),
         [list(storage.received) for storage in storages],
@@ -126,7 +126,7 @@ COMMANDS: list[tuple[Request[Any], set[Make]]] = [
 @pytest.mark.parametrize("make", WORLDS, ids=lambda make: make.__name__)
 def test_commands_are_obeyed_or_refused_as_the_state_of_the_cluster_is(make: Make) -> None:
     unchanged = make()
-    assert unchanged.master.state is WORLDS[make]
+    assert unchanged.master.cluster.state is WORLDS[make]
     for message, obeyed in COMMANDS:
         if make in obeyed:
             make().admin().ask(message).result()

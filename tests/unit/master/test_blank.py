@@ -41,14 +41,14 @@ def test_a_new_node_that_comes_first_does_not_keep_the_id_of_one_with_data(
     new = world.storage(9)
     assert nid_of(new) == 1
     world.storage(2, 7, spread(1, 2), nid=2)
-    assert new.closed and world.master.state is ClusterState.RECOVERING
+    assert new.closed and world.master.cluster.state is ClusterState.RECOVERING
     assert "the database of the storage node at 127.0.0.1:9109 is empty, so that it is not S1" in (
         caplog.text
     )
     assert nid_of(join(world, 9109, nid=1, blank=True)) == 3
-    assert world.master.state is ClusterState.RECOVERING
+    assert world.master.cluster.state is ClusterState.RECOVERING
     first = world.storage(1, 7, spread(1, 2), nid=1)
-    assert nid_of(first) == 1 and world.master.state is ClusterState.VERIFYING
+    assert nid_of(first) == 1 and world.master.cluster.state is ClusterState.VERIFYING
 
 
 def test_a_node_with_data_is_let_in_where_a_new_one_has_its_id() -> None:
@@ -58,7 +58,7 @@ def test_a_node_with_data_is_let_in_where_a_new_one_has_its_id() -> None:
     assert new.closed and nid_of(first) == 1
     assert nid_of(join(world, 9109, nid=1, blank=True)) == 3
     world.storage(2, 7, spread(1, 2), nid=2)
-    assert world.master.state is ClusterState.VERIFYING
+    assert world.master.cluster.state is ClusterState.VERIFYING
 
 
 def test_an_empty_database_at_the_address_of_a_node_with_data_is_another_node() -> None:
@@ -66,11 +66,11 @@ def test_an_empty_database_at_the_address_of_a_node_with_data_is_another_node() 
     world = MasterWorld()
     first, second = world.running(2)
     first.lose()
-    assert world.master.state is ClusterState.RECOVERING
+    assert world.master.cluster.state is ClusterState.RECOVERING
     world.remember(second, 1, spread(1, 2))
     second.received.clear()
     assert nid_of(join(world, 9101)) == 3
-    assert world.master.state is ClusterState.RECOVERING
+    assert world.master.cluster.state is ClusterState.RECOVERING
     moved, new = (m.node_list[0] for m in second.received if isinstance(m, NotifyNodeInformation))
     assert moved[:4] == (NodeType.STORAGE, None, 1, NodeState.DOWN)
     assert new[1:3] == (("127.0.0.1", 9101), 3)
@@ -105,7 +105,7 @@ def test_a_new_node_that_comes_first_does_not_keep_the_id_of_one_that_is_behind(
     assert nid_of(new) == 1
     rows = [[(1, CellState.OUT_OF_DATE), (2, CellState.UP_TO_DATE)]] * 4
     world.storage(2, 7, rows, nid=2)
-    assert new.closed and world.master.state is ClusterState.VERIFYING
+    assert new.closed and world.master.cluster.state is ClusterState.VERIFYING
     assert nid_of(join(world, 9109, nid=1, blank=True)) == 3
 
 

@@ -97,7 +97,7 @@ def test_the_last_readable_cells_stay_in_service_when_nobody_knows_which_is_righ
     world.storages[nid - 1].send(NotifyPartitionChecked(0, ""))
     assert world.master.partitions.rows[0] == {1: UP, 2: UP}
     assert world.findings() == {0: "undecided"}
-    assert world.master.state is ClusterState.RUNNING
+    assert world.master.cluster.state is ClusterState.RUNNING
 
 
 def test_the_report_says_which_copy_is_behind() -> None:
@@ -179,7 +179,7 @@ def test_no_check_during_a_pack() -> None:
 
 def corrupted() -> Served:
     world = Served()
-    world.master.change_partitions([(0, 2, BAD), (1, 2, BAD)])
+    world.master.cluster.change_partitions([(0, 2, BAD), (1, 2, BAD)])
     return world
 
 

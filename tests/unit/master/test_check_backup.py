@@ -61,7 +61,7 @@ class Followed(BackupWorld):
                         storage.send(NotifyReplicationDone(partition, tid(10)))
                 while storage.has(AskRecovery):
                     durable(storage, 10)
-        assert self.master.last_tid == tid(10)
+        assert self.master.cluster.last_tid == tid(10)
         for storage in self.storages:
             storage.received.clear()
 
@@ -141,7 +141,7 @@ def test_a_wrong_copy_beside_a_right_one_is_copied_anew() -> None:
     assert world.rows()[0][2] == "corrupted"
     assert world.do(RepairCells([(0, 2)])) == "1 cells are copied anew"
     assert world.master.partitions.rows[0] == {1: UP, 2: OUT}
-    assert world.master.state is ClusterState.BACKINGUP
+    assert world.master.cluster.state is ClusterState.BACKINGUP
 
 
 @pytest.mark.parametrize("count", [1, 2])
@@ -185,6 +185,6 @@ def test_a_copy_of_a_backup_becomes_a_node_of_it() -> None:
     answer = remote.ask(request)
     while world.storages[0].has(AskRecovery):
         durable(world.storages[0], 10, ptid=2)
-    assert answer.result() == AcceptIdentification(NodeType.MASTER, world.master.node.nid, 2)
+    assert answer.result() == AcceptIdentification(NodeType.MASTER, world.master.cluster.node.nid, 2)
     assert world.master.partitions.rows[2] == {1: UP, 2: OUT}
-    assert world.master.state is ClusterState.BACKINGUP
+    assert world.master.cluster.state is ClusterState.BACKINGUP

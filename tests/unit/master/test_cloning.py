@@ -43,7 +43,7 @@ def test_a_clone_gets_a_free_id_and_outdated_cells(world: MasterWorld) -> None:
     for storage in (first, second):
         storage.received.clear()
     clone, answer = ask(world, [3, 0], {"partitions": 4})
-    assert answer.result() == AcceptIdentification(NodeType.MASTER, world.master.node.nid, 3)
+    assert answer.result() == AcceptIdentification(NodeType.MASTER, world.master.cluster.node.nid, 3)
     row = (NodeType.STORAGE, None, 3, NodeState.DOWN)
     assert first.received[0].node_list[0][:4] == row
     assert first.received[1] == NotifyPartitionChanges(2, 0, [(3, 3, OUT), (0, 3, OUT)])
@@ -148,6 +148,6 @@ def test_not_ready_unless_the_cluster_runs(world: MasterWorld) -> None:
     storage = world.storage(1)
     assert error_of(ask(world, [0])[1]).code is ErrorCode.NOT_READY
     world.admin().ask(SetClusterState(ClusterState.VERIFYING)).result()
-    assert world.master.state is ClusterState.VERIFYING
+    assert world.master.cluster.state is ClusterState.VERIFYING
     assert error_of(ask(world, [0])[1]).code is ErrorCode.NOT_READY
     assert not storage.has(NotifyPartitionChanges)

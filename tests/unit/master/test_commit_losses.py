@@ -29,7 +29,7 @@ def test_client_lost_before_finish_is_forgotten(world: MasterWorld) -> None:
     client = world.client()
     begin(client)
     client.lose()
-    assert len(world.master.commits.transactions) == 0
+    assert len(world.master.coordinator.transactions) == 0
 
 
 def test_client_lost_during_finish_is_committed(world: MasterWorld) -> None:
@@ -76,11 +76,11 @@ def test_finish_without_the_needed_storage_is_incomplete(world: MasterWorld) -> 
     first, second = world.running(2)
     client = world.client()
     ttid = begin(client)
-    world.master.ready.discard(1)
-    world.master.ready.discard(2)
+    world.master.cluster.ready.discard(1)
+    world.master.cluster.ready.discard(2)
     error = error_of(client.ask(AskFinishTransaction(ttid, [oid_of(world, 0)], [])))
     assert error.code is ErrorCode.INCOMPLETE_TRANSACTION
-    assert len(world.master.commits.transactions) == 0
+    assert len(world.master.coordinator.transactions) == 0
 
 
 def test_failed_vote_without_replica_is_incomplete(world: MasterWorld) -> None:
@@ -101,7 +101,7 @@ def test_failed_vote_with_replica_disconnects_at_finish() -> None:
     assert first.closed and not first.has(AskLockInformation)
     lock(second)
     assert answer.done
-    assert world.master.state is ClusterState.RUNNING
+    assert world.master.cluster.state is ClusterState.RUNNING
 
 
 def excluding_votes() -> tuple[MasterWorld, list[Remote], Remote, list[bytes], Any]:
@@ -122,7 +122,7 @@ def test_a_failed_vote_waits_for_one_that_excludes_it_and_is_refused_when_that_f
     client.ask(AskFinishTransaction(ttids[0], [oid_of(world, 0)], []))
     lock(storages[1])
     assert error_of(second).code is ErrorCode.INCOMPLETE_TRANSACTION
-    assert world.master.state is ClusterState.RUNNING
+    assert world.master.cluster.state is ClusterState.RUNNING
 
 
 def test_a_failed_vote_that_waited_is_accepted_when_the_other_one_aborts() -> None:
@@ -169,7 +169,7 @@ def test_a_failed_vote_is_looked_at_again_at_the_end() -> None:
     answer = client.ask(AskFinishTransaction(ttid, [oid_of(world, 0)], []))
     assert error_of(answer).code is ErrorCode.INCOMPLETE_TRANSACTION
     assert not second.closed
-    assert world.master.state is ClusterState.RUNNING
+    assert world.master.cluster.state is ClusterState.RUNNING
 
 
 def test_a_node_that_came_after_the_beginning_is_not_disconnected() -> None:
@@ -199,7 +199,7 @@ def test_a_check_must_have_been_kept_by_a_node_that_is_still_there() -> None:
     ttid = begin(client)
     partition = world.master.partitions.partition(ttid)
     elsewhere = next(p for p in range(4) if (p - partition) % 2)
-    transaction = world.master.commits.transactions.get(ttid)
+    transaction = world.master.coordinator.transactions.get(ttid)
     assert transaction is not None
     nid = world.master.partitions.readable(elsewhere)[0]
     transaction.ready -= {nid}
@@ -232,7 +232,7 @@ def test_a_replica_that_hangs_during_finish_is_given_up() -> None:
     assert not answer.done
     world.shell.advance(2 * WATCH_SECONDS)
     assert answer.done
-    assert world.master.running_storages() == {2}
+    assert world.master.cluster.running_storages() == {2}
     assert second.has(NotifyUnlockInformation)
 
 

@@ -100,11 +100,11 @@ def world() -> Compared:
 
 def test_equal_copies_serve(world: Compared) -> None:
     world.start(1, 2)
-    assert world.master.state is VERIFYING
+    assert world.master.cluster.state is VERIFYING
     assert world.tails(1, row(ALL)) == AskTails([0], None, 100)
-    assert world.master.state is VERIFYING
+    assert world.master.cluster.state is VERIFYING
     world.tails(2, row(ALL))
-    assert world.master.state is RUNNING
+    assert world.master.cluster.state is RUNNING
     assert world.states() == {1: UP, 2: UP}
     assert not world.report()
 
@@ -118,11 +118,11 @@ def test_who_is_behind_is_out_of_date_before_anybody_serves(
     world.tails(2, row(ALL))
     # The old copy must have nothing that the other has not.
     assert world.tails(1, row([1, 2, 3])).max_tid == tid(3)
-    assert world.master.state is VERIFYING
+    assert world.master.cluster.state is VERIFYING
     world.tails(2, row([1, 2, 3]))
-    assert world.master.state is RUNNING
+    assert world.master.cluster.state is RUNNING
     assert world.states() == {1: OUT, 2: UP}
-    assert (world.master.last_tid, world.master.oids.last) == (tid(6), tid(9))
+    assert (world.master.cluster.last_tid, world.master.cluster.oids.last) == (tid(6), tid(9))
     node = world.nodes[1]
     changes = node.take(NotifyPartitionChanges)
     assert changes.cell_list == [(0, 1, OUT)]
@@ -161,7 +161,7 @@ def conflict(world: Compared) -> None:
     world.start(1, 2)
     world.tails(1, row([1, 2, 3, 5]))
     world.tails(2, row([1, 2, 3, 4]))
-    assert world.master.state is RECOVERING
+    assert world.master.cluster.state is RECOVERING
     world.recover()
 
 
@@ -182,11 +182,11 @@ def test_where_nobody_can_be_believed_the_operator_decides(world: Compared) -> N
     )
     assert world.report() == [(0, None, "undecided", text)]
     world.leave(1)
-    assert world.master.state is RECOVERING
+    assert world.master.cluster.state is RECOVERING
     world.admin().ask(SetClusterState(VERIFYING)).result()
     world.verified()
     world.tails(2, row([1, 2, 3, 4]))
-    assert world.master.state is RUNNING
+    assert world.master.cluster.state is RUNNING
     assert world.states() == {1: OUT, 2: UP}
     assert not world.report()
     world.join_storage(1)
@@ -197,11 +197,11 @@ def test_a_node_that_comes_back_is_compared_again(world: Compared) -> None:
     """Somebody gave it the right disk."""
     conflict(world)
     world.leave(2)
-    assert world.master.state is RECOVERING
+    assert world.master.cluster.state is RECOVERING
     world.start(2)
     for nid in (1, 2):
         world.tails(nid, row([1, 2, 3, 5]))
-    assert world.master.state is RUNNING and world.states() == {1: UP, 2: UP}
+    assert world.master.cluster.state is RUNNING and world.states() == {1: UP, 2: UP}
 
 
 def test_a_master_that_served_does_not_go_on_with_one_of_them(world: Compared) -> None:
@@ -217,10 +217,10 @@ def test_a_master_that_served_does_not_go_on_with_one_of_them(world: Compared) -
     world.verified()
     world.tails(1, row([1, 2]))
     world.tails(2, row([1, 3]))
-    assert world.master.state is RECOVERING
+    assert world.master.cluster.state is RECOVERING
     world.recover()
     world.leave(1)
-    assert world.master.state is RECOVERING
+    assert world.master.cluster.state is RECOVERING
     refused = world.master.recovery.obstacle_to_force()
     assert refused is None
     obstacle = world.master.recovery._obstacle(strict=False)
@@ -234,7 +234,7 @@ def test_an_old_copy_may_have_what_the_others_never_had(world: Compared) -> None
     world.tails(2, row(range(101, 201)))
     assert world.tails(1, row([*range(1, 50), 60])).max_tid == tid(60)
     world.tails(2, row(range(1, 50)))
-    assert world.master.state is RECOVERING
+    assert world.master.cluster.state is RECOVERING
     assert world.report()[0][2] == "undecided"
 
 
@@ -245,7 +245,7 @@ def test_a_cell_that_was_never_complete_is_replicated(
     world.start(1, 2)
     world.tails(1, row(ALL, proven=False))
     world.tails(2, row(ALL))
-    assert world.master.state is RUNNING and world.states() == {1: OUT, 2: UP}
+    assert world.master.cluster.state is RUNNING and world.states() == {1: OUT, 2: UP}
     assert "S1 never had all of partitions 0, as its own database says" in caplog.text
 
 
@@ -253,7 +253,7 @@ def test_the_only_copy_that_was_never_complete_waits_for_the_operator() -> None:
     world = Compared([[(1, UP)]])
     world.start(1)
     world.tails(1, row(ALL, proven=False))
-    assert world.master.state is RECOVERING
+    assert world.master.cluster.state is RECOVERING
     world.recover()
     ((_, _, finding, text),) = world.report()
     assert (finding, text) == (
@@ -263,27 +263,27 @@ def test_the_only_copy_that_was_never_complete_waits_for_the_operator() -> None:
     world.admin().ask(SetClusterState(VERIFYING)).result()
     world.verified()
     world.tails(1, row(ALL, proven=False))
-    assert world.master.state is RUNNING and world.states() == {1: UP}
+    assert world.master.cluster.state is RUNNING and world.states() == {1: UP}
 
 
 def test_a_node_without_the_feature_is_believed(world: Compared) -> None:
     world.start(1, 2, foreign=1)
     world.tails(2, row([1]))
-    assert world.master.state is RUNNING and world.states() == {1: UP, 2: UP}
+    assert world.master.cluster.state is RUNNING and world.states() == {1: UP, 2: UP}
     assert not world.nodes[1].has(AskTails)
 
 
 def test_it_is_a_better_copy_than_one_that_was_never_complete(world: Compared) -> None:
     world.start(1, 2, foreign=1)
     world.tails(2, row([1], proven=False))
-    assert world.master.state is RUNNING and world.states() == {1: UP, 2: OUT}
+    assert world.master.cluster.state is RUNNING and world.states() == {1: UP, 2: OUT}
 
 
 def test_a_node_that_is_lost_meanwhile_decides_nothing(world: Compared) -> None:
     world.start(1, 2)
     world.tails(2, row([1]))
     world.leave(1)
-    assert world.master.state is RUNNING and world.states() == {1: OUT, 2: UP}
+    assert world.master.cluster.state is RUNNING and world.states() == {1: OUT, 2: UP}
 
 
 def test_a_node_that_had_more_and_is_lost_meanwhile_is_not_forgotten(world: Compared) -> None:
@@ -293,7 +293,7 @@ def test_a_node_that_had_more_and_is_lost_meanwhile_is_not_forgotten(world: Comp
     world.tails(2, row(ALL))
     world.leave(2)
     world.tails(1, row([1, 2, 3]))
-    assert world.master.state is RECOVERING
+    assert world.master.cluster.state is RECOVERING
     world.rows, world.ptid = [[(1, UP), (2, OUT)]], 1006
     world.nodes[1].take(AskRecovery)  # whether it knows that the other one is lost
     world.recover()
@@ -306,7 +306,7 @@ def test_a_node_that_had_more_and_is_lost_meanwhile_is_not_forgotten(world: Comp
     world.admin().ask(SetClusterState(VERIFYING)).result()
     world.verified()
     world.tails(1, row([1, 2, 3]))
-    assert world.master.state is RUNNING and world.states() == {1: UP, 2: OUT}
+    assert world.master.cluster.state is RUNNING and world.states() == {1: UP, 2: OUT}
 
 
 def test_partitions_are_asked_in_portions() -> None:
@@ -318,7 +318,7 @@ def test_partitions_are_asked_in_portions() -> None:
         for question in (first, second):
             rows = [row(ALL, partition=p) for p in question.partition_list]
             world.nodes[nid].answer(question, AnswerTails(tid(0), rows))
-    assert world.master.state is RUNNING
+    assert world.master.cluster.state is RUNNING
 
 
 def test_a_node_that_joins_a_cluster_that_serves_has_no_readable_cell(world: Compared) -> None:

@@ -127,10 +127,10 @@ def test_an_upstream_that_does_not_fit(world: BackupWorld) -> None:
 
 def test_a_backup_that_is_not_configured_follows_nobody(world: BackupWorld) -> None:
     starting(world)
-    backup = world.master.backup
+    backup = world.master.backup.current
     assert backup is not None
     backup.stop()
-    backup.cluster = None
+    backup.upstream_name = None
     backup.start()
     answer = world.admin().ask(AskUpstream()).result()
     assert (answer.cluster, answer.ever) == ("", False)

@@ -31,7 +31,7 @@ def create(world: MasterWorld, *nids: int) -> None:
         world.remember(storage)
     world.admin().ask(SetClusterState(ClusterState.VERIFYING)).result()
     world.verify(*storages)
-    assert world.master.state is ClusterState.RUNNING
+    assert world.master.cluster.state is ClusterState.RUNNING
 
 
 def test_a_new_database_has_its_copies_on_different_machines(world: MasterWorld) -> None:

@@ -89,7 +89,7 @@ def test_to_ask_makes_nobody_truncate(world: MasterWorld) -> None:
     first = world.join_storage(1)
     first.answer(first.take(AskRecovery), AnswerRecovery(1, None, None))
     world.tell_table(first, 1, ROWS)
-    world.master.truncate_tid = tid(50)
+    world.master.cluster.truncate_tid = tid(50)
     first.received.clear()
     assert told(world) == AnswerObstacle("S2 must be connected first", "S2 must be connected first")
     assert not first.received

@@ -169,7 +169,7 @@ def test_the_operator_ends_a_transaction_everywhere(
         assert storage.take(AbortTransaction) == AbortTransaction(ttid, [])
     assert client.take(NotifyTransactionEnded) == NotifyTransactionEnded(ttid)
     assert not other.has(NotifyTransactionEnded)
-    assert ttid not in world.master.commits.transactions.ttids()
+    assert ttid not in world.master.coordinator.transactions.ttids()
 
 
 def test_a_client_without_the_feature_is_not_told_but_refused_cleanly(
@@ -276,7 +276,7 @@ def test_a_tid_that_was_ended_can_be_imposed_again(
     assert begin(client, imposed) == imposed
     client.send(AbortTransaction(imposed, [1, 2]))
     assert not client.closed
-    assert imposed not in world.master.commits.transactions.ttids()
+    assert imposed not in world.master.coordinator.transactions.ttids()
 
 
 def test_what_was_ended_is_forgotten_with_its_client(

@@ -24,7 +24,7 @@ from tests.unit.master.cluster import MasterWorld, tid
 def served() -> tuple[MasterWorld, list[Remote]]:
     world = MasterWorld(replicas=1)
     storages = world.running(2)
-    world.master.last_tid = tid(50)
+    world.master.cluster.last_tid = tid(50)
     return world, storages
 
 
@@ -102,7 +102,7 @@ def test_nodes_that_know_less_than_one_that_is_back_are_asked() -> None:
     """The master that led the pack is gone."""
     world = MasterWorld(replicas=2)
     first, second, _ = world.running(3)
-    world.master.last_tid = tid(50)
+    world.master.cluster.last_tid = tid(50)
     first.lose()
     first = back(world, 1)
     second.lose()

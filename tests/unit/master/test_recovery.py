@@ -45,18 +45,18 @@ RECOVERING, VERIFYING, RUNNING = (
 
 def test_a_new_database_waits_for_the_operator(world: MasterWorld) -> None:
     world.storage(1)
-    assert world.master.state is RECOVERING
+    assert world.master.cluster.state is RECOVERING
     world.admin().ask(SetClusterState(VERIFYING)).result()
-    assert world.master.state is VERIFYING
+    assert world.master.cluster.state is VERIFYING
     assert world.master.partitions.ptid == 1
 
 
 def test_autostart_creates_the_database_when_enough_storages_are_there() -> None:
     world = MasterWorld(autostart=2)
     world.storage(1)
-    assert world.master.state is RECOVERING
+    assert world.master.cluster.state is RECOVERING
     world.storage(2)
-    assert world.master.state is VERIFYING
+    assert world.master.cluster.state is VERIFYING
     assert world.master.partitions.nodes() == {1, 2}
 
 
@@ -98,12 +98,12 @@ def test_order_of_messages_at_start(world: MasterWorld) -> None:
 def test_existing_database_starts_when_all_its_readable_nodes_are_back(world: MasterWorld) -> None:
     rows = spread(1, 2)
     first = world.storage(1, 5, rows, nid=1)
-    assert world.master.state is RECOVERING
+    assert world.master.cluster.state is RECOVERING
     second = world.storage(2, 5, nid=2)
-    assert world.master.state is VERIFYING
+    assert world.master.cluster.state is VERIFYING
     world.verify(first, second, ltid=tid(77))
-    assert world.master.state is RUNNING
-    assert world.master.last_tid == tid(77)
+    assert world.master.cluster.state is RUNNING
+    assert world.master.cluster.last_tid == tid(77)
 
 
 def test_table_is_asked_from_a_node_that_has_the_newest(world: MasterWorld) -> None:
@@ -111,7 +111,7 @@ def test_table_is_asked_from_a_node_that_has_the_newest(world: MasterWorld) -> N
     new = world.storage(2, 6, spread(2), nid=2)
     assert world.master.partitions.ptid == 6 + UNKNOWN_TABLES
     assert not old.has(AskPartitionTable)  # it gave it when it was the only one
-    assert world.master.state is VERIFYING
+    assert world.master.cluster.state is VERIFYING
     assert new.has(SendPartitionTable)
 
 
@@ -126,9 +126,9 @@ def test_another_node_is_asked_when_the_one_with_the_table_is_lost(world: Master
 def test_forced_start_without_a_replica_outdates_its_cells(world: MasterWorld) -> None:
     rows = [[(1, CellState.UP_TO_DATE), (2, CellState.UP_TO_DATE)] for _ in range(4)]
     world.storage(1, 5, rows, nid=1)
-    assert world.master.state is RECOVERING
+    assert world.master.cluster.state is RECOVERING
     world.admin().ask(SetClusterState(VERIFYING)).result()
-    assert world.master.state is VERIFYING
+    assert world.master.cluster.state is VERIFYING
     assert world.master.partitions.state(0, 2) is CellState.OUT_OF_DATE
 
 
@@ -153,7 +153,7 @@ def test_a_restarted_master_leaves_out_numbers_of_tables_that_others_may_have(
     """Two tables with one number: the next master could take the wrong one for the last. Maybe nobody who
     is here knows of the nodes that have one."""
     world.storage(1, 5, spread(1), nid=1)
-    assert world.master.state is VERIFYING
+    assert world.master.cluster.state is VERIFYING
     assert world.master.partitions.ptid == 5 + UNKNOWN_TABLES
 
 
@@ -166,12 +166,12 @@ def test_tids_that_absent_nodes_may_have_are_left_out(world: MasterWorld, state:
     """A node that was given up must not take another transaction for its own when it comes back. Once a
     table was told, it does not say any more who was given up, and nothing may be committed yet."""
     storage = world.storage(1, 5, [[(1, CellState.UP_TO_DATE), (2, state)]] * 4, nid=1)
-    if world.master.state is RECOVERING:
+    if world.master.cluster.state is RECOVERING:
         world.admin().ask(SetClusterState(VERIFYING)).result()
     world.verify(storage, ltid=AHEAD)
     begun = begin(world.client())
     assert add64(AHEAD, UNKNOWN_TIDS) < begun <= add64(AHEAD, 2 * UNKNOWN_TIDS)
-    assert world.master.last_tid == AHEAD
+    assert world.master.cluster.last_tid == AHEAD
 
 
 def test_two_masters_that_leave_out_tids_do_not_go_on_with_the_same_ones() -> None:
@@ -278,7 +278,7 @@ def test_ttids_that_an_earlier_master_gave_are_not_given_again(world: MasterWorl
     first.answer(first.take(AskFinalTID), AnswerFinalTID(None))
     first.answer(first.take(AskLastIDs), AnswerLastIDs(None, tid(77)))
     world.make_ready(first)
-    assert world.master.last_tid == tid(77)
+    assert world.master.cluster.last_tid == tid(77)
     assert world.client().ask(AskBeginTransaction(None)).result().ttid > ahead
 
 
@@ -287,7 +287,7 @@ def test_loss_of_a_needed_storage_stops_the_operation(world: MasterWorld) -> Non
     client = world.client()
     client.received.clear()
     second.lose()
-    assert world.master.state is RECOVERING
+    assert world.master.cluster.state is RECOVERING
     assert client.has(StopOperation) and client.closed
     names = first.names()
     assert names.index("StopOperation") < names.index("NotifyClusterInformation")
@@ -299,11 +299,11 @@ def test_the_cluster_comes_back_by_itself(world: MasterWorld) -> None:
     rows = world.master.partitions.row_list()
     second.lose()
     world.remember(first, 1, rows)
-    assert world.master.state is RECOVERING
+    assert world.master.cluster.state is RECOVERING
     second = world.storage(2, 1, nid=2)
-    assert world.master.state is VERIFYING
+    assert world.master.cluster.state is VERIFYING
     world.verify(first, second)
-    assert world.master.state is RUNNING
+    assert world.master.cluster.state is RUNNING
 
 
 def test_a_table_older_than_the_one_in_use_is_refused() -> None:
@@ -312,16 +312,16 @@ def test_a_table_older_than_the_one_in_use_is_refused() -> None:
     first, second = world.running()
     rows = world.master.partitions.row_list()
     first.lose()
-    assert world.master.state is RUNNING and world.master.partitions.ptid == 2
+    assert world.master.cluster.state is RUNNING and world.master.partitions.ptid == 2
     client = world.client()
     ttid = begin(client)
     answer = client.ask(AskFinishTransaction(ttid, [], []))
     lock(second)
     assert answer.done
     second.lose()
-    assert world.master.state is RECOVERING
+    assert world.master.cluster.state is RECOVERING
     world.storage(1, 1, rows, nid=1)
-    assert world.master.state is RECOVERING
+    assert world.master.cluster.state is RECOVERING
     error = error_of(world.admin().ask(SetClusterState(VERIFYING)))
     assert "2 was in use" in error.message
 
@@ -334,15 +334,15 @@ def test_a_table_that_nobody_committed_with_is_not_missed() -> None:
     first.lose()
     second.lose()
     world.storage(2, 1, rows, nid=2)
-    assert world.master.state is VERIFYING
+    assert world.master.cluster.state is VERIFYING
 
 
 def test_loss_during_verification_starts_recovery_again(world: MasterWorld) -> None:
     world.storage(1, 5, spread(1, 2), nid=1)
     second = world.storage(2, 5, nid=2)
-    assert world.master.state is VERIFYING
+    assert world.master.cluster.state is VERIFYING
     second.lose()
-    assert world.master.state is RECOVERING
+    assert world.master.cluster.state is RECOVERING
 
 
 def test_a_storage_that_refuses_verification_starts_recovery_again(world: MasterWorld) -> None:
@@ -350,25 +350,25 @@ def test_a_storage_that_refuses_verification_starts_recovery_again(world: Master
     first.answer(first.take(AskLockedTransactions), AnswerLockedTransactions({}))
     question = second.take(AskLockedTransactions)
     second.answer(question, Error(ErrorCode.NOT_READY.value, "disk"))
-    assert world.master.state is RECOVERING
+    assert world.master.cluster.state is RECOVERING
     assert second.closed
 
 
 def test_truncation_is_remembered_by_all_before_any_is_truncated(world: MasterWorld) -> None:
     first, second = world.running()
     rows = world.master.partitions.row_list()
-    world.master.last_tid = tid(90)
+    world.master.cluster.last_tid = tid(90)
     world.admin().ask(Truncate(tid(50))).result()
-    assert world.master.state is RECOVERING
+    assert world.master.cluster.state is RECOVERING
     for storage in (first, second):
         world.remember(storage, 1, rows)
     for storage in (first, second):
         assert storage.take(Truncate).tid == tid(50)
         assert not storage.has(AskLockedTransactions)
         storage.answer(storage.take(AskRecovery), AnswerRecovery(1, None, tid(50)))
-    assert world.master.state is VERIFYING
+    assert world.master.cluster.state is VERIFYING
     world.verify(first, second, ltid=tid(50))
-    assert world.master.truncate_tid is None
+    assert world.master.cluster.truncate_tid is None
 
 
 def test_storage_without_cells_stays_pending_and_others_are_told(world: MasterWorld) -> None:
@@ -392,5 +392,5 @@ def test_last_ids_continue_after_the_greatest_of_all_storages(world: MasterWorld
         storage.answer(storage.take(AskLockedTransactions), AnswerLockedTransactions({}))
     first.answer(first.take(AskLastIDs), AnswerLastIDs(tid(12), tid(1000)))
     second.answer(second.take(AskLastIDs), AnswerLastIDs(tid(15), tid(900)))
-    assert world.master.oids.take(1) == [tid(16)]
-    assert world.master.last_tid == tid(1000)
+    assert world.master.cluster.oids.take(1) == [tid(16)]
+    assert world.master.cluster.last_tid == tid(1000)

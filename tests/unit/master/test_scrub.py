@@ -183,7 +183,7 @@ def test_it_does_not_wait_for_the_cells_of_a_node_that_is_away() -> None:
 def test_it_waits_while_the_cluster_does_not_serve() -> None:
     world = Scrubbed(1)
     world.storages[0].lose()
-    assert world.master.state is ClusterState.RECOVERING
+    assert world.master.cluster.state is ClusterState.RECOVERING
     world.shell.advance(PAUSE)
     assert world.admin().ask(AskScrub()).result().compared == 0
 
@@ -242,7 +242,7 @@ def test_it_ends_with_the_operation_and_goes_on_with_the_next() -> None:
     world.begin()
     for storage in world.storages:
         storage.lose()
-    assert world.master.state is ClusterState.RECOVERING
+    assert world.master.cluster.state is ClusterState.RECOVERING
     assert not world.master.checks.scrubbing
 
 

@@ -39,7 +39,7 @@ class Watched(Database):
 
     def row(self) -> dict[int, CellState]:
         primary = self.core(self.serving()[0]).primary
-        assert primary is not None and primary.state is ClusterState.RUNNING
+        assert primary is not None and primary.cluster.state is ClusterState.RUNNING
         return dict(primary.partitions.rows[0])
 
 

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from neo.master.published_tables import ToldTables
+from neo.master.published_tables import PublishedTables
 from neo.protocol.enums import CellState, ClusterState, NodeType
 from neo.protocol.packets import (
     AddPendingNodes,
@@ -35,10 +35,10 @@ OUT, UP, FEEDING = CellState.OUT_OF_DATE, CellState.UP_TO_DATE, CellState.FEEDIN
 
 
 def test_a_table_is_replaced_when_a_node_that_is_readable_in_it_has_a_later_one() -> None:
-    told = ToldTables()
-    told.tell(1, {2})
+    told = PublishedTables()
+    told.publish(1, {2})
     assert told.complete
-    told.tell(2, {1, 2})
+    told.publish(2, {1, 2})
     assert not told.complete and told.awaited() == {2}
     told.confirmed(1, 2)
     assert not told.complete, "who has table 1 does not ask node 1"
@@ -47,49 +47,49 @@ def test_a_table_is_replaced_when_a_node_that_is_readable_in_it_has_a_later_one(
 
 
 def test_nodes_that_have_an_old_table_confirm_nothing() -> None:
-    told = ToldTables()
-    told.tell(1, {1, 2})
-    told.tell(2, {1})
+    told = PublishedTables()
+    told.publish(1, {1, 2})
+    told.publish(2, {1})
     told.confirmed(2, 1)
     assert not told.complete
 
 
 def test_every_table_must_be_replaced_by_somebody_who_is_here() -> None:
-    told = ToldTables()
-    told.tell(4, {1, 2})
-    told.tell(5, {2})
+    told = PublishedTables()
+    told.publish(4, {1, 2})
+    told.publish(5, {2})
     assert told.missing({1, 2}) is None
     assert told.missing({1}) == (5, {2})
-    told.tell(6, {1, 2})
+    told.publish(6, {1, 2})
     told.confirmed(1, 6)
     assert not told.complete and told.awaited() == {2}
 
 
 def test_tables_are_replaced_step_by_step() -> None:
     """Who begins with table 1 asks S1, which has table 2, in which S2 is readable, which has table 3."""
-    told = ToldTables()
-    told.tell(1, {1})
-    told.tell(2, {1, 2})
+    told = PublishedTables()
+    told.publish(1, {1})
+    told.publish(2, {1, 2})
     told.confirmed(1, 2)
-    told.tell(3, {2})
+    told.publish(3, {2})
     told.confirmed(2, 3)
     assert told.complete
 
 
 def test_a_number_is_never_told_twice() -> None:
-    told = ToldTables()
-    told.tell(7, {1})
+    told = PublishedTables()
+    told.publish(7, {1})
     told.give_up({2})
     assert told.complete and told.ptid == 7
-    told.tell(7, {1})
-    told.tell(3, {2})
+    told.publish(7, {1})
+    told.publish(3, {2})
     assert told.ptid == 7
 
 
 def test_a_log_that_remembers_the_last_table_replaces_all_others() -> None:
-    told = ToldTables()
-    told.tell(1, {1})
-    told.tell(2, {2})
+    told = PublishedTables()
+    told.publish(1, {1})
+    told.publish(2, {2})
     told.logged(2)
     assert told.complete and told.missing({2}) is None
 
@@ -131,7 +131,7 @@ def with_a_new_copy(instead: bool = False) -> tuple[OwnStorages, Remote, Remote]
 def confirm(world: MasterWorld, storage: Remote) -> None:
     """The table is on the disk of this node."""
     while storage.has(AskRecovery):
-        world.remember(storage, world.master.told.ptid)
+        world.remember(storage, world.master.cluster.published.ptid)
 
 
 def test_a_new_copy_does_not_serve_alone_before_the_old_one_knows_of_it(
@@ -140,15 +140,15 @@ def test_a_new_copy_does_not_serve_alone_before_the_old_one_knows_of_it(
     """What it commits would be gone when the old one returns, and another master does not know better."""
     caplog.set_level(logging.INFO)
     world, first, second = with_a_new_copy()
-    newest = world.master.told.ptid
+    newest = world.master.cluster.published.ptid
     first.lose()
-    assert world.master.state is RECOVERING
+    assert world.master.cluster.state is RECOVERING
     second.received = [m for m in second.received if type(m) is AskRecovery][-1:]
     world.remember(second, newest, BOTH)
-    assert world.master.state is RECOVERING
+    assert world.master.cluster.state is RECOVERING
     assert "may be the last that S1 has" in caplog.text
     world.storage(1, newest - 4, nid=1)
-    assert world.master.state is VERIFYING
+    assert world.master.cluster.state is VERIFYING
     assert world.master.partitions.row_list() == BOTH
 
 
@@ -157,7 +157,7 @@ def test_a_cell_that_has_moved_is_taken_from_its_node_when_this_one_knows_the_ne
     confirm(world, first)
     assert world.master.partitions.rows == [{2: UP}] * 4
     first.lose()
-    assert world.master.state is RUNNING
+    assert world.master.cluster.state is RUNNING
     assert second.has(NotifyPartitionChanges)
 
 
@@ -175,11 +175,11 @@ def test_the_operator_decides_that_the_old_copy_is_lost() -> None:
     world, first, second = with_a_new_copy()
     first.lose()
     second.received = [m for m in second.received if type(m) is AskRecovery][-1:]
-    world.remember(second, world.master.told.ptid, BOTH)
-    assert world.master.state is RECOVERING
+    world.remember(second, world.master.cluster.published.ptid, BOTH)
+    assert world.master.cluster.state is RECOVERING
     world.admin().ask(SetClusterState(VERIFYING)).result()
     world.verify(second)
-    assert world.master.state is RUNNING
+    assert world.master.cluster.state is RUNNING
     assert world.master.partitions.rows == [{1: OUT, 2: UP}] * 4
 
 
@@ -187,7 +187,7 @@ def test_a_new_copy_serves_alone_when_the_old_one_knew_of_it() -> None:
     world, first, _ = with_a_new_copy()
     confirm(world, first)
     first.lose()
-    assert world.master.state is RUNNING
+    assert world.master.cluster.state is RUNNING
     assert world.master.partitions.rows == [{1: OUT, 2: UP}] * 4
 
 
@@ -211,22 +211,22 @@ def test_a_table_in_which_another_node_was_alone_is_not_passed_over() -> None:
     confirm(world, second)
     second.lose()
     world.storage(1, 1, BOTH, nid=1)
-    assert world.master.state is RECOVERING
+    assert world.master.cluster.state is RECOVERING
     world.storage(2, 2, [[(1, OUT), (2, UP)]] * 4, nid=2)
-    assert world.master.state is VERIFYING
+    assert world.master.cluster.state is VERIFYING
 
 
 def test_an_older_table_that_a_node_remembers_is_replaced_before_others_go_on_without_it() -> None:
     world = OwnStorages(replicas=1)
     world.storage(1, 7, BOTH, nid=1)
     second = world.storage(2, 6, nid=2)
-    assert world.master.state is VERIFYING
+    assert world.master.cluster.state is VERIFYING
     second.lose()
-    assert world.master.state is RECOVERING
+    assert world.master.cluster.state is RECOVERING
 
 
 def test_storages_of_other_implementations_are_believed() -> None:
     world = MasterWorld(replicas=1)
     first, second = world.running()
     first.lose()
-    assert world.master.state is RUNNING and not second.has(AskRecovery)
+    assert world.master.cluster.state is RUNNING and not second.has(AskRecovery)

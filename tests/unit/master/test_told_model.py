@@ -13,7 +13,7 @@ from random import Random
 import pytest
 
 from neo.master.phases.recovery import GIVEN_UP_TABLES, UNKNOWN_TABLES
-from neo.master.published_tables import ToldTables
+from neo.master.published_tables import PublishedTables
 
 NODES = (1, 2, 3)
 
@@ -54,7 +54,7 @@ class Cluster:
     # -- the master ----------------------------------------------------------------------------
 
     def restart(self) -> None:
-        self.told = ToldTables()
+        self.told = PublishedTables()
         self.served: tuple[int, frozenset[int]] | None = None
         self.readable: frozenset[int] = frozenset()
         self.feeding: frozenset[int] = frozenset()
@@ -115,7 +115,7 @@ class Cluster:
     def change(self, readable: frozenset[int], ptid: int | None = None) -> None:
         self.readable = readable
         ptid = ptid or self.told.ptid + 1
-        self.told.tell(ptid, readable)
+        self.told.publish(ptid, readable)
         for nid in self.present():
             self.nodes[nid].tables.append((ptid, readable))
 

@@ -39,7 +39,7 @@ ROWS: Rows = [[(1, UP), (2, UP)]] * 4
 def served() -> tuple[MasterWorld, list[Remote]]:
     world = MasterWorld(replicas=1)
     storages = world.running(2)
-    world.master.last_tid = tid(90)
+    world.master.cluster.last_tid = tid(90)
     return world, storages
 
 
@@ -49,17 +49,17 @@ def served() -> tuple[MasterWorld, list[Remote]]:
 )
 def test_a_time_without_dot_and_a_tid_that_is_cut_off_delete_nothing(mistyped: bytes) -> None:
     world, _ = served()
-    world.master.last_tid = tid_from_time(1795171600)
+    world.master.cluster.last_tid = tid_from_time(1795171600)
     text = refusal(world, Truncate(mistyped))
     assert text.startswith(f"the tid {mistyped.hex()} is before 1970: everything would be deleted")
-    assert world.master.state is RUNNING and world.master.truncate_tid is None
+    assert world.master.cluster.state is RUNNING and world.master.cluster.truncate_tid is None
 
 
 def test_a_database_of_small_tids_is_truncated_at_any() -> None:
     """They are imported, or of tests."""
     world, _ = served()
     world.admin().ask(Truncate(ZERO_TID)).result()
-    assert world.master.state is RECOVERING
+    assert world.master.cluster.state is RECOVERING
 
 
 def recovery(storage: Remote, truncate_tid: bytes | None, rows: Rows = ROWS) -> None:
@@ -78,7 +78,7 @@ def remembering() -> tuple[MasterWorld, list[Remote]]:
     for storage in storages:
         assert storage.take(Truncate).tid == tid(50)
         recovery(storage, tid(50))
-    assert world.master.state is VERIFYING
+    assert world.master.cluster.state is VERIFYING
     for storage in storages:
         storage.answer(storage.take(AskLockedTransactions), AnswerLockedTransactions({}))
     return world, storages
@@ -95,10 +95,10 @@ def test_refused_while_a_node_with_cells_is_away() -> None:
     second.lose()
     text = refusal(world, Truncate(tid(50)))
     assert text == "S2 must run, or be dropped: what is deleted would come back with it"
-    assert world.master.state is RUNNING and world.master.truncate_tid is None
+    assert world.master.cluster.state is RUNNING and world.master.cluster.truncate_tid is None
     world.admin().ask(SetNodeState(2, NodeState.UNKNOWN)).result()
     world.admin().ask(Truncate(tid(50))).result()
-    assert world.master.state is RECOVERING
+    assert world.master.cluster.state is RECOVERING
 
 
 def test_refused_before_the_last_pack() -> None:
@@ -107,39 +107,39 @@ def test_refused_before_the_last_pack() -> None:
     assert "packed at 000000000000003c" in refusal(world, Truncate(tid(59)))
     answer = world.admin().ask(Truncate(tid(60))).result()
     assert answer.message.startswith("everything after 000000000000003c is deleted on all nodes")
-    assert world.master.state is RECOVERING
+    assert world.master.cluster.state is RECOVERING
 
 
 def test_a_node_that_is_lost_before_it_truncated_is_waited_for() -> None:
     world, (first, second) = remembering()
     first.answer(first.take(AskLastIDs), AnswerLastIDs(None, tid(50)))
     second.lose()
-    assert world.master.state is RECOVERING
+    assert world.master.cluster.state is RECOVERING
     recovery(first, None)  # it has truncated
-    assert world.master.state is RECOVERING and not first.has(Truncate)
+    assert world.master.cluster.state is RECOVERING and not first.has(Truncate)
     second = world.storage(2, 1, ROWS, nid=2)
     # All remember again before any truncates.
     assert first.take(Truncate).tid == second.take(Truncate).tid == tid(50)
     recovery(first, tid(50))
-    assert world.master.state is RECOVERING
+    assert world.master.cluster.state is RECOVERING
     recovery(second, tid(50))
-    assert world.master.state is VERIFYING
+    assert world.master.cluster.state is VERIFYING
     world.verify(first, second, ltid=tid(50))
-    assert world.master.state is RUNNING
+    assert world.master.cluster.state is RUNNING
 
 
 def test_ids_are_those_of_the_database_that_is_left(caplog: pytest.LogCaptureFixture) -> None:
     world, storages = served()
-    given = world.master.tids.ttid()
+    given = world.master.cluster.tids.ttid()
     assert world.admin().ask(AskLastIDs()).result().ltid == given
     world.admin().ask(Truncate(tid(50))).result()
     for remembered in (None, tid(50)):
         for storage in storages:
             recovery(storage, remembered)
     world.verify(*storages, ltid=tid(50))
-    assert world.master.state is RUNNING
+    assert world.master.cluster.state is RUNNING
     assert world.admin().ask(AskLastIDs()).result().ltid == tid(50)
-    assert world.master.tids.ttid() > given
+    assert world.master.cluster.tids.ttid() > given
     assert "as the operator asked: everything after 0000000000000032 is deleted" in caplog.text
     assert all(record.levelname != "ERROR" for record in caplog.records)
 
@@ -150,13 +150,13 @@ def test_another_master_goes_on_with_it(first_done: bool) -> None:
     first = world.join_storage(1)
     second = world.join_storage(2)
     recovery(first, None if first_done else tid(50))
-    assert world.master.state is RECOVERING
+    assert world.master.cluster.state is RECOVERING
     recovery(second, tid(50))
     if first_done:
         assert first.take(Truncate).tid == tid(50)
         recovery(first, tid(50))
-    assert world.master.state is VERIFYING
-    assert world.master.truncate_tid == tid(50)
+    assert world.master.cluster.state is VERIFYING
+    assert world.master.cluster.truncate_tid == tid(50)
 
 
 def test_another_master_ends_a_backup_mode_that_some_nodes_have_left_already() -> None:
@@ -165,19 +165,19 @@ def test_another_master_ends_a_backup_mode_that_some_nodes_have_left_already() -
     first, second = world.join_storage(1), world.join_storage(2)
     recovery(first, tid(50))
     second.answer(second.take(AskRecovery), AnswerRecovery(1, tid(60), None))
-    assert world.master.state is RECOVERING
+    assert world.master.cluster.state is RECOVERING
     assert second.take(Truncate).tid == tid(50)
     recovery(second, tid(50))
-    assert world.master.state is VERIFYING
+    assert world.master.cluster.state is VERIFYING
     world.verify(first, second, ltid=tid(50))
-    assert world.master.state is RUNNING
+    assert world.master.cluster.state is RUNNING
 
 
 def test_another_master_waits_for_all_nodes_with_cells() -> None:
     world = MasterWorld(replicas=1)
     first = world.join_storage(1)
     recovery(first, tid(50))
-    assert world.master.state is RECOVERING
+    assert world.master.cluster.state is RECOVERING
 
 
 def test_what_a_node_with_an_older_history_remembers_is_of_no_concern() -> None:
@@ -189,11 +189,11 @@ def test_what_a_node_with_an_older_history_remembers_is_of_no_concern() -> None:
     second.answer(second.take(AskRecovery), AnswerRecovery(1, None, tid(50)))
     if second.has(AskPartitionTable):
         second.answer(second.take(AskPartitionTable), AnswerPartitionTable(1, 1, ROWS))
-    assert world.master.state is RECOVERING
+    assert world.master.cluster.state is RECOVERING
     first.answer(first.take(AskRecovery), AnswerRecovery(5, None, None))
     first.answer(first.take(AskPartitionTable), AnswerPartitionTable(5, 1, rows))
-    assert world.master.state is VERIFYING
-    assert world.master.truncate_tid is None
+    assert world.master.cluster.state is VERIFYING
+    assert world.master.cluster.truncate_tid is None
     assert not first.has(Truncate)
 
 
@@ -203,11 +203,11 @@ def test_a_forced_start_takes_the_cells_of_who_is_absent() -> None:
     first = world.join_storage(1)
     recovery(first, tid(50))
     world.admin().ask(SetClusterState(VERIFYING)).result()
-    assert world.master.state is VERIFYING
+    assert world.master.cluster.state is VERIFYING
     table = first.take(SendPartitionTable)
     assert [dict(row) for row in table.row_list] == [{1: UP}] * 4
     world.verify(first, ltid=tid(50))
-    assert world.master.state is RUNNING
+    assert world.master.cluster.state is RUNNING
     back = world.join_storage(2)
     assert world.master.nodes.get(2).state is NodeState.PENDING  # type: ignore[union-attr]
     assert back.has(SendPartitionTable)
@@ -219,11 +219,11 @@ def test_a_forced_start_keeps_the_only_copy_that_moved_to_who_is_absent() -> Non
     first = world.join_storage(1)
     recovery(first, tid(50), [[(1, FEEDING), (2, OUT)]] * 4)
     world.admin().ask(SetClusterState(VERIFYING)).result()
-    assert world.master.state is VERIFYING
+    assert world.master.cluster.state is VERIFYING
     table = first.take(SendPartitionTable)
     assert [dict(row) for row in table.row_list] == [{1: UP}] * 4
     world.verify(first, ltid=tid(50))
-    assert world.master.state is RUNNING
+    assert world.master.cluster.state is RUNNING
     assert world.master.partitions.rows == [{1: UP}] * 4
 
 

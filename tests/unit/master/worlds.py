@@ -51,7 +51,7 @@ def verifying() -> MasterWorld:
 
 def _served(world: MasterWorld) -> MasterWorld:
     world.storages = world.running(2)
-    world.master.last_tid = tid(100)
+    world.master.cluster.last_tid = tid(100)
     return world
 
 
@@ -62,7 +62,7 @@ def running() -> MasterWorld:
 def damaged() -> MasterWorld:
     """S2 is down, and one of its cells was corrupted."""
     world = running()
-    world.master.change_partitions([(0, 2, CellState.CORRUPTED)])
+    world.master.cluster.change_partitions([(0, 2, CellState.CORRUPTED)])
     world.storages[1].lose()
     return world
 
@@ -141,7 +141,7 @@ def backingup() -> MasterWorld:
 def damaged_backup() -> MasterWorld:
     """S2 is down, and one of its cells was corrupted."""
     world = backingup()
-    world.master.change_partitions([(0, 2, CellState.CORRUPTED)])
+    world.master.cluster.change_partitions([(0, 2, CellState.CORRUPTED)])
     world.storages[1].lose()
     return world
 

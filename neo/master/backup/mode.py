@@ -1,0 +1,193 @@
+"""Backup mode: how it is entered and left, and the stay in it if there is one (FACTS 6.3, 9)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from neo.master.backup.following import Backup, Known
+from neo.master.backup.memory import Memory
+from neo.master.cluster import Cluster
+from neo.master.commit.transactions import Transactions
+from neo.master.maintenance.pack import Packs
+from neo.master.maintenance.replication import Replication
+from neo.master.maintenance.truncation import check_all_there
+from neo.master.parts import Operation
+from neo.master.phases.service import begin_service
+from neo.master.serving.denial import denied
+from neo.master.settings import MasterSettings
+from neo.master.states import Event
+from neo.node.core import Core
+from neo.node.peer import Peer
+from neo.protocol.enums import ClusterState, NodeType
+from neo.protocol.ids import ZERO_TID, format_nid, format_nids
+from neo.protocol.packets import Address, CellChange
+
+
+class BackupMode:
+    """``current``: the stay in backup mode; None unless the cluster is STARTING_BACKUP, BACKINGUP, or
+    STOPPING after these."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        core: Core,
+        settings: MasterSettings,
+        transactions: Transactions[Peer],
+        replication: Replication,
+        packs: Packs,
+        operation: Operation,
+        upstream_lost: Callable[[], None],
+    ) -> None:
+        """``upstream_lost``: called when the upstream cluster is lost or cannot be followed."""
+        self._cluster = cluster
+        self._core = core
+        self._settings = settings
+        self._transactions = transactions
+        self._replication = replication
+        self._packs = packs
+        self._operation = operation
+        self._upstream_lost = upstream_lost
+        self.current: Backup | None = None
+
+    @property
+    def active(self) -> bool:
+        return self.current is not None
+
+    # -- enter -------------------------------------------------------------------------------------
+
+    def check_start(self) -> None:
+        """Raise ErrorAnswer unless the cluster can become a backup now."""
+        obstacle = self._obstacle()
+        if obstacle is not None:
+            raise denied(obstacle)
+
+    def _obstacle(self) -> str | None:
+        cluster = self._cluster
+        if not (self._settings.upstream_cluster and self._settings.upstream_masters):
+            return (
+                "this cluster is not configured to be a backup: set 'upstream_cluster' and"
+                " 'upstream_masters' of its master"
+            )
+        if cluster.state is not ClusterState.RUNNING:
+            return f"the cluster must be RUNNING to become a backup, it is {cluster.state.name}"
+        clients = [
+            format_nid(peer.node.nid)
+            for peer in cluster.of_type(NodeType.CLIENT)
+            if peer.node is not None and not peer.node.backups  # the master of a backup only reads
+        ]
+        if clients:
+            return f"clients are connected, stop them first: {', '.join(sorted(clients))}"
+        if self._transactions:
+            return "a transaction is being finished: try again"
+        if cluster.starting:
+            return "a storage node is starting: try again"
+        if self._packs.running:
+            return "a pack is at work: wait until it is done"
+        return None
+
+    def start(self) -> None:
+        """Go from RUNNING to STARTING_BACKUP."""
+        self._cluster.stop_clients()
+        self._cluster.change_state(Event.START_BACKUP)
+        self.begin(None)
+
+    def begin(self, memory: Memory | None) -> None:
+        """Begin service in STARTING_BACKUP. ``memory``: what storage nodes remember; None if the cluster
+        was RUNNING until now, so that all readable cells have everything."""
+        self.current = Backup(
+            *(self._cluster, self._core, self._settings, self._replication, self._packs),
+            *(self._upstream_lost, self._known(memory)),
+        )
+        begin_service(self._cluster, self._replication, backup=True)
+        self.current.start()
+
+    def _known(self, memory: Memory | None) -> Known:
+        """Return what is known of the cells.
+
+        If some node knows that its cells are readable, and does not remember to be a backup, the
+        beginning was interrupted before anything was fetched: it counts as if it began now. What a node
+        remembers is not about a cell of which the node does not know that it is readable. If no other
+        cell can replace that one, the node is asked again, since it has been told of it now.
+        """
+        table, last = self._cluster.partitions, self._cluster.last_tid
+        running = self._cluster.running_storages()
+        known, unaware = memory or ({}, frozenset())
+        cells = [
+            (partition, nid)
+            for partition in range(len(table))
+            for nid in table.readable(partition)
+            if nid in running
+        ]
+        new = any(
+            known.get(nid) is None for partition, nid in cells if (partition, nid) not in unaware
+        )
+        rows: list[dict[int, bytes]] = [{} for _ in range(len(table))]
+        for partition, nid in cells:
+            tid = ZERO_TID if (partition, nid) in unaware else known.get(nid) or ZERO_TID
+            rows[partition][nid] = last if new else tid
+        return Known(rows, last, new, unaware.intersection(cells))
+
+    # -- leave -------------------------------------------------------------------------------------
+
+    def check_stop(self) -> None:
+        """Raise ErrorAnswer unless backup mode can be left now."""
+        state = self._cluster.state
+        if state is ClusterState.RUNNING:
+            raise denied("this cluster is RUNNING, not a backup")
+        if self.current is None:  # whether it is one is known when it serves
+            raise denied(
+                "the cluster must be STARTING_BACKUP or BACKINGUP to leave backup mode,"
+                f" it is {state.name}",
+            )
+        check_all_there(self._cluster)
+        if nids := self.current.unknown:
+            raise denied(
+                f"{format_nids(nids)} did not say yet up to what all is there:"
+                " try again in a moment"
+            )
+
+    def stop(self) -> None:
+        """Go through STOPPING_BACKUP and RECOVERING, where everything is deleted that is not complete, to
+        RUNNING. The truncation makes storage nodes forget that they were a backup: until all of them
+        remember it durably, the backup can go on (*RECOVERING*)."""
+        assert self.current is not None
+        self._cluster.change_state(Event.STOP_BACKUP)
+        tid = self._cluster.truncate_tid = self.current.leave()
+        self.current = None
+        reason = f"backup mode ends at transaction {tid.hex()}"
+        self._operation.back_to_recovery(reason, asked=True)
+
+    # -- the stay ----------------------------------------------------------------------------------
+
+    def source(self, partition: int) -> tuple[str, Address] | None:
+        """Return the upstream cluster and a node of it where the partition can be read now."""
+        return None if self.current is None else self.current.source(partition)
+
+    def done(self, nid: int, partition: int, tid: bytes) -> None:
+        """Note that a storage node completed a cell up to ``tid``."""
+        assert self.current is not None
+        self.current.done(nid, partition, tid)
+
+    def introduce(self, peer: Peer, node_type: NodeType) -> None:
+        """Tell a node that joined what it must know of the upstream cluster."""
+        if self.current is not None:
+            self.current.introduce(peer, node_type)
+
+    # -- events ------------------------------------------------------------------------------------
+
+    def storage_lost(self, nid: int) -> None:
+        if self.current is not None:
+            self.current.storage_lost(nid)
+
+    def cells_changed(self, ptid: int, changes: list[CellChange]) -> None:
+        if self.current is not None:
+            self.current.cells_changed(changes)
+
+    def table_confirmed(self) -> None:
+        if self.current is not None:
+            self.current.advance()
+
+    def operation_stopped(self) -> None:
+        if self.current is not None:
+            self.current.stop()
+            self.current = None

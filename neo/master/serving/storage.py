@@ -1,0 +1,114 @@
+"""Storage nodes in service: readiness, replication, checks and deadlocks."""
+
+from __future__ import annotations
+
+import logging
+
+from neo.master.backup.mode import BackupMode
+from neo.master.cluster import Cluster
+from neo.master.commit.coordinator import Coordinator
+from neo.master.maintenance.check import Checks
+from neo.master.maintenance.pack import Packs
+from neo.master.maintenance.replication import Replication
+from neo.master.states import SERVING
+from neo.net.fault_sites import LATE_SECONDS, FaultSite
+from neo.node.core import Core
+from neo.node.handler import Handler, on
+from neo.node.peer import Peer
+from neo.protocol.enums import ErrorCode
+from neo.protocol.errors import ErrorAnswer, PeerError
+from neo.protocol.packets import (
+    AskUnfinishedTransactions,
+    Message,
+    NotifyCellsBehind,
+    NotifyDeadlock,
+    NotifyPartitionChecked,
+    NotifyPartitionCorrupted,
+    NotifyReady,
+    NotifyReplicationDone,
+)
+
+logger = logging.getLogger("neo.master")
+
+
+class ServeStorage(Handler):
+    def __init__(
+        self,
+        cluster: Cluster,
+        core: Core,
+        coordinator: Coordinator,
+        replication: Replication,
+        backup: BackupMode,
+        packs: Packs,
+        checks: Checks,
+    ) -> None:
+        self._cluster = cluster
+        self._core = core
+        self._coordinator = coordinator
+        self._replication = replication
+        self._backup = backup
+        self._packs = packs
+        self._checks = checks
+
+    def lost(self, peer: Peer, reason: str) -> None:
+        logger.warning("%r is lost: %s", peer, reason)
+        self._cluster.forget(peer)
+
+    @on(NotifyReady)
+    def ready(self, peer: Peer, message_id: int, m: NotifyReady) -> None:
+        cluster, nid = self._cluster, _nid(peer)
+        # It may have been sent before the peer heard that the operation stopped.
+        if cluster.state in SERVING and nid in cluster.starting:
+            cluster.starting.discard(nid)
+            cluster.ready.add(nid)
+            self._packs.ready(peer)
+            self._coordinator.begin_waiting()
+
+    @on(AskUnfinishedTransactions)
+    def unfinished(self, peer: Peer, message_id: int, m: AskUnfinishedTransactions) -> Message:
+        if self._cluster.state not in SERVING:
+            raise ErrorAnswer(ErrorCode.NOT_READY, "the operation stops")
+        count = len(self._cluster.partitions)
+        if wrong := [partition for partition in m.offset_list if partition >= count]:
+            raise PeerError(f"there are {count} partitions, not {wrong[0]}")
+        return self._replication.unfinished(_nid(peer), m.offset_list)
+
+    @on(NotifyReplicationDone)
+    def replication_done(self, peer: Peer, message_id: int, m: NotifyReplicationDone) -> None:
+        if self._backup.active:
+            self._backup.done(_nid(peer), m.partition, m.max_tid)
+        else:
+            self._replication.done(_nid(peer), m.partition)
+
+    @on(NotifyPartitionCorrupted)
+    def corrupted(self, peer: Peer, message_id: int, m: NotifyPartitionCorrupted) -> None:
+        if self._cluster.state in SERVING:
+            self._checks.corrupted(_nid(peer), m.partition, m.nid_list)
+
+    @on(NotifyCellsBehind)
+    def behind(self, peer: Peer, message_id: int, m: NotifyCellsBehind) -> None:
+        self._checks.behind(_nid(peer), m)
+
+    @on(NotifyPartitionChecked)
+    def checked(self, peer: Peer, message_id: int, m: NotifyPartitionChecked) -> None:
+        self._checks.checked(_nid(peer), m.partition, m.problem)
+
+    @on(NotifyDeadlock)
+    def deadlock(self, peer: Peer, message_id: int, m: NotifyDeadlock) -> None:
+        """Give the transaction a new place in the queues of locks, unless that was already done."""
+        transaction = self._coordinator.transactions.get(m.ttid)
+        if transaction is None or transaction.locking:
+            return
+        if m.locking_tid < transaction.locking_tid:
+            return
+        transaction.locking_tid = self._cluster.tids.ttid()
+        client, news = transaction.client, NotifyDeadlock(m.ttid, transaction.locking_tid)
+        if self._core.shell.fault(FaultSite.DEADLOCK_LATE):
+            self._core.call_later(LATE_SECONDS, lambda: client.send(news))
+        else:
+            client.send(news)
+
+
+def _nid(peer: Peer) -> int:
+    assert peer.node is not None and peer.node.nid is not None
+    return peer.node.nid
