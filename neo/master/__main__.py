@@ -10,6 +10,7 @@ import sys
 from contextlib import suppress
 
 from neo.master.election.folder import LogFolder
+from neo.master.election.leadership import Tenure
 from neo.master.election.log import LogFailure, genesis_of
 from neo.master.election.node import MasterNode
 from neo.master.primary import PrimaryMaster
@@ -18,6 +19,7 @@ from neo.master.settings import MasterSettings
 from neo.net.sockets import format_address, parse_addresses
 from neo.node.config import ConfigError, Option, load, natural, positive, role_options
 from neo.node.core import Core
+from neo.node.host import Host
 from neo.node.known_masters import RememberedMasters
 from neo.node.process import ProcessHost, StartFailure
 from neo.node.process import main as run
@@ -130,20 +132,19 @@ def make_core(shell: ProcessHost) -> Core:
                 "folder elsewhere"
             )
         return PrimaryMaster(shell, settings, bind)
-    nodes: list[MasterNode] = []
 
-    def failed(failure: LogFailure) -> None:
-        for node in nodes:
-            node.fail(failure)
+    def make_primary(shell: Host, tenure: Tenure) -> PrimaryMaster:
+        return PrimaryMaster(shell, settings, bind, tenure)
 
     try:
         genesis = genesis_of(settings.masters)
         path, name = options.election_log, format_address(bind)
-        folder = LogFolder(path, name, genesis, shell.from_thread, failed, logger.warning)
-        nodes.append(MasterNode(shell, settings, bind, folder, remembered))
+        folder = LogFolder(path, name, genesis, shell.from_thread, logger.warning)
+        return MasterNode(
+            *(shell, settings.cluster, settings.masters, bind, folder, make_primary, remembered)
+        )
     except LogFailure as e:
         raise StartFailure(str(e)) from None
-    return nodes[0]
 
 
 def main() -> int:

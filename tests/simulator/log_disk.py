@@ -111,7 +111,9 @@ class SimLogDisk:
         if self.platter.full:
             raise LogFailure("the log of the masters cannot be used: no space left on device")
 
-    def sync(self, done: Callable[[], None]) -> None:
+    def sync(
+        self, done: Callable[[], None], failed: Callable[[LogFailure], None] = lambda failure: None
+    ) -> None:
         platter, count = self.platter, len(self.platter.tail)
 
         def synced() -> None:

@@ -47,17 +47,6 @@ class WatchedPrimary(PrimaryMaster):
         self.cluster.damaged = damaged
 
 
-class WatchedNode(MasterNode):
-    """A master process. ``new`` is called with each primary that it becomes."""
-
-    new: Callable[[WatchedPrimary], None]
-
-    def make_primary(self, shell: Host, tenure: Tenure) -> PrimaryMaster:
-        primary = WatchedPrimary(shell, self.settings, self.bind, tenure)
-        self.new(primary)
-        return primary
-
-
 class Masters:
     def __init__(self, cluster: Cluster, count: int) -> None:
         self._cluster = cluster
@@ -106,9 +95,15 @@ class Masters:
         def make(shell: SimShell) -> MasterNode:
             settings = self._settings(list(dict.fromkeys([*self.addresses, address])))
             disk = SimLogDisk(platter, shell.call_later)
-            node = WatchedNode(shell, settings, address, disk)
-            node.new = lambda primary: self._new(process, primary)
-            return node
+
+            def make_primary(shell: Host, tenure: Tenure) -> PrimaryMaster:
+                primary = WatchedPrimary(shell, settings, address, tenure)
+                self._new(process, primary)
+                return primary
+
+            return MasterNode(
+                shell, settings.cluster, settings.masters, address, disk, make_primary
+            )
 
         process = self._process(name, address, make, platter)
         process.clock = clock
@@ -190,9 +185,10 @@ class Masters:
             core = process.core
             if isinstance(core, PrimaryMaster):
                 return process, core
-            if isinstance(core, MasterNode) and core.primary and core.tenure:
-                if core.tenure.epoch > newest:
-                    newest, serving = core.tenure.epoch, (process, core.primary)
+            if isinstance(core, MasterNode) and core.tenure:
+                primary = core.primary
+                if isinstance(primary, PrimaryMaster) and core.tenure.epoch > newest:
+                    newest, serving = core.tenure.epoch, (process, primary)
         return serving
 
     def equal(self) -> bool:

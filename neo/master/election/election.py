@@ -12,7 +12,7 @@ Pure: time is an argument, in seconds of a monotonic clock; messages are argumen
 from __future__ import annotations
 
 from neo.master.election.epochs import Claim, Decision, Epochs, Resign
-from neo.master.election.lease import ASK_SECONDS, OVER_SECONDS, Lease, Witness
+from neo.master.election.lease import ASK_SECONDS, OVER_SECONDS, Lease, LeaseGrantor
 from neo.protocol.packets import NotifyLease, NotifyLeaseGranted
 
 #: A primary that was not heard serving for this long is suspected: longer than its lease lasts unheard.
@@ -35,12 +35,12 @@ class Election:
         self.me = me
         self.life = life
         self.epochs = epochs
-        self.witness = Witness(now, epochs.epoch)
+        self.grantor = LeaseGrantor(now, epochs.epoch)
         #: The lease of the current epoch, if this process is its primary.
         self.lease: Lease | None = None
         self._asked = now - ASK_SECONDS
         #: When the primary is suspected unless it is heard before.
-        self._patience = now + BEGIN_SECONDS
+        self._deadline = now + BEGIN_SECONDS
         #: When this master began to want the next epoch.
         self._since: float | None = None
         self._said = now - SUSPECT_SECONDS
@@ -55,26 +55,26 @@ class Election:
         """The decision was applied to ``epochs``, and is durable."""
         if isinstance(decision, Resign):
             # The successor claims first; the master that resigned waits for it as the others do.
-            self._patience = now + SILENCE_SECONDS
+            self._deadline = now + SILENCE_SECONDS
         if not isinstance(decision, Claim):
             return
-        self.witness.decided(decision.epoch, now)
-        self._patience = now + BEGIN_SECONDS
+        self.grantor.decided(decision.epoch, now)
+        self._deadline = now + BEGIN_SECONDS
         self._since = None
         self._suspicions.clear()
         self.lease = None
         if self.is_primary:
-            clear = self.witness.former + OVER_SECONDS
+            clear = self.grantor.former + OVER_SECONDS
             self.lease = Lease(self.me, decision.epoch, now, self.epochs.doubt, clear)
             self._asked = now - ASK_SECONDS
 
     def asked(self, master: str, m: NotifyLease, now: float) -> NotifyLeaseGranted | None:
         """Return the answer to a primary that asks for its lease; None if there is none."""
-        age = self.witness.grant(m.epoch, now)
+        age = self.grantor.grant(m.epoch, now)
         if age is None or master != self.epochs.primary:
             return None
         if m.serving:
-            self._patience = now + SILENCE_SECONDS
+            self._deadline = now + SILENCE_SECONDS
         return NotifyLeaseGranted(m.epoch, m.sent, age)
 
     def granted(self, master: str, m: NotifyLeaseGranted, now: float) -> None:
@@ -102,12 +102,12 @@ class Election:
         epochs = self.epochs
         return (epochs.primary, epochs.life) == (self.me, self.life) and not epochs.resigned
 
-    def look(self, members: tuple[str, ...], now: float) -> float:
+    def lease_left(self, members: tuple[str, ...], now: float) -> float:
         """Return the seconds for which this master may serve; 0 or less: it must not serve."""
         if self.lease is None or not self.is_primary:
             return 0.0
-        self.witness.used(now)
-        self.lease.look(members, now)
+        self.grantor.used(now)
+        self.lease.refresh(members, now)
         return self.lease.left(now)
 
     def ask(self, serving: bool, now: float) -> NotifyLease | None:
@@ -142,7 +142,7 @@ class Election:
         """Return whether no primary can serve in the current epoch."""
         epochs = self.epochs
         if epochs.resigned and epochs.successor not in ("", self.me):
-            return now > self._patience
+            return now > self._deadline
         return not epochs.epoch or epochs.resigned or epochs.primary == self.me
 
     def suspects(self, now: float) -> bool:
@@ -151,7 +151,7 @@ class Election:
         if not self.epochs.epoch or primary == self.me:
             return False
         gone = self._gone.get(primary)
-        return now > self._patience or (gone is not None and now - gone > GONE_SECONDS)
+        return now > self._deadline or (gone is not None and now - gone > GONE_SECONDS)
 
     def _agreed(self, members: tuple[str, ...], now: float) -> bool:
         """Return whether a majority suspects the primary, this master included."""

@@ -31,17 +31,15 @@ class LogFolder:
         name: str,
         genesis: Members,
         from_thread: FromThread,
-        failed: Callable[[LogFailure], None],
         tell: Callable[[str], None],
     ) -> None:
         """``name``: that of this master in the log. ``genesis``: the first members, if the log is empty.
-        ``failed`` is called on the loop's thread when a sync failed. Raises LogFailure."""
+        ``from_thread`` calls a function on the loop's thread. Raises LogFailure."""
         self.path = path
         self.durable: Durable | None = None
         self._name = name
         self._genesis = genesis
         self._from_thread = from_thread
-        self._failed = failed
         self._tell = tell
         self._store: Store | None = None
         self._syncer = ThreadPoolExecutor(1, "log sync")
@@ -132,22 +130,24 @@ class LogFolder:
         except StoreError as e:
             raise self._failure(e) from None
 
-    def sync(self, done: Callable[[], None]) -> None:
+    def sync(self, done: Callable[[], None], failed: Callable[[LogFailure], None]) -> None:
         assert self._store is not None
         future = self._syncer.submit(self._store.sync)
-        future.add_done_callback(lambda future: self._synced(future, done))
+        future.add_done_callback(lambda future: self._synced(future, done, failed))
 
-    def _synced(self, future: Future[None], done: Callable[[], None]) -> None:
+    def _synced(
+        self, future: Future[None], done: Callable[[], None], failed: Callable[[LogFailure], None]
+    ) -> None:
         """Report the end of a sync. Runs on the thread that syncs."""
         error = future.exception()
         if error is None:
             self._from_thread(done)
         elif isinstance(error, StoreError):
-            self._from_thread(self._failed, self._failure(error))
+            self._from_thread(failed, self._failure(error))
         else:
             # Report any exception: otherwise this master would wait for its disk for ever, silently.
             failure = LogFailure(f"the log of the masters cannot be synced: {error!r}")
-            self._from_thread(self._failed, failure)
+            self._from_thread(failed, failure)
 
     def read(self, tid: int, count: int, size: int) -> list[Spec]:
         assert self._store is not None

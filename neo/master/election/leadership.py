@@ -10,21 +10,34 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from neo.master.election import membership
 from neo.master.election.epochs import Table, encode
 from neo.master.election.membership import Membership
 from neo.net.fault_sites import FaultSite
-from neo.node.host import Host, Timer
+from neo.node.host import Host as NodeHost
+from neo.node.host import Timer
 from neo.node.peer import Peer
 from neo.transactor.messages import Kind
 
-if TYPE_CHECKING:
-    from neo.master.election.node import MasterNode
+
+class Host(membership.Host, Protocol):
+    """What a primary needs of the process of its master."""
+
+    @property
+    def tenure(self) -> Tenure | None:
+        """The current leadership of this master."""
+
+    def release(self) -> None:
+        """The log has the table that the primary waits for."""
+
+    def primary_stopped(self, code: int) -> None:
+        """The primary ended by itself, with an exit code for the process."""
 
 
 class Tenure:
-    def __init__(self, node: MasterNode, epoch: int, nid: int) -> None:
+    def __init__(self, node: Host, epoch: int, nid: int) -> None:
         self.node = node
         self.epoch = epoch
         self.nid = nid
@@ -84,9 +97,9 @@ class Tenure:
 class TenureHost:
     """The shell of a primary master: that of the process, which outlives the primary."""
 
-    def __init__(self, node: MasterNode) -> None:
+    def __init__(self, node: Host) -> None:
         self._node = node
-        self._shell: Host = node.shell
+        self._shell: NodeHost = node.shell
         self.random: Random = node.shell.random
 
     def time(self) -> float:

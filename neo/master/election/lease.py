@@ -55,7 +55,7 @@ class Lease:
         if grant is None or sent > grant.sent:
             self._grants[master] = Grant(sent, now - age + OVER_SECONDS)
 
-    def look(self, members: tuple[str, ...], now: float) -> None:
+    def refresh(self, members: tuple[str, ...], now: float) -> None:
         """Extend the lease as far as the grants permit. Call it now and then, and after each grant."""
         self._grants[self._me] = self._grants[self._me]._replace(sent=now)
         grants = sorted(
@@ -75,7 +75,7 @@ class Lease:
         return self._until - now if self.begun else 0.0
 
 
-class Witness:
+class LeaseGrantor:
     """Grants leases to other masters; as primary, to itself."""
 
     def __init__(self, now: float, epoch: int) -> None:

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from neo.net.sockets import format_address
+from neo.node.core import Core
 from neo.node.handler import Handler, on
 from neo.node.peer import Peer
 from neo.node.task import Future
-from neo.protocol.enums import ErrorCode, NodeType
+from neo.protocol.enums import ClusterState, ErrorCode, NodeState, NodeType
 from neo.protocol.errors import ConnectionLost, ErrorAnswer, PeerError
 from neo.protocol.packets import (
     FEATURE_LOG,
@@ -26,6 +27,7 @@ from neo.protocol.packets import (
     Address,
     FlushLog,
     Message,
+    NodeRow,
     NotifyClusterInformation,
     NotifyFeatures,
     NotifyLease,
@@ -38,9 +40,7 @@ from neo.protocol.packets import (
     Pong,
     RequestIdentification,
 )
-
-if TYPE_CHECKING:
-    from neo.master.election.member import LogMember
+from neo.topology.nodes import Node
 
 logger = logging.getLogger("neo.master")
 
@@ -49,7 +49,7 @@ PAUSE_SECONDS = 0.4
 #: A dial is repeated after this time, because the kernel retries more and more slowly.
 DIAL_SECONDS = 1.2
 #: A master that was silent for this long is dialed again.
-PATIENCE_SECONDS = 3.0
+SILENCE_SECONDS = 3.0
 #: Interval of the state message, which is also the heartbeat.
 STATE_SECONDS = 1.0
 #: Flow control: unconfirmed bytes per master. Beyond it messages are dropped; the engine resends.
@@ -58,10 +58,51 @@ WINDOW_BYTES = 4 * 1024 * 1024
 LINKS_MAX = 32
 
 
+class Member(Protocol):
+    """What links need of the member of the log: its identity, and its state."""
+
+    cluster: str
+    bind: Address
+
+    @property
+    def nid(self) -> int | None: ...
+
+    def nid_of(self, name: str) -> int | None:
+        """Return the node id that the log assigns to a master; None if it is no member."""
+
+    def state(self) -> NotifyLogState:
+        """Return the state of the log to announce to the other masters."""
+
+    def log_state(self, link: MasterLink, m: NotifyLogState) -> None: ...
+
+    def log_messages(self, link: MasterLink, packets: list[bytes]) -> None:
+        """Handle messages of the log. Raises ValueError if they are malformed."""
+
+
+class Events(Protocol):
+    """Receives events of links, and what other masters say about the election and the cluster."""
+
+    def reached(self, link: MasterLink) -> None:
+        """Messages can be sent to a master."""
+
+    def refused(self, link: MasterLink) -> None:
+        """A master could not be dialed."""
+
+    def lease_asked(self, link: MasterLink, m: NotifyLease) -> None: ...
+
+    def lease_granted(self, link: MasterLink, m: NotifyLeaseGranted) -> None: ...
+
+    def suspected(self, link: MasterLink, epoch: int) -> None: ...
+
+    def cluster_state(self, link: MasterLink, state: ClusterState) -> None: ...
+
+    def told_nodes(self, link: MasterLink, rows: list[NodeRow]) -> None: ...
+
+
 class _Dialed(Handler):
     """Handler of a connection that this master dialed: only features are received."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: MasterLink) -> None:
         self._link = link
 
     def lost(self, peer: Peer, reason: str) -> None:
@@ -77,58 +118,60 @@ class _Dialed(Handler):
 class FromMaster(Handler):
     """Handler of a connection that another master dialed."""
 
-    def __init__(self, node: LogMember, link: Link) -> None:
-        self._node = node
+    def __init__(self, core: Core, member: Member, events: Events, link: MasterLink) -> None:
+        self._core = core
+        self._member = member
+        self._events = events
         self._link = link
 
     @on(NotifyLogState)
     def log_state(self, peer: Peer, message_id: int, message: NotifyLogState) -> None:
         self._heard()
-        self._node.log_state(self._link, message)
+        self._member.log_state(self._link, message)
 
     @on(NotifyLog)
     def log_messages(self, peer: Peer, message_id: int, message: NotifyLog) -> None:
         self._heard()
         try:
-            self._node.log_messages(self._link, message.message_list)
+            self._member.log_messages(self._link, message.message_list)
         except ValueError as e:
             raise PeerError(f"broken messages of the log: {e}") from None
 
     @on(NotifyLease)
     def lease(self, peer: Peer, message_id: int, message: NotifyLease) -> None:
         self._heard()
-        self._node.lease_asked(self._link, message)
+        self._events.lease_asked(self._link, message)
 
     @on(NotifyLeaseGranted)
     def granted(self, peer: Peer, message_id: int, message: NotifyLeaseGranted) -> None:
         self._heard()
-        self._node.lease_granted(self._link, message)
+        self._events.lease_granted(self._link, message)
 
     @on(NotifySuspicion)
     def suspicion(self, peer: Peer, message_id: int, message: NotifySuspicion) -> None:
         self._heard()
-        self._node.suspected(self._link, message.epoch)
+        self._events.suspected(self._link, message.epoch)
 
     @on(NotifyClusterInformation)
     def cluster_state(self, peer: Peer, message_id: int, message: NotifyClusterInformation) -> None:
-        self._node.cluster_state(self._link, message.state)
+        self._events.cluster_state(self._link, message.state)
 
     @on(NotifyNodeInformation)
     def nodes(self, peer: Peer, message_id: int, message: NotifyNodeInformation) -> None:
-        self._node.told_nodes(self._link, message.node_list)
+        self._events.told_nodes(self._link, message.node_list)
 
     @on(FlushLog)
     def flush_log(self, peer: Peer, message_id: int, message: FlushLog) -> None:
-        self._node.shell.reopen_logs()
+        self._core.shell.reopen_logs()
 
     def _heard(self) -> None:
-        self._link.heard = self._node.shell.monotonic()
+        self._link.heard = self._core.shell.monotonic()
 
 
-class Link:
+class MasterLink:
     """The link to one other master. ``name``: as in the log."""
 
-    def __init__(self, node: LogMember, address: Address) -> None:
+    def __init__(self, core: Core, member: Member, events: Events, address: Address) -> None:
         self.address = address
         self.name = format_address(address)
         #: When it was heard last, on any connection that it dialed.
@@ -137,7 +180,9 @@ class Link:
         self.state: NotifyLogState | None = None
         #: The state was announced since the last lost connection; an older one may be obsolete.
         self.current = False
-        self._node = node
+        self._core = core
+        self._member = member
+        self._events = events
         self._peer: Peer | None = None
         self._ready = False
         self._dialed = -PAUSE_SECONDS
@@ -150,9 +195,14 @@ class Link:
         """Whether messages can be sent."""
         return self._ready
 
+    def node(self) -> Node:
+        """Return the master as a node."""
+        nid = self._member.nid_of(self.name)
+        return Node(NodeType.MASTER, nid, self.address, NodeState.RUNNING)
+
     def alive(self, now: float) -> bool:
         """Return whether the master was heard lately."""
-        return self.heard is not None and now - self.heard < PATIENCE_SECONDS
+        return self.heard is not None and now - self.heard < SILENCE_SECONDS
 
     def tick(self, now: float) -> None:
         if self._peer is None:
@@ -161,14 +211,14 @@ class Link:
         elif not self._ready:
             if now - self._dialed > DIAL_SECONDS:
                 self._drop()
-        elif now - self._dialed > PATIENCE_SECONDS and not self.alive(now):
+        elif now - self._dialed > SILENCE_SECONDS and not self.alive(now):
             self._drop()
         elif self._ready and now - self._said >= STATE_SECONDS:
             self.say_state()
 
     def say_state(self) -> None:
-        self._said = self._node.shell.monotonic()
-        self.send(self._node.state())
+        self._said = self._core.shell.monotonic()
+        self.send(self._member.state())
 
     def send(self, message: Message) -> None:
         """Send, or drop the message if the link is down."""
@@ -195,12 +245,11 @@ class Link:
         self._unconfirmed -= size
 
     def _dial(self, now: float) -> None:
-        node = self._node
+        member = self._member
         self._dialed = now
-        peer = self._peer = node.dial(self.address, _Dialed(self))
-        request = RequestIdentification(
-            *(NodeType.MASTER, node.nid, node.bind, node.cluster, None), {FEATURES: [FEATURE_LOG]}
-        )
+        peer = self._peer = self._core.dial(self.address, _Dialed(self))
+        identity = (NodeType.MASTER, member.nid, member.bind, member.cluster, None)
+        request = RequestIdentification(*identity, {FEATURES: [FEATURE_LOG]})
         peer.ask(request).then(lambda answer: self._identified(peer, answer))
 
     def _identified(self, peer: Peer, answer: Future[AcceptIdentification]) -> None:
@@ -210,7 +259,7 @@ class Link:
             return  # lost() is called
         except ErrorAnswer as e:
             report = f"master {self.name} refuses the connection: {e}"
-            if (more := self._node.noise.admit(report)) is not None:
+            if (more := self._core.noise.admit(report)) is not None:
                 logger.warning("%s%s", report, more)
             if self._peer is peer:
                 self._drop()
@@ -219,25 +268,25 @@ class Link:
         if peer is not self._peer or self._ready:
             return
         self._ready = True
-        peer.node = self._node.node_of(self)
+        peer.node = self.node()
         self._unconfirmed = 0
         self._confirming = False
         # Restart the timeout of silence, for the other master may just have lost contact.
-        self._dialed = self._node.shell.monotonic()
+        self._dialed = self._core.shell.monotonic()
         self.say_state()
-        self._node.reached(self)
+        self._events.reached(self)
 
     def lost(self, peer: Peer, reason: str) -> None:
         if peer is not self._peer:
             return
         was_ready = self._ready
         self._peer, self._ready, self.current = None, False, False
-        now = self._node.shell.monotonic()
+        now = self._core.shell.monotonic()
         if was_ready:
             logger.warning("lost the connection to master %s: %s", self.name, reason)
             self._dial(now)
         else:
-            self._node.refused(self)
+            self._events.refused(self)
 
     def _drop(self) -> None:
         peer, self._peer, self._ready, self.current = self._peer, None, False, False
@@ -248,28 +297,33 @@ class Link:
         self._drop()
 
 
-class Links:
+class MasterLinks:
     """Links to all other masters: members, configured masters, and masters that dialed this one."""
 
-    def __init__(self, node: LogMember) -> None:
-        self._node = node
-        self._links: dict[str, Link] = {}
+    def __init__(self, core: Core, member: Member, events: Events) -> None:
+        self._core = core
+        self._member = member
+        self._events = events
+        self._links: dict[str, MasterLink] = {}
 
-    def __iter__(self) -> Iterator[Link]:
+    def __iter__(self) -> Iterator[MasterLink]:
         return iter(list(self._links.values()))
 
-    def get(self, name: str) -> Link | None:
+    def get(self, name: str) -> MasterLink | None:
         return self._links.get(name)
 
-    def of(self, address: Address) -> Link | None:
+    def of(self, address: Address) -> MasterLink | None:
         return self._links.get(format_address(address))
 
     def want(self, addresses: Iterable[Address]) -> None:
         """Create links to these addresses."""
         for address in addresses:
             name = format_address(address)
-            if address != self._node.bind and name not in self._links:
-                self._links[name] = Link(self._node, address)
+            if address != self._member.bind and name not in self._links:
+                self._links[name] = self._link_to(address)
+
+    def _link_to(self, address: Address) -> MasterLink:
+        return MasterLink(self._core, self._member, self._events, address)
 
     def tick(self, wanted: set[str], now: float) -> None:
         """Drive all links, and drop idle ones that are not in ``wanted``."""
@@ -293,18 +347,17 @@ class Links:
             peer.refuse(message_id, e.code, e.message)
             peer.close()
             return
-        node = self._node
         peer.welcome()
         if known:  # a member, or a configured master
             peer.trust()
-        peer.handler = FromMaster(node, link)
-        peer.node = node.node_of(link)
-        answer = AcceptIdentification(NodeType.MASTER, node.nid, peer.node.nid)
+        peer.handler = FromMaster(self._core, self._member, self._events, link)
+        peer.node = link.node()
+        answer = AcceptIdentification(NodeType.MASTER, self._member.nid, peer.node.nid)
         peer.answer(message_id, answer)
         peer.send(NotifyFeatures([FEATURE_LOG]))
-        link.heard = node.shell.monotonic()
+        link.heard = self._core.shell.monotonic()
 
-    def _check(self, request: RequestIdentification) -> Link:
+    def _check(self, request: RequestIdentification) -> MasterLink:
         features = request.extra.get(FEATURES)
         if not isinstance(features, list) or FEATURE_LOG not in features:
             raise ErrorAnswer(
@@ -312,7 +365,7 @@ class Links:
                 "the masters of this cluster keep a log together: give all of them the same 'masters'",
             )
         address = request.address
-        if address is None or address == self._node.bind:
+        if address is None or address == self._member.bind:
             raise ErrorAnswer(
                 ErrorCode.PROTOCOL_ERROR, "address conflict: a master must have one of its own"
             )

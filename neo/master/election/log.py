@@ -50,8 +50,8 @@ class LogDisk(Protocol):
     def append(self, records: list[Record]) -> None:
         """Append, without a sync."""
 
-    def sync(self, done: Callable[[], None]) -> None:
-        """Make durable what was appended; then call ``done``, later and on the owner's thread."""
+    def sync(self, done: Callable[[], None], failed: Callable[[LogFailure], None]) -> None:
+        """Make durable what was appended; then call ``done`` or ``failed`` on the owner's thread."""
 
     def read(self, tid: int, count: int, size: int) -> list[Spec]:
         """See :class:`neo.transactor.catchup.LogReader`."""
@@ -199,7 +199,7 @@ class MasterLog:
 
     def sync(self) -> None:
         if not self._failed:
-            self._disk.sync(self.node.synced)
+            self._disk.sync(self.node.synced, self._fail)
 
     def transmit(self, peer: str, messages: list[Message]) -> None:
         self._send(peer, [codec.encode(message) for message in messages])

@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
+from typing import Protocol
 
 from neo.master.election.epochs import Decision
 from neo.master.election.founding import Beginning, Founding
-from neo.master.election.links import Link, Links
+from neo.master.election.links import Events, MasterLink, MasterLinks
 from neo.master.election.log import LogDisk, LogFailure, MasterLog, genesis_of
-from neo.master.settings import MasterSettings
 from neo.net.sockets import format_address
 from neo.node.core import Core
-from neo.node.host import Host
 from neo.node.known_masters import RememberedMasters
-from neo.protocol.enums import ClusterState, NodeState, NodeType
+from neo.protocol.enums import NodeType
 from neo.protocol.ids import nid_namespace
-from neo.protocol.packets import (
-    Address,
-    NodeRow,
-    NotifyLease,
-    NotifyLeaseGranted,
-    NotifyLogState,
-)
-from neo.topology.nodes import Node
+from neo.protocol.packets import Address, NotifyLogState
 from neo.transactor.durable import Begun
 
 logger = logging.getLogger("neo.master")
@@ -30,73 +23,68 @@ logger = logging.getLogger("neo.master")
 FIRST_NID = nid_namespace(NodeType.MASTER) + 1
 
 
-class LogMember(Core):
+class Owner(Events, Protocol):
+    """What a member of the log tells the master, besides the events of links."""
+
+    def opened(self, log: MasterLog) -> None:
+        """The log has begun, and can be used."""
+
+    def decided(self, decision: Decision) -> None:
+        """A decision is durable, and applied to the epochs of the log."""
+
+
+class LogMember:
+    """The log of a master and its links to the others. ``log`` is None until the log has begun."""
+
     def __init__(
         self,
-        shell: Host,
-        settings: MasterSettings,
+        core: Core,
+        owner: Owner,
+        cluster: str,
+        masters: Sequence[Address],
         bind: Address,
         disk: LogDisk,
         remembered: RememberedMasters,
     ) -> None:
-        """``disk`` belongs to this core, which closes it. Raises LogFailure."""
-        super().__init__(shell)
-        self.settings = settings
-        self.cluster: str = settings.cluster
+        """``masters``: as configured. ``disk`` belongs to this object. Raises LogFailure."""
+        self.cluster = cluster
+        self.masters = masters
         self.bind = bind
         self.me = format_address(bind)
         #: The members of the log in the last process: addresses to dial before the log is known.
         self.remembered = remembered
-        self.links = Links(self)
-        #: None until the log has begun.
+        self.links = MasterLinks(core, self, owner)
         self.log: MasterLog | None = None
+        self._core = core
+        self._owner = owner
         self._disk = disk
         self._founding: Founding | None = None
         self._waiting = ""
-        self.links.want([*settings.masters, *remembered.addresses])
+        self.links.want([*masters, *remembered.addresses])
         if disk.durable is not None:
             self._open()
         else:
-            self._founding = Founding(bind, settings.masters, disk.journal)
+            self._founding = Founding(bind, masters, disk.journal)
 
     def _open(self) -> None:
         """Open a log that has begun."""
         self._founding = None
-        self.log = MasterLog(
-            self.me, self._disk, self._send_log, self.decided, logger.warning, self.fail
-        )
-        self.opened(self.log)
+        tell, fail = logger.warning, self._core.fail
+        self.log = MasterLog(self.me, self._disk, self._send_log, self._owner.decided, tell, fail)
+        self._owner.opened(self.log)
         self.log.node.flush()
 
     def the_log(self) -> MasterLog:
         assert self.log is not None
         return self.log
 
-    # -- completed by MasterNode -------------------------------------------------------------------
-
-    def opened(self, log: MasterLog) -> None:
-        """The log can be used."""
-
-    def decided(self, decision: Decision) -> None:
-        """A decision is durable."""
-
-    def lease_asked(self, link: Link, m: NotifyLease) -> None: ...
-
-    def lease_granted(self, link: Link, m: NotifyLeaseGranted) -> None: ...
-
-    def suspected(self, link: Link, epoch: int) -> None: ...
-
-    def cluster_state(self, link: Link, state: ClusterState) -> None: ...
-
-    def told_nodes(self, link: Link, rows: list[NodeRow]) -> None: ...
-
-    def reached(self, link: Link) -> None:
+    def reached(self, link: MasterLink) -> None:
         """Messages can be sent to a master."""
         logger.info("connected to master %s", link.name)
         if self.log is not None:
             self._send_log(link.name, self.log.greeting())
 
-    def refused(self, link: Link) -> None:
+    def refused(self, link: MasterLink) -> None:
         """A master could not be dialed."""
         if self.log is not None:
             self.log.gone(link.name)
@@ -112,13 +100,10 @@ class LogMember(Core):
         member = self.log.engine.members.named(name) if self.log is not None else None
         return None if member is None else FIRST_NID + member.node
 
-    def node_of(self, link: Link) -> Node:
-        return Node(NodeType.MASTER, self.nid_of(link.name), link.address, NodeState.RUNNING)
-
     def addresses(self) -> list[Address]:
         """Return the addresses of all masters, for other nodes."""
         if self.log is None:
-            return list(dict.fromkeys([*self.settings.masters, *self.remembered.addresses]))
+            return list(dict.fromkeys([*self.masters, *self.remembered.addresses]))
         return [member.address for member in self.log.engine.members.all]
 
     # -- the log -----------------------------------------------------------------------------------
@@ -130,7 +115,7 @@ class LogMember(Core):
         log = self.the_log()
         return NotifyLogState(self._disk.journal, True, log.genesis, log.journals())
 
-    def log_state(self, link: Link, m: NotifyLogState) -> None:
+    def log_state(self, link: MasterLink, m: NotifyLogState) -> None:
         before, link.state, link.current = link.state, m, True
         if self._founding is None or m == before:
             return
@@ -144,7 +129,7 @@ class LogMember(Core):
 
     def _begin(self, beginning: Beginning) -> None:
         assert self._founding is not None
-        genesis = genesis_of(self.settings.masters)
+        genesis = genesis_of(self.masters)
         known: dict[int, int] = {}
         if beginning is Beginning.FOUND:
             for address, journal in self._founding.state().journal_list:
@@ -160,7 +145,7 @@ class LogMember(Core):
             self._disk.begin(begun, genesis, known)
             self._open()
         except LogFailure as e:
-            self.fail(e)
+            self._core.fail(e)
             return
         for link in self.links:
             link.say_state()
@@ -170,7 +155,7 @@ class LogMember(Core):
         if link is not None:
             link.send_log(packets)
 
-    def log_messages(self, link: Link, packets: list[bytes]) -> None:
+    def log_messages(self, link: MasterLink, packets: list[bytes]) -> None:
         """Handle messages of the log. Raises ValueError if they are malformed."""
         if self.log is None or link.state is None or not link.state.begun:
             return
@@ -180,7 +165,7 @@ class LogMember(Core):
                 f"the log of master {link.name} was begun with other masters than this one's: set aside"
                 " the log of the one that is wrong, and start it again"
             )
-            if (more := self.noise.admit(report)) is not None:
+            if (more := self._core.noise.admit(report)) is not None:
                 logger.error("%s%s", report, more)
             return
         self.log.receive(link.name, packets)
@@ -196,10 +181,8 @@ class LogMember(Core):
             logger.info("%s", waiting)
         self._waiting = waiting
 
-    def stop(self, code: int) -> None:
-        if self.stopped:
-            return
-        super().stop(code)
+    def close(self) -> None:
+        """Stop writing, and release the disk."""
         if self.log is not None:
             self.log.close()
         try:

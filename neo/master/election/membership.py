@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from neo.master.election.epochs import Forget, encode
+from neo.master.election.links import MasterLinks
+from neo.master.election.log import MasterLog
+from neo.master.election.member import LogMember
 from neo.master.serving.denial import PRIMARY_STAYS, denied
+from neo.node.host import Host as NodeHost
 from neo.protocol.enums import NodeState, NodeType
 from neo.protocol.ids import format_nid
 from neo.protocol.packets import AnswerElection, MasterRow, NodeRow, NotifyNodeInformation
@@ -18,19 +22,39 @@ from neo.transactor.learner import ALL_NEEDED
 from neo.transactor.members import Member, Members, MembershipError
 from neo.transactor.messages import Kind
 
-if TYPE_CHECKING:
-    from neo.master.election.node import MasterNode
-
 logger = logging.getLogger("neo.master")
 
 #: Number of transactions by which a master may lag unreported: its position is a quarter of a second old.
 BEHIND_SHOWN = 10
 
 
+class Host(Protocol):
+    """What the commands need of the process of the primary master."""
+
+    shell: NodeHost
+    #: A random number of the process.
+    life: int
+
+    @property
+    def member(self) -> LogMember: ...
+
+    @property
+    def links(self) -> MasterLinks: ...
+
+    def the_log(self) -> MasterLog: ...
+
+    def rows(self) -> list[NodeRow]:
+        """Return the other masters, for the node table."""
+
+    def lease_left(self, epoch: int) -> float: ...
+
+    def resign(self, successor: str, reason: str) -> None: ...
+
+
 class Membership:
     """All methods raise ErrorAnswer for a command that must be refused."""
 
-    def __init__(self, node: MasterNode) -> None:
+    def __init__(self, node: Host) -> None:
         self._node = node
 
     # -- the members -------------------------------------------------------------------------------
@@ -49,13 +73,13 @@ class Membership:
         """Return the names of the members that are alive."""
         log, now = self._node.the_log(), self._node.shell.monotonic()
         links = [self._node.links.get(name) for name in log.members]
-        return {self._node.me} | {link.name for link in links if link and link.alive(now)}
+        return {self._node.member.me} | {link.name for link in links if link and link.alive(now)}
 
     def _voting(self) -> set[str]:
         """Return the names of the alive members that vote. A member that was lost, or has come back,
         counts once it has announced its journal again."""
         members = self._node.the_log().engine.members.all
-        return {self._node.me} | {member.name for member in members if self._votes(member)}
+        return {self._node.member.me} | {member.name for member in members if self._votes(member)}
 
     def _votes(self, member: Member) -> bool:
         peers = self._node.the_log().engine.peers
@@ -79,11 +103,11 @@ class Membership:
         engine = log.engine
         rows: list[MasterRow] = []
         for member in engine.members.all:
-            nid = node.nid_of(member.name)
+            nid = node.member.nid_of(member.name)
             assert nid is not None
             peers = engine.peers
-            tid = log.tid if member.name == node.me else max(peers.tids.get(member.node, 1) - 1, 0)
-            if member.name == node.me:
+            tid = log.tid if member.name == node.member.me else max(peers.tids.get(member.node, 1) - 1, 0)
+            if member.name == node.member.me:
                 rows.append((nid, member.address, "primary", tid, ""))
                 continue
             note = ""
@@ -109,7 +133,7 @@ class Membership:
 
     def successor(self, nid: int) -> str:
         """Return the name of the master to which the primary can hand over."""
-        if nid == self._node.nid:
+        if nid == self._node.member.nid:
             raise denied(f"{format_nid(nid)} is the primary master already")
         row = self._row(nid)
         if row[3] is not NodeState.RUNNING:
@@ -126,7 +150,7 @@ class Membership:
 
     def add(self, nid: int, done: Callable[[], None]) -> None:
         """Make a pending master a member; ``done`` is called when the change is in the log."""
-        row = self._row(nid) if nid != self._node.nid else None
+        row = self._row(nid) if nid != self._node.member.nid else None
         if row is None or row[3] is not NodeState.PENDING or row[1] is None:
             raise denied(f"{format_nid(nid)} is a master of this cluster already")
         link = self._node.links.of(row[1])
@@ -147,7 +171,7 @@ class Membership:
 
     def remove(self, nid: int, done: Callable[[], None]) -> None:
         """Remove a master that is down."""
-        if nid == self._node.nid:
+        if nid == self._node.member.nid:
             raise denied("the primary master cannot be dropped: neoctl set primary to another first")
         row = self._row(nid)
         if row[3] is NodeState.RUNNING:
@@ -184,7 +208,7 @@ class Membership:
 
     def kill(self, nid: int) -> Callable[[], None]:
         """Return a function that tells a secondary master to end."""
-        if nid == self._node.nid:
+        if nid == self._node.member.nid:
             raise denied(PRIMARY_STAYS)
         row = self._row(nid)
         assert row[1] is not None

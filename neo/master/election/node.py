@@ -1,24 +1,25 @@
 """A master among several: keeps the log with the others, and is their primary for an epoch or more.
 
-This core lives as long as the process. A :class:`~neo.master.primary.PrimaryMaster` is created when
-this master holds the lease of its epoch, and abandoned when it loses the lease: all connections are
-closed, and the next leadership gets a new object. With one configured master this module is not used:
-the core of the process is a PrimaryMaster.
+This core lives as long as the process. A :class:`Primary` is created when this master holds the lease
+of its epoch, and abandoned when it loses the lease: all connections are closed, and the next leadership
+gets a new object. With one configured master this module is not used: the core of the process is a
+primary master.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from neo.master.election.election import SILENCE_SECONDS, Election
 from neo.master.election.epochs import Claim, Decision, Resign, encode
 from neo.master.election.leadership import Tenure, TenureHost
-from neo.master.election.links import Link
+from neo.master.election.links import MasterLink, MasterLinks
 from neo.master.election.log import TICK_SECONDS, LogDisk, MasterLog
 from neo.master.election.member import FIRST_NID, LogMember
-from neo.master.primary import PrimaryMaster
-from neo.master.settings import MasterSettings
 from neo.net.sockets import format_address
+from neo.node.core import Core
 from neo.node.handler import Handler, on
 from neo.node.host import Host
 from neo.node.known_masters import RememberedMasters
@@ -44,6 +45,33 @@ logger = logging.getLogger("neo.master")
 RESIGN_SECONDS = 1.5
 
 
+class Primary(Protocol):
+    """A primary master, as the process of a master uses it. Created for one leadership."""
+
+    stopped: bool
+
+    def start(self) -> None: ...
+
+    def flush(self) -> None: ...
+
+    def release(self) -> None:
+        """Send the output that waited for the log."""
+
+    def abandon(self) -> None:
+        """Close all connections, and drop the output."""
+
+    def set_masters(self, rows: list[NodeRow]) -> None:
+        """Update the other masters in the node table."""
+
+    def stranger_handler(self) -> Handler: ...
+
+    def adopt(self, peer: Peer, handler: Handler) -> None:
+        """Take over a peer that connected to the process."""
+
+
+MakePrimary = Callable[[Host, Tenure], Primary]
+
+
 class Strangers(Handler):
     """Handler of peers that have not identified themselves."""
 
@@ -55,8 +83,9 @@ class Strangers(Handler):
         self, peer: Peer, message_id: int, request: RequestIdentification
     ) -> Message | None:
         node = self._node
-        if request.name != node.cluster:
-            text = f"invalid cluster name: this is {node.cluster!r}, you asked for {request.name!r}"
+        cluster = node.member.cluster
+        if request.name != cluster:
+            text = f"invalid cluster name: this is {cluster!r}, you asked for {request.name!r}"
             logger.warning("%r may not join: %s", peer, text)
             peer.refuse(message_id, ErrorCode.PROTOCOL_ERROR, text)
             peer.close()
@@ -74,34 +103,50 @@ class Strangers(Handler):
         return None
 
 
-class MasterNode(LogMember):
+class MasterNode(Core):
     def __init__(
         self,
         shell: Host,
-        settings: MasterSettings,
+        cluster: str,
+        masters: Sequence[Address],
         bind: Address,
         disk: LogDisk,
+        make_primary: MakePrimary,
         remembered: RememberedMasters | None = None,
     ) -> None:
-        """``disk`` belongs to this core, which closes it. Raises LogFailure."""
+        """``masters``: as configured. ``disk`` belongs to this core. Raises LogFailure."""
+        super().__init__(shell)
         self.life: int = shell.random.getrandbits(62)
         self.election: Election | None = None
-        self.primary: PrimaryMaster | None = None
+        self.primary: Primary | None = None
         self.tenure: Tenure | None = None
+        self._make_primary = make_primary
         self._claiming = False
         #: When this master was last in a majority.
         self._decided_last = shell.monotonic()
         #: This master will not serve any more in the current epoch.
         self._resigning = False
         self._leaving = False
-        super().__init__(shell, settings, bind, disk, remembered or RememberedMasters(None))
+        remembered = remembered or RememberedMasters(None)
+        self.member = LogMember(self, self, cluster, masters, bind, disk, remembered)
 
     def start(self) -> None:
         super().start()
         self._tick()
 
+    @property
+    def links(self) -> MasterLinks:
+        return self.member.links
+
+    @property
+    def log(self) -> MasterLog | None:
+        return self.member.log
+
+    def the_log(self) -> MasterLog:
+        return self.member.the_log()
+
     def opened(self, log: MasterLog) -> None:
-        self.election = Election(self.me, self.life, log.epochs, self.shell.monotonic())
+        self.election = Election(log.me, self.life, log.epochs, self.shell.monotonic())
 
     # -- other masters -----------------------------------------------------------------------------
 
@@ -110,9 +155,9 @@ class MasterNode(LogMember):
 
     def not_primary(self) -> NotPrimaryMaster:
         """Return the address of the primary, if it is known, for a peer that is not served here."""
-        addresses = self.addresses()
-        if self.bind not in addresses:
-            addresses.append(self.bind)
+        addresses = self.member.addresses()
+        if self.member.bind not in addresses:
+            addresses.append(self.member.bind)
         now = self.shell.monotonic()
         if self.log is not None and not self.log.epochs.resigned:
             link = self.links.get(self.log.epochs.primary)
@@ -122,52 +167,52 @@ class MasterNode(LogMember):
                 return NotPrimaryMaster(addresses.index(link.address), addresses)
         return NotPrimaryMaster(None, addresses)
 
-    def reached(self, link: Link) -> None:
+    def reached(self, link: MasterLink) -> None:
         if self.election is not None:
             self.election.reached(link.name)
-        super().reached(link)
+        self.member.reached(link)
 
-    def refused(self, link: Link) -> None:
+    def refused(self, link: MasterLink) -> None:
         if self.election is not None:
             self.election.refused(link.name, self.shell.monotonic())
-        super().refused(link)
+        self.member.refused(link)
 
-    def cluster_state(self, link: Link, state: ClusterState) -> None:
+    def cluster_state(self, link: MasterLink, state: ClusterState) -> None:
         """The primary says that the cluster stops."""
         if state is ClusterState.STOPPING:
             logger.info("the cluster stops: told by master %s", link.name)
             self.stop(0)
 
-    def told_nodes(self, link: Link, rows: list[NodeRow]) -> None:
+    def told_nodes(self, link: MasterLink, rows: list[NodeRow]) -> None:
         """The primary tells this master to end, by order of the operator."""
-        if any(row[1] == self.bind and row[3] is NodeState.DOWN for row in rows):
+        if any(row[1] == self.member.bind and row[3] is NodeState.DOWN for row in rows):
             logger.info("this master ends: told by master %s", link.name)
             self.stop(0)
 
     # -- lease and epochs --------------------------------------------------------------------------
 
-    def lease_asked(self, link: Link, m: NotifyLease) -> None:
+    def lease_asked(self, link: MasterLink, m: NotifyLease) -> None:
         # A master that lost its log may have granted a newer epoch than it knows: it grants nothing.
         if self.election is not None and not self.the_log().engine.learns:
             granted = self.election.asked(link.name, m, self.shell.monotonic())
             if granted is not None:
                 link.send(granted)
 
-    def lease_granted(self, link: Link, m: NotifyLeaseGranted) -> None:
+    def lease_granted(self, link: MasterLink, m: NotifyLeaseGranted) -> None:
         if self.election is not None:
             self.election.granted(link.name, m, self.shell.monotonic())
-            self._look()
+            self._evaluate()
 
-    def suspected(self, link: Link, epoch: int) -> None:
+    def suspected(self, link: MasterLink, epoch: int) -> None:
         if self.election is not None:
             self.election.suspected(link.name, epoch, self.shell.monotonic())
-            self._look()
+            self._evaluate()
 
     def lease_left(self, epoch: int) -> float:
         """Return the seconds for which the primary of ``epoch``, in this process, may serve."""
         if self.election is None or self.election.epochs.epoch != epoch or self._resigning:
             return 0.0
-        return self.election.look(self.the_log().members, self.shell.monotonic())
+        return self.election.lease_left(self.the_log().members, self.shell.monotonic())
 
     def decided(self, decision: Decision) -> None:
         assert self.election is not None
@@ -177,19 +222,19 @@ class MasterNode(LogMember):
             logger.info("epoch %d: the primary master is %s", decision.epoch, decision.master)
         elif isinstance(decision, Resign):
             logger.info("the primary master %s resigned", self.election.epochs.primary)
-        self._look()
+        self._evaluate()
 
     def _tick(self) -> None:
         now = self.shell.monotonic()
         if self.log is not None:
             self.log.tick()
-            self.remembered.save(self.addresses())
-        wanted = {format_address(address) for address in self.addresses()}
-        wanted.update(map(format_address, self.settings.masters))
-        self.links.want(self.addresses())
+            self.member.remembered.save(self.member.addresses())
+        wanted = {format_address(address) for address in self.member.addresses()}
+        wanted.update(map(format_address, self.member.masters))
+        self.links.want(self.member.addresses())
         self.links.tick(wanted, now)
-        self._look()
-        self.report_founding()
+        self._evaluate()
+        self.member.report_founding()
         self._report_minority()
         if self.primary is not None:
             self.primary.set_masters(self.rows())
@@ -198,13 +243,13 @@ class MasterNode(LogMember):
         if not self.stopped:
             self.call_later(TICK_SECONDS, self._tick)
 
-    def _look(self) -> None:
+    def _evaluate(self) -> None:
         """Act on the state of the election: begin or end a leadership, send, claim."""
         election, log = self.election, self.log
         if election is None or log is None or self.stopped:
             return
         now, members = self.shell.monotonic(), log.members
-        left = 0.0 if self._resigning else election.look(members, now)
+        left = 0.0 if self._resigning else election.lease_left(members, now)
         tenure = self.tenure
         if tenure is not None and (
             left <= 0 or tenure.over or tenure.epoch != election.epochs.epoch
@@ -261,23 +306,19 @@ class MasterNode(LogMember):
     def _claimed(self) -> None:
         """The claim is in the log; it may have come too late."""
         self._claiming = False
-        self._look()
+        self._evaluate()
 
     # -- as primary --------------------------------------------------------------------------------
 
     def _begin_tenure(self) -> None:
-        assert self.election is not None and self.nid is not None
+        assert self.election is not None and self.member.nid is not None
         epoch = self.election.epochs.epoch
-        logger.info("this master is the primary, %s, in epoch %d", format_nid(self.nid), epoch)
-        self.tenure = Tenure(self, epoch, self.nid)
-        self.primary = self.make_primary(TenureHost(self), self.tenure)
+        logger.info("this master is the primary, %s, in epoch %d", format_nid(self.member.nid), epoch)
+        self.tenure = Tenure(self, epoch, self.member.nid)
+        self.primary = self._make_primary(TenureHost(self), self.tenure)
         self.primary.set_masters(self.rows())
         self.primary.start()
         self.primary.flush()
-
-    def make_primary(self, shell: Host, tenure: Tenure) -> PrimaryMaster:
-        """Create the primary; overridden in simulations."""
-        return PrimaryMaster(shell, self.settings, self.bind, tenure)
 
     def _end_tenure(self, reason: str) -> None:
         primary, self.primary, self.tenure = self.primary, None, None
@@ -296,7 +337,7 @@ class MasterNode(LogMember):
         now = self.shell.monotonic()
         rows: list[NodeRow] = []
         for member in log.engine.members.all:
-            if member.name != self.me:
+            if member.name != self.member.me:
                 link = self.links.get(member.name)
                 state = NodeState.RUNNING if link and link.alive(now) else NodeState.DOWN
                 nid = FIRST_NID + member.node
@@ -330,9 +371,8 @@ class MasterNode(LogMember):
             self.stop(0)
 
     def primary_stopped(self, code: int) -> None:
-        """The primary ended by itself: the cluster stops, or an internal error occurred."""
-        primary = self.primary
-        if not code and primary is not None and primary.cluster.state is ClusterState.STOPPING:
+        """The primary ended by itself: the cluster stops (exit code 0), or an internal error occurred."""
+        if not code:
             self.links.broadcast(NotifyClusterInformation(ClusterState.STOPPING))
         self.stop(code)
 
@@ -359,3 +399,4 @@ class MasterNode(LogMember):
         if primary is not None and not primary.stopped:
             primary.abandon()
         super().stop(code)
+        self.member.close()

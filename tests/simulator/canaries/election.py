@@ -89,9 +89,9 @@ def _lease_outlives_suspicion() -> list[Patch]:
 def _old_epoch_granted() -> list[Patch]:
     def asked(self: Election, master: str, m: NotifyLease, now: float) -> NotifyLeaseGranted | None:
         if m.serving:
-            self._patience = now + 2.5
-        self.witness.used(now)
-        return NotifyLeaseGranted(m.epoch, m.sent, max(0.0, now - self.witness.former))
+            self._deadline = now + 2.5
+        self.grantor.used(now)
+        return NotifyLeaseGranted(m.epoch, m.sent, max(0.0, now - self.grantor.former))
 
     return [(Election, "asked", asked)]
 
@@ -139,7 +139,7 @@ def _guard_forgotten() -> list[Patch]:
 
 
 def _lease_of_a_minority() -> list[Patch]:
-    def look(self: Lease, members: tuple[str, ...], now: float) -> None:
+    def refresh(self: Lease, members: tuple[str, ...], now: float) -> None:
         self._grants[self._me] = self._grants[self._me]._replace(sent=now)
         grants = sorted((g for m, g in self._grants.items() if m in members), reverse=True)
         half = max(1, len(members) // 2)
@@ -147,7 +147,7 @@ def _lease_of_a_minority() -> list[Patch]:
             self.begun = self.begun or not self._doubt or _clear(grants, half) <= now
             self._until = max(self._until, grants[half - 1].sent + lease.LEASE_SECONDS)
 
-    return [(Lease, "look", look)]
+    return [(Lease, "refresh", refresh)]
 
 
 def _clear(grants: list[Grant], count: int) -> float:

@@ -37,9 +37,7 @@ class Database(Masters):
 
     @property
     def state(self) -> ClusterState:
-        primary = self.core(self.serving()[0]).primary
-        assert primary is not None
-        return primary.cluster.state
+        return self.primary().cluster.state
 
     def storage(self, nid: int, ptid: int | None, rows: list[list[CellRow]]) -> Remote:
         """A storage node that joins the primary with the table it has."""

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from random import Random
 
+from neo.master.election.leadership import Tenure
 from neo.master.election.node import MasterNode
+from neo.master.primary import PrimaryMaster
 from neo.master.settings import MasterSettings
+from neo.node.host import Host
 from neo.node.known_masters import RememberedMasters
 from neo.protocol.packets import Address
 from tests.simulator.log_disk import LogPlatter, SimLogDisk
@@ -43,7 +46,13 @@ class Masters:
                 masters = [*masters, self.addresses[i]]
             settings = MasterSettings("test", masters, partitions=4, replicas=self.replicas)
             remembered = self.remembered.get(i)
-            return MasterNode(shell, settings, self.addresses[i], SimLogDisk(platter, later), remembered)
+
+            def make_primary(shell: Host, tenure: Tenure) -> PrimaryMaster:
+                return PrimaryMaster(shell, settings, self.addresses[i], tenure)
+
+            disk = SimLogDisk(platter, later)
+            address = self.addresses[i]
+            return MasterNode(shell, "test", masters, address, disk, make_primary, remembered)
 
         return Process(self.world, self.network, f"m{i}", self.addresses[i], make, platter)
 
@@ -55,6 +64,12 @@ class Masters:
         core = self.processes[i].core
         assert isinstance(core, MasterNode)
         return core
+
+    def primary(self) -> PrimaryMaster:
+        """The primary master that serves."""
+        primary = self.core(self.serving()[0]).primary
+        assert isinstance(primary, PrimaryMaster)
+        return primary
 
     def cores(self) -> list[MasterNode]:
         return [p.core for p in self.processes if isinstance(p.core, MasterNode)]

@@ -15,19 +15,12 @@ from neo.transactor.store import Store
 GENESIS = genesis_of([("127.0.0.1", 1), ("127.0.0.1", 2)])
 
 
-def open_folder(path: Path, failures: list[str] | None = None) -> LogFolder:
-    """``failures``: what is told; None: nothing may fail."""
-
+def open_folder(path: Path) -> LogFolder:
     def from_thread(callback: object, *args: object) -> None:
         assert callable(callback)
         callback(*args)
 
-    def failed(failure: LogFailure) -> None:
-        if failures is None:
-            pytest.fail(str(failure))
-        failures.append(str(failure))
-
-    return LogFolder(str(path), "127.0.0.1:1", GENESIS, from_thread, failed, lambda text: None)
+    return LogFolder(str(path), "127.0.0.1:1", GENESIS, from_thread, lambda text: None)
 
 
 def test_a_new_folder_keeps_the_name_of_its_journal(tmp_path: Path) -> None:
@@ -44,7 +37,7 @@ def test_a_log_that_has_begun_is_found_again(tmp_path: Path) -> None:
     folder.begin(Begun.FRESH, GENESIS, {1: 77})
     folder.append([Entry(1, Spec(Sid(0, 1), Kind.DATA, b"x"))])
     done: list[bool] = []
-    folder.sync(lambda: done.append(True))
+    folder.sync(lambda: done.append(True), lambda failure: pytest.fail(str(failure)))
     folder.close()
     assert done == [True]
     again = open_folder(tmp_path)
@@ -62,10 +55,12 @@ def test_an_unexpected_error_of_a_sync_is_told(
         raise MemoryError
 
     failures: list[str] = []
-    folder = open_folder(tmp_path, failures)
+    folder = open_folder(tmp_path)
     folder.begin(Begun.FRESH, GENESIS, {})
     monkeypatch.setattr(Store, "sync", fail)
-    folder.sync(lambda: pytest.fail("it is not durable"))
+    folder.sync(
+        lambda: pytest.fail("it is not durable"), lambda failure: failures.append(str(failure))
+    )
     folder.close()
     assert failures == ["the log of the masters cannot be synced: MemoryError()"]
 

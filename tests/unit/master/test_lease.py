@@ -6,7 +6,7 @@ import pytest
 
 from neo.master.election.epochs import Claim, Epochs, Forget, Resign, Table, encode
 from neo.master.election.founding import Beginning, Founding
-from neo.master.election.lease import LEASE_SECONDS, OVER_SECONDS, Lease, Witness
+from neo.master.election.lease import LEASE_SECONDS, OVER_SECONDS, Lease, LeaseGrantor
 from neo.protocol.packets import NotifyLogState
 
 THREE = ("a", "b", "c")
@@ -74,10 +74,10 @@ def test_whether_an_earlier_primary_may_still_serve(log: list[Claim], doubt: boo
 
 def test_a_lease_counts_from_when_it_was_asked_for() -> None:
     lease = Lease("a", 1, 10.0, doubt=False, clear=0.0)
-    lease.look(THREE, 10.0)
+    lease.refresh(THREE, 10.0)
     assert lease.left(10.0) == 0
     lease.granted("b", 10.0, 0.0, 11.5)
-    lease.look(THREE, 11.5)
+    lease.refresh(THREE, 11.5)
     assert lease.left(11.5) == pytest.approx(LEASE_SECONDS - 1.5)
     assert lease.left(10 + LEASE_SECONDS) <= 0
 
@@ -87,44 +87,44 @@ def test_a_lease_needs_a_majority_of_the_members() -> None:
     lease = Lease("a", 1, 0.0, doubt=False, clear=0.0)
     lease.granted("b", 1.0, 0.0, 1.0)
     lease.granted("stranger", 1.0, 0.0, 1.0)
-    lease.look(five, 1.0)
+    lease.refresh(five, 1.0)
     assert lease.left(1.0) == 0
     lease.granted("c", 1.0, 0.0, 1.0)
-    lease.look(five, 1.0)
+    lease.refresh(five, 1.0)
     assert lease.left(1.0) > 0
     lease.granted("b", 9.0, 0.0, 9.0)
-    lease.look(five, 9.0)
+    lease.refresh(five, 9.0)
     assert lease.left(9.0) < 0  # only two of five in this time
 
 
 def test_in_doubt_a_majority_must_be_sure_that_earlier_leases_are_over() -> None:
     lease = Lease("a", 2, 0.0, doubt=True, clear=5.0)
     lease.granted("b", 0.1, 1.5, 0.1)  # it granted the old one 1.5 s ago
-    lease.look(THREE, 0.2)
+    lease.refresh(THREE, 0.2)
     assert lease.left(0.2) == 0
     lease.granted("c", 0.3, OVER_SECONDS, 0.3)
     lease.granted("b", 0.6, 2.0, 0.6)
-    lease.look(THREE, 0.65)
+    lease.refresh(THREE, 0.65)
     assert lease.left(0.65) == 0
     lease.granted("b", 0.7, OVER_SECONDS, 0.7)
-    lease.look(THREE, 0.7)
+    lease.refresh(THREE, 0.7)
     assert lease.left(0.7) > 0
 
 
 def test_a_witness_grants_only_the_newest_epoch_it_knows() -> None:
-    witness = Witness(0.0, 1)
-    assert witness.grant(1, 5.0) is not None
-    assert witness.grant(2, 5.0) is None
-    witness.decided(2, 5.5)
-    assert witness.grant(1, 6.0) is None
-    assert witness.grant(2, 6.0) == 1.0  # since it granted epoch 1
+    grantor = LeaseGrantor(0.0, 1)
+    assert grantor.grant(1, 5.0) is not None
+    assert grantor.grant(2, 5.0) is None
+    grantor.decided(2, 5.5)
+    assert grantor.grant(1, 6.0) is None
+    assert grantor.grant(2, 6.0) == 1.0  # since it granted epoch 1
 
 
 def test_a_witness_that_was_restarted_may_have_granted_until_then() -> None:
-    witness = Witness(100.0, 1)
-    assert witness.grant(1, 100.5) == 0.5
-    witness.decided(2, 101.0)
-    assert witness.grant(2, 101.0) == 0.5
+    grantor = LeaseGrantor(100.0, 1)
+    assert grantor.grant(1, 100.5) == 0.5
+    grantor.decided(2, 101.0)
+    assert grantor.grant(2, 101.0) == 0.5
 
 
 # -- the beginning of a log ----------------------------------------------------------------------------

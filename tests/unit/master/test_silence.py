@@ -38,8 +38,8 @@ class Watched(Database):
             self.run(LOOK_SECONDS)
 
     def row(self) -> dict[int, CellState]:
-        primary = self.core(self.serving()[0]).primary
-        assert primary is not None and primary.cluster.state is ClusterState.RUNNING
+        primary = self.primary()
+        assert primary.cluster.state is ClusterState.RUNNING
         return dict(primary.partitions.rows[0])
 
 

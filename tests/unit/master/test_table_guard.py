@@ -110,8 +110,7 @@ def test_a_new_primary_waits_for_storages_then_goes_on_without_those_that_are_lo
     database.run(STORAGES_SECONDS / 2)
     database.verify(second)
     assert database.state is ClusterState.RUNNING
-    primary = database.core(database.serving()[0]).primary
-    assert primary is not None and primary.partitions.rows[0] == {1: OLD, 2: UP}
+    assert database.primary().partitions.rows[0] == {1: OLD, 2: UP}
 
 
 def test_a_new_primary_starts_at_once_when_all_storages_are_there(database: Database) -> None:
