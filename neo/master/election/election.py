@@ -29,23 +29,23 @@ TURN_SECONDS = 0.1
 
 
 class Election:
-    def __init__(self, me: str, life: int, epochs: Epochs, now: float) -> None:
-        """``epochs``: the state in the log, updated by the owner. ``life``: a random number of this
-        process."""
+    def __init__(self, me: str, incarnation: int, epochs: Epochs, now: float) -> None:
+        """``epochs``: the state in the log, updated by the owner. ``incarnation``: a random number of
+        this process."""
         self.me = me
-        self.life = life
+        self.incarnation = incarnation
         self.epochs = epochs
         self.grantor = LeaseGrantor(now, epochs.epoch)
         #: The lease of the current epoch, if this process is its primary.
         self.lease: Lease | None = None
-        self._asked = now - ASK_SECONDS
+        self._lease_asked = now - ASK_SECONDS
         #: When the primary is suspected unless it is heard before.
         self._deadline = now + BEGIN_SECONDS
         #: When this master began to want the next epoch.
-        self._since: float | None = None
-        self._said = now - SUSPECT_SECONDS
+        self._claim_since: float | None = None
+        self._suspicion_sent = now - SUSPECT_SECONDS
         #: When each master began to refuse connections.
-        self._gone: dict[str, float] = {}
+        self._refused_since: dict[str, float] = {}
         #: Masters that suspect the primary of the current epoch, and when they said so last.
         self._suspicions: dict[str, float] = {}
 
@@ -60,13 +60,13 @@ class Election:
             return
         self.grantor.decided(decision.epoch, now)
         self._deadline = now + BEGIN_SECONDS
-        self._since = None
+        self._claim_since = None
         self._suspicions.clear()
         self.lease = None
         if self.is_primary:
             clear = self.grantor.former + OVER_SECONDS
             self.lease = Lease(self.me, decision.epoch, now, self.epochs.doubt, clear)
-            self._asked = now - ASK_SECONDS
+            self._lease_asked = now - ASK_SECONDS
 
     def asked(self, master: str, m: NotifyLease, now: float) -> NotifyLeaseGranted | None:
         """Return the answer to a primary that asks for its lease; None if there is none."""
@@ -88,11 +88,11 @@ class Election:
             self._suspicions[master] = now
 
     def reached(self, master: str) -> None:
-        self._gone.pop(master, None)
+        self._refused_since.pop(master, None)
 
     def refused(self, master: str, now: float) -> None:
         """The machine of ``master`` refuses connections: no process listens there."""
-        self._gone.setdefault(master, now)
+        self._refused_since.setdefault(master, now)
 
     # -- what follows ------------------------------------------------------------------------------
 
@@ -100,7 +100,7 @@ class Election:
     def is_primary(self) -> bool:
         """Whether this process is the primary of the current epoch, with or without a valid lease."""
         epochs = self.epochs
-        return (epochs.primary, epochs.life) == (self.me, self.life) and not epochs.resigned
+        return (epochs.primary, epochs.incarnation) == (self.me, self.incarnation) and not epochs.resigned
 
     def lease_left(self, members: tuple[str, ...], now: float) -> float:
         """Return the seconds for which this master may serve; 0 or less: it must not serve."""
@@ -112,31 +112,31 @@ class Election:
 
     def ask(self, serving: bool, now: float) -> NotifyLease | None:
         """Return the request of a primary to all others that is due now, if any."""
-        if not self.is_primary or now - self._asked < ASK_SECONDS:
+        if not self.is_primary or now - self._lease_asked < ASK_SECONDS:
             return None
-        self._asked = now
+        self._lease_asked = now
         return NotifyLease(self.epochs.epoch, now, serving)
 
     def suspicion(self, now: float) -> bool:
         """Return whether to tell the others now that the primary is suspected."""
-        if not self.suspects(now) or now - self._said < SUSPECT_SECONDS:
+        if not self.suspects(now) or now - self._suspicion_sent < SUSPECT_SECONDS:
             return False
-        self._said = now
+        self._suspicion_sent = now
         return True
 
     def claim(self, members: tuple[str, ...], now: float) -> Claim | None:
         """Return the claim to post, if this master should become the primary."""
         if self.me not in members or self.is_primary:
-            self._since = None
+            self._claim_since = None
             return None
         if not self._vacant(now) and not self._agreed(members, now):
-            self._since = None
+            self._claim_since = None
             return None
-        if self._since is None:
-            self._since = now
-        if now - self._since < TURN_SECONDS * self._turn(members):
+        if self._claim_since is None:
+            self._claim_since = now
+        if now - self._claim_since < TURN_SECONDS * self._turn(members):
             return None
-        return Claim(self.epochs.epoch + 1, self.me, self.life)
+        return Claim(self.epochs.epoch + 1, self.me, self.incarnation)
 
     def _vacant(self, now: float) -> bool:
         """Return whether no primary can serve in the current epoch."""
@@ -150,8 +150,8 @@ class Election:
         primary = self.epochs.primary
         if not self.epochs.epoch or primary == self.me:
             return False
-        gone = self._gone.get(primary)
-        return now > self._deadline or (gone is not None and now - gone > GONE_SECONDS)
+        refused = self._refused_since.get(primary)
+        return now > self._deadline or (refused is not None and now - refused > GONE_SECONDS)
 
     def _agreed(self, members: tuple[str, ...], now: float) -> bool:
         """Return whether a majority suspects the primary, this master included."""

@@ -13,12 +13,12 @@ import msgpack
 
 
 class Claim(NamedTuple):
-    """``master`` wants to be primary of ``epoch``, the one after the current. ``life``: a random number
-    of its process. After a restart it is not this primary any more."""
+    """``master`` wants to be primary of ``epoch``, the one after the current. ``incarnation``: a random
+    number of its process. After a restart it is not this primary any more."""
 
     epoch: int
     master: str
-    life: int
+    incarnation: int
 
 
 class Resign(NamedTuple):
@@ -26,7 +26,7 @@ class Resign(NamedTuple):
     master that should claim at once; '' for any."""
 
     epoch: int
-    life: int
+    incarnation: int
     served: bool
     successor: str
 
@@ -36,7 +36,7 @@ class Table(NamedTuple):
     readable cells."""
 
     epoch: int
-    life: int
+    incarnation: int
     ptid: int
     nodes: tuple[int, ...]
 
@@ -45,7 +45,7 @@ class Forget(NamedTuple):
     """The operator declares that table ``ptid``, the newest, is lost."""
 
     epoch: int
-    life: int
+    incarnation: int
     ptid: int
 
 
@@ -73,7 +73,7 @@ class Epochs:
     def __init__(self) -> None:
         self.epoch = 0
         self.primary = ""
-        self.life = 0
+        self.incarnation = 0
         #: The primary of an earlier epoch may not know yet that it was replaced.
         self.doubt = False
         self.resigned = False
@@ -94,11 +94,11 @@ class Epochs:
             # If the same master claims again, its former process, which locked the log, is dead.
             if self.epoch and not self.resigned and decision.master != self.primary:
                 self.doubt = True
-            self.epoch, self.primary, self.life = decision
+            self.epoch, self.primary, self.incarnation = decision
             self.resigned = False
             self.successor = ""
             return decision
-        if decision is None or (decision.epoch, decision.life) != (self.epoch, self.life):
+        if decision is None or (decision.epoch, decision.incarnation) != (self.epoch, self.incarnation):
             return None
         if isinstance(decision, Resign):
             self.resigned = True

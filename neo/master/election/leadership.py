@@ -80,7 +80,7 @@ class Tenure:
     def _make(self) -> tuple[int, bytes] | None:
         if self._table is None or self.node.tenure is not self:
             return None
-        return Kind.DATA, encode(Table(self.epoch, self.node.life, *self._table))
+        return Kind.DATA, encode(Table(self.epoch, self.node.incarnation, *self._table))
 
     def _logged(self) -> None:
         self._posted = False

@@ -186,7 +186,7 @@ class MasterLink:
         self._peer: Peer | None = None
         self._ready = False
         self._dialed = -PAUSE_SECONDS
-        self._said = 0.0
+        self._state_sent = 0.0
         self._unconfirmed = 0
         self._confirming = False
 
@@ -213,11 +213,11 @@ class MasterLink:
                 self._drop()
         elif now - self._dialed > SILENCE_SECONDS and not self.alive(now):
             self._drop()
-        elif self._ready and now - self._said >= STATE_SECONDS:
-            self.say_state()
+        elif self._ready and now - self._state_sent >= STATE_SECONDS:
+            self.send_state()
 
-    def say_state(self) -> None:
-        self._said = self._core.shell.monotonic()
+    def send_state(self) -> None:
+        self._state_sent = self._core.shell.monotonic()
         self.send(self._member.state())
 
     def send(self, message: Message) -> None:
@@ -273,7 +273,7 @@ class MasterLink:
         self._confirming = False
         # Restart the timeout of silence, for the other master may just have lost contact.
         self._dialed = self._core.shell.monotonic()
-        self.say_state()
+        self.send_state()
         self._events.reached(self)
 
     def lost(self, peer: Peer, reason: str) -> None:

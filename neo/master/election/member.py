@@ -125,7 +125,7 @@ class LogMember:
             self._begin(beginning)
         elif self._founding.state() != said:
             for other in self.links:
-                other.say_state()
+                other.send_state()
 
     def _begin(self, beginning: Beginning) -> None:
         assert self._founding is not None
@@ -148,7 +148,7 @@ class LogMember:
             self._core.fail(e)
             return
         for link in self.links:
-            link.say_state()
+            link.send_state()
 
     def _send_log(self, master: str, packets: list[bytes]) -> None:
         link = self.links.get(master)

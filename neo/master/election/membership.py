@@ -33,7 +33,7 @@ class Host(Protocol):
 
     shell: NodeHost
     #: A random number of the process.
-    life: int
+    incarnation: int
 
     @property
     def member(self) -> LogMember: ...
@@ -234,6 +234,6 @@ class Membership:
         def make() -> tuple[int, bytes] | None:
             if log.epochs.epoch != epoch or log.epochs.ptid != ptid:
                 return None
-            return Kind.DATA, encode(Forget(epoch, node.life, ptid))
+            return Kind.DATA, encode(Forget(epoch, node.incarnation, ptid))
 
         log.post(make, done)

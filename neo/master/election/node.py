@@ -116,7 +116,7 @@ class MasterNode(Core):
     ) -> None:
         """``masters``: as configured. ``disk`` belongs to this core. Raises LogFailure."""
         super().__init__(shell)
-        self.life: int = shell.random.getrandbits(62)
+        self.incarnation: int = shell.random.getrandbits(62)
         self.election: Election | None = None
         self.primary: Primary | None = None
         self.tenure: Tenure | None = None
@@ -146,7 +146,7 @@ class MasterNode(Core):
         return self.member.the_log()
 
     def opened(self, log: MasterLog) -> None:
-        self.election = Election(log.me, self.life, log.epochs, self.shell.monotonic())
+        self.election = Election(log.me, self.incarnation, log.epochs, self.shell.monotonic())
 
     # -- other masters -----------------------------------------------------------------------------
 
@@ -362,7 +362,7 @@ class MasterNode(Core):
         def make() -> tuple[int, bytes] | None:
             if election.epochs.epoch != epoch:
                 return None
-            return Kind.DATA, encode(Resign(epoch, self.life, served, successor))
+            return Kind.DATA, encode(Resign(epoch, self.incarnation, served, successor))
 
         self.the_log().post(make, self._resigned)
 

@@ -179,7 +179,7 @@ def _claimed_twice() -> list[Patch]:
     def apply(self: Epochs, data: bytes) -> Decision | None:
         decision = decode(data)
         if isinstance(decision, Claim) and decision.epoch == self.epoch:
-            self.epoch, self.primary, self.life = decision
+            self.epoch, self.primary, self.incarnation = decision
             self.resigned, self.successor = False, ""
             return decision
         return original(self, data)

@@ -20,7 +20,7 @@ def test_the_first_claim_of_an_epoch_is_the_one() -> None:
     assert epochs.apply(encode(Claim(1, "a", 7))) == Claim(1, "a", 7)
     assert epochs.apply(encode(Claim(1, "b", 8))) is None
     assert epochs.apply(encode(Claim(3, "b", 8))) is None
-    assert (epochs.epoch, epochs.primary, epochs.life) == (1, "a", 7)
+    assert (epochs.epoch, epochs.primary, epochs.incarnation) == (1, "a", 7)
 
 
 def test_what_a_former_primary_says_changes_nothing() -> None:
