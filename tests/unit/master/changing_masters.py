@@ -1,4 +1,4 @@
-"""Masters that are added and dropped."""
+"""Helpers for tests that add and drop masters."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PORTS = count(1)
 
 
 def admin(masters: Masters) -> Remote:
-    """An admin node of the primary."""
+    """Return an admin node of the primary."""
     remote = Remote.connect(masters.core(masters.serving()[0]))
     address = ("127.0.0.1", next(PORTS))
     request = RequestIdentification(NodeType.ADMIN, None, address, "test", None, {})
@@ -25,6 +25,6 @@ def admin(masters: Masters) -> Remote:
 
 
 def states(masters: Masters) -> dict[int, NodeState]:
-    """Of all masters, as an admin node sees them."""
+    """Return the states of all masters, as an admin node sees them."""
     rows = admin(masters).take(NotifyNodeInformation).node_list
     return {row[2] - M1 + 1: row[3] for row in rows if row[0] is NodeType.MASTER and row[2]}

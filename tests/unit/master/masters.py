@@ -1,4 +1,4 @@
-"""Several masters in a simulated world: their log, their election; no storage nodes."""
+"""Several masters in the simulator: their log and their election, without storage nodes."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ class Masters:
     def __init__(
         self, count: int, seed: int = 0, configured: int | None = None, replicas: int = 0
     ) -> None:
-        """``configured``: so many of them are in ``masters``; the others come later."""
+        """``configured``: number of masters in the setting ``masters``; the others join later."""
         self.world = World(seed)
         self.replicas = replicas
         self.network = Network(self.world)
         self.addresses: list[Address] = [("127.0.0.1", PORT + i) for i in range(count)]
         self.configured = self.addresses[:configured]
         self.platters = [LogPlatter(Random(seed * 100 + i)) for i in range(count)]
-        #: Of some: what the others' list of masters is written in.
+        #: The files in which some of them keep the list of masters.
         self.remembered: dict[int, RememberedMasters] = {}
         self.processes = [self._process(i) for i in range(count)]
-        #: Seen serving: (epoch, name of the process).
+        #: Observed leaderships: (epoch, name of the process).
         self.served: set[tuple[int, str]] = set()
 
     def _process(self, i: int) -> Process:
@@ -75,7 +75,7 @@ class Masters:
         return [p.core for p in self.processes if isinstance(p.core, MasterNode)]
 
     def serving(self) -> list[int]:
-        """Who may serve now, by its own judgement, even if it is paused."""
+        """Return the masters that may serve now, by their own judgement, even if they are paused."""
         return [
             i
             for i, process in enumerate(self.processes)
@@ -85,7 +85,7 @@ class Masters:
         ]
 
     def check(self) -> None:
-        """Never two primaries; one per epoch; logs are prefixes of each other."""
+        """Check that there is one primary at most, one per epoch, and that logs are prefixes of one."""
         serving = self.serving()
         assert len(serving) <= 1, f"{self.world.now}: {serving} serve at once"
         for i in serving:
@@ -105,7 +105,7 @@ class Masters:
         self.world.now = end
 
     def until_serving(self, seconds: float = 10.0, but: int | None = None) -> int:
-        """Run until somebody serves; who it is."""
+        """Run until a master serves, and return it."""
         end = self.world.now + seconds
         while True:
             serving = [i for i in self.serving() if i != but]

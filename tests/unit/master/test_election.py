@@ -1,4 +1,4 @@
-"""Masters elect their primary: in a world of virtual time, with crashes, pauses and cuts."""
+"""Elections of masters on virtual time, with crashes, pauses and cuts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from tests.unit.master.masters import Masters
 
-#: A failover takes a lease, a suspicion and a decision at most.
+#: A failover takes at most a lease, a suspicion and a decision.
 FAILOVER_SECONDS = 4.5
 
 
@@ -80,7 +80,7 @@ def test_a_primary_that_is_cut_off_is_replaced_after_its_lease(three: Masters) -
     assert len(three.served) == 2
 
 
-def test_without_a_majority_nobody_serves(three: Masters) -> None:
+def test_without_a_majority_no_master_serves(three: Masters) -> None:
     three.cut(0, 1, 2)
     three.cut(1, 2)
     three.run(5)
@@ -141,7 +141,7 @@ def test_a_master_that_lost_its_disk_grants_nothing_before_it_knows_the_newest_e
     three.run(3)
     three.processes[third].kill()
     three.platters[third].wipe()
-    three.cut(second, third)  # who knows of the second epoch cannot tell
+    three.cut(second, third)  # no master that knows the second epoch can tell
     three.network.join(f"m{first}", f"m{third}")
     three.processes[third].start()
     three.run(20)  # fails if the first one serves, although it does not know what the second one did

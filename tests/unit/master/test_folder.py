@@ -65,7 +65,7 @@ def test_an_unexpected_error_of_a_sync_is_told(
     assert failures == ["the log of the masters cannot be synced: MemoryError()"]
 
 
-def test_who_joins_keeps_the_first_members_that_it_learned(tmp_path: Path) -> None:
+def test_a_node_that_joins_keeps_the_first_members_that_it_learned(tmp_path: Path) -> None:
     learned = genesis_of([("127.0.0.1", 2), ("127.0.0.1", 3)])
     folder = open_folder(tmp_path)
     folder.begin(Begun.RECOVERED, GENESIS, {})

@@ -1,4 +1,4 @@
-"""The pure parts of the election: what a log says, leases, and how a log begins."""
+"""The pure parts of the election: epochs, leases, and the founding of a log."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ def test_what_a_later_version_writes_is_left_alone() -> None:
         ([Claim(1, "a", 7)], False),
         ([Claim(1, "a", 7), Claim(2, "b", 8)], True),
         ([Claim(1, "a", 7), Resign(1, 7, True, ""), Claim(2, "b", 8)], False),
-        # It never served, so it did not wait for the one before.
+        # It never served, so it did not wait for the primary before it.
         ([Claim(1, "a", 7), Claim(2, "b", 8), Resign(2, 8, False, ""), Claim(3, "c", 9)], True),
         ([Claim(1, "a", 7), Claim(2, "b", 8), Resign(2, 8, True, ""), Claim(3, "c", 9)], False),
-        # The same master: its process of before is dead, but not the one before that.
+        # The same master: its former process is dead, but not the primary before that.
         ([Claim(1, "a", 7), Claim(2, "a", 8)], False),
         ([Claim(1, "a", 7), Claim(2, "b", 8), Claim(3, "b", 9)], True),
         ([Claim(1, "a", 7), Claim(2, "b", 8), Table(2, 8, 1, ()), Claim(3, "b", 9)], False),
@@ -111,7 +111,7 @@ def test_in_doubt_a_majority_must_be_sure_that_earlier_leases_are_over() -> None
     assert lease.left(0.7) > 0
 
 
-def test_a_witness_grants_only_the_newest_epoch_it_knows() -> None:
+def test_a_grantor_grants_only_the_newest_epoch_it_knows() -> None:
     grantor = LeaseGrantor(0.0, 1)
     assert grantor.grant(1, 5.0) is not None
     assert grantor.grant(2, 5.0) is None
@@ -120,14 +120,14 @@ def test_a_witness_grants_only_the_newest_epoch_it_knows() -> None:
     assert grantor.grant(2, 6.0) == 1.0  # since it granted epoch 1
 
 
-def test_a_witness_that_was_restarted_may_have_granted_until_then() -> None:
+def test_a_grantor_that_was_restarted_may_have_granted_until_then() -> None:
     grantor = LeaseGrantor(100.0, 1)
     assert grantor.grant(1, 100.5) == 0.5
     grantor.decided(2, 101.0)
     assert grantor.grant(2, 101.0) == 0.5
 
 
-# -- the beginning of a log ----------------------------------------------------------------------------
+# -- the founding of a log ---------------------------------------------------------------------------
 
 A, B, C = ("127.0.0.1", 1), ("127.0.0.1", 2), ("127.0.0.1", 3)
 
@@ -159,11 +159,11 @@ def test_a_log_is_not_founded_with_another_disk_than_was_agreed_on() -> None:
 @pytest.mark.parametrize(
     ("told", "beginning"),
     [
-        ([(A, 1), (B, 2), (C, 3)], Beginning.FOUND),  # a founder, whom the news reach last
-        ([(A, 9), (B, 2), (C, 3)], Beginning.RECOVER),  # who had another disk
-        ([(A, 0), (B, 2), (C, 3)], Beginning.RECOVER),  # who was added
-        ([(A, 1), (B, 2)], Beginning.RECOVER),  # with other masters than these
-        ([(B, 2), (C, 3)], None),  # who is no member
+        ([(A, 1), (B, 2), (C, 3)], Beginning.FOUND),  # a founder that hears of it last
+        ([(A, 9), (B, 2), (C, 3)], Beginning.RECOVER),  # a founder that lost its disk
+        ([(A, 0), (B, 2), (C, 3)], Beginning.RECOVER),  # a master that was added
+        ([(A, 1), (B, 2)], Beginning.RECOVER),  # another list of masters than configured
+        ([(B, 2), (C, 3)], None),  # no member
     ],
 )
 def test_what_a_master_is_that_finds_a_log(
@@ -173,7 +173,7 @@ def test_what_a_master_is_that_finds_a_log(
     assert founding.hear(B, NotifyLogState(2, True, b"12345678", told)) is beginning
 
 
-def test_who_was_configured_otherwise_is_not_counted() -> None:
+def test_a_master_with_another_configuration_is_not_counted() -> None:
     founding = Founding(A, [A, B], 1)
     founding.hear(C, NotifyLogState(3, False, b"", [(A, 1), (B, 2), (C, 3)]))
     assert founding.waits_for() == [B]

@@ -1,4 +1,4 @@
-"""What operators do with several masters: add, drop, stop, hand over."""
+"""Commands about masters: add, drop, stop, hand over."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_strangers_are_sent_to_the_primary(three: Masters) -> None:
         assert remote.closed
 
 
-def test_who_asks_for_another_cluster_is_refused_by_all(three: Masters) -> None:
+def test_a_peer_of_another_cluster_is_refused_by_all_masters(three: Masters) -> None:
     for core in three.cores():
         remote = Remote.connect(core)
         asked = remote.ask(RequestIdentification(NodeType.CLIENT, None, None, "other", None, {}))
@@ -83,7 +83,7 @@ def test_the_election_is_shown(three: Masters) -> None:
 @pytest.mark.parametrize("seed", range(12))
 def test_the_primary_hands_over_at_once(seed: int) -> None:
     three = Masters(3, seed)
-    three.platters[seed % 3].sync_seconds = 0.05 * (seed % 4)  # it learns late what was decided
+    three.platters[seed % 3].sync_seconds = 0.05 * (seed % 4)  # this one learns decisions late
     three.start()
     first = three.until_serving()
     three.run(1 if seed < 6 else 10)  # just after its epoch began, or long after
@@ -97,7 +97,7 @@ def test_the_primary_hands_over_at_once(seed: int) -> None:
     assert three.serving() == [successor]
 
 
-def test_a_hand_over_to_nobody_is_refused(three: Masters) -> None:
+def test_a_hand_over_to_an_unknown_master_is_refused(three: Masters) -> None:
     first = three.serving()[0]
     other = (first + 1) % 3
     three.processes[other].kill()
@@ -190,7 +190,7 @@ def test_a_master_whose_loss_would_leave_no_majority_is_not_dropped(three: Maste
 
 
 def test_no_master_is_added_without_a_majority_that_votes_already() -> None:
-    """A new one learns the log first, and the log must grow meanwhile."""
+    """A new master learns the log first, and the log must grow meanwhile."""
     masters = Masters(4, configured=3)
     masters.start(0, 1, 2)
     primary = masters.until_serving()

@@ -12,7 +12,7 @@ TIMING = Timing()
 
 
 class Calm(World):
-    """Nothing is lost, and time goes on when the test says so."""
+    """A world without loss. Time advances only when the test says so."""
 
     def __init__(self, count: int) -> None:
         super().__init__(1, count)
@@ -31,7 +31,7 @@ class Calm(World):
         return engine
 
     def hand_over(self, sender: int, to: int) -> None:
-        """Only what one node has for another."""
+        """Deliver only the messages of one node for another."""
         self.nodes[sender].flush()
         self.nodes[sender].sync()
         messages = [each for each in self.network if each[:2] == (to, sender)]
@@ -41,7 +41,7 @@ class Calm(World):
         self.nodes[to].flush()
 
     def pump(self) -> None:
-        """Deliver everything, the answers too; what a node says at once is one packet per peer."""
+        """Deliver all messages, answers too; messages of one reaction are one packet per peer."""
         busy = True
         while busy:
             busy = False
@@ -78,7 +78,7 @@ class Calm(World):
         return result
 
     def decide(self, index: int, data: bytes = b"x") -> Sid:
-        """Post at a node, and wait for it."""
+        """Post at a node, and wait for the decision."""
         tid = self.engine(index).tid
         result = self.write(index, data)
         assert isinstance(result, Sid)

@@ -1,9 +1,9 @@
 """Every schedule of three processes, one transaction and a bounded number of rounds.
 
-What happens to a process: it receives any message that was ever sent to it, any number of times, at any
-time or never (so loss, delay, doubling and reordering are in); it suspects its coordinator; it crashes
-and comes back with what it persisted. A state is what the processes know and which messages exist; each
-state is visited once.
+The events of a process: it receives any message that was ever sent to it, any number of times, at any
+time or never (which covers loss, delay, duplication and reordering); it suspects its coordinator; it
+crashes and restarts with its persisted state. A state is the local state of each process and the set of
+messages; each state is visited once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MEMBERS = (0, 1, 2)
 
 
 class Local(NamedTuple):
-    """What a process knows."""
+    """The state of a process."""
 
     round: int
     estimate: Sid | None
@@ -43,7 +43,7 @@ class Sent(NamedTuple):
 
 
 class Step:
-    """One process reacts; also its port. Whatever is sent was persisted before."""
+    """One process that reacts, and its host. Messages count as sent after the votes before them."""
 
     def __init__(self, me: int, local: Local, process_class: type[Process]) -> None:
         self.me = me
@@ -83,13 +83,13 @@ class Step:
         )  # fmt: skip
 
 
-#: A state: the numbers of the three locals, and a bit for each message that exists.
+#: A state: the numbers of the three local states, and a bit for each message that exists.
 State = tuple[int, int, int, int]
 SUSPECT, CRASH = -1, -2
 
 
 class Search:
-    """Visit every state. ``crashes`` is how many of the processes may crash at all: the first ones."""
+    """Visits all states. ``crashes``: the number of processes that may crash; the first ones do."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class Search:
         self._local_numbers: dict[Local, int] = {}
         self._messages: list[Sent] = []
         self._message_numbers: dict[Sent, int] = {}
-        #: What an event does to a process: the local state after it, and the messages that it sends.
+        #: The effect of an event on a process: its new local state, and the messages that it sends.
         self._reactions: dict[tuple[int, int, int], tuple[int, int]] = {}
         blank = Local(0, None, -1, None, False, frozenset(), frozenset(), frozenset(), None, None)
         start, network = [self._number(blank)] * 3, 0
@@ -132,7 +132,7 @@ class Search:
         self.states = len(seen)
 
     def walk(self, chance: random.Random, walks: int, steps: int) -> None:
-        """Some of the states, in more rounds than can be searched: random ways through them."""
+        """Visit some states of more rounds than can be searched, by random walks."""
         for _ in range(walks):
             state = self._start
             for _ in range(steps):

@@ -1,4 +1,4 @@
-"""An imagined network, and peers on it."""
+"""A simulated network, and peers on it."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ ASK = Ask(7)
 
 
 class Internet:
-    """Packets arrive at once, unless the test forbids it."""
+    """Packets arrive at once, unless the test prevents it."""
 
     def __init__(self, *names: str, secret: str = "secret", **options: object) -> None:
         self.random = random.Random(1)
         self.now = 100.0
-        #: Whether a datagram of this size gets from one to the other; whether streams work.
+        #: Whether a datagram of this size gets from one node to another; whether streams work.
         self.datagrams: Callable[[str, str, int], bool] = lambda a, b, size: True
         self.streams: Callable[[str, str], bool] = lambda a, b: True
-        #: A datagram of this node seems to come from there.
+        #: Source address of a node's datagrams, if ports are mapped.
         self.mapped: dict[str, Address] = {}
         self.flying: deque[Callable[[], None]] = deque()
-        #: Streams to these swallow everything.
+        #: Nodes whose streams swallow all data.
         self.swallowed: set[str] = set()
         self.tape: list[tuple[str, str, bytes]] = []
         self.counted: dict[str, int] = {"datagrams": 0, "streams": 0}
@@ -61,7 +61,7 @@ class Internet:
         raise AssertionError("packets without end")
 
     def cut(self, a: str, b: str) -> None:
-        """Nothing gets through between these two."""
+        """Cut the path between two nodes."""
         datagrams, streams = self.datagrams, self.streams
         self.datagrams = lambda x, y, size: {x, y} != {a, b} and datagrams(x, y, size)
         self.streams = lambda x, y: {x, y} != {a, b} and streams(x, y)
@@ -73,7 +73,7 @@ class Internet:
 
 
 class Host:
-    """A node's network."""
+    """The network of one node."""
 
     def __init__(self, net: Internet, name: str, address: Address, secret: str) -> None:
         self.net = net

@@ -1,4 +1,4 @@
-"""A transactor, and who talks with it on its two ports."""
+"""A transactor, and clients of its two ports."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from neo.transactor.session import Session
 
 
 class Host:
-    """A node alone, or with two silent peers; its disk is synced when the test says so."""
+    """A node alone, or with two silent peers. Its disk is synced when the test says so."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Host:
         self.admin = Admin(self.node, self, self.debug, speedtest)
         self.service = Service(self.node, self, self.admin, self.debug, secret, keepalive, admin_secret)
 
-    # World, LogReader, Process
+    # hosts of the node and of the admin commands, LogReader
 
     def append(self, records: list[Record]) -> None:
         self.specs += [record.spec for record in records if isinstance(record, Entry)]
@@ -116,7 +116,7 @@ class Client:
         self.closed = True
 
     def say(self, data: bytes) -> bytes:
-        """Send; what came back."""
+        """Send bytes, and return the response."""
         self.session.receive(data)
         if self.host.auto:
             self.host.run()

@@ -1,4 +1,4 @@
-"""What operators ask of a transactor, and tell it."""
+"""Commands of operators."""
 
 from __future__ import annotations
 

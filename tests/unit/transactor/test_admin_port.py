@@ -1,4 +1,4 @@
-"""Who may command a transactor, and what such commands can touch."""
+"""Authentication at the admin port, and the limits of its commands."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_stranger_at_the_admin_port_is_cut_off_at_once(line: bytes) -> None:
 
 
 def test_a_stranger_cannot_make_a_transactor_keep_data() -> None:
-    """A post announces its size in its line: strangers of the service port are refused at that line."""
+    """A post announces its size in its line: without the secret, the service port refuses that line."""
     client = Host(secret="for applications").client()
     assert client.say(b"post 1 1 60000000\n").startswith(b'error: authenticate "secret" must be')
     assert client.closed
@@ -78,7 +78,7 @@ def test_strangers_are_few_and_do_not_stay() -> None:
 
 @pytest.mark.parametrize("admin", [False, True])
 def test_a_web_page_cannot_give_commands(admin: bool) -> None:
-    """Its first line is no command, and nothing behind that is read."""
+    """The first line is no command, so nothing after it is read."""
     host = Host()
     page = host.client(admin)
     assert page.say(HTTP) == b"error: unknown command 'POST'; see help\n"

@@ -1,4 +1,4 @@
-"""The client library against a transactor played by the test."""
+"""The client library, against a scripted transactor."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TIMEOUT = 20.0
 
 
 class Played:
-    """The other side: reads lines, says what the test wants."""
+    """A scripted transactor: reads lines, and sends what the test wants."""
 
     def __init__(self) -> None:
         self._server = socket.create_server(("127.0.0.1", 0))
@@ -39,7 +39,7 @@ class Played:
         return found.rstrip(b"\n")
 
     def post(self) -> tuple[int, int, bytes]:
-        """Its number, transaction and data."""
+        """Return the number, transaction and data of the next post."""
         word, request, tid, size = self.line().split()
         assert word == b"post" and self._file is not None
         data = self._file.read(int(size) + 1)
@@ -186,7 +186,7 @@ def test_an_error_of_the_transactor_ends_the_client(
 
 
 @pytest.mark.parametrize("reason", [b"stopped", b"too many connections"])
-def test_who_is_told_to_try_again_later_does_so(
+def test_the_client_tries_again_when_it_is_told_to(
     played: Played, client: Transactor[bytes], reason: bytes
 ) -> None:
     call = Calling(client, b"mine")
@@ -223,7 +223,7 @@ def test_an_unexpected_error_ends_the_client_and_not_its_thread_alone(
 
 
 def test_an_application_with_many_open_files(played: Played) -> None:
-    """select() knows no descriptors above 1023."""
+    """select() does not support descriptors above 1023."""
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(limits[0], 2048), limits[1]))
     with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""Messages and records as bytes."""
+"""The encoding of messages and records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The engine in calm weather: what a decision costs, whose turn it is, who is waited for."""
+"""The engine without faults: packets per decision, fairness, suspicion."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_the_quiet_case_costs_three_packets_per_peer(count: int) -> None:
     assert world.counted == {"Data": peers, "Propose": peers, "Ack": peers, "Decide": peers}
 
 
-def test_who_is_not_the_origin_of_the_last_needs_two_more() -> None:
+def test_a_post_at_another_node_than_the_last_origin_costs_two_more() -> None:
     world = Calm(3)
     world.decide(0)
     world.counted.clear()
@@ -31,7 +31,7 @@ def test_who_is_not_the_origin_of_the_last_needs_two_more() -> None:
     assert "Wish" not in world.counted
 
 
-def test_idle_time_is_not_held_against_the_coordinator() -> None:
+def test_idle_time_does_not_count_for_the_timeout_of_a_round() -> None:
     world = Calm(3)
     world.decide(0)
     world.ticks(10 * TIMING.round_timeout)
@@ -58,7 +58,7 @@ def test_one_of_two_concurrent_posts_wins_and_the_other_may_be_posted_again() ->
     assert world.engine(loser).repost(3, mine) == Refusal.DONE
 
 
-def test_who_posts_without_pause_lets_others_go_first() -> None:
+def test_a_node_that_posts_without_pause_lets_others_go_first() -> None:
     world = Calm(3)
     world.decide(0)
     winners = []
@@ -106,7 +106,7 @@ def test_a_minority_waits_and_says_so() -> None:
     assert world.engine(1).last == mine
 
 
-def test_a_peer_that_is_suspected_wrongly_gets_more_patience() -> None:
+def test_the_timeout_of_a_peer_grows_after_a_wrong_suspicion() -> None:
     detector = Calm(2).engine(0).detector
     detector.heard(1, 0)
     for now in range(1000):

@@ -1,4 +1,4 @@
-"""Nodes that all post without pause, some of them nearer or faster than others."""
+"""Fairness: nodes that post without pause, some of them nearer or faster than others."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Race:
         heapq.heappush(self._events, (self._now + ticks, next(self._numbers), action))
 
     def run(self) -> list[int]:
-        """The origins of the transactions."""
+        """Return the origins of the transactions."""
         specs = self.places[0].specs
         while len(specs) < DECISIONS:
             self._now, _, action = heapq.heappop(self._events)

@@ -1,4 +1,4 @@
-"""Frames of the logs: what a crash leaves of one is told from damage."""
+"""Frames of the logs: a frame that a crash cut off is told from damage."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_each_flipped_bit_of_a_frame_is_damage(zeros: int) -> None:
 
 @pytest.mark.parametrize("zeros", [0, 1, 499, 1200])
 def test_what_a_crash_left_as_zeros_is_told_from_content_that_is_zeros(zeros: int) -> None:
-    """Whole blocks at the end were not written, wherever the last frame begins in a block."""
+    """Blocks at the end were not written, wherever the last frame begins in a block."""
     for before in range(500):
         whole = frame(b"a" * before)
         data = whole + frame(b"last" + bytes(zeros))

@@ -1,4 +1,4 @@
-"""Links between peers on an imagined network: paths, sizes, streams."""
+"""Links between peers on a simulated network: paths, sizes, streams."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_without_tcp_udp_is_enough_for_small_messages() -> None:
     assert net["a"].heard("b") and not net["a"].heard("b", big(100_000))
 
 
-def test_two_peers_who_cannot_see_each_other_use_a_third() -> None:
+def test_two_peers_without_a_path_use_a_third_as_relay() -> None:
     net = Internet("a", "b", "c")
     net.cut("a", "b")
     net.run()
@@ -94,7 +94,7 @@ def test_a_cut_between_two_peers_is_got_around_after_a_while() -> None:
 
 def test_peers_on_one_host_and_behind_mapped_ports_are_told_apart_by_their_names() -> None:
     net = Internet("a", "b", "c")
-    net.mapped["b"] = ("gateway", 4000)  # nobody has that address in a list
+    net.mapped["b"] = ("gateway", 4000)  # an address that is in no list
     net.streams = lambda x, y: False
     net.run()
     for sender, receiver in (("a", "b"), ("b", "a"), ("c", "b"), ("a", "c")):
@@ -106,7 +106,7 @@ def test_a_stream_that_was_opened_before_the_session_is_used_soon() -> None:
     net = Internet("a", "b")
     net.run()
     net["a"].dial("b", net["b"].address)
-    lost = net.flying.pop()  # what would have said whose it is
+    lost = net.flying.pop()  # the packet that would have identified the peer
     assert lost is not None
     net.run(2)
     for one, other in (("a", "b"), ("b", "a")):
@@ -127,7 +127,7 @@ def test_a_peer_that_starts_again_is_greeted_again() -> None:
     assert net["a"].heard("b", Status(5, 2, False, False))
 
 
-def test_debug_flags_show_both_directions_and_who_comes_and_goes() -> None:
+def test_debug_flags_show_both_directions_and_connections() -> None:
     net = Internet("a", "b", "c")
     lines: list[str] = []
     net["a"].debug.write = lines.append

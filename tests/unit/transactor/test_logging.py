@@ -1,4 +1,4 @@
-"""Where the daemon logs to."""
+"""The destination of the daemon's log messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who votes: members that change, strangers, and nodes without their logs."""
+"""The right to vote: changing members, strangers, and nodes that lost their logs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_a_stranger_does_not_vote_until_it_is_reset() -> None:
     engine.receive(1, Ack(1, 0))
     assert engine.tid == 2
     engine.receive(2, Status(1, 60, False, False))
-    engine.receive(2, Status(1, 61, True, True))  # it says that it learns
+    engine.receive(2, Status(1, 61, True, True))  # a learner
     assert engine.peers.strangers == set() and engine.peers.learners == {2}
 
 
@@ -50,7 +50,7 @@ def test_members_change_with_the_next_transaction() -> None:
 
 
 def test_a_list_of_members_is_not_reposted() -> None:
-    """It was made of the list before it, which may have changed meanwhile."""
+    """The list was made of an older one, which may have changed since."""
     world = Calm(3)
     engine = world.engine(1)
     mine = engine.post(1, engine.members.removed("n2").encode(), Kind.MEMBERS)
@@ -87,12 +87,12 @@ def test_of_two_members_one_without_logs_takes_no_part_in_rounds_of_before() -> 
     assert learner.promises(0, *both, 7) == [Vote(7, 4, None, -1), Vote(8, 1, None, -1)]
     assert learner.promises(0, *both, 8) == [Vote(8, 1, None, -1)]
     assert learner.promises(0, (0, 1), (0, 1, 2), 8) == []
-    # A third one that has left may be off, and cannot have decided anything without this one.
+    # A third member that has left may be off; it cannot have decided anything without this one.
     assert learner.may_vote(0, (0, 1, 2), (0, 1), 7)
 
 
 def test_one_of_two_that_lost_its_logs_may_have_voted_with_a_third() -> None:
-    """The other has adopted the change that adds the third, and does not know that it was decided."""
+    """The other member adopted the change that adds a third, and does not know that it was decided."""
     world = Calm(2)
     world.decide(1)
     first, second = world.engine(0), world.engine(1)
@@ -134,7 +134,7 @@ def test_a_node_without_logs_does_not_vote_because_it_was_alone_once() -> None:
     world.nodes[1].start()
     world.ticks(100)
     world.decide(0)
-    # It kept the beginning of its log, before the other was added.
+    # The node kept the beginning of its log, before the other member was added.
     world.nodes[0].disk = Disk(9, Begun.RECOVERED)
     world.nodes[0].start()
     world.pump()

@@ -1,4 +1,4 @@
-"""The engine in random schedules; and that they find what they are there to find."""
+"""The engine in random schedules, and planted bugs that these schedules must find."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from neo.transactor.messages import NEVER, Ack, Estimate, Message, Propose, Refu
 from tests.unit.transactor.exhaustive import Search, Step
 from tests.unit.transactor.world import World
 
-#: Clusters of these sizes take turns. Of two kinds of schedules there are so many, of so many steps each.
+#: Clusters of these sizes alternate. Number of schedules of each kind, and steps in each schedule.
 SIZES = (3, 3, 5, 2, 4, 7, 1)
 FIXED, CHANGING = 70, 35
 STEPS = 10_000
@@ -73,7 +73,7 @@ def test_a_schedule_is_the_same_each_time() -> None:
 def test_every_schedule_of_three_processes_agrees(
     wanted: tuple[Sid | None, ...], rounds: int, crashes: int, decisions: set[Sid], states: int
 ) -> None:
-    """``states``: fewer of them would mean that something is not tried any more."""
+    """``states``: fewer states would mean that some schedules are not tried any more."""
     search = Search(wanted, rounds, crashes)
     search.run()
     assert search.states >= states

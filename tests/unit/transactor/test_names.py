@@ -1,7 +1,4 @@
-"""Peers have names outside an engine and indices inside: they must not be mixed up while a node joins.
-
-docs/decisions.md, on the election: a master that is added knows the others from its configuration only.
-"""
+"""Names and indices of peers while a node joins: it knows the others from its configuration."""
 
 from __future__ import annotations
 
@@ -12,12 +9,12 @@ from neo.transactor.members import Members, first_members
 from neo.transactor.messages import Ask, Entries, Entry, Kind, Message, Record, Sid, Spec, Status
 from neo.transactor.node import Node
 
-#: Those that began the log, in their order.
+#: The first members of the log, in their order.
 FIRST = first_members((name, ("host", 1)) for name in ("b", "c", "d"))
 
 
 class Joiner:
-    """A node with the name ``a``, whose configuration has itself first; its disk is always synced."""
+    """A node named ``a``, first in its own configuration. Its disk is always synced."""
 
     def __init__(self, *others: str) -> None:
         configured = first_members((name, ("host", 1)) for name in ("a", *others))
@@ -28,13 +25,13 @@ class Joiner:
         self.node = Node(self.engine, self)
 
     def asks(self) -> list[tuple[str, int]]:
-        """Whom it asks for what, in a while."""
+        """Return the requests that the node sends within some ticks, and their addressees."""
         self.sent.clear()
         for _ in range(Timing().resend):
             self.node.tick()
         return [(peer, message.tid) for peer, message in self.sent if isinstance(message, Ask)]
 
-    # World, LogReader
+    # host of the node, LogReader
 
     def append(self, records: list[Record]) -> None:
         self.records += records
@@ -57,7 +54,7 @@ def changes(*lists: Members) -> tuple[Spec, ...]:
 
 
 def test_journals_are_not_those_of_other_members_while_the_first_members_are_not_known() -> None:
-    """The one that joins is the first in its own list, so each other one has another index there."""
+    """The node that joins is first in its own list, so the others have other indices there."""
     joiner = Joiner("b", "c", "d")
     for name, journal in (("b", 20), ("c", 30), ("d", 40)):
         joiner.node.receive(name, [Status(2, journal, False, False)])
@@ -70,8 +67,8 @@ def test_journals_are_not_those_of_other_members_while_the_first_members_are_not
     assert not joiner.engine.peers.strangers
 
 
-def test_the_log_is_learned_from_others_when_all_who_began_it_have_left() -> None:
-    """It is longer than one message: what is asked for next comes from nobody that is known so far."""
+def test_the_log_is_learned_when_all_first_members_have_left() -> None:
+    """The log is longer than one message, and the node knows none of the members that continue it."""
     now = FIRST
     lists = [now := now.added(name, ("host", 1)) for name in ("e", "f", "a")]
     lists += [now.moved("e", ("elsewhere", n)) for n in range(CATCH_UP_COUNT)]

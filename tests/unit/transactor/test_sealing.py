@@ -1,4 +1,4 @@
-"""Links between peers on an imagined network: sealing, replays, and who is believed."""
+"""Links between peers on a simulated network: sealing, replays, authentication."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_peer_that_began_with_other_members_is_refused() -> None:
     assert net["a"].links.paths()["c"] != "not reached"
 
 
-def test_who_is_not_a_member_is_not_heard() -> None:
+def test_packets_of_strangers_are_refused() -> None:
     net = Internet("a", "b")
     net.run()
     net["a"].links.set_peers({})

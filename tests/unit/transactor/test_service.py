@@ -1,4 +1,4 @@
-"""The text protocol: what goes in, what comes out, on both ports."""
+"""The text protocol on both ports."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_refusals_use_the_words_of_the_page() -> None:
     mine = Sid(0, NUMBER + 1)
     host.node.receive("n1", [Decide(1, mine)])
     host.run()
-    assert client.say(b"repost 2 %s\n" % str(mine).encode()) == b""  # it is the turn of the other
+    assert client.say(b"repost 2 %s\n" % str(mine).encode()) == b""  # the other one's turn
     host.tick(TURN_TICKS)
     assert client.got() == b"repost_response 2 0:4294967297 sid_done\n"
 
@@ -92,7 +92,7 @@ def test_the_transaction_of_another_node_refuses_posts_and_allows_reposts() -> N
 @pytest.mark.parametrize(
     ("name", "begun"), [("n9", Begun.FRESH), ("n0", Begun.RECOVERED)], ids=["no member", "learns"]
 )
-def test_who_does_not_take_part_cannot_propose(name: str, begun: Begun) -> None:
+def test_a_node_that_does_not_vote_cannot_propose(name: str, begun: Begun) -> None:
     client = Host(3, name=name, begun=begun).client()
     assert client.say(b'post 1 1 "x"\n') == b"post_response 1 propose_error\n"
     assert client.say(b"repost 1 0:7\n") == b"repost_response 1 0:7 propose_error\n"
@@ -277,7 +277,7 @@ def test_garbage_is_answered_with_errors_and_nothing_else() -> None:
         if chance.random() < 0.5:
             piece[chance.randrange(len(piece))] = chance.randrange(256)
         operator.say(bytes(piece))
-        if operator.closed:  # what is not a command ends the connection
+        if operator.closed:  # a line that is no command closes the connection
             operator = host.client(admin=True)
         if chance.random() < 0.1:
             host.tick()

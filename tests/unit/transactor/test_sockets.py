@@ -1,4 +1,4 @@
-"""Sockets of the daemon: addresses that lead nowhere."""
+"""Sockets of the daemon: addresses that cannot be reached."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from neo.transactor.sockets import (
 
 
 class Heard:
-    """Links that only listen."""
+    """Links that only receive."""
 
     def __init__(self) -> None:
         self.got: asyncio.Queue[bytes] = asyncio.Queue()
@@ -32,7 +32,7 @@ class Heard:
 
 
 class Names:
-    """An event loop that knows a host with addresses of both families."""
+    """An event loop that resolves one host to addresses of both families."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -50,7 +50,7 @@ class Names:
 
 @pytest.mark.parametrize("own", ["127.0.0.1", "::1"])
 def test_addresses_that_lead_nowhere_do_no_harm(own: str) -> None:
-    """``b..example`` is no name, one of the numeric ones is of another family; a good name is found."""
+    """``b..example`` is no valid name, one address is of the other family; a valid name is resolved."""
     bad = [(host, 7000) for host in ("b..example", "a\0b", "::1", "127.0.0.1")] + [(own, 0)]
 
     async def run() -> list[dict[str, Any]]:
@@ -64,7 +64,7 @@ def test_addresses_that_lead_nowhere_do_no_harm(own: str) -> None:
         here = ("both", sock.getsockname()[1])
         await loop.create_datagram_endpoint(lambda: network, sock=sock)
         async with asyncio.timeout(30):
-            while heard.got.empty():  # until the names are looked up
+            while heard.got.empty():  # until the names are resolved
                 for address in bad:
                     network.dial("x", address)
                     network.send_datagram(address, b"to nobody")
@@ -80,7 +80,7 @@ def test_addresses_that_lead_nowhere_do_no_harm(own: str) -> None:
 
 
 def test_addresses_of_strangers_are_forgotten() -> None:
-    """The daemon's memory does not grow with what anybody may name; a peer is reached all the same."""
+    """The memory of the daemon is bounded, whatever addresses strangers name; peers are still reached."""
 
     async def run() -> None:
         heard = Heard()

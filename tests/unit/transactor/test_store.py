@@ -1,4 +1,4 @@
-"""The logs of a node: what a crash, a failing disk or a careless hand does to them, and what is said."""
+"""The logs of a node: crashes, failing disks, mistakes of operators, and the messages about them."""
 
 from __future__ import annotations
 
@@ -358,7 +358,7 @@ def test_what_a_killed_process_left_unsynced_is_synced_before_it_is_believed(
 ) -> None:
     store = logs.filled(1)
     store.append([*decision(2), Vote(3, 1, None, -1)])
-    store.close()  # killed: the operating system has it, the disk perhaps not
+    store.close()  # killed: the data is in the page cache, perhaps not on the disk
     synced: set[str] = set()
 
     def remember(sync: Callable[[int], None]) -> Callable[[int], None]:

@@ -1,4 +1,4 @@
-"""Several application servers of one transactor are served in turn."""
+"""Turns of the application servers of one transactor."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.unit.transactor.talking import Host
 
 
 def test_application_servers_take_turns() -> None:
-    """The first one posts as soon as it can; the second gets every other transaction nevertheless."""
+    """The first one posts as soon as it can; the second still gets every other transaction."""
     host = Host(3)
     fast, slow = host.client(), host.client()
     winners = []
@@ -30,7 +30,7 @@ def test_application_servers_take_turns() -> None:
 
 @pytest.mark.parametrize("ticks", [0, 10])
 def test_the_slowest_of_three_application_servers_gets_its_share(ticks: int) -> None:
-    """They post in a constant order; ``ticks`` is how long a decision takes."""
+    """They post in a constant order. ``ticks``: duration of a decision."""
     host = Host(3)
     clients = {name: host.client() for name in (b"fast", b"mid", b"slow")}
     winners = []
@@ -45,7 +45,7 @@ def test_the_slowest_of_three_application_servers_gets_its_share(ticks: int) -> 
     assert {name: winners.count(name) for name in clients} == dict.fromkeys(clients, 10)
 
 
-def test_who_waits_longest_is_first_when_the_first_lets_its_turn_pass() -> None:
+def test_the_one_that_waits_longest_is_first_when_a_turn_passes() -> None:
     host = Host(3)
     winner, first, second = host.client(), host.client(), host.client()
     for client in (winner, first, second):
@@ -60,7 +60,7 @@ def test_who_waits_longest_is_first_when_the_first_lets_its_turn_pass() -> None:
     assert b"post_response 1 posted" in second.got()
 
 
-def test_quit_waits_for_the_answer_of_a_patient_post() -> None:
+def test_quit_waits_for_the_answer_of_a_deferred_post() -> None:
     host = Host(3)
     one, other = host.client(), host.client()
     one.say(b'post 0 1 "one"\n')

@@ -1,7 +1,7 @@
-"""A cluster of engines in a hostile world: one random schedule, and what must hold in every one.
+"""A cluster of engines under a random schedule of faults, and the properties that must hold.
 
-Messages are lost, doubled, delayed and reordered; nodes crash, with and without the part of the disk
-that was not synced; clocks (ticks) run at any speed; members come and go; a node may lose its whole disk,
+Messages are lost, duplicated, delayed and reordered; nodes crash, with and without the unsynced part of
+the disk; clocks (ticks) run at any speed; members are added and removed; a node may lose its whole disk,
 if a majority of the others is left. :class:`World` checks agreement, validity and integrity at each
 decision.
 """
@@ -17,17 +17,17 @@ from neo.transactor.members import Members, first_members
 from neo.transactor.messages import Entry, Held, Kind, Message, Record, Refusal, Sid, Spec, Voter
 from neo.transactor.names import Names
 
-#: Faster than life: many rounds in few steps. The impatient are often wrong.
+#: Short timeouts: many rounds in few steps, and many wrong suspicions.
 TIMINGS = (
     Timing(resend=3, fetch=6, heartbeat=6, silence=18, round_timeout=24, fairness=2),
     Timing(resend=2, fetch=4, heartbeat=9, silence=6, round_timeout=5, fairness=1),
 )
-#: Of messages in flight; more are lost.
+#: Bound of the messages in flight; more are lost.
 NETWORK = 120
 
 
 class Disk:
-    """What is synced, and what is not yet."""
+    """Synced content, and an unsynced tail."""
 
     def __init__(self, log: int, begun: Begun) -> None:
         self.log = log
@@ -57,10 +57,10 @@ class Disk:
 class Node:
     def __init__(self, world: World, name: str, disk: Disk, genesis: Members) -> None:
         self.world = world
-        #: As in its configuration: those of a node that joins are not the first ones.
+        #: The members of its configuration; those of a node that joins are not the first ones.
         self.configured = genesis
         self.name = name
-        #: In the log; it may not know it yet.
+        #: Its index in the log, which it may not know yet.
         self.index = int(name[1:])
         self.disk = disk
         self.engine: Engine | None = None
@@ -120,12 +120,12 @@ class Node:
         self.disk.sync()
 
     def crash(self, keep: int) -> None:
-        """``keep`` records of the tail are on disk by luck."""
+        """Crash; ``keep`` records of the tail survive."""
         lost = {r.spec.sid for r in self.disk.tail[keep:] if isinstance(r, Held)}
         known = (*self.disk.journal, *self.disk.tail[:keep])
         for sid in lost - {r.spec.sid for r in known if isinstance(r, Held)}:
             if self.engine and sid.node == self.engine.me and sid.number >> 32 == self.disk.log:
-                self.world.posted.pop(sid, None)  # nobody was told
+                self.world.posted.pop(sid, None)  # the post was never acknowledged
         del self.disk.tail[keep:]
         self._write()
         self.held_back.clear()
@@ -134,7 +134,7 @@ class Node:
 
 class World:
     def __init__(self, seed: int, count: int, changes: bool = False) -> None:
-        """``changes``: members come and go."""
+        """``changes``: members are added and removed."""
         self.random = random.Random(seed)
         self.seed = seed
         self.changes = changes
@@ -143,24 +143,24 @@ class World:
             Node(self, f"n{i}", Disk(i + 1, Begun.FRESH), self.genesis) for i in range(count)
         ]
         self.network: list[tuple[int, int, Message]] = []
-        #: Actions that did something.
+        #: Actions that had an effect.
         self.steps = 0
         self.loss = self.random.choice([0, 0.05, 0.4])
         self.timing = self.random.choice(TIMINGS)
-        #: What was decided, by whom it was asked for, and where each id ended.
+        #: The decided transactions; the posts; the transaction of each id.
         self.log: dict[int, Spec] = {}
         self.wanted: set[tuple[int, Sid]] = set()
         self.posted: dict[Sid, bytes] = {}
         self.place: dict[Sid, int] = {}
         self.logs = count
         self.lossless = False
-        #: Cut off from the others.
+        #: Nodes that are cut off from the others.
         self.away: set[int] = set()
         self.members = self.genesis
-        #: The list before that one.
+        #: The list of members before that one.
         self.former = self.genesis
         self.last_change = 0
-        #: For which transaction, and what would hold after it.
+        #: Posted changes: the transaction for which each was posted, and the list after it.
         self.changes_posted: dict[Sid, tuple[int, Members]] = {}
         for node in self.nodes:
             node.start()
@@ -176,7 +176,7 @@ class World:
 
     @property
     def configured(self) -> Members:
-        """What a node reads today, in its file or on a command line, and takes for the first members."""
+        """Return the members that a node would be configured with today."""
         return first_members((member.name, member.address) for member in self.members.all)
 
     def __repr__(self) -> str:
@@ -204,10 +204,10 @@ class World:
                 name = self.members.all[-1].name
                 self.nodes.append(Node(self, name, Disk(self.logs, Begun.JOINED), self.configured))
 
-    # -- what may happen; True if it did anything -------------------------------------------------
+    # -- actions; each returns whether it had an effect -------------------------------------------
 
     def run(self, steps: int) -> None:
-        """So many actions; some of them find nothing to do."""
+        """Take this number of actions; some have no effect."""
         for action in self.random.choices(self._actions, self._weights, k=steps):
             self.steps += action()
 
@@ -299,11 +299,11 @@ class World:
         if self.random.random() < 0.15 and self._may_wipe(node):
             self.logs += 1
             node.disk = Disk(self.logs, Begun.RECOVERED)
-            node.configured = self.configured  # it must name somebody to learn from
+            node.configured = self.configured  # peers to learn from
         return True
 
     def _may_wipe(self, node: Node) -> bool:
-        """The others must be a majority that remembers, of each list that may hold now."""
+        """Return whether a majority that remembers remains in each list that may be valid now."""
         if node.index not in self.members.nodes:
             return False
         tid = max(self.log, default=0)
@@ -320,7 +320,7 @@ class World:
 
     @staticmethod
     def _remembers(node: Node) -> bool:
-        """It holds all that it ever promised for; of two, one who votes again may not do so yet."""
+        """Return whether a node holds all its promises; one of two may vote again before it does."""
         disk = node.disk
         voter = [record.tid for record in disk.journal if isinstance(record, Voter)]
         return disk.begun is not Begun.RECOVERED or bool(voter and len(disk.entries) > voter[0])
@@ -341,7 +341,7 @@ class World:
                 return True
         return False
 
-    # -- and then the network heals -----------------------------------------------------------------
+    # -- progress after the network has healed ----------------------------------------------------
 
     def heal(self) -> None:
         self.lossless = True
@@ -351,7 +351,7 @@ class World:
                 node.start()
 
     def settle(self, decisions: int = 3, limit: int = 4000) -> None:
-        """Termination: after healing, whatever was posted before, posts are decided everywhere."""
+        """Check termination: after healing, posts are decided on all nodes."""
         self.heal()
         goal = max(self.log, default=0) + decisions
         for _ in range(limit):
