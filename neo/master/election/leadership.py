@@ -23,11 +23,10 @@ from neo.transactor.messages import Kind
 
 
 class Host(membership.Host, Protocol):
-    """What a primary needs of the process of its master."""
+    """What a primary needs of its master."""
 
-    @property
-    def tenure(self) -> Tenure | None:
-        """The current leadership of this master."""
+    #: The current leadership of this master.
+    tenure: Tenure | None
 
     def release(self) -> None:
         """The log has the table that the primary waits for."""
@@ -43,7 +42,7 @@ class Tenure:
         self.nid = nid
         self.membership = Membership(node)
         #: The greatest table that any primary may have published, and the nodes readable in it.
-        log = node.the_log()
+        log = node.log
         self.ptid, self.nodes = log.epochs.ptid, log.epochs.nodes
         #: All new tables need a greater id.
         self.greatest = log.epochs.greatest
@@ -69,13 +68,13 @@ class Tenure:
 
     def log_table(self, ptid: int, nodes: set[int]) -> None:
         """Log a partition table, in which ``nodes`` are readable, before it is published."""
-        logged = self.node.the_log().epochs.ptid
+        logged = self.node.log.epochs.ptid
         if logged is not None and logged >= ptid:
             return
         self._table = ptid, tuple(sorted(nodes))
         if not self._posted:
             self._posted = True
-            self.node.the_log().post(self._make, self._logged)
+            self.node.log.post(self._make, self._logged)
 
     def _make(self) -> tuple[int, bytes] | None:
         if self._table is None or self.node.tenure is not self:
@@ -87,7 +86,7 @@ class Tenure:
         if self._table is None or self.node.tenure is not self:
             return
         (ptid, nodes), self._table = self._table, None
-        logged = self.node.the_log().epochs.ptid
+        logged = self.node.log.epochs.ptid
         if logged is None or logged < ptid:
             self.log_table(ptid, set(nodes))  # another table was requested since the post
         else:

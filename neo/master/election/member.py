@@ -13,9 +13,9 @@ from neo.master.election.log import LogDisk, LogFailure, MasterLog, genesis_of
 from neo.net.sockets import format_address
 from neo.node.core import Core
 from neo.node.known_masters import RememberedMasters
-from neo.protocol.enums import NodeType
+from neo.protocol.enums import NodeState, NodeType
 from neo.protocol.ids import nid_namespace
-from neo.protocol.packets import Address, NotifyLogState
+from neo.protocol.packets import Address, NodeRow, NotifyLogState
 from neo.transactor.durable import Begun
 
 logger = logging.getLogger("neo.master")
@@ -46,7 +46,7 @@ class LogMember:
         disk: LogDisk,
         remembered: RememberedMasters,
     ) -> None:
-        """``masters``: as configured. ``disk`` belongs to this object. Raises LogFailure."""
+        """``masters``: as configured. ``disk`` belongs to this object."""
         self.cluster = cluster
         self.masters = masters
         self.bind = bind
@@ -61,10 +61,20 @@ class LogMember:
         self._founding: Founding | None = None
         self._waiting = ""
         self.links.want([*masters, *remembered.addresses])
-        if disk.durable is not None:
+
+    def begin(self) -> None:
+        """Open the log, or begin to look for other masters to found it with. Raises LogFailure."""
+        if self._disk.durable is not None:
             self._open()
         else:
-            self._founding = Founding(bind, masters, disk.journal)
+            self._founding = Founding(self.bind, self.masters, self._disk.journal)
+
+    def tick(self, now: float) -> None:
+        """Drive the links."""
+        addresses = self.addresses()
+        self.links.want(addresses)
+        self.links.tick({format_address(each) for each in (*addresses, *self.masters)}, now)
+        self._report_founding()
 
     def _open(self) -> None:
         """Open a log that has begun."""
@@ -105,6 +115,30 @@ class LogMember:
         if self.log is None:
             return list(dict.fromkeys([*self.masters, *self.remembered.addresses]))
         return [member.address for member in self.log.engine.members.all]
+
+    def rows(self) -> list[NodeRow]:
+        """Return the other masters, for the node table of a primary."""
+        log = self.the_log()
+        now = self._core.shell.monotonic()
+        rows: list[NodeRow] = []
+        for member in log.engine.members.all:
+            if member.name != self.me:
+                link = self.links.get(member.name)
+                state = NodeState.RUNNING if link and link.alive(now) else NodeState.DOWN
+                nid = FIRST_NID + member.node
+                rows.append((NodeType.MASTER, member.address, nid, state, None))
+        nid = FIRST_NID + log.engine.members.next_index
+        for link in self.links:
+            if link.alive(now) and log.engine.members.named(link.name) is None:
+                rows.append((NodeType.MASTER, link.address, nid, NodeState.PENDING, None))
+                nid += 1
+        return rows
+
+    def may_decide(self) -> bool:
+        """Return whether this master and those that it reaches are a majority."""
+        log = self.the_log()
+        links = [self.links.get(name) for name in log.members]
+        return len([link for link in links if link and link.up]) + 1 > len(log.members) // 2
 
     # -- the log -----------------------------------------------------------------------------------
 
@@ -170,7 +204,7 @@ class LogMember:
             return
         self.log.receive(link.name, packets)
 
-    def report_founding(self) -> None:
+    def _report_founding(self) -> None:
         if self._founding is None:
             return
         absent = ", ".join(map(format_address, self._founding.waits_for()))

@@ -29,22 +29,14 @@ BEHIND_SHOWN = 10
 
 
 class Host(Protocol):
-    """What the commands need of the process of the primary master."""
+    """What the commands need of the master: the log, and the end of its leadership."""
 
     shell: NodeHost
+    member: LogMember
+    links: MasterLinks
+    log: MasterLog
     #: A random number of the process.
     incarnation: int
-
-    @property
-    def member(self) -> LogMember: ...
-
-    @property
-    def links(self) -> MasterLinks: ...
-
-    def the_log(self) -> MasterLog: ...
-
-    def rows(self) -> list[NodeRow]:
-        """Return the other masters, for the node table."""
 
     def lease_left(self, epoch: int) -> float: ...
 
@@ -60,29 +52,29 @@ class Membership:
     # -- the members -------------------------------------------------------------------------------
 
     def _row(self, nid: int) -> NodeRow:
-        for row in self._node.rows():
+        for row in self._node.member.rows():
             if row[2] == nid:
                 return row
         raise denied("unknown node")
 
     def _member(self, row: NodeRow) -> Member:
-        members = self._node.the_log().engine.members.all
+        members = self._node.log.engine.members.all
         return next(member for member in members if member.address == row[1])
 
     def _alive(self) -> set[str]:
         """Return the names of the members that are alive."""
-        log, now = self._node.the_log(), self._node.shell.monotonic()
+        log, now = self._node.log, self._node.shell.monotonic()
         links = [self._node.links.get(name) for name in log.members]
         return {self._node.member.me} | {link.name for link in links if link and link.alive(now)}
 
     def _voting(self) -> set[str]:
         """Return the names of the alive members that vote. A member that was lost, or has come back,
         counts once it has announced its journal again."""
-        members = self._node.the_log().engine.members.all
+        members = self._node.log.engine.members.all
         return {self._node.member.me} | {member.name for member in members if self._votes(member)}
 
     def _votes(self, member: Member) -> bool:
-        peers = self._node.the_log().engine.peers
+        peers = self._node.log.engine.peers
         link = self._node.links.get(member.name)
         if member.node in peers.learners | peers.strangers or link is None:
             return False
@@ -99,7 +91,7 @@ class Membership:
             )
 
     def describe(self) -> AnswerElection:
-        node, log = self._node, self._node.the_log()
+        node, log = self._node, self._node.log
         engine = log.engine
         rows: list[MasterRow] = []
         for member in engine.members.all:
@@ -120,7 +112,7 @@ class Membership:
             elif tid < log.tid - BEHIND_SHOWN:
                 note = f"is {log.tid - tid} transactions behind"
             rows.append((nid, member.address, "secondary", tid, note))
-        for row in node.rows():
+        for row in node.member.rows():
             if row[3] is NodeState.PENDING and row[1] is not None and row[2] is not None:
                 rows.append(
                     (row[2], row[1], "pending", 0, f"does not vote: neoctl add {format_nid(row[2])}")
@@ -160,7 +152,7 @@ class Membership:
         def change(members: Members) -> Members | None:
             return None if members.named(name) else members.added(name, address)
 
-        added = change(self._node.the_log().engine.members)
+        added = change(self._node.log.engine.members)
         if added is not None:
             voting = self._voting()
             if len(added.all) <= ALL_NEEDED:
@@ -184,14 +176,14 @@ class Membership:
         def change(members: Members) -> Members | None:
             return members.removed(name) if members.named(name) else None
 
-        removed = change(self._node.the_log().engine.members)
+        removed = change(self._node.log.engine.members)
         if removed is not None:
             self._check_majority(removed, self._voting(), f"{format_nid(nid)} cannot be dropped")
         logger.info("master %s is dropped", name)
         self._change(change, done)
 
     def _change(self, change: Callable[[Members], Members | None], done: Callable[[], None]) -> None:
-        log = self._node.the_log()
+        log = self._node.log
 
         def make() -> tuple[int, bytes] | None:
             try:
@@ -215,7 +207,7 @@ class Membership:
         link = self._node.links.of(row[1])
         if row[3] is NodeState.DOWN or link is None:
             raise denied(f"{format_nid(nid)} is already down")
-        members = self._node.the_log().engine.members
+        members = self._node.log.engine.members
         if row[3] is NodeState.RUNNING:
             self._check_majority(
                 members, self._voting() - {link.name}, f"{format_nid(nid)} cannot be stopped"
@@ -228,7 +220,7 @@ class Membership:
 
     def forget_table(self, ptid: int, done: Callable[[], None]) -> None:
         """Give up a table, and the transactions that were committed with it."""
-        node, log = self._node, self._node.the_log()
+        node, log = self._node, self._node.log
         epoch = log.epochs.epoch
 
         def make() -> tuple[int, bytes] | None:

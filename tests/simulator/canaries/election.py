@@ -7,12 +7,11 @@ from typing import Any
 from neo.master.election import election, lease
 from neo.master.election.election import Election
 from neo.master.election.epochs import Claim, Decision, Epochs, decode
-from neo.master.election.leadership import Tenure
+from neo.master.election.leadership import Host, Tenure
 from neo.master.election.lease import Grant, Lease
-from neo.master.election.node import MasterNode
 from neo.master.phases import recovery
 from neo.protocol.packets import NotifyLease, NotifyLeaseGranted
-from neo.transactor.consensus import Host, Process
+from neo.transactor.consensus import Process
 from neo.transactor.learner import Learner
 from neo.transactor.messages import Entry, Message, Vote
 from neo.transactor.names import Names
@@ -131,7 +130,7 @@ def _table_not_logged() -> list[Patch]:
 def _guard_forgotten() -> list[Patch]:
     original = Tenure.__init__
 
-    def init(self: Tenure, node: MasterNode, epoch: int, nid: int) -> None:
+    def init(self: Tenure, node: Host, epoch: int, nid: int) -> None:
         original(self, node, epoch, nid)
         self.nodes = frozenset()
 
@@ -158,7 +157,7 @@ def _log_of_a_minority() -> list[Patch]:
     original = Process.__init__
 
     def init(
-        self: Process, tid: int, me: int, members: Any, first: int, host: Host, vote: Vote | None
+        self: Process, tid: int, me: int, members: Any, first: int, host: Any, vote: Vote | None
     ) -> None:
         original(self, tid, me, members, first, host, vote)
         self.majority = max(1, len(members) // 2)
