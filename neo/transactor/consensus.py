@@ -60,7 +60,7 @@ class Host(Protocol):
         """Request missing data. :meth:`Process.arrived` follows when it is received."""
 
     def decide(self, sid: Sid) -> None:
-        """A majority has acknowledged ``sid``: tell all. The process is not used afterwards."""
+        """Tell all that a majority has acknowledged ``sid``. The process is not used afterwards."""
 
 
 class Process:
@@ -130,7 +130,7 @@ class Process:
             self.host.send(self.coordinator, Wish(self.tid, self.round, sid))
 
     def arrived(self, sid: Sid) -> None:
-        """The data of ``sid`` has arrived."""
+        """Continue with the data of ``sid``, which has arrived."""
         if self.offer == sid:
             self._adopt(sid)
         elif self.coordinator == self.me:

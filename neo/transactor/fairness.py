@@ -68,7 +68,7 @@ class Fairness:
                 process.on_wish(q, Wish(process.tid, 0, sid))
 
     def decided(self, tid: int, origin: int, process: Process | None) -> None:
-        """A transaction was decided; ``process`` was this node's part in it."""
+        """Reset after a decision; ``process`` was this node's part in it."""
         if process is not None and process.me != origin and origin in process.members:
             if self.turned_away:
                 self._outbox.aside(origin, Wish(tid, 0, Sid(process.me, 0)))

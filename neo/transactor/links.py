@@ -398,7 +398,7 @@ class Links:
             link.udp_address = address
 
     def connected(self, conn: int, name: str | None) -> None:
-        """A stream to ``name`` was opened, or one was accepted from an unknown peer."""
+        """Add a stream to ``name``, or one from an unknown peer."""
         self._streams[conn] = bytearray()
         self._opened[conn] = self.now
         link = self.links.get(name) if name is not None else None

@@ -28,7 +28,7 @@ class Host(Protocol):
         """Send to a peer, or drop. The messages may share a packet."""
 
     def decided(self, entries: list[Entry]) -> None:
-        """These transactions are in the log, on this node's disk."""
+        """Handle transactions that are in the log, on this node's disk."""
 
 
 class Waiting(NamedTuple):
@@ -109,7 +109,7 @@ class Node:
             self._host.sync()
 
     def synced(self) -> None:
-        """The sync that was begun is done."""
+        """Release what waited for the sync that is done."""
         done = [self._waiting.popleft() for _ in range(self._syncing)]
         self._syncing = 0
         self._transmit([send for each in done for send in each.sends])

@@ -24,7 +24,7 @@ class Peers:
         self._asked = 0
 
     def advance(self, q: int, tid: int) -> None:
-        """Peer q sent a message about transaction ``tid``."""
+        """Note that peer q is at transaction ``tid``, or later."""
         if tid > self.tids.get(q, 0):
             self.tids[q] = tid
 

@@ -92,7 +92,7 @@ class Commands(Protocol):
         """Execute a command. Raises SyntaxFault."""
 
     def forget(self, session: Session) -> None:
-        """The connection is lost."""
+        """Forget a session whose connection is lost."""
 
 
 class Session:
@@ -127,7 +127,7 @@ class Session:
         self._reader = CommandReader(self.trusted)
 
     def trust(self) -> None:
-        """The client has authenticated."""
+        """Accept long lines and data: the client has authenticated."""
         self.trusted = self._reader.trusted = True
 
     def receive(self, data: bytes) -> None:
@@ -180,6 +180,6 @@ class Session:
             self.close()
 
     def lost(self) -> None:
-        """The connection is lost."""
+        """Close the session after its connection was lost."""
         self.closed = True
         self._service.forget(self)

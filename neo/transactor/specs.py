@@ -50,7 +50,7 @@ class Specs:
         return self._held[sid]
 
     def decided(self, last: Sid, needed: Iterable[Sid | None]) -> None:
-        """A transaction was decided: keep each origin's newest and those needed for the next one."""
+        """Keep each origin's newest and those needed for the next transaction."""
         self._due.clear()
         keep = ({*self._latest.values()} - {last}).union(sid for sid in needed if sid)
         if len(keep) != len(self._held) or last in self._held:

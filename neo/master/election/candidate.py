@@ -112,7 +112,7 @@ class Candidate:
         return self.election.lease_left(self.log.members, self.shell.monotonic())
 
     def decided(self, decision: Decision) -> None:
-        """A decision is durable, and applied to the epochs of the log."""
+        """Handle a decision that is durable, and applied to the epochs of the log."""
         self.election.decided(decision, self.shell.monotonic())
         if isinstance(decision, Claim):
             self._resigning = False
@@ -183,7 +183,7 @@ class Candidate:
         return None if claim is None else (Kind.DATA, encode(claim))
 
     def _claimed(self) -> None:
-        """The claim is in the log; it may have come too late."""
+        """Evaluate again: the claim is in the log, perhaps too late."""
         self._claiming = False
         self.evaluate()
 
@@ -207,7 +207,7 @@ class Candidate:
             primary.abandon()
 
     def release(self) -> None:
-        """The log has the table that the primary waits for."""
+        """Release the output of the primary: the log has its table."""
         if self.primary is not None:
             self.primary.release()
 
@@ -233,7 +233,7 @@ class Candidate:
             self._core.stop(0)
 
     def primary_stopped(self, code: int) -> None:
-        """The primary ended by itself: the cluster stops (exit code 0), or an internal error occurred."""
+        """End the process, as the primary did: the cluster stops (exit code 0), or it has failed."""
         if not code:
             self.links.broadcast(NotifyClusterInformation(ClusterState.STOPPING))
         self._core.stop(code)
@@ -247,7 +247,7 @@ class Candidate:
         return True
 
     def abandon(self) -> None:
-        """The process ends: abandon the primary."""
+        """Abandon the primary, because the process ends."""
         primary, self.primary, self.tenure = self.primary, None, None
         if primary is not None and not primary.stopped:
             primary.abandon()

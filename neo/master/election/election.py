@@ -52,7 +52,7 @@ class Election:
     # -- what happens ------------------------------------------------------------------------------
 
     def decided(self, decision: Decision, now: float) -> None:
-        """The decision was applied to ``epochs``, and is durable."""
+        """Handle a decision that is durable, and applied to ``epochs``."""
         if isinstance(decision, Resign):
             # The successor claims first; the master that resigned waits for it as the others do.
             self._deadline = now + SILENCE_SECONDS
@@ -78,12 +78,12 @@ class Election:
         return NotifyLeaseGranted(m.epoch, m.sent, age)
 
     def granted(self, master: str, m: NotifyLeaseGranted, now: float) -> None:
-        """Another master granted the lease of this one."""
+        """Handle the grant of another master for the lease of this one."""
         if self.lease is not None and self.lease.epoch == m.epoch:
             self.lease.granted(master, m.sent, m.age, now)
 
     def suspected(self, master: str, epoch: int, now: float) -> None:
-        """Another master suspects the primary of ``epoch``."""
+        """Note that another master suspects the primary of ``epoch``."""
         if epoch == self.epochs.epoch:
             self._suspicions[master] = now
 
@@ -91,7 +91,7 @@ class Election:
         self._refused_since.pop(master, None)
 
     def refused(self, master: str, now: float) -> None:
-        """The machine of ``master`` refuses connections: no process listens there."""
+        """Note that no process listens at the address of ``master``."""
         self._refused_since.setdefault(master, now)
 
     # -- what follows ------------------------------------------------------------------------------

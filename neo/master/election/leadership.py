@@ -29,10 +29,10 @@ class Host(membership.Host, Protocol):
     tenure: Tenure | None
 
     def release(self) -> None:
-        """The log has the table that the primary waits for."""
+        """Release the output of the primary: the log has its table."""
 
     def primary_stopped(self, code: int) -> None:
-        """The primary ended by itself, with an exit code for the process."""
+        """End the process with this exit code, as the primary did."""
 
 
 class Tenure:

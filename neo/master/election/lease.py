@@ -50,7 +50,7 @@ class Lease:
         self._members: tuple[str, ...] = ()
 
     def granted(self, master: str, sent: float, age: float, now: float) -> None:
-        """``age``: seconds since ``master`` granted an earlier epoch."""
+        """Note a grant. ``age``: seconds since ``master`` granted an earlier epoch."""
         grant = self._grants.get(master)
         if grant is None or sent > grant.sent:
             self._grants[master] = Grant(sent, now - age + OVER_SECONDS)
@@ -86,13 +86,13 @@ class LeaseGrantor:
         self._last = now
 
     def decided(self, epoch: int, now: float) -> None:
-        """``epoch`` is in the log, durably."""
+        """Note that ``epoch`` is in the log, durably."""
         if epoch > self.epoch:
             self.epoch = epoch
             self.former = self._last
 
     def used(self, now: float) -> None:
-        """The lease of ``epoch`` was granted, or used by this master itself."""
+        """Note that the lease of ``epoch`` was granted, or used by this master itself."""
         self._last = now
 
     def grant(self, epoch: int, now: float) -> float | None:

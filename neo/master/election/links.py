@@ -83,10 +83,10 @@ class Events(Protocol):
     """Receives events of links, and what other masters say about the election and the cluster."""
 
     def reached(self, link: MasterLink) -> None:
-        """Messages can be sent to a master."""
+        """Note that messages can be sent to a master."""
 
     def refused(self, link: MasterLink) -> None:
-        """A master could not be dialed."""
+        """Note that a master could not be dialed."""
 
     def lease_asked(self, link: MasterLink, m: NotifyLease) -> None: ...
 
@@ -338,7 +338,7 @@ class MasterLinks:
             link.send(message)
 
     def accept(self, peer: Peer, message_id: int, request: RequestIdentification) -> None:
-        """Another master dialed this one."""
+        """Accept another master that dialed this one, or refuse it."""
         known = request.address is not None and self.of(request.address) is not None
         try:
             link = self._check(request)

@@ -158,7 +158,7 @@ class MasterLog:
         self.node.receive(master, [codec.decode(packet) for packet in packets])
 
     def gone(self, master: str) -> None:
-        """The process of a master is down: do not wait for it."""
+        """Suspect a master, whose process is down."""
         member = self.engine.members.named(master)
         if member is not None:
             self.engine.detector.gone(member.node)

@@ -27,10 +27,10 @@ class Owner(Events, Protocol):
     """What a member of the log tells the master, besides the events of links."""
 
     def opened(self, log: MasterLog) -> None:
-        """The log has begun, and can be used."""
+        """Begin to use the log."""
 
     def decided(self, decision: Decision) -> None:
-        """A decision is durable, and applied to the epochs of the log."""
+        """Handle a decision that is durable, and applied to the epochs of the log."""
 
 
 class LogMember:
@@ -89,13 +89,13 @@ class LogMember:
         return self.log
 
     def reached(self, link: MasterLink) -> None:
-        """Messages can be sent to a master."""
+        """Greet a master to which messages can be sent."""
         logger.info("connected to master %s", link.name)
         if self.log is not None:
             self._send_log(link.name, self.log.greeting())
 
     def refused(self, link: MasterLink) -> None:
-        """A master could not be dialed."""
+        """Suspect a master that could not be dialed."""
         if self.log is not None:
             self.log.gone(link.name)
 

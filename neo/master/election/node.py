@@ -164,13 +164,13 @@ class MasterNode(Core):
             self.candidate.suspected(link, epoch)
 
     def cluster_state(self, link: MasterLink, state: ClusterState) -> None:
-        """The primary says that the cluster stops."""
+        """End with the cluster, when the primary says so."""
         if state is ClusterState.STOPPING:
             logger.info("the cluster stops: told by master %s", link.name)
             self.stop(0)
 
     def told_nodes(self, link: MasterLink, rows: list[NodeRow]) -> None:
-        """The primary tells this master to end, by order of the operator."""
+        """End by order of the operator, when the primary says so."""
         if any(row[1] == self.member.bind and row[3] is NodeState.DOWN for row in rows):
             logger.info("this master ends: told by master %s", link.name)
             self.stop(0)
