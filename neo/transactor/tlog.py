@@ -82,10 +82,11 @@ def parse(first: int, data: bytes, last: bool) -> Segment:
         return Segment(None, [], 0, len(data))
     try:
         head = _unpack_head(frames[0])
-        entries = [records.decode(each) for each in frames[1:]]
+        decoded = [records.decode(each) for each in frames[1:]]
     except (CodecError, ValueError, TypeError, msgpack.UnpackException) as e:
         raise Damage(str(e)) from None
-    if head.tid != first or [e.tid for e in entries] != list(range(first, first + len(entries))):
+    entries = [each for each in decoded if isinstance(each, Entry)]
+    if head.tid != first or [e.tid for e in entries] != list(range(first, first + len(decoded))):
         raise Damage("it has other transactions")
     return Segment(head, [entry.spec for entry in entries], end, len(data))
 

@@ -246,6 +246,14 @@ def test_what_is_damaged_under_a_running_node_does_not_confuse_what_it_appends(l
     assert store.read(tid - 5, 9, 1000) == [spec(n) for n in range(tid - 5, tid + 1)]
 
 
+def test_a_record_of_the_journal_in_a_segment_is_damage(logs: Logs) -> None:
+    logs.filled(3).close()
+    with open(segment_path(logs.tlog, 1), "ab") as file:
+        file.write(frame(records.encode(Known(1, 77))))
+    with pytest.raises(StoreError, match="is damaged .it has other transactions."):
+        logs.open()
+
+
 def test_a_missing_segment_is_refused(logs: Logs) -> None:
     logs.filled(3 * SEGMENT).close()
     logs.segment(SEGMENT + 1).unlink()
