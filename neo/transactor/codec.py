@@ -7,7 +7,7 @@ checked against its type.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, get_type_hints
+from typing import Any, Generic, TypeVar, get_type_hints
 
 import msgpack
 
@@ -48,8 +48,25 @@ RECORDS: tuple[type[Record], ...] = (Vote, Held, Known, Voter, Entry)
 LEAST, MOST = -1, (1 << 64) - 1
 
 
+Value = TypeVar("Value")
+
+
 class CodecError(ValueError):
     """The bytes are no valid message or record."""
+
+
+def pack(value: object) -> bytes:
+    """Encode plain values as MessagePack."""
+    packed: bytes = msgpack.packb(value)
+    return packed
+
+
+def unpack(data: bytes) -> Any:
+    """Decode MessagePack. Raises CodecError."""
+    try:
+        return msgpack.unpackb(data)
+    except (ValueError, msgpack.UnpackException) as e:
+        raise CodecError(str(e)) from None
 
 
 def _number(value: Any) -> int:
@@ -107,30 +124,30 @@ READERS: dict[Any, Callable[[Any], Any]] = {
 }
 
 
-class Codec:
+class Codec(Generic[Value]):
     """Encodes and decodes a set of NamedTuple types."""
 
-    def __init__(self, types: tuple[type[Any], ...]) -> None:
+    def __init__(self, types: tuple[type[Value], ...]) -> None:
         self._codes = {kind: code for code, kind in enumerate(types)}
         self._readers = [
             (kind, [READERS[hint] for hint in get_type_hints(kind).values()]) for kind in types
         ]
 
-    def encode(self, value: Any) -> bytes:
-        packed: bytes = msgpack.packb((self._codes[type(value)], *value))
-        return packed
+    def encode(self, value: Value) -> bytes:
+        assert isinstance(value, tuple)
+        return pack((self._codes[type(value)], *value))
 
-    def decode(self, data: bytes) -> Any:
+    def decode(self, data: bytes) -> Value:
         """Decode and check one value. Raises CodecError."""
         try:
-            code, *fields = msgpack.unpackb(data)
+            code, *fields = unpack(data)
             kind, readers = self._readers[_number(code)]
-        except (ValueError, TypeError, LookupError, msgpack.UnpackException) as e:
+        except (ValueError, TypeError, LookupError) as e:
             raise CodecError(f"not a message: {e}") from None
         if len(fields) != len(readers):
             raise CodecError(f"{kind.__name__} has {len(fields)} fields, not {len(readers)}")
         return kind(*(read(field) for read, field in zip(readers, fields, strict=True)))
 
 
-messages = Codec(MESSAGES)
-records = Codec(RECORDS)
+messages: Codec[Message] = Codec(MESSAGES)
+records: Codec[Record] = Codec(RECORDS)

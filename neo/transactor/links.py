@@ -13,10 +13,8 @@ import struct
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-import msgpack
-
-from neo.transactor.codec import CodecError
 from neo.transactor.codec import messages as codec
+from neo.transactor.codec import pack, unpack
 from neo.transactor.debug import Debug
 from neo.transactor.members import Address
 from neo.transactor.messages import Ack, Message, Nack
@@ -72,15 +70,14 @@ class Greeting(NamedTuple):
     status: bytes
 
     def encode(self) -> bytes:
-        packed: bytes = msgpack.packb(list(self))
-        return packed
+        return pack(self)
 
     @classmethod
     def decode(cls, data: bytes) -> Greeting:
         """Decode and check a greeting. Raises SealError."""
         try:
-            greeting = cls(*msgpack.unpackb(data))
-        except (ValueError, TypeError, msgpack.UnpackException):
+            greeting = cls(*unpack(data))
+        except (ValueError, TypeError):
             raise SealError("not a greeting") from None
         if len(greeting.offer) != NUMBER_SIZE:
             raise SealError("not a greeting")
@@ -286,7 +283,7 @@ class Links:
     def _send_body(self, link: PeerLink, kind: int, value: object) -> None:
         assert link.session is not None
         self.sent += kind == MESSAGES
-        data = link.session.seal(bytes([kind]) + msgpack.packb(value))
+        data = link.session.seal(bytes([kind]) + pack(value))
         self._debug("pl_packets", f"sealed {len(data)} bytes for {link.name}")
         self._send_packet(link, data)
 
@@ -359,7 +356,7 @@ class Links:
                     self._send_body(link, REACH, direct)
                     if link.conn is not None:
                         # A sealed packet proves to the other side which peer owns the stream.
-                        body = bytes([REACH]) + msgpack.packb(direct)
+                        body = bytes([REACH]) + pack(direct)
                         self._write(link.conn, link.session.seal(body))
 
     def _show_changes(self) -> None:
@@ -407,7 +404,7 @@ class Links:
             if link.session is None:
                 self._greet(link, link.offer(self._random(NUMBER_SIZE), *self._greeting()))
             else:
-                self._write(conn, link.session.seal(bytes([REACH]) + msgpack.packb(self._heard())))
+                self._write(conn, link.session.seal(bytes([REACH]) + pack(self._heard())))
 
     def disconnected(self, conn: int) -> None:
         self._streams.pop(conn, None)
@@ -470,7 +467,7 @@ class Links:
                 body = link.open(packet)
                 self._debug("pl_packets", f"opened {len(data)} bytes of {link.name}")
                 self._on_body(link, body, reply)
-        except (SealError, CodecError, ValueError, TypeError, msgpack.UnpackException) as e:
+        except (SealError, ValueError, TypeError) as e:
             self.refused += 1
             self._debug("pl_packets", f"a packet was refused: {e}")
             return None
@@ -509,9 +506,9 @@ class Links:
         kind = body[0]
         if kind == PROBE and link.session is not None:
             size = int.from_bytes(body[1:3], "big")
-            reply(link.session.seal(bytes([PROBED]) + msgpack.packb(size)))
+            reply(link.session.seal(bytes([PROBED]) + pack(size)))
             return
-        value = msgpack.unpackb(body[1:])
+        value = unpack(body[1:])
         if kind == MESSAGES:
             self._arrived = [codec.decode(each) for each in value]
             for message in self._arrived:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-import msgpack
+from neo.transactor.codec import pack, unpack
 
 #: The limit of the manual page. Indices have 16 bits, and are never reused.
 INDEX_MAX = 16000
@@ -79,19 +79,18 @@ class Members(NamedTuple):
     # -- as data of a transaction ------------------------------------------------------------------
 
     def encode(self) -> bytes:
-        packed: bytes = msgpack.packb([self.next_index, self.all])
-        return packed
+        return pack([self.next_index, self.all])
 
     @classmethod
     def decode(cls, data: bytes) -> Members:
         """Decode a list of members. Raises ValueError."""
         try:
-            next_index, members = msgpack.unpackb(data)
+            next_index, members = unpack(data)
             return cls(
                 tuple(Member(node, name, (host, port)) for node, name, (host, port) in members),
                 next_index,
             )
-        except (TypeError, ValueError, msgpack.UnpackException) as e:
+        except (TypeError, ValueError) as e:
             raise ValueError(f"not a list of members: {e}") from None
 
 

@@ -11,9 +11,7 @@ import os
 from collections.abc import Callable
 from typing import NamedTuple
 
-import msgpack
-
-from neo.transactor.codec import CodecError, records
+from neo.transactor.codec import pack, records, unpack
 from neo.transactor.disk import LogFile, StoreError, read_file, sync_folder
 from neo.transactor.durable import Begun, JournalState
 from neo.transactor.frames import Damage, frame, scan
@@ -43,20 +41,13 @@ class Journal:
         data = read_file(path)
         try:
             frames, end = scan(data)
-            magic, version, *rest = msgpack.unpackb(frames[0])
+            magic, version, *rest = unpack(frames[0])
             if (magic, version) != (MAGIC, VERSION):
                 raise ValueError(f"{magic} {version}")
             node, log, begun, number, tid = rest
             self.head = Head(node, log, Begun(begun), number, tid)
             self.records: list[Record] = [records.decode(each) for each in frames[1:]]
-        except (
-            Damage,
-            CodecError,
-            ValueError,
-            TypeError,
-            LookupError,
-            msgpack.UnpackException,
-        ) as e:
+        except (Damage, ValueError, TypeError, LookupError) as e:
             raise StoreError(f"journal {path} is damaged ({e}); {RECOVER}") from None
         if self.head.name != name:
             raise StoreError(f"journal {path} is that of node {self.head.name}, not {name}")
@@ -103,7 +94,7 @@ def write_journal(path: str, head: Head, content: list[Record]) -> None:
     temporary = f"{path}.new"
     file = LogFile(temporary, 0)
     try:
-        file.append(frame(msgpack.packb([MAGIC, VERSION, *head])))
+        file.append(frame(pack([MAGIC, VERSION, *head])))
         file.append(b"".join(frame(records.encode(record)) for record in content))
         file.sync()
     finally:

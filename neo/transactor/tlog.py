@@ -13,9 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import NamedTuple
 
-import msgpack
-
-from neo.transactor.codec import CodecError, records
+from neo.transactor.codec import pack, records, unpack
 from neo.transactor.disk import LogFile, StoreError, read_file, set_aside, sync_folder
 from neo.transactor.durable import LogEnd, empty_log
 from neo.transactor.frames import Damage, frame, scan
@@ -44,14 +42,13 @@ def after(end: LogEnd, spec: Spec) -> LogEnd:
 
 
 def _pack_head(end: LogEnd) -> bytes:
-    packed: bytes = msgpack.packb(
+    return pack(
         [VERSION, end.tid, end.last, end.genesis.encode(), end.members.encode(), end.former]
     )
-    return packed
 
 
 def _unpack_head(data: bytes) -> LogEnd:
-    version, tid, last, genesis, members, former = msgpack.unpackb(data)
+    version, tid, last, genesis, members, former = unpack(data)
     if version != VERSION:
         raise ValueError(f"version {version}")
     return LogEnd(tid, Sid(*last), Members.decode(genesis), Members.decode(members), tuple(former))
@@ -83,7 +80,7 @@ def parse(first: int, data: bytes, last: bool) -> Segment:
     try:
         head = _unpack_head(frames[0])
         decoded = [records.decode(each) for each in frames[1:]]
-    except (CodecError, ValueError, TypeError, msgpack.UnpackException) as e:
+    except (ValueError, TypeError) as e:
         raise Damage(str(e)) from None
     entries = [each for each in decoded if isinstance(each, Entry)]
     if head.tid != first or [e.tid for e in entries] != list(range(first, first + len(decoded))):

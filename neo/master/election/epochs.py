@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import msgpack
+from neo.transactor.codec import pack, unpack
 
 
 class Claim(NamedTuple):
@@ -54,13 +54,12 @@ _KINDS: tuple[type[Decision], ...] = (Claim, Resign, Table, Forget)
 
 
 def encode(decision: Decision) -> bytes:
-    packed: bytes = msgpack.packb((_KINDS.index(type(decision)), *decision))
-    return packed
+    return pack((_KINDS.index(type(decision)), *decision))
 
 
 def decode(data: bytes) -> Decision | None:
     """Return None for a transaction that a later version wrote: it must not stop an older one."""
-    kind, *fields = msgpack.unpackb(data)
+    kind, *fields = unpack(data)
     if not 0 <= kind < len(_KINDS):
         return None
     cls: Any = _KINDS[kind]
