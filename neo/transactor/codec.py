@@ -11,38 +11,7 @@ from typing import Any, Generic, TypeVar, get_type_hints
 
 import msgpack
 
-from neo.transactor.messages import (
-    Ack,
-    Ask,
-    Census,
-    Collect,
-    Counted,
-    Data,
-    Decide,
-    Entries,
-    Entry,
-    Estimate,
-    Held,
-    Known,
-    Message,
-    Nack,
-    Propose,
-    Record,
-    Sid,
-    Spec,
-    Status,
-    Vote,
-    Voter,
-    Want,
-    Wish,
-)
-
-#: Positions are codes of the wire format: append only.
-MESSAGES: tuple[type[Message], ...] = (
-    *(Collect, Estimate, Propose, Ack, Nack, Decide, Wish),
-    *(Data, Want, Ask, Entries, Status, Census, Counted),
-)
-RECORDS: tuple[type[Record], ...] = (Vote, Held, Known, Voter, Entry)
+from neo.transactor.messages import MESSAGES, RECORDS, Message, Record, Sid, Spec
 
 #: Numbers have 64 bits, unsigned, as in the text protocol; a stamp may be -1.
 LEAST, MOST = -1, (1 << 64) - 1

@@ -165,6 +165,11 @@ class Counted(NamedTuple):
 #: Messages of the consensus on one transaction.
 Step = Collect | Estimate | Propose | Ack | Nack | Wish
 Message = Step | Decide | Data | Want | Ask | Entries | Status | Census | Counted
+#: Positions are codes of the wire format: append only.
+MESSAGES: tuple[type[Message], ...] = (
+    *(Collect, Estimate, Propose, Ack, Nack, Decide, Wish),
+    *(Data, Want, Ask, Entries, Status, Census, Counted),
+)
 
 
 # -- for the disk ----------------------------------------------------------------------------------
@@ -206,3 +211,5 @@ class Entry(NamedTuple):
 
 
 Record = Vote | Held | Known | Voter | Entry
+#: Positions are codes of the format on disk: append only.
+RECORDS: tuple[type[Record], ...] = (Vote, Held, Known, Voter, Entry)

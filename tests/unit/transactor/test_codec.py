@@ -8,8 +8,10 @@ from typing import Any
 import msgpack
 import pytest
 
-from neo.transactor.codec import MESSAGES, RECORDS, CodecError, messages, records
+from neo.transactor.codec import CodecError, messages, records
 from neo.transactor.messages import (
+    MESSAGES,
+    RECORDS,
     Data,
     Entries,
     Entry,
