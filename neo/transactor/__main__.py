@@ -11,7 +11,7 @@ import sys
 import uvloop
 
 from neo.transactor.client import TransactorError, ask_admin
-from neo.transactor.config import Config, ConfigError, load, parser
+from neo.transactor.config import Config, ConfigError, load, parse_options
 from neo.transactor.daemon import Daemon
 from neo.transactor.disk import StoreError
 
@@ -88,7 +88,7 @@ def say(config: Config, command: str) -> int:
 
 def main() -> int:
     """Run the command. Return the exit code."""
-    options = parser().parse_args()
+    options = parse_options()
     try:
         config = load(options.config)
         if options.say is not None:

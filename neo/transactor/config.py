@@ -52,18 +52,11 @@ class Config(NamedTuple):
 
 
 REQUIRED = ("name", "service", "tlog", "mlog")
-DEFAULTS = {
-    "bind": "",
-    "admin": "",
-    "admin_secret": "",
-    "debug_folder": "",
-    "pidfile": "",
-    "key": "",
-    "service_secret": "",
+#: Settings that are used as they are written.
+TEXTS = ("pidfile", "key", "service_secret", "admin_secret", "log", "signal_dumpfile")
+DEFAULTS = dict.fromkeys((*TEXTS, "bind", "admin", "debug_folder"), "") | {
     "keepalive": "0",
     "silence": "1.5",
-    "log": "",
-    "signal_dumpfile": "",
     "udp": "yes",
     "mtu": str(MTU_SIZES[-1]),
 }
@@ -109,13 +102,10 @@ def load(path: str) -> Config:
         bind=parse_address(settings["bind"], "bind") if settings["bind"] else peers[name],
         service=parse_address(settings["service"], "service"),
         admin=_admin(settings),
-        **{key: settings[key] for key in ("tlog", "mlog", "pidfile", "key", "service_secret")},
-        admin_secret=settings["admin_secret"],
+        **{key: settings[key] for key in ("tlog", "mlog", *TEXTS)},
         debug_folder=settings["debug_folder"] or _beside(settings["mlog"], "debug"),
         keepalive=_seconds(settings, "keepalive"),
         silence=_seconds(settings, "silence"),
-        log=settings["log"],
-        signal_dumpfile=settings["signal_dumpfile"],
         udp=_flag(settings, "udp"),
         mtu=_mtu(settings["mtu"]),
     )
@@ -165,8 +155,21 @@ def _mtu(text: str) -> int:
     return int(text)
 
 
-def parser() -> argparse.ArgumentParser:
-    """Return the parser of the command line."""
+class Options(NamedTuple):
+    """The command line."""
+
+    config: str
+    nodetach: bool
+    debug: str | None
+    debugmask: int | None
+    speedtest: bool
+    say: str | None
+    recover: bool
+    join: bool
+
+
+def parse_options() -> Options:
+    """Return the options of this process. Exits if they are wrong."""
     result = argparse.ArgumentParser(
         "transactor", description="A coordinator of distributed transactions.", allow_abbrev=False
     )
@@ -190,7 +193,7 @@ def parser() -> argparse.ArgumentParser:
     start.add_argument(
         "--join", action="store_true", help="the node is new in a running cluster, after add_peer"
     )
-    return result
+    return Options(**vars(result.parse_args()))
 
 
 def _mask(text: str) -> int:

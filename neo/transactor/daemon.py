@@ -5,7 +5,6 @@ Exit codes: 0 ended on request, 1 the logs or sockets cannot be used, 2 a settin
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import errno
 import hashlib
@@ -21,7 +20,7 @@ from typing import IO
 
 from neo.transactor.admin import Admin
 from neo.transactor.codec import messages as codec
-from neo.transactor.config import Config
+from neo.transactor.config import Config, Options
 from neo.transactor.debug import ALL, FOREGROUND, Debug
 from neo.transactor.disk import StoreError
 from neo.transactor.durable import Begun
@@ -70,7 +69,7 @@ def random_number() -> int:
 class Daemon:
     """Implements the hosts of the node and of the admin commands."""
 
-    def __init__(self, config: Config, options: argparse.Namespace) -> None:
+    def __init__(self, config: Config, options: Options) -> None:
         """Open logs and sockets, before the process detaches. Raises StoreError."""
         self.config = config
         self._options = options
