@@ -74,7 +74,7 @@ def detach() -> None:
         os.dup2(null, fd)
 
 
-def say(config: Config, command: str) -> int:
+def send_command(config: Config, command: str) -> int:
     """Send a command to the running transactor, and print the answer. Return the exit code."""
     where = config.admin if isinstance(config.admin, str) else "{}:{}".format(*config.admin)
     try:
@@ -92,7 +92,7 @@ def main() -> int:
     try:
         config = load(options.config)
         if options.say is not None:
-            return say(config, options.say)
+            return send_command(config, options.say)
         configure_logging(config, options.nodetach)
     except ConfigError as e:
         print(f"transactor: {e}", file=sys.stderr)

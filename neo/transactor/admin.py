@@ -54,7 +54,7 @@ class Admin:
             "terminate": lambda session, words: self._host.terminate(),
             "help": self._help,
             "reset_node": self._reset_node,
-            "info": lambda session, words: session.say("\n".join(self.info())),
+            "info": lambda session, words: session.respond("\n".join(self.info())),
             "dump": self._dump,
             "debugdump": self._debugdump,
             "debugfile": self._debugfile,
@@ -117,9 +117,9 @@ class Admin:
     def _help(self, session: Session, words: list[bytes]) -> None:
         if not words:
             for usage in HELP.values():
-                session.say(usage.text)
+                session.respond(usage.text)
         elif (word := words[0].decode("latin1")) in HELP:
-            session.say(HELP[word].text)
+            session.respond(HELP[word].text)
         else:
             raise SyntaxFault("there is no such command; see help")
 
@@ -129,26 +129,26 @@ class Admin:
             raise SyntaxFault(f"{_name(words)} is not a peer of this node")
         self._node.engine.reset(member.node)
         self._node.flush()
-        session.say(f"reset_node {member.name}")
+        session.respond(f"reset_node {member.name}")
 
     def _dump(self, session: Session, words: list[bytes]) -> None:
         if words:
             name = _file_name(words)
             self._host.write_dump(name)
-            session.say(f"dump {name}")
+            session.respond(f"dump {name}")
         else:
-            session.say(self._host.dump())
+            session.respond(self._host.dump())
 
     def _debugdump(self, session: Session, words: list[bytes]) -> None:
         if self._debug.write is None:
             raise SyntaxFault("debugging is off; see debug on")
         self._debug.write(self._host.dump())
-        session.say("debugdump")
+        session.respond("debugdump")
 
     def _debugfile(self, session: Session, words: list[bytes]) -> None:
         name = _file_name(words)
         self._host.debug_file(name)
-        session.say(f"debugfile {name}")
+        session.respond(f"debugfile {name}")
 
     def _debugmask(self, session: Session, words: list[bytes]) -> None:
         for word in words:
@@ -160,7 +160,7 @@ class Admin:
                 self._debug.mask = self._debug.mask & ~flag | (flag if text[0] == "+" else 0)
             else:
                 raise SyntaxFault(f"all, none, +flag or -flag; flags are {names_of(ALL)}")
-        session.say(f"debugmask 0{self._debug.mask:o} {names_of(self._debug.mask)}")
+        session.respond(f"debugmask 0{self._debug.mask:o} {names_of(self._debug.mask)}")
 
     def _debug_switch(self, session: Session, words: list[bytes]) -> None:
         if words == [b"on"]:
@@ -169,7 +169,7 @@ class Admin:
             self._host.debug_off()
         elif words:
             raise SyntaxFault("debug on, or debug off")
-        session.say(f"debug {'off' if self._debug.write is None else 'on'}")
+        session.respond(f"debug {'off' if self._debug.write is None else 'on'}")
 
     def _set_speedtest(self, session: Session, words: list[bytes]) -> None:
         if not self._speedtest_allowed:
@@ -180,14 +180,14 @@ class Admin:
         if size is not None and size > DATA_MAX:
             raise SyntaxFault(f"data of {size} bytes: at most {DATA_MAX} are possible")
         self._speedtest = size
-        session.say(f"speedtest {'off' if self._speedtest is None else self._speedtest}")
+        session.respond(f"speedtest {'off' if self._speedtest is None else self._speedtest}")
 
     def _peers(self, session: Session, words: list[bytes]) -> None:
         links = self._host.links()
         for member in self._node.engine.members.all:
             host, port = member.address
             how = links.get(member.node, "this node")
-            session.say(f"peer {member.node} {member.name} {host} {port} {how}")
+            session.respond(f"peer {member.node} {member.name} {host} {port} {how}")
 
     def _change(
         self, session: Session, words: list[bytes], change: Callable[[Members], Members]
@@ -196,11 +196,11 @@ class Admin:
         engine = self._node.engine
         data = change(engine.members).encode()
 
-        session.owed += 1
+        session.unanswered += 1
 
         def told(result: Sid | Refusal) -> None:
             if isinstance(result, Sid):
-                session.say(f"posted {result} {tid}: see peers for the outcome")
+                session.respond(f"posted {result} {tid}: see peers for the outcome")
             else:
                 session.fail(f"{result}: another transaction is in the way, try again")
             session.answered()

@@ -85,7 +85,7 @@ class CatchUp:
         detector: Detector,
         reader: LogReader,
         durable: Durable,
-        tell: Callable[[str], None],
+        warn: Callable[[str], None],
     ) -> None:
         self.learner = Learner(durable.alone) if durable.learner else None
         #: The first members are unknown: the configuration may be newer than the log.
@@ -101,7 +101,7 @@ class CatchUp:
         self._detector = detector
         self._reader = reader
         self._log_id = durable.log
-        self._tell = tell
+        self._warn = warn
         self._empty: Spec | None = None
 
         self.handlers: dict[type, Callable[..., None]] = {
@@ -141,7 +141,7 @@ class CatchUp:
         elif q in self._peers.strangers and not stranger:
             member = self._engine.members.at(q)
             name = member.name if member else str(q)
-            self._tell(
+            self._warn(
                 f"{name} came back with another journal, and may have forgotten what it promised: its"
                 " votes do not count. Start it with --recover; or, if it never voted for what is not"
                 f" decided yet, give the command reset_node {name} here"
@@ -222,7 +222,7 @@ class CatchUp:
             vote = before._replace(round=max(before.round, vote.round))
             self._outbox.record(vote)
             engine.votes[vote.tid] = vote
-        self._tell(f"the log is complete up to {tid - 1}: {engine.name} votes from now on")
+        self._warn(f"the log is complete up to {tid - 1}: {engine.name} votes from now on")
         if any(vote.tid > tid for vote in promises):
             self.trial = tid
         else:

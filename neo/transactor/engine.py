@@ -82,9 +82,9 @@ class Engine:
         durable: Durable,
         reader: LogReader,
         timing: Timing,
-        tell: Callable[[str], None] = lambda text: None,
+        warn: Callable[[str], None] = lambda text: None,
     ) -> None:
-        """``tell`` takes warnings for the operator."""
+        """``warn`` takes warnings for the operator."""
         self.name = name
         self.log_id = durable.log
         self.tid, self.last, self.genesis, self.members, self.former = durable.end
@@ -108,7 +108,7 @@ class Engine:
             self.detector,
             reader,
             durable,
-            tell,
+            warn,
         )
         #: The last of its own specifications that was decided.
         self._done: Sid | None = None
@@ -360,7 +360,7 @@ class Engine:
         if process.wanted is not None or self.me in self._fairness.held:
             return Refusal.OTHER
         if process.stamp != NEVER or process.offer is not None:
-            self._fairness.turned_away = True
+            self._fairness.refused()
             return Refusal.STARTED
         return None
 

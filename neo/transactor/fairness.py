@@ -27,7 +27,7 @@ class Fairness:
         self.held: dict[int, Sid] = {}
         self._until = 0
         #: A post came too late for the present transaction.
-        self.turned_away = False
+        self._refused = False
 
     def want(self, process: Process, sid: Sid, now: int) -> None:
         """Handle a post of this node."""
@@ -47,6 +47,10 @@ class Fairness:
     def waits(self, q: int) -> None:
         """Note that ``q`` posted, or tried to post, since it was served."""
         self._waiting.add(q)
+
+    def refused(self) -> None:
+        """Note that a post of this node came too late for the present transaction."""
+        self._refused = True
 
     def _hold(self, process: Process, q: int, sid: Sid, now: int) -> None:
         self._wishing.add(q)
@@ -70,7 +74,7 @@ class Fairness:
     def decided(self, tid: int, origin: int, process: Process | None) -> None:
         """Reset after a decision; ``process`` was this node's part in it."""
         if process is not None and process.me != origin and origin in process.members:
-            if self.turned_away:
+            if self._refused:
                 self._outbox.aside(origin, Wish(tid, 0, Sid(process.me, 0)))
         self._waiting |= self._wishing
         self._waiting.discard(origin)
@@ -78,7 +82,7 @@ class Fairness:
         self._wishing.clear()
         self.held.clear()
         self._until = 0
-        self.turned_away = False
+        self._refused = False
 
     def _last(self, q: int) -> int:
         return self._served.get(q, 0)

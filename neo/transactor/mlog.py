@@ -35,7 +35,7 @@ class Head(NamedTuple):
 
 
 class Journal:
-    def __init__(self, path: str, name: str, tell: Callable[[str], None]) -> None:
+    def __init__(self, path: str, name: str, warn: Callable[[str], None]) -> None:
         """Open a journal that exists and is not empty. Raises StoreError."""
         self.path = path
         data = read_file(path)
@@ -52,7 +52,7 @@ class Journal:
         if self.head.name != name:
             raise StoreError(f"journal {path} is that of node {self.head.name}, not {name}")
         if end < len(data):
-            tell(f"{path} was cut off by a crash: removed {len(data) - end} bytes, never acknowledged")
+            warn(f"{path} was cut off by a crash: removed {len(data) - end} bytes, never acknowledged")
         self._file = LogFile(path, end)
         self._live = JournalState(self.head.log, self.head.number)
         for record in self.records:

@@ -105,7 +105,7 @@ class Service:
         session = Session(self, client, admin, peer, challenge, trusted)
         self.sessions.append(session)
         if challenge is not None:
-            session.say(f"challenge {challenge}")
+            session.respond(f"challenge {challenge}")
         return session
 
     def _refusal(self, admin: bool, challenge: str | None) -> str:
@@ -142,7 +142,7 @@ class Service:
             count = min(FEED_COUNT, self.node.tlog_tid + 1 - session.subscribed)
             specs = self._log.read(session.subscribed, count, FEED_BYTES)
             if not specs:
-                session.say(f"tlog_tspec_not_available {session.subscribed}")
+                session.respond(f"tlog_tspec_not_available {session.subscribed}")
                 session.subscribed += 1
             for spec in specs:
                 if self.debug.shows("se_tasks"):
@@ -173,7 +173,7 @@ class Service:
             self.forget(session)
         else:
             session.idle, session.pinged = 0, True
-            session.say("ping")
+            session.respond("ping")
 
     # -- commands ----------------------------------------------------------------------------------
 
@@ -198,11 +198,11 @@ class Service:
         if not hmac.compare_digest(secret, expected.encode()):
             raise SyntaxFault("the secret is wrong")
         session.trust()
-        session.say("authenticated")
+        session.respond("authenticated")
 
     def _serve(self, session: Session, serving: bool) -> None:
         self.serving = serving
-        session.say("started" if serving else "stopped")
+        session.respond("started" if serving else "stopped")
         if not serving:
             for other in list(self.sessions):
                 if not other.admin:
@@ -229,26 +229,26 @@ class Service:
         alive, uptodate = session.flags
         nodes = engine.members.nodes
         iself = nodes.index(engine.me) if engine.me in nodes else -1
-        session.say(
+        session.respond(
             f"status {len(nodes)} {iself} {'majalive' if alive else 'majnotalive'}"
             f" {'uptodate' if uptodate else 'backlag'} {self.node.tlog_tid} {engine.cluster_tid}"
             f" {'started' if engine.started else 'not_started'}"
         )
 
     def _gettid(self, session: Session, command: Command) -> None:
-        session.say(f"tlog_tid {self.node.tlog_tid}")
+        session.respond(f"tlog_tid {self.node.tlog_tid}")
 
     def _gettspec(self, session: Session, command: Command) -> None:
         (word,) = command.arguments
         tid = number(word)
         if tid > self.node.tlog_tid:
-            session.say(f"tlog_tid {self.node.tlog_tid}")
+            session.respond(f"tlog_tid {self.node.tlog_tid}")
             return
         specs = self._log.read(tid, 1, 1)
         if specs:
             session.client.write(tspec(tid, specs[0]))
         else:
-            session.say(f"tlog_tspec_not_available {tid}")
+            session.respond(f"tlog_tspec_not_available {tid}")
 
     def _post(self, session: Session, command: Command) -> None:
         first, second, *rest = command.arguments
@@ -272,9 +272,9 @@ class Service:
     def _take_turn(self, session: Session, post: Post, head: str, tid: int) -> None:
         """Post now; or, in the turn of another session, when that turn is over."""
         if session in self._deferred:
-            session.say(f"{head} {Refusal.OTHER}")  # one post of the session waits already
+            session.respond(f"{head} {Refusal.OTHER}")  # one post of the session waits already
             return
-        session.owed += 1
+        session.unanswered += 1
         deferred = DeferredPost(post, head, tid)
         if self._may_post(session, tid):
             self._act(session, deferred)
@@ -294,12 +294,12 @@ class Service:
         def answer(result: Sid | Refusal) -> None:
             nonlocal refused
             if isinstance(result, Sid):
-                session.say(f"{deferred.head} posted {result} {deferred.tid}")
+                session.respond(f"{deferred.head} posted {result} {deferred.tid}")
             else:
                 refused = True
                 if result in (Refusal.OTHER, Refusal.STARTED):
                     self._turns.setdefault(session)
-                session.say(f"{deferred.head} {result}")
+                session.respond(f"{deferred.head} {result}")
             session.answered()
 
         deferred.post(answer)

@@ -117,8 +117,8 @@ class Session:
         self.flags: tuple[bool, bool] | None = None
         self.closed = False
         #: Number of posts without an answer yet; after ``quit`` no further command is read.
-        self.owed = 0
-        self.quits = False
+        self.unanswered = 0
+        self.quitting = False
         self.trusted = trusted
         #: Ticks since the client sent something; whether it was pinged since.
         self.idle = 0
@@ -133,7 +133,7 @@ class Session:
     def receive(self, data: bytes) -> None:
         self.idle, self.pinged = 0, False
         self._reader.feed(data)
-        while not (self.closed or self.quits or self._run()):
+        while not (self.closed or self.quitting or self._run()):
             pass
 
     def _run(self) -> bool:
@@ -142,7 +142,7 @@ class Session:
             for command in self._reader.commands():
                 self._service.debug("se_requests", f"{self.peer}: {command.word}")
                 self._service.execute(self, command)
-                if self.closed or self.quits:
+                if self.closed or self.quitting:
                     break
         except SyntaxFault as e:
             self.fail(str(e))
@@ -155,11 +155,11 @@ class Session:
         An application server might take the next response for that of another command. A first word that
         is no command indicates another protocol, such as HTTP from a browser.
         """
-        self.say(f"error: {text}")
+        self.respond(f"error: {text}")
         if not self.admin or not self.trusted or self._reader.word not in HELP:
             self.close()
 
-    def say(self, line: str) -> None:
+    def respond(self, line: str) -> None:
         if not self.closed:
             self.client.write(line.encode() + b"\n")
 
@@ -169,14 +169,14 @@ class Session:
             self.client.close()
 
     def answered(self) -> None:
-        self.owed -= 1
-        if self.quits:
+        self.unanswered -= 1
+        if self.quitting:
             self.quit()
 
     def quit(self) -> None:
         """Close when all posts are answered."""
-        self.quits = True
-        if self.owed == 0:
+        self.quitting = True
+        if self.unanswered == 0:
             self.close()
 
     def lost(self) -> None:

@@ -21,7 +21,7 @@ def begin_journal(mlog: str, name: str, begun: Begun, new_name: int) -> None:
     write_journal(mlog, Head(name, log, begun, log << 32, 1), [])
 
 
-def recover(tlog: str, mlog: str, name: str, new_name: int, tell: Callable[[str], None]) -> None:
+def recover(tlog: str, mlog: str, name: str, new_name: int, warn: Callable[[str], None]) -> None:
     """Make a node usable that lost its logs or a part of them. Raises StoreError.
 
     Keep the intact part of the transaction log, set everything else aside, and begin a journal with
@@ -33,9 +33,9 @@ def recover(tlog: str, mlog: str, name: str, new_name: int, tell: Callable[[str]
         raise StoreError(f"cannot create {tlog}: {e.strerror}") from None
     lock = lock_folder(tlog)
     try:
-        keep_whole(tlog, tell)
+        keep_whole(tlog, warn)
         if os.path.exists(mlog):
-            tell(f"{mlog} is set aside as {set_aside(mlog)}")
+            warn(f"{mlog} is set aside as {set_aside(mlog)}")
         begin_journal(mlog, name, Begun.RECOVERED, new_name)
     finally:
         os.close(lock)
@@ -51,7 +51,7 @@ class Store:
         name: str,
         genesis: Members,
         new_name: int,
-        tell: Callable[[str], None],
+        warn: Callable[[str], None],
         begun: Begun = Begun.FRESH,
     ) -> None:
         """Open the logs. An empty journal is begun with ``new_name``, a random number of 32 bits, as its
@@ -71,11 +71,11 @@ class Store:
         with ExitStack() as opened:
             self._lock = lock_folder(tlog)
             opened.callback(os.close, self._lock)
-            self.tlog = TransactionLog(tlog, genesis, tell)
+            self.tlog = TransactionLog(tlog, genesis, warn)
             opened.callback(self.tlog.close)
             if os.path.getsize(mlog) == 0:
                 begin_journal(mlog, name, begun, new_name)
-            self.mlog = Journal(mlog, name, tell)
+            self.mlog = Journal(mlog, name, warn)
             opened.callback(self.mlog.close)
             # Make the names of the files durable before the node relies on them.
             sync_folder(tlog)

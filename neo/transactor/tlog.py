@@ -92,10 +92,10 @@ class TransactionLog:
     """A folder of segments. Not thread-safe, except that :meth:`sync` may run on another thread while no
     segment begins."""
 
-    def __init__(self, folder: str, genesis: Members, tell: Callable[[str], None]) -> None:
+    def __init__(self, folder: str, genesis: Members, warn: Callable[[str], None]) -> None:
         """Open the log, and remove what a crash cut off at its end. Raises StoreError."""
         self.folder = folder
-        self._tell = tell
+        self._warn = warn
         #: The segment that is appended to, and its transactions.
         self._file: LogFile | None = None
         self._first = 0
@@ -119,12 +119,12 @@ class TransactionLog:
         if segment.head is None:
             if len(firsts) > 1:
                 self.end = self._load(firsts[-2]).log_end(self.end)
-            self._tell(f"{path} was cut off by a crash before its first transaction: begun again")
+            self._warn(f"{path} was cut off by a crash before its first transaction: begun again")
             os.unlink(path)
             return
         self.end = segment.log_end(self.end)
         if segment.end < segment.size:
-            self._tell(
+            self._warn(
                 f"{path} was cut off by a crash in transaction {self.end.tid}:"
                 f" removed {segment.size - segment.end} bytes, which were never acknowledged"
             )
@@ -211,7 +211,7 @@ class TransactionLog:
             try:
                 self._remember(first, self._load(first).specs)
             except StoreError as e:
-                self._tell(str(e))
+                self._warn(str(e))
                 self._remember(first, [])
         self._cache.move_to_end(first)
         return self._cache[first]
@@ -242,7 +242,7 @@ def segments(folder: str) -> list[int]:
     return sorted(firsts)
 
 
-def keep_whole(folder: str, tell: Callable[[str], None]) -> None:
+def keep_whole(folder: str, warn: Callable[[str], None]) -> None:
     """Set aside the first segment that is missing or damaged, and all after it. Raises StoreError."""
     firsts = segments(folder)
     whole = True
@@ -255,7 +255,7 @@ def keep_whole(folder: str, tell: Callable[[str], None]) -> None:
         except Damage:
             whole = False
         if not whole:
-            tell(f"{path} is set aside as {set_aside_segment(folder, path)}")
+            warn(f"{path} is set aside as {set_aside_segment(folder, path)}")
     sync_folder(folder)
 
 

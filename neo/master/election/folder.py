@@ -31,7 +31,7 @@ class LogFolder:
         name: str,
         genesis: Members,
         from_thread: FromThread,
-        tell: Callable[[str], None],
+        warn: Callable[[str], None],
     ) -> None:
         """``name``: that of this master in the log. ``genesis``: the first members, if the log is empty.
         ``from_thread`` calls a function on the loop's thread. Raises LogFailure."""
@@ -40,7 +40,7 @@ class LogFolder:
         self._name = name
         self._genesis = genesis
         self._from_thread = from_thread
-        self._tell = tell
+        self._warn = warn
         self._store: Store | None = None
         self._syncer = ThreadPoolExecutor(1, "log sync")
         self._lock = -1
@@ -101,7 +101,7 @@ class LogFolder:
         return journal
 
     def _open(self) -> None:
-        store = Store(self._tlog, self._mlog, self._name, self._genesis, 0, self._tell)
+        store = Store(self._tlog, self._mlog, self._name, self._genesis, 0, self._warn)
         self._store = store
         self.durable = store.durable
         self.journal = store.durable.log

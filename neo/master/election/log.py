@@ -80,7 +80,7 @@ class MasterLog:
         disk: LogDisk,
         send: Callable[[str, list[bytes]], None],
         decided: Callable[[Decision], None],
-        tell: Callable[[str], None],
+        warn: Callable[[str], None],
         fail: Callable[[Exception], None],
     ) -> None:
         """``send`` sends or drops messages. ``decided`` is told of durable, applied decisions."""
@@ -95,7 +95,7 @@ class MasterLog:
         self._posts: deque[Post] = deque()
         self._inflight: tuple[int, Sid] | None = None
         self._replay(disk.durable.end.tid)
-        self.engine = Engine(me, disk.durable, disk, TIMING, tell)
+        self.engine = Engine(me, disk.durable, disk, TIMING, warn)
         self.node = Node(self.engine, self)
 
     def _replay(self, end: int) -> None:

@@ -79,8 +79,8 @@ class LogMember:
     def _open(self) -> None:
         """Open a log that has begun."""
         self._founding = None
-        tell, fail = logger.warning, self._core.fail
-        self.log = MasterLog(self.me, self._disk, self._send_log, self._owner.decided, tell, fail)
+        warn, fail = logger.warning, self._core.fail
+        self.log = MasterLog(self.me, self._disk, self._send_log, self._owner.decided, warn, fail)
         self._owner.opened(self.log)
         self.log.node.flush()
 

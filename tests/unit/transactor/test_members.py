@@ -18,7 +18,7 @@ def test_a_stranger_does_not_vote_until_it_is_reset() -> None:
     told: list[str] = []
     world = Calm(3)
     engine = world.engine(0)
-    engine.catch_up._tell = told.append
+    engine.catch_up._warn = told.append
     engine.receive(1, Status(1, 50, False, False))
     engine.receive(1, Status(1, 51, False, False))
     engine.receive(1, Status(1, 51, False, False))
