@@ -18,7 +18,7 @@ from neo.node.process import main as run
 from neo.storage.backend.acknowledged import Acknowledged
 from neo.storage.backend.api import Backend, BackendFailure, DatabaseAway
 from neo.storage.backend.factory import ADAPTERS, make_backend
-from neo.storage.node import StorageNode
+from neo.storage.node import NodeSettings, StorageNode
 from neo.topology.masters import MasterCandidates
 
 logger = logging.getLogger("neo.storage")
@@ -95,17 +95,15 @@ def make_core(shell: ProcessHost, acknowledged: Acknowledged | None = None) -> S
     backend = None
     try:
         backend = _open(shell, settings, failed, acknowledged)
-        core = StorageNode(
-            shell,
+        node = NodeSettings(
             settings.cluster,
-            MasterCandidates([*settings.masters, *remembered.addresses]),
             shell.bind,
-            backend,
-            devpath=settings.devpath or _devpath(settings),
+            tuple(settings.devpath or _devpath(settings)),
             drop_partitions=not settings.disable_drop_partitions,
             is_clone=settings.new_nid,
-            remember=remembered.save,
         )
+        masters = MasterCandidates([*settings.masters, *remembered.addresses])
+        core = StorageNode(shell, node, masters, backend, remembered.save)
     except (ValueError, OSError, BackendFailure) as e:
         if backend is not None:
             _close(backend)

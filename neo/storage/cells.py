@@ -1,89 +1,168 @@
-"""Changes of the partition table, and what follows from them for the own cells."""
+"""The own cells of a storage node: what the partition table makes of them, and what is in them."""
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 from neo.protocol.enums import CellState
 from neo.protocol.ids import p64
 from neo.protocol.packets import CellChange
-from neo.storage import proof
+from neo.storage.backend.api import Backend
+from neo.storage.backup_progress import BackupProgress
+from neo.storage.cluster import Cluster
 from neo.storage.commit.transactions import CellMode
-from neo.storage.maintenance import repair
+from neo.storage.database import Database
+from neo.storage.events import CellsChanged
+from neo.storage.proof import Proof, read_partitions, write_partitions
 from neo.topology.partitions import PartitionTable
 
-if TYPE_CHECKING:
-    from neo.storage.node import StorageNode
-
 CORRUPTED = CellState.CORRUPTED
+#: A row of ``config``: the partitions whose own cell was CORRUPTED. Nothing of what such a cell has is
+#: believed, whatever its ids: replication erases it first, and the mark with the last of it.
+_ERASE = "_erase"
 
 
-def check(core: StorageNode, table: PartitionTable) -> None:
-    """Raise ValueError if the table is not one of this node's database: the master serves another one.
+class Cells:
+    """``partitions``: the table as the master told it last; after a start, as the database has it."""
 
-    Each table of a database has a greater id than all before, whoever was away (decision 6). Else a node
-    that has data would forget its cells, and erase them.
-    """
-    assert table.ptid is not None
-    count, own = core.backend.partition_count(), core.partitions
-    if count not in (0, len(table)):
-        raise ValueError(
-            f"the database has {count} partitions and the cluster {len(table)}: it belongs to"
-            " another cluster of the same name"
-        )
-    if own.ptid is None or own.ptid < table.ptid or core.nid not in own.nodes(readable_only=True):
-        return
-    if own.ptid > table.ptid or own.row_list() != table.row_list():
-        raise ValueError(
-            f"partition table {own.ptid} of this database cannot become {table.ptid} of the master, which"
-            " serves another database: an empty one that was just created? Nothing is changed here. Stop"
-            " the cluster, then start it with the nodes that have the data"
-        )
+    def __init__(self, database: Database, cluster: Cluster) -> None:
+        self._database = database
+        self._backend = database.backend
+        self._cluster = cluster
+        self.partitions = load_partitions(database.backend)
+        #: Partitions whose own cell is out of date for the others, but can tell conflicts already.
+        self.complete: set[int] = set()
+        self.proof = Proof(database.backend)
+        self.backup = BackupProgress(database, self.readable)
+
+    # -- questions -------------------------------------------------------------------------------
+
+    def state(self, partition: int) -> CellState | None:
+        """State of the own cell of a partition, which exists."""
+        return self.partitions.state(partition, self._cluster.nid)
+
+    def is_readable(self, partition: int) -> bool:
+        """Whether the own cell of a partition, which exists, can be read."""
+        state = self.partitions.state(partition, self._cluster.nid)
+        return state is not None and state.readable
+
+    def has_readable(self, id_: bytes) -> bool:
+        """Whether the own cell that has an oid or a tid can be read."""
+        partitions = self.partitions
+        state = partitions.state(partitions.partition(id_), self._cluster.nid)
+        return state is not None and state.readable
+
+    def mode(self, oid: bytes) -> CellMode:
+        partition = self.partitions.partition(oid)
+        state = self.partitions.state(partition, self._cluster.nid)
+        if state is None or not state.writable:
+            return CellMode.ABSENT
+        if state.readable or partition in self.complete:
+            return CellMode.NORMAL
+        return CellMode.LOCKLESS
+
+    def assigned(self) -> list[int]:
+        """Return the partitions of which this node has a cell, in any state."""
+        nid = self._cluster.nid
+        return [] if nid is None else self.partitions.assigned(nid)
+
+    def readable(self) -> list[int]:
+        """Return the partitions whose own cell can be read."""
+        nid = self._cluster.nid
+        return [] if nid is None else self.partitions.readable_by(nid)
+
+    # -- the partition table ---------------------------------------------------------------------
+
+    def check(self, table: PartitionTable) -> None:
+        """Raise ValueError if the table is not one of this node's database: the master serves another.
+
+        Each table of a database has a greater id than all before, whichever nodes were away (decision
+        6). Else a node that has data would forget its cells, and erase them.
+        """
+        assert table.ptid is not None
+        count, own = self._backend.partition_count(), self.partitions
+        if count not in (0, len(table)):
+            raise ValueError(
+                f"the database has {count} partitions and the cluster {len(table)}: it belongs to"
+                " another cluster of the same name"
+            )
+        if own.ptid is None or own.ptid < table.ptid:
+            return
+        if self._cluster.nid not in own.nodes(readable_only=True):
+            return
+        if own.ptid > table.ptid or own.row_list() != table.row_list():
+            raise ValueError(
+                f"partition table {own.ptid} of this database cannot become {table.ptid} of the master,"
+                " which serves another database: an empty one that was just created? Nothing is changed"
+                " here. Stop the cluster, then start it with the nodes that have the data"
+            )
+
+    def replace(self, table: PartitionTable) -> CellsChanged:
+        """SendPartitionTable. Raises ValueError if the database belongs to another cluster."""
+        self.check(table)
+        nid, backend = self._cluster.nid, self._backend
+        assert table.ptid is not None and nid is not None
+        outdated = {c.partition: c.tid for c in backend.cells() if c.nid == nid and c.tid >= 0}
+        backend.change_cells(table.ptid, table.replicas, table.changes(), nid, replace=True)
+        self._mark({p for p in self._corrupted() if table.state(p, nid) is not CORRUPTED})
+        self.proof.table_replaced(nid, self.partitions, table)
+        dropped = set(self.partitions.assigned(nid)) - set(table.assigned(nid))
+        self.partitions = table
+        self.backup.told_late([p64(outdated[p]) for p in self.readable() if p in outdated])
+        self._changed()
+        return CellsChanged((), bool(dropped))
+
+    def change(self, ptid: int, replicas: int, changes: list[CellChange]) -> CellsChanged:
+        """NotifyPartitionChanges."""
+        nid = self._cluster.nid
+        assert nid is not None
+        own = {partition: state for partition, owner, state in changes if owner == nid}
+        self._backend.change_cells(ptid, replicas, changes, nid, replace=False)
+        self._mark({p for p in self._corrupted() if own.get(p, CORRUPTED) is not CORRUPTED})
+        self.partitions.change(ptid, replicas, changes)
+        self.proof.cells_changed(nid, self.readable())
+        unreadable = [partition for partition, state in own.items() if not state.readable]
+        self.backup.lost(unreadable)
+        self._changed()
+        return CellsChanged(unreadable, CellState.DISCARDED in own.values())
+
+    def _changed(self) -> None:
+        self.complete &= self.outdated()
+        self._database.store_table()
+
+    def outdated(self) -> set[int]:
+        """Return the partitions whose own cell is out of date."""
+        return {p for p in self.assigned() if self.state(p) is CellState.OUT_OF_DATE}
+
+    # -- cells that were CORRUPTED ---------------------------------------------------------------
+
+    def _corrupted(self) -> set[int]:
+        """Own cells that a check found to be wrong."""
+        nid = self._cluster.nid or 0
+        return {p for p, row in enumerate(self.partitions.rows) if row.get(nid) is CORRUPTED}
+
+    def _mark(self, partitions: set[int]) -> None:
+        """These own cells are not CORRUPTED any more: what they have is to be erased."""
+        marks = read_partitions(self._backend, _ERASE)
+        if not marks.issuperset(partitions):
+            write_partitions(self._backend, _ERASE, marks | partitions)
+
+    def is_marked(self, partition: int) -> bool:
+        """Whether what an own cell has is to be erased before it is replicated."""
+        return partition in read_partitions(self._backend, _ERASE)
+
+    def unmark(self, partition: int) -> None:
+        """What the cell had is erased."""
+        marks = read_partitions(self._backend, _ERASE)
+        write_partitions(self._backend, _ERASE, marks - {partition})
 
 
-def replace(core: StorageNode, table: PartitionTable) -> None:
-    """SendPartitionTable. Raises ValueError if the database belongs to another cluster."""
-    check(core, table)
-    assert table.ptid is not None and core.nid is not None
-    outdated = {
-        c.partition: c.tid for c in core.backend.cells() if c.nid == core.nid and c.tid >= 0
-    }
-    core.backend.change_cells(table.ptid, table.replicas, table.changes(), core.nid, replace=True)
-    repair.mark(core, {p for p in _corrupted(core) if table.state(p, core.nid) is not CORRUPTED})
-    proof.table_replaced(core, core.partitions, table)
-    dropped = set(core.partitions.assigned(core.nid)) - set(table.assigned(core.nid))
-    core.partitions = table
-    core.backup.told_late([p64(outdated[p]) for p in core.readable_partitions() if p in outdated])
-    core.store_table()
-    _changed(core, bool(dropped))
-
-
-def change(core: StorageNode, ptid: int, replicas: int, changes: list[CellChange]) -> None:
-    """NotifyPartitionChanges."""
-    assert core.nid is not None
-    own = {partition: state for partition, nid, state in changes if nid == core.nid}
-    core.backend.change_cells(ptid, replicas, changes, core.nid, replace=False)
-    repair.mark(core, {p for p in _corrupted(core) if own.get(p, CORRUPTED) is not CORRUPTED})
-    core.partitions.change(ptid, replicas, changes)
-    proof.cells_changed(core, core.readable_partitions())
-    core.backup.cells_changed(changes)
-    core.store_table()
-    _changed(core, CellState.DISCARDED in own.values())
-
-
-def _corrupted(core: StorageNode) -> set[int]:
-    """Own cells that a check found to be wrong."""
-    return {p for p, row in enumerate(core.partitions.rows) if row.get(core.nid or 0) is CORRUPTED}
-
-
-def _changed(core: StorageNode, dropped: bool) -> None:
-    """Transactions in progress follow what the own cells have become."""
-    if not core.operational:
-        return  # StartOperation will look for what is to be dropped or replicated
-    core.replicator.update()
-    core.locks.replicated(lambda oid: core.cell_mode(oid) is CellMode.NORMAL)
-    core.locks.lose(lambda oid: core.cell_mode(oid) is CellMode.ABSENT)
-    core.replicator.begin()
-    core.packer.begin()
-    if dropped:
-        core.eraser.begin()
+def load_partitions(backend: Backend) -> PartitionTable:
+    """Return the partition table as this node last heard of it; an empty one if it never did."""
+    table = PartitionTable()
+    ptid = backend.get_config("ptid")
+    if ptid is not None:
+        rows: list[list[tuple[int, CellState]]] = [[] for _ in range(backend.partition_count())]
+        for partition, nid, tid in backend.cells():
+            state = CellState.OUT_OF_DATE if tid >= 0 else CellState(-tid)
+            rows[partition].append((nid, state))
+        table.load(int(ptid), int(backend.get_config("replicas") or 0), rows)
+    return table

@@ -1,16 +1,81 @@
-"""What a database remembers of the cluster it belongs to."""
+"""The cluster as a storage node knows it: its own place in it, the node table, the primary master."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
-from neo.protocol.enums import CellState
+from neo.node.peer import Peer
+from neo.protocol.enums import NodeState, NodeType
+from neo.protocol.packets import Address, Message
 from neo.storage.backend.api import Backend
-from neo.topology.partitions import PartitionTable
+from neo.topology.nodes import Node, NodeTable
+
+#: A row of ``config``, of our own.
+_GREATEST_NID = "_greatest_nid"
+
+
+@dataclass(eq=False, slots=True)
+class Master:
+    """The primary master that this node has joined. ``features``: what it understands besides the 70
+    messages."""
+
+    peer: Peer
+    features: frozenset[str] = frozenset()
+
+
+class Cluster:
+    def __init__(self, name: str, address: Address, backend: Backend) -> None:
+        """``address``: of this node. Raises ValueError if the database is of another cluster."""
+        self.name = name
+        self.address = address
+        self._backend = backend
+        self.nid = check_database(backend, name)
+        self.nodes = NodeTable()
+        #: None while this node looks for it.
+        self.master: Master | None = None
+        #: Whether this node serves: between StartOperation and StopOperation.
+        self.operational = False
+
+    def joined(self, peer: Peer, nid: int | None) -> None:
+        """A master accepted this node, with this id; its tables follow."""
+        self.master = Master(peer)
+        self.nodes = NodeTable()
+        if self.nid != nid:
+            self.nid = nid
+            self._backend.set_config("nid", str(nid))
+
+    @property
+    def own(self) -> Node | None:
+        """This node in the node table."""
+        return self.nodes.get(self.nid)
+
+    def running(self, nids: Iterable[int]) -> list[int]:
+        """Return those of these nodes that run, in their order."""
+        found = ((nid, self.nodes.get(nid)) for nid in nids)
+        return [nid for nid, node in found if node and node.state is NodeState.RUNNING]
+
+    def tell_master(self, message: Message) -> None:
+        """Send a notification, which is lost if there is no master now."""
+        if self.master is not None:
+            self.master.peer.send(message)
+
+    def greatest_nid(self) -> int:
+        """Return the greatest id of a storage node that this one ever heard of."""
+        return int(self._backend.get_config(_GREATEST_NID) or 0)
+
+    def remember_nids(self) -> bool:
+        """Write the greatest id of a storage node; return whether it is new, thus to be stored."""
+        storages = self.nodes.of_type(NodeType.STORAGE)
+        greatest = max((node.nid for node in storages if node.nid is not None), default=0)
+        is_new = greatest > self.greatest_nid()
+        if is_new:
+            self._backend.set_config(_GREATEST_NID, str(greatest))
+        return is_new
 
 
 def check_database(backend: Backend, cluster: str) -> int | None:
-    """The node id that the database remembers. Raises ValueError if it is of another cluster."""
+    """Return the node id that the database remembers. Raises ValueError if it is of another cluster."""
     name = backend.get_config("name")
     if name is None:
         backend.set_config("name", cluster)
@@ -21,33 +86,3 @@ def check_database(backend: Backend, cluster: str) -> int | None:
         )
     nid = backend.get_config("nid")
     return None if nid is None else int(nid)
-
-
-#: A row of ``config``, of our own.
-_GREATEST_NID = "_greatest_nid"
-
-
-def greatest_nid(backend: Backend) -> int:
-    """Of all storage nodes that this one ever heard of."""
-    return int(backend.get_config(_GREATEST_NID) or 0)
-
-
-def remember_nids(backend: Backend, nids: Iterable[int]) -> bool:
-    """Whether one of them is new, so that something has to be stored."""
-    greatest = max(nids, default=0)
-    is_new = greatest > greatest_nid(backend)
-    if is_new:
-        backend.set_config(_GREATEST_NID, str(greatest))
-    return is_new
-
-
-def load_partitions(backend: Backend, table: PartitionTable) -> None:
-    """The partition table as this node last heard of it, if it ever did."""
-    ptid = backend.get_config("ptid")
-    if ptid is None:
-        return
-    rows: list[list[tuple[int, CellState]]] = [[] for _ in range(backend.partition_count())]
-    for partition, nid, tid in backend.cells():
-        state = CellState.OUT_OF_DATE if tid >= 0 else CellState(-tid)
-        rows[partition].append((nid, state))
-    table.load(int(ptid), int(backend.get_config("replicas") or 0), rows)

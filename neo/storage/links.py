@@ -24,8 +24,10 @@ Bound: one connection per storage node of the cluster.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
+from neo.node.core import Core
 from neo.node.handler import Handler
 from neo.node.peer import Peer
 from neo.node.task import Future, Task
@@ -41,10 +43,9 @@ from neo.protocol.packets import (
     Pong,
     RequestIdentification,
 )
+from neo.storage.cluster import Cluster
+from neo.storage.events import Part
 from neo.topology.nodes import Node
-
-if TYPE_CHECKING:
-    from neo.storage.node import StorageNode
 
 logger = logging.getLogger("neo.storage")
 
@@ -60,9 +61,12 @@ class _Dial(NamedTuple):
     established: Future[Peer]
 
 
-class Links:
-    def __init__(self, core: StorageNode) -> None:
+class Links(Part):
+    def __init__(self, core: Core, cluster: Cluster, serve: Callable[[], Handler]) -> None:
+        """``serve()``: a handler for another storage node, whichever dialed."""
         self._core = core
+        self._cluster = cluster
+        self._serve = serve
         self._peers: dict[int, Peer] = {}
         self._dials: dict[int, _Dial] = {}
         #: What in this node asks them something, or may. Empty only while a dial is not finished.
@@ -89,7 +93,7 @@ class Links:
             self._users.setdefault(nid, set()).add(user)
             established = self._dials[nid].established
         else:
-            node, own = self._core.nodes.get(nid), self._core.nodes.get(self._core.nid)
+            node, own = self._cluster.nodes.get(nid), self._cluster.own
             if node is None or node.address is None or own is None:
                 established.fail(ConnectionLost(f"{format_nid(nid)} is not known to run"))
             else:
@@ -111,12 +115,12 @@ class Links:
         return peer
 
     def _dial(self, node: Node, own: Node, established: Future[Peer]) -> None:
-        core = self._core
+        core, cluster = self._core, self._cluster
         assert node.nid is not None and node.address is not None
         peer = core.dial(node.address, Handler())
         dial = self._dials[node.nid] = _Dial(peer, established)
         request = RequestIdentification(
-            *(NodeType.STORAGE, core.nid, core.address, core.cluster, own.id_timestamp),
+            *(NodeType.STORAGE, cluster.nid, cluster.address, cluster.name, own.id_timestamp),
             {FEATURES: [FEATURE_MAINTENANCE]},
         )
         answer = peer.ask(request)
@@ -124,12 +128,12 @@ class Links:
         core.call_later(IDENTIFY_SECONDS, lambda: self._late(node, dial, answer))
 
     def _answered(self, node: Node, dial: _Dial, answer: Future[AcceptIdentification]) -> None:
-        assert node.nid is not None and self._core.nid is not None
+        assert node.nid is not None and self._cluster.nid is not None
         try:
             accepted = answer.result()
         except (ConnectionLost, ErrorAnswer) as e:
             refused = isinstance(e, ErrorAnswer) and e.code is ErrorCode.PROTOCOL_ERROR
-            if not refused or self._core.nid > node.nid:
+            if not refused or self._cluster.nid > node.nid:
                 self._fail(node, dial, str(e))
             # Else it is dialing us: that connection is accepted, or the time is over.
             return
@@ -139,7 +143,7 @@ class Links:
         elif (accepted.node_type, accepted.nid, accepted.your_nid) != (
             NodeType.STORAGE,
             node.nid,
-            self._core.nid,
+            self._cluster.nid,
         ):
             self._fail(node, dial, "invalid node ids")
         else:
@@ -184,19 +188,19 @@ class Links:
 
         Everything may have changed meanwhile, unless it is done at once.
         """
-        core = self._core
-        assert core.nid is not None
+        own = self._cluster.nid
+        assert own is not None
         admitted: Future[None] = Future()
         conflict = ErrorAnswer(ErrorCode.PROTOCOL_ERROR, "already connected")
         old = self._peers.get(nid)
-        if nid == core.nid or (nid in self._dials and core.nid > nid):
+        if nid == own or (nid in self._dials and own > nid):
             admitted.fail(conflict)
         elif old is None:
             admitted.resolve(None)
         else:
             known = old.ask(Ping())
             known.then(lambda pong: self._alive(pong, admitted, conflict))
-            core.call_later(REPLACE_SECONDS, lambda: self._replace(old, admitted))
+            self._core.call_later(REPLACE_SECONDS, lambda: self._replace(old, admitted))
         return admitted
 
     def _alive(self, pong: Future[Pong], admitted: Future[None], conflict: ErrorAnswer) -> None:
@@ -224,7 +228,7 @@ class Links:
         self._peers[node.nid] = peer
         peer.node = node
         peer.both_ways = True
-        peer.handler = self._core.storage_handler()
+        peer.handler = self._serve()
         dial = self._dials.pop(node.nid, None)
         if dial is not None:
             if dial.peer is not peer:
@@ -267,8 +271,7 @@ class Links:
             del self._peers[peer.node.nid or 0]
             self._users.pop(peer.node.nid or 0, None)
 
-    def clear(self) -> None:
-        """The operation stops."""
+    def operation_stopped(self) -> None:
         for peer in list(self._peers.values()):
             self._close(peer)
         dials, self._dials = self._dials, {}

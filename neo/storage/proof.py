@@ -16,83 +16,82 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Container, Iterable
-from typing import TYPE_CHECKING
 
+from neo.storage.backend.api import Backend
 from neo.topology.partitions import PartitionTable
-
-if TYPE_CHECKING:
-    from neo.storage.node import StorageNode
 
 logger = logging.getLogger("neo.storage")
 
 _ANNOUNCED, _UNPROVEN = "_announced", "_unproven"
 
 
-def _get(core: StorageNode, row: str) -> set[int]:
-    return {int(word) for word in (core.backend.get_config(row) or "").split()}
+class Proof:
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
 
+    def unproven(self) -> set[int]:
+        """Partitions whose own cell may lack something, though it can be read."""
+        return read_partitions(self._backend, _UNPROVEN)
 
-def _set(core: StorageNode, row: str, partitions: set[int]) -> None:
-    core.backend.set_config(row, " ".join(map(str, sorted(partitions))) or None)
+    # -- replication -----------------------------------------------------------------------------
 
+    def begin(self, partitions: Iterable[int]) -> None:
+        """These own cells are replicated, from now on or again."""
+        write_partitions(self._backend, _ANNOUNCED, self._announced().difference(partitions))
 
-def unproven(core: StorageNode) -> set[int]:
-    """Partitions whose own cell may lack something, though it can be read."""
-    return _get(core, _UNPROVEN)
+    def announce(self, partition: int) -> None:
+        """An own cell is complete. Call before that is stored, and the master is told."""
+        write_partitions(self._backend, _ANNOUNCED, self._announced() | {partition})
 
+    def _announced(self) -> set[int]:
+        return read_partitions(self._backend, _ANNOUNCED)
 
-# -- replication -----------------------------------------------------------------------------------
+    # -- partition tables ------------------------------------------------------------------------
 
+    def table_replaced(self, nid: int, before: PartitionTable, table: PartitionTable) -> None:
+        """SendPartitionTable. ``before``: the own table until now, without rows if there was none."""
+        readable = set(table.readable_by(nid))
+        complete = self._announced() | set(before.readable_by(nid))
+        if before.ptid is not None:
+            found = readable - complete
+            write_partitions(self._backend, _UNPROVEN, self.unproven() | found)
+            if found:
+                logger.error(
+                    "partition table %s says that partitions %s can be read here, but this database was"
+                    " never complete in them: it is an old copy, or of another history",
+                    *(table.ptid, ", ".join(map(str, sorted(found)))),
+                )
+        self.cells_changed(nid, readable)
 
-def begin(core: StorageNode, partitions: Iterable[int]) -> None:
-    """These own cells are replicated, from now on or again."""
-    _set(core, _ANNOUNCED, _get(core, _ANNOUNCED).difference(partitions))
+    def cells_changed(self, nid: int, readable: Container[int]) -> None:
+        """The own cells are as the partition table says; it was written to the database."""
+        announced = {p for p in self._announced() if p not in readable}
+        write_partitions(self._backend, _ANNOUNCED, announced)
+        unproven = self.unproven()
+        lost = {p for p in unproven if p not in readable}
+        if lost:
+            write_partitions(self._backend, _UNPROVEN, unproven - lost)
+            self._backend.forget_complete(nid)
 
+    # -- the master ------------------------------------------------------------------------------
 
-def announce(core: StorageNode, partition: int) -> None:
-    """An own cell is complete. Call before that is stored, and the master is told."""
-    _set(core, _ANNOUNCED, _get(core, _ANNOUNCED) | {partition})
-
-
-# -- partition tables ------------------------------------------------------------------------------
-
-
-def table_replaced(core: StorageNode, before: PartitionTable, table: PartitionTable) -> None:
-    """SendPartitionTable. ``before``: the own table until now, without rows if there was none."""
-    assert core.nid is not None
-    complete = _get(core, _ANNOUNCED) | set(before.readable_by(core.nid))
-    if before.ptid is not None:
-        found = set(table.readable_by(core.nid)) - complete
-        _set(core, _UNPROVEN, unproven(core) | found)
+    def accept(self, readable: Iterable[int]) -> None:
+        """StartOperation: the master has compared what is readable, or the operator decided."""
+        found = sorted(self.unproven().intersection(readable))
         if found:
             logger.error(
-                "partition table %s says that partitions %s can be read here, but this database was never"
-                " complete in them: it is an old copy, or of another history",
-                *(table.ptid, ", ".join(map(str, sorted(found)))),
+                "partitions %s are read here as the master says, but this database was never complete in"
+                " them: compare them with their replicas: neoctl check",
+                ", ".join(map(str, found)),
             )
-    cells_changed(core, set(table.readable_by(core.nid)))
+        write_partitions(self._backend, _UNPROVEN, ())
 
 
-def cells_changed(core: StorageNode, readable: Container[int]) -> None:
-    """The own cells are as the partition table says; it was written to the database."""
-    assert core.nid is not None
-    _set(core, _ANNOUNCED, {p for p in _get(core, _ANNOUNCED) if p not in readable})
-    lost = {p for p in unproven(core) if p not in readable}
-    if lost:
-        _set(core, _UNPROVEN, unproven(core) - lost)
-        core.backend.forget_complete(core.nid)
+def read_partitions(backend: Backend, row: str) -> set[int]:
+    """Return the partitions that a row of ``config`` lists."""
+    return {int(word) for word in (backend.get_config(row) or "").split()}
 
 
-# -- the master ------------------------------------------------------------------------------------
-
-
-def accept(core: StorageNode) -> None:
-    """StartOperation: the master has compared what is readable, or the operator decided."""
-    found = sorted(unproven(core) & set(core.readable_partitions()))
-    if found:
-        logger.error(
-            "partitions %s are read here as the master says, but this database was never complete in"
-            " them: compare them with their replicas: neoctl check",
-            ", ".join(map(str, found)),
-        )
-    _set(core, _UNPROVEN, set())
+def write_partitions(backend: Backend, row: str, partitions: Iterable[int]) -> None:
+    """List these partitions in a row of ``config``; delete the row if there is none."""
+    backend.set_config(row, " ".join(map(str, sorted(partitions))) or None)

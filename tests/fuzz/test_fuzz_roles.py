@@ -221,11 +221,11 @@ def test_the_fuzzer_notices_a_mistake_in_a_job(
 ) -> None:
     """A canary: a length that is too great for the database was once what ended a storage node."""
 
-    async def digest(core: object, m: AskCheckTIDRange) -> Message:
+    async def digest(self: object, m: AskCheckTIDRange) -> Message:
         if m.length >= 2**31:
             raise OverflowError("int too large to convert")
         raise ErrorAnswer(ErrorCode.CHECKING_ERROR, "nothing to compare")
 
-    monkeypatch.setattr("neo.storage.maintenance.check.tid_digest", digest)
+    monkeypatch.setattr("neo.storage.maintenance.digests.Digests._tid_digest", digest)
     with pytest.raises(AssertionError, match="too large to convert"):
         fuzz(a_storage, tmp_path, 30, AskCheckTIDRange, seed=1)

@@ -147,7 +147,7 @@ def corrupted(lost: bool = False) -> Stage:
 
 def nid(process: Process) -> int | None:
     core = process.core
-    return core.nid if isinstance(core, StorageNode) else None
+    return core.cluster.nid if isinstance(core, StorageNode) else None
 
 
 def verifying() -> Stage:
@@ -264,7 +264,7 @@ def damage(stage: Stage, process: Process) -> None:
     """What was written is not in partition 0 of one node any more."""
     core = process.core
     assert isinstance(core, StorageNode)
-    backend = core.backend
+    backend = core.database.backend
 
     def lose() -> None:
         rows = list(backend.objects_ascending(0, ZERO_TID, ZERO_OID, MAX_TID, 100))
@@ -591,7 +591,9 @@ def templates(expression: ast.expr) -> Iterator[str]:
     if isinstance(expression, ast.Constant):
         yield str(expression.value)
     elif isinstance(expression, ast.JoinedStr):
-        parts = [part.value if isinstance(part, ast.Constant) else "…" for part in expression.values]
+        parts = [
+            part.value if isinstance(part, ast.Constant) else "…" for part in expression.values
+        ]
         yield "".join(map(str, parts))
     elif isinstance(expression, ast.Name) and expression.id == "text":
         yield from findings()

@@ -8,9 +8,9 @@ import pytest
 
 from tests.sim.command import SECONDS_MAX, simulate, told
 from tests.simulator.canaries import CANARIES, planted
-from tests.simulator.canaries.base import Canary, Patch
 from tests.simulator.cluster import Cluster
 from tests.simulator.hunt import hunt, options_of
+from tests.simulator.planting import Canary, Patch
 
 
 @pytest.mark.timeout(SECONDS_MAX + 60)

@@ -11,12 +11,12 @@ from neo.storage.node import StorageNode
 from tests.sim.writing import Counter
 from tests.simulator import cloning
 from tests.simulator.alarm import alarmed
-from tests.simulator.canaries.base import plant
 from tests.simulator.cloning import Clone, Cloning
 from tests.simulator.cluster import Cluster, Shape
 from tests.simulator.disk import DISKS
 from tests.simulator.history import History
 from tests.simulator.operator import Operator
+from tests.simulator.planting import plant
 from tests.simulator.replicas import check_replicas
 from tests.simulator.table_watch import check_tables, watched_tables
 from tests.simulator.world import World
@@ -56,7 +56,11 @@ def test_a_copy_joins_and_has_what_the_others_have(disk: str, killed: bool) -> N
             master = cluster.master_core
             original, second = cluster.storages
             assert master is not None and second is clone
-            nids = {core.nid for core in (clone.core, original.core) if isinstance(core, StorageNode)}
+            nids = {
+                core.cluster.nid
+                for core in (clone.core, original.core)
+                if isinstance(core, StorageNode)
+            }
             assert len(nids) == 2
             assert all(len(master.partitions.readable(p)) == 2 for p in range(PARTITIONS))
             # The id that was given in vain is forgotten.

@@ -19,9 +19,9 @@ def test_a_pack_is_not_done_while_a_node_has_not_heard_that_its_cells_can_be_rea
     assert isinstance(core, StorageNode) and master is not None
     assert cluster.packed
     master.packs.tid = maxtid
-    core.partitions = PartitionTable()
-    core.partitions.create(1, 0, [2])
-    assert not core.readable_partitions()
+    core.cells.partitions = PartitionTable()
+    core.cells.partitions.create(1, 0, [2])
+    assert not core.cells.readable()
     assert not cluster.packed
     for disk in cluster.disks.values():
         disk.close()

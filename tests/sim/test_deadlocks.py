@@ -5,7 +5,7 @@ from __future__ import annotations
 from neo.client.participants import Asked
 from neo.client.transaction import ClientTransaction
 from neo.protocol.ids import ZERO_TID
-from tests.simulator.canaries.base import plant
+from tests.simulator.planting import plant
 from tests.simulator.run import Options, Run
 
 #: Some with such cascades: one in ten has.

@@ -10,16 +10,16 @@ from random import Random
 import pytest
 
 from neo.protocol.ids import ZERO_OID
-from neo.storage.maintenance import cleanup as maintenance
+from neo.storage.maintenance.cleanup import Eraser
 from neo.storage.node import StorageNode
 from tests.simulator.alarm import alarmed
-from tests.simulator.canaries.base import plant
 from tests.simulator.checks import Drills
 from tests.simulator.cluster import Cluster, Shape
 from tests.simulator.disk import DISKS
 from tests.simulator.disk_check import orphans
 from tests.simulator.history import History
 from tests.simulator.operator import Operator
+from tests.simulator.planting import plant
 from tests.simulator.world import Violation, World
 
 VALUE = b"stored, and not voted"
@@ -35,8 +35,8 @@ def crashed(kind: str) -> Iterator[Cluster]:
         (process,) = cluster.storages
         assert isinstance(process.core, StorageNode)
         durable: list[bool] = []
-        process.core.backend.store_data(ZERO_OID, 0, sha1(VALUE).digest(), VALUE)
-        process.core.backend.stored(lambda: durable.append(True))
+        process.core.database.backend.store_data(ZERO_OID, 0, sha1(VALUE).digest(), VALUE)
+        process.core.database.backend.stored(lambda: durable.append(True))
         world.run_until(lambda: bool(durable), 10.0, "it is durable")
         process.kill()
         # The master notices.
@@ -66,8 +66,8 @@ def test_what_a_crash_left_is_forgiven_and_pruned(kind: str) -> None:
 
 
 def test_what_a_prune_leaves_is_found() -> None:
-    prune = maintenance.prune_orphans
-    wrong = (maintenance, "prune_orphans", lambda core, dry_run: prune(core, True))
+    prune = Eraser.prune
+    wrong = (Eraser, "prune", lambda self, dry_run: prune(self, True))
     with crashed("memory") as cluster, plant([wrong]):
         with pytest.raises(Violation, match="nothing refers to data"):
             _drills(cluster).prune()

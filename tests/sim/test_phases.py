@@ -40,12 +40,12 @@ from neo.protocol.packets import (
 )
 from tests.sim.writing import Writing
 from tests.simulator.alarm import alarmed
-from tests.simulator.canaries.base import plant
 from tests.simulator.cluster import Cluster, Shape
 from tests.simulator.history import History
 from tests.simulator.memory_disk import MemoryDisk
 from tests.simulator.network import End
 from tests.simulator.oracles import judge
+from tests.simulator.planting import plant
 from tests.simulator.process import Process
 from tests.simulator.recorded import Recorded
 from tests.simulator.replicas import check_replicas

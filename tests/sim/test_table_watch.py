@@ -11,7 +11,7 @@ from neo.master.phases.recovery import Recovery
 from neo.master.primary import PrimaryMaster
 from neo.protocol.enums import CellState, NodeType
 from neo.protocol.packets import CellChange, SendPartitionTable
-from neo.storage import cells
+from neo.storage.cells import Cells
 from neo.storage.node import StorageNode
 from neo.topology.partitions import PartitionTable
 from tests.simulator.alarm import alarmed
@@ -134,7 +134,7 @@ def test_a_change_that_leaves_nobody_to_read_from_is_found(watched: Watched) -> 
 @pytest.fixture
 def credulous(monkeypatch: pytest.MonkeyPatch) -> None:
     """Storage nodes take every table."""
-    monkeypatch.setattr(cells, "check", lambda core, table: None)
+    monkeypatch.setattr(Cells, "check", lambda self, table: None)
 
 
 @pytest.mark.usefixtures("credulous")

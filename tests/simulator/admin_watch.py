@@ -22,8 +22,8 @@ from neo.protocol.enums import ClusterState
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import ZERO_TID
 from neo.protocol.packets import Message, SetClusterState, Truncate
-from tests.simulator.canaries.base import Patch, plant
 from tests.simulator.history import History
+from tests.simulator.planting import Patch, plant
 from tests.simulator.world import Violation
 
 

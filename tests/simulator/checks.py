@@ -22,11 +22,11 @@ from neo.protocol.packets import CheckReplicas, Error, Message, Repair, RepairCe
 from neo.storage.backend.api import Transaction
 from neo.storage.maintenance import check, pack
 from neo.storage.node import StorageNode
-from tests.simulator.canaries.base import plant
 from tests.simulator.cluster import Cluster
 from tests.simulator.console import Command
 from tests.simulator.disk_check import Rows, orphans
 from tests.simulator.operator import Operator
+from tests.simulator.planting import plant
 from tests.simulator.process import Process
 from tests.simulator.world import Violation
 
@@ -131,7 +131,7 @@ class Drills:
     def _storage(self, nid: int) -> StorageNode:
         for process in self._cluster.storages:
             core = process.core
-            if isinstance(core, StorageNode) and core.nid == nid:
+            if isinstance(core, StorageNode) and core.cluster.nid == nid:
                 return core
         raise AssertionError(f"no storage node has the id {nid}")
 
@@ -272,23 +272,23 @@ class Drills:
 
     def _damage(self, core: StorageNode, partition: int) -> bool:
         """Damage a cell. Return False if it has no rows that could be damaged."""
-        backend, last = core.backend, self._master.cluster.last_tid
+        backend, last = core.database.backend, self._master.cluster.last_tid
         objects = backend.objects_ascending(partition, ZERO_TID, ZERO_OID, last, 1000)
         tids = backend.tids_ascending(ZERO_TID, last, 1000, partition)
         choice = self._random.randrange(3)
         if choice == 0 and objects:
             what = self._random.choice(objects)
-            self._cluster.world.log("drill", f"{core.nid} loses object {what[1].hex()}")
+            self._cluster.world.log("drill", f"{core.cluster.nid} loses object {what[1].hex()}")
             backend.delete_objects([what])
         elif choice == 1 and tids:
             tid = self._random.choice(tids)
-            self._cluster.world.log("drill", f"{core.nid} loses transaction {tid.hex()}")
+            self._cluster.world.log("drill", f"{core.cluster.nid} loses transaction {tid.hex()}")
             backend.delete_transactions([tid])
         elif tids:
-            tid = add64(self._random.choice(tids), -len(core.partitions))
+            tid = add64(self._random.choice(tids), -len(core.cells.partitions))
             if tid in tids:
                 return False
-            self._cluster.world.log("drill", f"{core.nid} invents transaction {tid.hex()}")
+            self._cluster.world.log("drill", f"{core.cluster.nid} invents transaction {tid.hex()}")
             backend.add_transaction(Transaction(tid, b"", b"", b"", False, [], tid))
         else:
             return False

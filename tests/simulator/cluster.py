@@ -13,7 +13,7 @@ from neo.protocol.enums import ClusterState, NodeType
 from neo.protocol.ids import u64
 from neo.protocol.packets import Address
 from neo.storage.backend.api import BackendFailure
-from neo.storage.node import StorageNode
+from neo.storage.node import NodeSettings, StorageNode
 from neo.topology.masters import MasterCandidates
 from tests.simulator.clients import ClientProcess, SimHost
 from tests.simulator.clock import Clocks
@@ -162,11 +162,9 @@ class Cluster:
 
         core = StorageNode(
             shell,
-            self.site.cluster,
+            NodeSettings(self.site.cluster, address, is_clone=is_clone),
             MasterCandidates(self.masters.addresses),
-            address,
             disk.open_backend(shell, failed),
-            is_clone=is_clone,
         )
         return core
 
@@ -250,9 +248,9 @@ class Cluster:
         """Return whether all readable cells are packed at ``tid`` or later, and no pack is left."""
         master = self.master_core
         cores = {
-            process.core.nid: process.core
+            process.core.cluster.nid: process.core
             for process in self.storages
-            if isinstance(process.core, StorageNode) and process.core.operational
+            if isinstance(process.core, StorageNode) and process.core.cluster.operational
         }
         # A storage node may not have heard yet that its cells are readable.
         return master is not None and all(

@@ -81,16 +81,16 @@ class Damage:
         core = process.core
         return (
             isinstance(core, StorageNode)
-            and core.nid == cell[1]
-            and core.operational
-            and core.partitions.state(*cell) is CellState.CORRUPTED
+            and core.cluster.nid == cell[1]
+            and core.cluster.operational
+            and core.cells.partitions.state(*cell) is CellState.CORRUPTED
         )
 
     def _lose(self, process: Process, cell: Cell) -> None:
         core = process.core
         if not isinstance(core, StorageNode) or not self._knows(process, cell):
             return  # the process was paused meanwhile
-        backend, random, partition = core.backend, self._random, cell[0]
+        backend, random, partition = core.database.backend, self._random, cell[0]
         try:
             objects = backend.objects_ascending(partition, ZERO_TID, ZERO_OID, MAX_TID, ROWS_MAX)
             tids = backend.tids_ascending(ZERO_TID, MAX_TID, ROWS_MAX, partition)

@@ -44,9 +44,7 @@ class Forsaking:
     """Force a start, once in a run. ``allowed``: the workloads tolerate the loss of their last
     commits."""
 
-    def __init__(
-        self, cluster: Cluster, operator: Operator, random: Random, allowed: bool
-    ) -> None:
+    def __init__(self, cluster: Cluster, operator: Operator, random: Random, allowed: bool) -> None:
         self._cluster = cluster
         self._operator = operator
         self._random = random
@@ -135,7 +133,11 @@ class Forsaking:
         """Let the node run once it has stored the others' partition table; stop it if they do not
         serve."""
         core = process.core
-        knows = isinstance(core, StorageNode) and core.operational and core.table_stored
+        knows = (
+            isinstance(core, StorageNode)
+            and core.cluster.operational
+            and core.database.table_stored
+        )
         if knows or self._vain > VAIN_MAX:
             self._out.discard(process)
         elif process.alive and self._serves():
@@ -155,4 +157,4 @@ class Forsaking:
 
 def _nid(process: Process) -> int:
     assert isinstance(process.core, StorageNode)
-    return process.core.nid or 0
+    return process.core.cluster.nid or 0

@@ -10,8 +10,8 @@ from neo.master.election.epochs import Epochs, Forget
 from neo.master.election.log import MasterLog
 from neo.transactor.members import Members
 from neo.transactor.messages import Entry, Kind, Spec
-from tests.simulator.canaries.base import plant
 from tests.simulator.log_disk import SimLogDisk
+from tests.simulator.planting import plant
 from tests.simulator.world import Violation, World
 
 

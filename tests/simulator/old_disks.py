@@ -21,9 +21,9 @@ from neo.protocol import packets
 from neo.protocol.enums import ClusterState
 from neo.storage.node import StorageNode
 from neo.storage.replication import replicator
-from tests.simulator.canaries.base import plant
 from tests.simulator.cluster import Cluster, Mount
 from tests.simulator.operator import Operator
+from tests.simulator.planting import plant
 from tests.simulator.process import Process
 from tests.simulator.world import Violation, World
 
@@ -75,7 +75,7 @@ class OldDisks:
             return False
         if not isinstance(core, StorageNode) or mount.used is not mount.disk:
             return False
-        others = master.cluster.ready - {core.nid or 0}
+        others = master.cluster.ready - {core.cluster.nid or 0}
         return bool(others) and master.partitions.operational(others)
 
     def _later_back(self, seconds: float) -> None:

@@ -266,7 +266,7 @@ class Operator:
         id."""
         cluster = self._cluster
         cores = [process.core for process in cluster.storages]
-        there = {core.nid if isinstance(core, StorageNode) else None for core in cores}
+        there = {core.cluster.nid if isinstance(core, StorageNode) else None for core in cores}
         # The master may not have noticed yet who is gone.
         if not cluster.joining and master.cluster.identified_storages() == there:
             for nid in self._nodes(master, NodeState.DOWN):

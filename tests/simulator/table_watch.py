@@ -37,11 +37,11 @@ from neo.protocol.packets import (
     NotifyPartitionChanges,
     SendPartitionTable,
 )
-from neo.storage import cells
+from neo.storage.cells import Cells
 from neo.storage.node import StorageNode
 from neo.topology.partitions import PartitionTable
-from tests.simulator.canaries.base import plant
 from tests.simulator.cluster import Cluster
+from tests.simulator.planting import plant
 from tests.simulator.replicas import illegal
 from tests.simulator.world import Violation, World
 
@@ -106,8 +106,8 @@ class TableWatch:
         answered = master.cluster.identified_storages() & master.recovery._answers.keys()
         newest: PartitionTable | None = None
         for core in self._storages(master.settings.cluster):
-            known = core.partitions
-            if core.nid in answered and known.ptid is not None:
+            known = core.cells.partitions
+            if core.cluster.nid in answered and known.ptid is not None:
                 if newest is None or newest.ptid is None or known.ptid > newest.ptid:
                     newest = known
         if newest is None or newest.ptid is None or table.ptid is None:
@@ -160,7 +160,7 @@ def watched_tables(
     """Inside the block, fail the world at the first illegal table or change of a table."""
     watch = TableWatch(world, storages)
     change, publish = PartitionTable.change, MasterCluster.publish_table
-    replace, change_cells = cells.replace, cells.change
+    cells_changed = Cells._changed
     notified, cluster_changed = MasterLink.notified, AdminCore.cluster_changed
 
     def watched_change(
@@ -176,13 +176,10 @@ def watched_tables(
         watch.tells(self._events)
         publish(self)
 
-    def watched_replace(core: StorageNode, table: PartitionTable) -> None:
-        replace(core, table)
-        watch.has(format_nid(core.nid or 0), core.cluster, table, core)
-
-    def watched_cells(core: StorageNode, ptid: int, replicas: int, new: list[CellChange]) -> None:
-        change_cells(core, ptid, replicas, new)
-        watch.has(format_nid(core.nid or 0), core.cluster, core.partitions, core)
+    def watched_cells(self: Cells) -> None:
+        cells_changed(self)
+        cluster = self._cluster
+        watch.has(format_nid(cluster.nid or 0), cluster.name, self.partitions, self)
 
     def watched_client(self: MasterLink, channel: Channel, message: Message) -> None:
         notified(self, channel, message)
@@ -200,8 +197,7 @@ def watched_tables(
         [
             (PartitionTable, "change", watched_change),
             (MasterCluster, "publish_table", watched_publish),
-            (cells, "replace", watched_replace),
-            (cells, "change", watched_cells),
+            (Cells, "_changed", watched_cells),
             (MasterLink, "notified", watched_client),
             (AdminCore, "cluster_changed", watched_admin),
         ]
@@ -221,7 +217,7 @@ def _problems(table: PartitionTable, ptid: int, changes: list[CellChange]) -> It
 def _table(core: Core | None) -> PartitionTable | None:
     if isinstance(core, AdminCore):
         return None if core.link.primary is None else core.link.primary.mirror.partitions
-    return core.partitions if isinstance(core, StorageNode) else None
+    return core.cells.partitions if isinstance(core, StorageNode) else None
 
 
 def check_tables(cluster: Cluster) -> None:

@@ -16,8 +16,8 @@ from neo.net.connection import HANDSHAKE
 from neo.protocol.codec import Decoder
 from neo.protocol.errors import PeerError
 from neo.protocol.packets import Message
-from tests.simulator.canaries.base import plant
 from tests.simulator.network import End
+from tests.simulator.planting import plant
 from tests.simulator.world import World
 
 #: More than the length of the longest message of a simulated client.

@@ -29,7 +29,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, TypeVar
+from dataclasses import dataclass
+from typing import TypeVar
 
 from msgspec.structs import replace
 
@@ -51,19 +52,23 @@ from neo.protocol.packets import (
     AskPackState,
     CheckPartition,
     MendCell,
-    Message,
     NotifyCellsBehind,
     NotifyPartitionChecked,
     NotifyPartitionCorrupted,
     Request,
 )
 from neo.storage.backend.api import BackendFailure, RecordDamaged
-from neo.storage.maintenance.digests import check_readable, serial_digest, tid_digest
-from neo.storage.replication.backup_repair import mend
-from neo.storage.replication.fetch import FetchFailed
-
-if TYPE_CHECKING:
-    from neo.storage.node import StorageNode
+from neo.storage.background import Background
+from neo.storage.cells import Cells
+from neo.storage.cluster import Cluster
+from neo.storage.commit.locks import Locks
+from neo.storage.events import Part
+from neo.storage.links import Links
+from neo.storage.maintenance.digests import Digests
+from neo.storage.maintenance.pack import Packer
+from neo.storage.replication.backup_fetch import mend
+from neo.storage.replication.backup_links import UpstreamLinks
+from neo.storage.replication.fetch import FetchFailed, Receiver
 
 logger = logging.getLogger("neo.storage")
 
@@ -86,16 +91,32 @@ class CheckFailed(Exception):
     """The comparison cannot go on; the message says why."""
 
 
-class Checker:
+@dataclass(frozen=True)
+class Replicas:
+    """The own cells and the ways to the others, with which they are compared."""
+
+    cluster: Cluster
+    cells: Cells
+    locks: Locks
+    background: Background
+    links: Links
+    upstream: UpstreamLinks
+    digests: Digests
+
+
+class Checker(Part):
     """What the master asked this node to compare. Bound: one request per partition."""
 
-    def __init__(self, core: StorageNode) -> None:
-        self._core = core
+    def __init__(self, replicas: Replicas, receiver: Receiver, packer: Packer) -> None:
+        self._replicas = replicas
+        self._cluster = replicas.cluster
+        self._receiver = receiver
+        self._packer = packer
         self._queue: dict[int, CheckPartition | MendCell] = {}
         self._working = False
 
-    def clear(self) -> None:
-        """The operation stops; the job is cancelled."""
+    def operation_stopped(self) -> None:
+        """The job is cancelled."""
         self._queue.clear()
         self._working = False
 
@@ -104,10 +125,9 @@ class Checker:
         self._queue[m.partition] = m
         if not self._working:
             self._working = True
-            self._core.run_job(self._work())
+            self._replicas.background.run(self._work())
 
     async def _work(self) -> None:
-        core = self._core
         while self._queue:
             m = self._queue.pop(next(iter(self._queue)))
             problem = await self._problem(m)
@@ -117,17 +137,18 @@ class Checker:
                 logger.warning("partition %s is not completely mended: %s", m.partition, problem)
             else:
                 logger.warning("partition %s is not completely checked: %s", m.partition, problem)
-            if core.master is not None and FEATURE_MAINTENANCE in core.master_features:
-                core.master.send(NotifyPartitionChecked(m.partition, problem))
+            master = self._cluster.master
+            if master is not None and FEATURE_MAINTENANCE in master.features:
+                master.peer.send(NotifyPartitionChecked(m.partition, problem))
         self._working = False
-        core.links.release(USER)
+        self._replicas.links.release(USER)
 
     async def _problem(self, m: CheckPartition | MendCell) -> str:
         try:
             if isinstance(m, MendCell):
-                await mend(self._core, m)
+                await mend(m, self._receiver, self._replicas.upstream, self._packer)
                 return ""
-            comparison = Comparison(self._core, m)
+            comparison = Comparison(self._replicas, m)
             await comparison.run()
             return "; ".join(comparison.problems)
         except (CheckFailed, FetchFailed, ConnectionLost, ErrorAnswer) as e:
@@ -143,36 +164,35 @@ class Checker:
 class Comparison:
     """Of one partition. ``problems``: nodes that could not be compared."""
 
-    def __init__(self, core: StorageNode, m: CheckPartition) -> None:
+    def __init__(self, replicas: Replicas, m: CheckPartition) -> None:
         """Raises CheckFailed."""
-        self._core = core
+        self._replicas = replicas
+        self._cluster = replicas.cluster
+        self._cells = replicas.cells
+        self._background = replicas.background
         self._m = m
         self.problems: list[str] = []
-        if not 0 <= m.partition < len(core.partitions):
+        partitions = self._cells.partitions
+        if not 0 <= m.partition < len(partitions):
             raise CheckFailed(f"there is no partition {m.partition}")
-        running = (
-            nid
-            for nid in core.partitions.readable(m.partition)
-            if (node := core.nodes.get(nid)) is not None and node.state is NodeState.RUNNING
-        )
         #: Those that are right as far as is known.
-        self._nodes = sorted(running)
+        self._nodes = sorted(self._cluster.running(partitions.readable(m.partition)))
         #: Those that were reported.
         self._wrong: set[int] = set()
         self._reference: int | None = None
         #: What all were packed at when the comparison began; None if that does not matter.
         self._packed: AnswerPackState | None = None
-        self._cluster, address = m.source
+        self._upstream, address = m.source
         self._address: Address | None = address
-        if self._cluster:
-            if address is None or not core.backup.active:
+        if self._upstream:
+            if address is None or not self._cells.backup.active:
                 raise CheckFailed(
                     "cells are compared with those of another cluster in a backup only"
                 )
             self._nodes.append(UPSTREAM)
             self._reference = UPSTREAM
         elif address is not None:
-            node = core.nodes.by_address(NodeType.STORAGE, address)
+            node = self._cluster.nodes.by_address(NodeType.STORAGE, address)
             if node is None or node.nid not in self._nodes:
                 raise CheckFailed("the reference cannot be read any more")
             self._reference = node.nid
@@ -181,7 +201,7 @@ class Comparison:
         """Raises CheckFailed, Cancelled."""
         if len(self._nodes) < 2:
             raise CheckFailed("no other node can be compared any more")
-        if self._core.backup.active:
+        if self._cells.backup.active:
             self._packed = await self._pack_state()
         m, first = self._m, self._m.min_tid
         while first <= m.max_tid:
@@ -223,7 +243,7 @@ class Comparison:
             if len(set(answers.values())) <= 1:
                 return next(iter(answers.values()), None)
             if pauses:
-                await self._core.sleep(pauses.pop(0))
+                await self._background.sleep(pauses.pop(0))
                 continue
             if self._packed is not None and await self._pack_state() != self._packed:
                 raise CheckFailed("the cells were packed meanwhile: check again")
@@ -235,10 +255,10 @@ class Comparison:
     def _report(self, answers: dict[int, _D], last: dict[int, _D]) -> _D | None:
         """Tell the master who is wrong, and go on without them; returns the digest to believe. ``last``:
         the answers also of those who were lost since. Raises CheckFailed."""
-        core = self._core
         right = self._right(answers, last)
         wrong = [nid for nid, answer in answers.items() if answer != right]
-        others = set(core.partitions.readable(self._m.partition)) - answers.keys() - self._wrong
+        readable = self._cells.partitions.readable(self._m.partition)
+        others = set(readable) - answers.keys() - self._wrong
         if right is None and others:
             raise CheckFailed(
                 f"{format_nids(wrong)} differ, and who is right is not known: {format_nids(others)} could"
@@ -250,8 +270,7 @@ class Comparison:
             format_nids(wrong),
             " from the others" if right is not None else "",
         )
-        if core.master is not None:
-            core.master.send(NotifyPartitionCorrupted(self._m.partition, wrong))
+        self._cluster.tell_master(NotifyPartitionCorrupted(self._m.partition, wrong))
         self._wrong.update(wrong)
         self._nodes = [nid for nid in self._nodes if nid not in wrong]
         return right
@@ -259,8 +278,8 @@ class Comparison:
     async def _tell_behind(self, request: Request[_D], answers: Mapping[int, _D]) -> None:
         """Tell the master which cells have only the first rows of what another one has: that one is asked
         for as many. Nothing is told of cells that differ otherwise."""
-        core = self._core
-        if core.master is None or FEATURE_TAILS not in core.master_features:
+        master = self._cluster.master
+        if master is None or FEATURE_TAILS not in master.features:
             return
         most = self._reference
         if most is None:
@@ -277,7 +296,7 @@ class Comparison:
                     behind[nid] = since, answers[most].count - found.count
         if behind and UPSTREAM not in (most, *behind):
             revisions = isinstance(request, AskCheckSerialRange)
-            core.master.send(NotifyCellsBehind(self._m.partition, most, revisions, behind))
+            self._cluster.tell_master(NotifyCellsBehind(self._m.partition, most, revisions, behind))
 
     async def _since(self, nid: int, request: Request[_D], found: _D) -> bytes | None:
         """Return the tid of the first row that a node has after those of another one, whose digest is
@@ -308,8 +327,7 @@ class Comparison:
 
     async def _ask_all(self, request: Request[A]) -> dict[int, A]:
         """By node; those that do not answer are left out from now on."""
-        core = self._core
-        began = core.shell.monotonic()
+        began = self._background.monotonic()
         # All at once: the slowest one determines the time.
         asked = {nid: Task(self._ask(nid, request)) for nid in self._nodes}
         answers: dict[int, A] = {}
@@ -323,7 +341,7 @@ class Comparison:
         finally:
             for task in asked.values():
                 task.cancel()
-        await core.pace.give_way(began)
+        await self._background.give_way(began)
         return answers
 
     def _name(self, nid: int) -> str:
@@ -332,45 +350,31 @@ class Comparison:
         return f"{format_address(self._address)} of the upstream cluster"
 
     async def _ask_other(self, nid: int, request: Request[A]) -> A:
-        core = self._core
+        replicas = self._replicas
         if nid == UPSTREAM:
             assert self._address is not None
-            peer = await core.backup.links.connect(self._cluster, self._address)
+            peer = await replicas.upstream.connect(self._upstream, self._address)
         else:
-            peer = await core.links.connect(nid, USER)
+            peer = await replicas.links.connect(nid, USER)
         features = frozenset() if peer.node is None else peer.node.features
         unknown = isinstance(request, AskPackState) and FEATURE_MAINTENANCE not in features
         if unknown:
-            return await answer(core, request)
+            return await replicas.digests.answer(request)
         return await peer.ask(request)
 
     async def _ask(self, nid: int, request: Request[A]) -> A:
-        if nid != self._core.nid:
+        if nid != self._cluster.nid:
             for pause in AGAIN_SECONDS:
                 try:
                     return await self._ask_other(nid, request)
                 except (ConnectionLost, ErrorAnswer) as e:
-                    node = self._core.nodes.get(nid)
+                    node = self._cluster.nodes.get(nid)
                     if nid != UPSTREAM and (node is None or node.state is not NodeState.RUNNING):
                         raise
                     logger.info("%s is asked again: %s", self._name(nid), e)
-                    await self._core.sleep(pause)
+                    await self._background.sleep(pause)
             return await self._ask_other(nid, request)
         unlocked: Future[None] = Future()
-        self._core.locks.when_unlocked(lambda: unlocked.resolve(None))
+        self._replicas.locks.when_unlocked(lambda: unlocked.resolve(None))
         await unlocked
-        return await answer(self._core, request)
-
-
-async def answer(core: StorageNode, request: Request[A]) -> A:
-    """What this node answers. Raises ErrorAnswer."""
-    found: Message
-    if isinstance(request, AskPackState):
-        check_readable(core, request.partition)
-        found = AnswerPackState(core.packer.state(request.partition))
-    elif isinstance(request, AskCheckTIDRange):
-        found = await tid_digest(core, request)
-    else:
-        assert isinstance(request, AskCheckSerialRange)
-        found = await serial_digest(core, request)
-    return found  # type: ignore[return-value]  # by the type of the request
+        return await self._replicas.digests.answer(request)

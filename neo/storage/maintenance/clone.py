@@ -12,9 +12,10 @@ transaction. CORRUPTED cells are not taken.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from neo.node.bootstrap import find_primary
+from neo.node.core import Core
 from neo.node.handler import on
 from neo.node.peer import Peer
 from neo.node.task import Future
@@ -26,12 +27,12 @@ from neo.protocol.packets import (
     RequestIdentification,
     SendPartitionTable,
 )
-from neo.storage import cells
+from neo.storage.cells import Cells
+from neo.storage.cluster import Cluster
+from neo.storage.database import Database
 from neo.storage.serving.handler import StorageHandler
+from neo.topology.masters import MasterCandidates
 from neo.topology.partitions import PartitionTable
-
-if TYPE_CHECKING:
-    from neo.storage.node import StorageNode
 
 logger = logging.getLogger("neo.storage")
 
@@ -39,8 +40,8 @@ logger = logging.getLogger("neo.storage")
 class _Master(StorageHandler):
     """What follows the acceptance; nothing else is of interest."""
 
-    def __init__(self, core: StorageNode) -> None:
-        super().__init__(core)
+    def __init__(self, database: Database) -> None:
+        super().__init__(database)
         self.received: Future[SendPartitionTable] = Future()
 
     def lost(self, peer: Peer, reason: str) -> None:
@@ -55,20 +56,30 @@ class _Master(StorageHandler):
         self.received.resolve(m)
 
 
-async def clone(core: StorageNode) -> None:
+async def clone(
+    core: Core,
+    masters: MasterCandidates,
+    devpath: Sequence[str],
+    database: Database,
+    cluster: Cluster,
+    cells: Cells,
+) -> None:
     """Ends the node: exit code 0 when the database is a node of its own, 1 when it cannot be."""
-    partitions = [
-        partition
-        for partition in core.partitions.assigned(core.nid or 0)
-        if core.partitions.state(partition, core.nid) is not CellState.CORRUPTED
-    ]
-    if core.nid is None or not partitions:
+    backend = database.backend
+    partitions = [p for p in cells.assigned() if cells.state(p) is not CellState.CORRUPTED]
+    if not partitions:
         core.fail(ValueError("the database is not a copy of a storage node: no partition is in it"))
         return
-    handler = _Master(core)
-    request = _request(core, partitions)
+    handler = _Master(database)
+    # A master of ours compares the number of partitions before it gives an id and cells.
+    extra = {
+        "new_nid": partitions,
+        "devpath": list(devpath),
+        "partitions": backend.partition_count(),
+    }
+    request = RequestIdentification(NodeType.STORAGE, None, None, cluster.name, None, extra)
     try:
-        _, accepted = await find_primary(core, core.masters, request, handler, insist=False)
+        _, accepted = await find_primary(core, masters, request, handler, insist=False)
     except ErrorAnswer as e:
         core.fail(ValueError(f"the master refuses this clone: {e.message}"))
         return
@@ -82,29 +93,17 @@ async def clone(core: StorageNode) -> None:
     table.load(message.ptid, message.num_replicas, message.row_list)
     try:
         # Nothing is written before: the end commits it.
-        cells.check(core, table)
+        cells.check(table)
     except ValueError as e:
         core.fail(ValueError(f"it is no copy of a node of this cluster: {e}; neoctl drop {name}"))
         return
-    original, core.nid = core.nid, accepted.your_nid
-    core.backend.drop_unfinished()
-    core.backend.set_config("nid", str(core.nid))
-    core.backend.set_config("truncate_tid", None)
+    original, cluster.nid = cluster.nid, accepted.your_nid
+    backend.drop_unfinished()
+    backend.set_config("nid", str(cluster.nid))
+    backend.set_config("truncate_tid", None)
     # It has no readable cell, of which alone that would tell.
-    core.backup.cut()
-    cells.replace(core, table)
-    await core.stored()
-    logger.warning(
-        "this clone of %s is %s: start it without --new-nid", format_nid(original), name
-    )
+    cells.backup.cut()
+    cells.replace(table)
+    await database.stored()
+    logger.warning("this clone of %s is %s: start it without --new-nid", format_nid(original), name)
     core.stop(0)
-
-
-def _request(core: StorageNode, partitions: list[int]) -> RequestIdentification:
-    # A master of ours compares the number of partitions before it gives an id and cells.
-    extra = {
-        "new_nid": partitions,
-        "devpath": core.devpath,
-        "partitions": core.backend.partition_count(),
-    }
-    return RequestIdentification(NodeType.STORAGE, None, None, core.cluster, None, extra)

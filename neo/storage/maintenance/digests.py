@@ -8,20 +8,25 @@ steps, between which everybody else is served.
 from __future__ import annotations
 
 from hashlib import sha1
-from typing import TYPE_CHECKING
 
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.ids import ZERO_HASH, ZERO_OID, ZERO_TID, add64, u64
 from neo.protocol.packets import (
+    A,
     AnswerCheckSerialRange,
     AnswerCheckTIDRange,
+    AnswerPackState,
     AskCheckSerialRange,
     AskCheckTIDRange,
+    AskPackState,
+    Message,
+    Request,
 )
-
-if TYPE_CHECKING:
-    from neo.storage.node import StorageNode
+from neo.storage.background import Background
+from neo.storage.cells import Cells
+from neo.storage.database import Database
+from neo.storage.maintenance.pack import Packer
 
 #: Rows that are read before others are served.
 STEP_LENGTH = 1000
@@ -42,52 +47,77 @@ class _Digest:
         return self._hash.digest() if self.count else ZERO_HASH
 
 
-def check_readable(
-    core: StorageNode, partition: int, code: ErrorCode = ErrorCode.CHECKING_ERROR
-) -> None:
-    """Raises ErrorAnswer unless there is a cell here that can be read."""
-    readable = 0 <= partition < len(core.partitions)
-    if readable:
-        state = core.partitions.state(partition, core.nid)
-        readable = state is not None and state.readable
-    if not readable:
-        raise ErrorAnswer(code, f"partition {partition} cannot be read here")
+class Digests:
+    """What this node answers when its cells are compared."""
 
+    def __init__(
+        self, database: Database, cells: Cells, background: Background, packer: Packer
+    ) -> None:
+        self._backend = database.backend
+        self._cells = cells
+        self._background = background
+        self._packer = packer
 
-def check_comparable(core: StorageNode, partition: int) -> None:
-    """Raises ErrorAnswer unless the rows of a cell are those that its replicas should have."""
-    check_readable(core, partition)
-    if core.packer.pending(partition):
-        raise ErrorAnswer(ErrorCode.CHECKING_ERROR, f"partition {partition} is being packed")
+    def check_readable(self, partition: int, code: ErrorCode = ErrorCode.CHECKING_ERROR) -> None:
+        """Raises ErrorAnswer unless there is a cell here that can be read."""
+        exists = 0 <= partition < len(self._cells.partitions)
+        if not exists or not self._cells.is_readable(partition):
+            raise ErrorAnswer(code, f"partition {partition} cannot be read here")
 
+    def check_comparable(self, partition: int) -> None:
+        """Raises ErrorAnswer unless the rows of a cell are those that its replicas should have."""
+        self.check_readable(partition)
+        if self._packer.pending(partition):
+            raise ErrorAnswer(ErrorCode.CHECKING_ERROR, f"partition {partition} is being packed")
 
-async def tid_digest(core: StorageNode, m: AskCheckTIDRange) -> AnswerCheckTIDRange:
-    """Of the transactions of a range. Raises ErrorAnswer."""
-    digest, first, last = _Digest(), m.min_tid, ZERO_TID
-    while True:
-        check_comparable(core, m.partition)
-        wanted = min(STEP_LENGTH, m.length - digest.count)
-        tids = core.backend.tids_ascending(first, m.max_tid, wanted, m.partition)
-        digest.update(tids)
-        last = tids[-1] if tids else last
-        if len(tids) < wanted or digest.count == m.length:
-            return AnswerCheckTIDRange(digest.count, digest.value(), last)
-        first = add64(last, 1)
-        await core.sleep(0)
+    async def answer(self, request: Request[A]) -> A:
+        """Return this node's answer to AskPackState, AskCheckTIDRange or AskCheckSerialRange. Raise
+        ErrorAnswer if it refuses."""
+        found: Message
+        if isinstance(request, AskPackState):
+            found = self.pack_state(request.partition)
+        elif isinstance(request, AskCheckTIDRange):
+            found = await self._tid_digest(request)
+        else:
+            assert isinstance(request, AskCheckSerialRange)
+            found = await self._serial_digest(request)
+        return found  # type: ignore[return-value]  # by the type of the request
 
+    def pack_state(
+        self, partition: int, code: ErrorCode = ErrorCode.CHECKING_ERROR
+    ) -> AnswerPackState:
+        """Raises ErrorAnswer."""
+        self.check_readable(partition, code)
+        return AnswerPackState(self._packer.state(partition))
 
-async def serial_digest(core: StorageNode, m: AskCheckSerialRange) -> AnswerCheckSerialRange:
-    """Of the revisions of objects from (min_tid, min_oid) on, by tid and oid. Raises ErrorAnswer."""
-    tids, oids, last = _Digest(), _Digest(), (ZERO_TID, ZERO_OID)
-    first = m.min_tid, m.min_oid
-    while True:
-        check_comparable(core, m.partition)
-        wanted = min(STEP_LENGTH, m.length - tids.count)
-        rows = core.backend.objects_ascending(m.partition, *first, m.max_tid, wanted)
-        tids.update([tid for tid, _ in rows])
-        oids.update([oid for _, oid in rows])
-        last = rows[-1] if rows else last
-        if len(rows) < wanted or tids.count == m.length:
-            return AnswerCheckSerialRange(tids.count, tids.value(), last[0], oids.value(), last[1])
-        first = last[0], add64(last[1], 1)
-        await core.sleep(0)
+    async def _tid_digest(self, m: AskCheckTIDRange) -> AnswerCheckTIDRange:
+        """Of the transactions of a range. Raises ErrorAnswer."""
+        digest, first, last = _Digest(), m.min_tid, ZERO_TID
+        while True:
+            self.check_comparable(m.partition)
+            wanted = min(STEP_LENGTH, m.length - digest.count)
+            tids = self._backend.tids_ascending(first, m.max_tid, wanted, m.partition)
+            digest.update(tids)
+            last = tids[-1] if tids else last
+            if len(tids) < wanted or digest.count == m.length:
+                return AnswerCheckTIDRange(digest.count, digest.value(), last)
+            first = add64(last, 1)
+            await self._background.sleep(0)
+
+    async def _serial_digest(self, m: AskCheckSerialRange) -> AnswerCheckSerialRange:
+        """Of the revisions of objects from (min_tid, min_oid) on, by tid and oid. Raises ErrorAnswer."""
+        tids, oids, last = _Digest(), _Digest(), (ZERO_TID, ZERO_OID)
+        first = m.min_tid, m.min_oid
+        while True:
+            self.check_comparable(m.partition)
+            wanted = min(STEP_LENGTH, m.length - tids.count)
+            rows = self._backend.objects_ascending(m.partition, *first, m.max_tid, wanted)
+            tids.update([tid for tid, _ in rows])
+            oids.update([oid for _, oid in rows])
+            last = rows[-1] if rows else last
+            if len(rows) < wanted or tids.count == m.length:
+                return AnswerCheckSerialRange(
+                    tids.count, tids.value(), last[0], oids.value(), last[1]
+                )
+            first = last[0], add64(last[1], 1)
+            await self._background.sleep(0)

@@ -26,17 +26,19 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from typing import TYPE_CHECKING
 
 from neo.net.fault_sites import LATE_SECONDS, FaultSite
+from neo.node.host import Host
 from neo.node.peer import Peer
 from neo.protocol.enums import ErrorCode
 from neo.protocol.ids import MAX_TID, ZERO_OID, p64, u64
 from neo.protocol.packets import AnswerPack
 from neo.storage.backend.api import Record
-
-if TYPE_CHECKING:
-    from neo.storage.node import StorageNode
+from neo.storage.background import Background
+from neo.storage.cells import Cells
+from neo.storage.commit.locks import Locks
+from neo.storage.database import Database
+from neo.storage.events import CellsChanged, Part
 
 logger = logging.getLogger("neo.storage")
 
@@ -46,11 +48,18 @@ STEP_LENGTH = 200
 LOOK_SECONDS = 0.02
 
 
-class Packer:
+class Packer(Part):
     """Bounds: one job; as many waiting questions as the master asks, which is one at a time."""
 
-    def __init__(self, core: StorageNode) -> None:
-        self._core = core
+    def __init__(
+        self, shell: Host, database: Database, cells: Cells, locks: Locks, background: Background
+    ) -> None:
+        self._shell = shell
+        self._database = database
+        self._backend = database.backend
+        self._cells = cells
+        self._locks = locks
+        self._background = background
         self._working = False
         self._first: int | None = None
         self._waiting: list[tuple[Peer, int]] = []
@@ -59,44 +68,42 @@ class Packer:
 
     def wanted(self) -> int:
         """The tid of the last pack that was asked for, 0 if there was none."""
-        return int(self._core.backend.get_config("_pack_wanted") or 0)
+        return int(self._backend.get_config("_pack_wanted") or 0)
 
     def want(self, tid: bytes) -> None:
         """Pack all complete cells at ``tid``, if that is later than what was wanted until now."""
-        backend = self._core.backend
-        backend.packed_elsewhere(tid)
+        self._backend.packed_elsewhere(tid)
         if self.wanted() < u64(tid) <= u64(MAX_TID):
-            backend.set_config("_pack_wanted", str(u64(tid)))
+            self._backend.set_config("_pack_wanted", str(u64(tid)))
 
     def horizon(self) -> bytes:
         """Return the tid before which revisions may be gone, be it by a pack of another node."""
-        tid: bytes = p64(int(self._core.backend.get_config("_pack_tid") or 0))
+        tid: bytes = p64(int(self._backend.get_config("_pack_tid") or 0))
         return tid
 
     def packed(self, partition: int) -> int:
         """The tid of the last pack that is done in a cell, 0 if there was none."""
-        return int(self._core.backend.get_config(f"_packed.{partition}") or 0)
+        return int(self._backend.get_config(f"_packed.{partition}") or 0)
 
     def set_packed(self, partition: int, tid: int) -> None:
         """Where a pack of this cell was cut short does not matter any more."""
-        backend = self._core.backend
+        backend = self._backend
         backend.set_config(f"_packed.{partition}", str(tid) if tid else None)
         if self._begun() == partition:
             backend.set_config("_packing", None)
 
     def _begun(self) -> int | None:
         """The partition whose pack was cut short, or is going on."""
-        text = (self._core.backend.get_config("_packing") or "").partition(":")[0]
+        text = (self._backend.get_config("_packing") or "").partition(":")[0]
         return int(text) if text else None
 
     def pending(self, partition: int) -> bool:
         """Whether an own cell can be read and is to be packed. One of a backup has everything until
         then before."""
-        core, wanted = self._core, self.wanted()
-        state = core.partitions.state(partition, core.nid)
-        if state is None or not state.readable or self.packed(partition) >= wanted:
+        wanted = self.wanted()
+        if not self._cells.is_readable(partition) or self.packed(partition) >= wanted:
             return False
-        return core.backup.has(partition, p64(wanted))
+        return self._cells.backup.has(partition, p64(wanted))
 
     def state(self, partition: int) -> bytes:
         """The tid at which a readable cell is packed, or will be before it lets anything until then be
@@ -112,7 +119,7 @@ class Packer:
         if serial is None or u64(serial) > tid or not self.pending(partition):
             return record
         try:
-            value = self._core.backend.packed_value(oid, record.serial, p64(tid))
+            value = self._backend.packed_value(oid, record.serial, p64(tid))
         except KeyError:  # it goes with the pack
             return record
         return record._replace(data_serial=value)
@@ -122,17 +129,17 @@ class Packer:
         for partition in (self._begun(), self._first):
             if partition is not None and self._exists(partition) and self.pending(partition):
                 return partition
-        return next(filter(self.pending, self._core.readable_partitions()), None)
+        return next(filter(self.pending, self._cells.readable()), None)
 
     def _holds(self, partition: int, oid: bytes) -> bool:
-        return self._core.partitions.partition(oid) == partition
+        return self._cells.partitions.partition(oid) == partition
 
     def _exists(self, partition: int) -> bool:
-        return partition < len(self._core.partitions)
+        return partition < len(self._cells.partitions)
 
     def _start_oid(self, partition: int) -> bytes:
         """Where a pack at the wanted tid was cut short."""
-        text = self._core.backend.get_config("_packing") or ""
+        text = self._backend.get_config("_packing") or ""
         if text.count(":") == 2:
             begun, tid, oid = text.split(":")
             if (int(begun), int(tid)) == (partition, self.wanted()):
@@ -151,14 +158,20 @@ class Packer:
         """Look for work: the operation began, own cells changed, or got what a pack waits for."""
         if not self._working and (self._waiting or self._next() is not None):
             self._working = True
-            self._core.run_job(self._work())
+            self._background.run(self._work())
 
     def hurry(self, partition: int) -> None:
         """Somebody waits for this cell."""
         self._first = partition
 
-    def clear(self) -> None:
-        """The operation stops; the job is cancelled."""
+    def operation_started(self) -> None:
+        self.begin()
+
+    def cells_changed(self, change: CellsChanged) -> None:
+        self.begin()
+
+    def operation_stopped(self) -> None:
+        """The job is cancelled."""
         self._working = False
         self._first = None
         waiting, self._waiting = self._waiting, []
@@ -168,20 +181,19 @@ class Packer:
     # -- work --------------------------------------------------------------------------------------
 
     async def _work(self) -> None:
-        core = self._core
         packed = durable = 0
         while (partition := self._next()) is not None:
             if (wanted := self.wanted()) > durable:
                 # What is gone for readers must not be there again after a crash, for good if nobody else
                 # remembers that it was to go.
-                await core.stored()
+                await self._database.stored()
                 durable = wanted
             else:
                 packed += await self._pack(partition)
         self._working = False
         if packed:
             logger.info("%s partitions are packed at %s", packed, p64(self.wanted()).hex())
-        await core.stored()
+        await self._database.stored()
         if not self._working:
             waiting, self._waiting = self._waiting, []
             for peer, message_id in waiting:
@@ -189,26 +201,26 @@ class Packer:
 
     async def _pack(self, partition: int) -> bool:
         """False if the cell, or what is wanted, changed meanwhile."""
-        core, tid = self._core, self.wanted()
+        pace, tid = self._background, self.wanted()
         oid: bytes | None = self._start_oid(partition)
         while oid is not None:
-            while core.locks.undoing(partial(self._holds, partition)):
+            while self._locks.undoing(partial(self._holds, partition)):
                 # It refers to a revision that might go.
-                await core.sleep(LOOK_SECONDS)
+                await pace.sleep(LOOK_SECONDS)
             if not self.pending(partition) or self.wanted() != tid:
                 return False
-            began = core.shell.monotonic()
-            oid = core.backend.pack(p64(tid), partition, oid, core.pace.rows(STEP_LENGTH))
+            began = pace.monotonic()
+            oid = self._backend.pack(p64(tid), partition, oid, pace.rows(STEP_LENGTH))
             if oid is None:
                 # Whoever replicates or checks the cell reads what is executed.
-                await core.stored()
+                await self._database.stored()
                 if not self.pending(partition) or self.wanted() != tid:
                     return False
                 self.set_packed(partition, tid)
             else:
-                core.backend.set_config("_packing", f"{partition}:{tid}:{oid.hex()}")
-            await core.stored()
-            if core.shell.fault(FaultSite.JOB_STANDS_STILL):
-                await core.sleep(LATE_SECONDS)
-            await core.pace.give_way(began)
+                self._backend.set_config("_packing", f"{partition}:{tid}:{oid.hex()}")
+            await self._database.stored()
+            if self._shell.fault(FaultSite.JOB_STANDS_STILL):
+                await pace.sleep(LATE_SECONDS)
+            await pace.give_way(began)
         return True

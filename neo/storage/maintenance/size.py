@@ -11,13 +11,12 @@ deleted count until they are packed away.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from neo.node.host import Host
 from neo.protocol.ids import p64, u64
 from neo.protocol.packets import AnswerSize
-
-if TYPE_CHECKING:
-    from neo.storage.node import StorageNode
+from neo.storage.backend.api import Backend
+from neo.storage.cells import Cells
 
 #: Oids that are read in a row.
 RUN = 20
@@ -62,28 +61,29 @@ def estimate(oids_from: Callable[[int, int], list[int]], last: int) -> tuple[int
 class Sizes:
     """The answers to AskSize."""
 
-    def __init__(self, core: StorageNode) -> None:
-        self._core = core
+    def __init__(self, shell: Host, backend: Backend, cells: Cells) -> None:
+        self._shell = shell
+        self._backend = backend
+        self._cells = cells
         self._answer: AnswerSize | None = None
         self._until = 0.0
 
     def measure(self) -> AnswerSize:
         """Return what was measured within the last minute, or measure. Raises BackendFailure."""
-        core = self._core
-        now = core.shell.monotonic()
+        now = self._shell.monotonic()
         if self._answer is None or now >= self._until:
             objects, partitions = self._count()
-            cells = 0 if core.nid is None else len(core.partitions.assigned(core.nid))
-            self._answer = AnswerSize(core.backend.size(), cells, objects, partitions)
+            cells = len(self._cells.assigned())
+            self._answer = AnswerSize(self._backend.size(), cells, objects, partitions)
             self._until = now + GOOD_SECONDS
         return self._answer
 
     def _count(self) -> tuple[int, int]:
         """Return (objects, partitions that were looked at). Partitions have about the same number of
         objects, so that some stand for all when the budget is spent."""
-        backend = self._core.backend
+        backend = self._backend
         objects = partitions = spent = 0
-        for partition in self._core.readable_partitions():
+        for partition in self._cells.readable():
             last = backend.greatest_oid(partition)
             if last is not None:
 

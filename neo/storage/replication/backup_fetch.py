@@ -20,24 +20,23 @@ the pack here removes it together with what it hides.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from neo.node.peer import Peer
 from neo.protocol.ids import ZERO_HASH, ZERO_TID, add64, p64, u64
+from neo.protocol.packets import MendCell
 from neo.storage.backend.api import Record
-from neo.storage.replication.fetch import Fetch, FetchFailed
-
-if TYPE_CHECKING:
-    from neo.storage.node import StorageNode
+from neo.storage.maintenance.pack import Packer
+from neo.storage.replication.backup_links import UpstreamLinks
+from neo.storage.replication.fetch import Fetch, FetchFailed, Receiver
 
 
 class BackupFetch(Fetch):
     """As :class:`Fetch`; what is before ``first`` can be read meanwhile."""
 
     def __init__(
-        self, core: StorageNode, source: Peer, partition: int, first: bytes, last: bytes
+        self, receiver: Receiver, source: Peer, partition: int, first: bytes, last: bytes
     ) -> None:
-        super().__init__(core, source, partition, first, last, 0)
+        super().__init__(receiver, source, partition, first, last, 0)
         #: The pack of the source, while what is older than ``first`` is compared.
         self._pack: bytes | None = None
 
@@ -61,7 +60,7 @@ class BackupFetch(Fetch):
         """A pack took it away, or ``neoctl check`` will tell."""
 
     async def _delete(self, gone: Sequence[tuple[bytes, bytes]]) -> None:
-        backend = self._core.backend
+        backend = self._backend
         if self._pack is None:
             # All came in the order of tids: what undos go back to is here.
             backend.delete_objects(gone, packed=True)
@@ -70,3 +69,35 @@ class BackupFetch(Fetch):
         for tid, oid in gone:
             if backend.serial_at(oid, self._pack) == tid:
                 backend.add_object(oid, Record(self._pack, None, None, ZERO_HASH, b"", None))
+
+
+class Mending(Fetch):
+    """Makes a readable cell of a backup equal to that of the upstream cluster.
+
+    For the last copies in a backup, which a check found to differ from the upstream cluster: they cannot
+    be erased and copied anew, since nothing else is here to serve readers. What is equal by its ids
+    stays, and is read meanwhile. The operator decided that the upstream cluster is right.
+
+    A pack on either side makes the cells differ for a while: it must not run, neither before nor after.
+    """
+
+    async def _all(self) -> None:
+        if await self._pack_tid() != self.pack_tid:
+            raise FetchFailed("the upstream cluster is packed at another tid: check again later")
+        await super()._all()
+
+    async def _delete(self, gone: Sequence[tuple[bytes, bytes]]) -> None:
+        """These were never there. An undo that went back to one of them keeps its own data."""
+        self._backend.delete_objects(gone)
+
+
+async def mend(m: MendCell, receiver: Receiver, upstream: UpstreamLinks, packer: Packer) -> None:
+    """Returns when it is durable. Raises ConnectionLost, ErrorAnswer, FetchFailed, Cancelled."""
+    if not receiver.cells.backup.has_readable(m.partition, m.max_tid):
+        raise FetchFailed(f"there is no cell that is complete up to {m.max_tid.hex()}")
+    if packer.pending(m.partition):
+        raise FetchFailed("the cell is being packed: check again later")
+    source = await upstream.connect(*m.source)
+    packed = u64(packer.state(m.partition))
+    await Mending(receiver, source, m.partition, ZERO_TID, m.max_tid, packed).run()
+    await receiver.database.stored()

@@ -1,15 +1,16 @@
-"""Connections of a backup's storage node to storage nodes of the upstream cluster.
+"""Connections between the storage nodes of a backup and those of its upstream cluster.
 
-It does not belong to that cluster: it is accepted without an id, for the name it asks for. Bound: a
-connection per storage node of the upstream cluster.
+A backup's node does not belong to the upstream cluster: it is accepted without an id, for the name it
+asks for. Bound: a connection per storage node of the upstream cluster.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from neo.net.sockets import format_address
+from neo.node.core import Core
 from neo.node.handler import on
 from neo.node.peer import Peer
 from neo.node.task import Future
@@ -19,16 +20,19 @@ from neo.protocol.packets import (
     FEATURE_MAINTENANCE,
     FEATURES,
     AcceptIdentification,
+    AddObject,
     Address,
+    AddTransaction,
     CloseClient,
     NotifyFeatures,
     RequestIdentification,
 )
-from neo.storage.replication.destination import Destination
+from neo.storage.cluster import Cluster
+from neo.storage.database import Database
+from neo.storage.events import Part
+from neo.storage.replication.fetch import Receiver
+from neo.storage.serving.handler import StorageHandler
 from neo.topology.nodes import Node
-
-if TYPE_CHECKING:
-    from neo.storage.node import StorageNode
 
 logger = logging.getLogger("neo.storage")
 
@@ -36,16 +40,24 @@ logger = logging.getLogger("neo.storage")
 IDENTIFY_SECONDS = 10.0
 
 
-class FromUpstream(Destination):
-    """What the source of a fetch sends."""
+class FromUpstream(StorageHandler):
+    """The handler of a storage node of the upstream cluster, which sends what a fetch asks for."""
 
-    def __init__(self, core: StorageNode) -> None:
-        super().__init__(core)
+    def __init__(
+        self, database: Database, receiver: Receiver, ended: Callable[[Peer], None]
+    ) -> None:
+        super().__init__(database)
+        self._receiver = receiver
+        self._ended = ended
         #: It says so before it accepts us.
         self.features: frozenset[str] = frozenset()
 
     def lost(self, peer: Peer, reason: str) -> None:
-        self.core.backup.links.lost(peer)
+        self._ended(peer)
+
+    @on(AddTransaction, AddObject)
+    def add(self, peer: Peer, message_id: int, m: AddTransaction | AddObject) -> None:
+        self._receiver.add(peer, m)
 
     @on(CloseClient)
     def close_client(self, peer: Peer, message_id: int, m: CloseClient) -> None:
@@ -56,9 +68,11 @@ class FromUpstream(Destination):
         self.features = frozenset(m.features)
 
 
-class UpstreamLinks:
-    def __init__(self, core: StorageNode) -> None:
+class UpstreamLinks(Part):
+    def __init__(self, core: Core, cluster: Cluster, receiver: Receiver) -> None:
         self._core = core
+        self._cluster = cluster
+        self._receiver = receiver
         self._peers: dict[Address, Peer] = {}
         #: Those that are not accepted yet.
         self._dialed: dict[Address, Future[Peer]] = {}
@@ -72,15 +86,14 @@ class UpstreamLinks:
         if peer is not None and not peer.closed:
             established.resolve(peer)
             return established
-        core = self._core
+        core, own = self._core, self._cluster.own
         self._dialed[address] = established
-        own = core.nodes.get(core.nid)
-        handler = FromUpstream(core)
+        handler = FromUpstream(self._receiver.database, self._receiver, self.lost)
         peer = core.dial(address, handler)
         request = RequestIdentification(
             NodeType.STORAGE,
             None,
-            core.address,
+            self._cluster.address,
             cluster,
             None if own is None else own.id_timestamp,
             {FEATURES: [FEATURE_MAINTENANCE]},
@@ -113,9 +126,28 @@ class UpstreamLinks:
     def lost(self, peer: Peer) -> None:
         self._peers = {address: p for address, p in self._peers.items() if p is not peer}
 
-    def clear(self) -> None:
-        """The operation stops."""
+    def operation_stopped(self) -> None:
         self._dialed.clear()
         peers, self._peers = self._peers, {}
         for peer in peers.values():
+            peer.close()
+
+
+class DownstreamLinks(Part):
+    """Connections of storage nodes of backups of this cluster, which fetch here."""
+
+    def __init__(self) -> None:
+        self._peers: dict[Peer, None] = {}
+
+    def add(self, peer: Peer) -> None:
+        """Such a node connected."""
+        self._peers[peer] = None
+
+    def lost(self, peer: Peer) -> None:
+        """A connection ended, which may be that of such a node."""
+        self._peers.pop(peer, None)
+
+    def operation_stopped(self) -> None:
+        peers, self._peers = self._peers, {}
+        for peer in peers:
             peer.close()

@@ -11,7 +11,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from hashlib import sha1
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from neo.node.peer import Peer
 from neo.node.task import Future
@@ -27,11 +27,10 @@ from neo.protocol.packets import (
     Request,
 )
 from neo.storage.backend.api import BackendRefused, Record, Transaction
-from neo.storage.background import STEP_BYTES
-from neo.storage.replication.replica_delete import remove
-
-if TYPE_CHECKING:
-    from neo.storage.node import StorageNode
+from neo.storage.background import STEP_BYTES, Background
+from neo.storage.cells import Cells
+from neo.storage.commit.locks import Locks
+from neo.storage.database import Database
 
 logger = logging.getLogger("neo.storage")
 
@@ -39,10 +38,63 @@ logger = logging.getLogger("neo.storage")
 LENGTH = 1000
 #: A chunk of the source is hardly longer.
 CHUNK_BYTES = 1 << 20
+#: Rows that are erased before others are served.
+STEP_LENGTH = 200
+#: How often it is looked whether undos in progress have ended.
+LOOK_SECONDS = 0.02
 
 
 class FetchFailed(Exception):
     """What the source sends cannot be kept; the message says why."""
+
+
+class Receiver:
+    """What all fetches of a node share: the cells that they fill, and the way to them from the
+    connections with their sources."""
+
+    def __init__(
+        self, database: Database, cells: Cells, locks: Locks, background: Background
+    ) -> None:
+        self.database = database
+        self.backend = database.backend
+        self.cells = cells
+        self.locks = locks
+        self.background = background
+        #: One each by the replicator and the one of a backup at most.
+        self.fetches: dict[Fetch, None] = {}
+
+    def add(self, source: Peer, message: AddTransaction | AddObject) -> None:
+        """A source sent this. What nobody waits for any more is dropped."""
+        for fetch in tuple(self.fetches):  # it may end with this: the database fails
+            if fetch.source is source:
+                fetch.add(message)
+
+    async def remove(self, partition: int, revisions: Sequence[tuple[bytes, bytes]]) -> None:
+        """Delete (tid, oid) from an own cell that is out of date, because its source has not got them.
+        Transactions in progress may undo to them: they end first.
+
+        An undo that goes back to one of them was perhaps written by a client, and is here without the
+        revisions between, of which a pack of the source may have made one the origin of the undo: only
+        the source can tell. And in a cell that is repaired its data is not to be trusted. So it loses its
+        data, as if it had been accepted blindly, and is fetched before the cell is announced
+        (:mod:`neo.storage.replication.replicator`).
+        """
+        while self.locks.undoing(lambda oid: self.cells.partitions.partition(oid) == partition):
+            await self.background.sleep(LOOK_SECONDS)
+        self.backend.unlink_undone(revisions)
+        self.backend.delete_objects(revisions)
+
+    async def erase(self, partition: int, last: bytes) -> None:
+        """Delete all revisions and transactions of a cell that was CORRUPTED, up to ``last``; later ones
+        came from clients."""
+        backend, stored = self.backend, self.database.stored
+        while rows := backend.objects_ascending(partition, ZERO_TID, ZERO_OID, last, STEP_LENGTH):
+            await self.remove(partition, rows)
+            await stored()
+        while tids := backend.tids_ascending(ZERO_TID, last, STEP_LENGTH, partition):
+            backend.delete_transactions(tids)
+            await stored()
+        self.cells.unmark(partition)
 
 
 class Fetch:
@@ -54,7 +106,7 @@ class Fetch:
 
     def __init__(
         self,
-        core: StorageNode,
+        receiver: Receiver,
         source: Peer,
         partition: int,
         first: bytes,
@@ -65,7 +117,8 @@ class Fetch:
         first_transaction: bytes | None = None,
     ) -> None:
         self.source = source
-        self._core = core
+        self._receiver = receiver
+        self._backend = receiver.backend
         self._partition = partition
         self._first = first
         self._first_transaction = first if first_transaction is None else first_transaction
@@ -97,11 +150,11 @@ class Fetch:
 
     async def _listening(self, work: Coroutine[Any, Any, None]) -> None:
         """What the source sends meanwhile is for us."""
-        self._core.fetches[self] = None
+        self._receiver.fetches[self] = None
         try:
             await work
         finally:
-            del self._core.fetches[self]
+            del self._receiver.fetches[self]
 
     async def _all(self) -> None:
         pack_tid = await self._pack_tid()
@@ -162,14 +215,14 @@ class Fetch:
         result = answer.result()
         if self._failure is not None:
             raise FetchFailed(self._failure)
-        await self._core.stored()
+        await self._receiver.database.stored()
         return result
 
     async def _write(self) -> None:
         """A piece of what came."""
-        core = self._core
-        pace, began = core.pace, core.shell.monotonic()
-        if core.partitions.state(self._partition, core.nid) is None:
+        pace = self._receiver.background
+        began = pace.monotonic()
+        if self._receiver.cells.state(self._partition) is None:
             # The eraser is done with it, or will be: nothing may come after.
             self._failure = "the cell was taken away"
         room = STEP_BYTES if pace.busy else CHUNK_BYTES
@@ -185,7 +238,7 @@ class Fetch:
         await pace.executed(began)
 
     async def _transactions(self) -> None:
-        backend = self._core.backend
+        backend = self._backend
         first = self._first_transaction
         while first <= self._last:
             here = backend.tids_ascending(first, self._last, LENGTH, self._partition)
@@ -227,12 +280,12 @@ class Fetch:
 
     async def _delete(self, gone: Sequence[tuple[bytes, bytes]]) -> None:
         """The source has packed these, or never had them; in order of tids."""
-        await remove(self._core, self._partition, gone)
-        self._core.backend.packed_elsewhere(gone[-1][0])
+        await self._receiver.remove(self._partition, gone)
+        self._backend.packed_elsewhere(gone[-1][0])
 
     def _known(self, tid: bytes, oid: bytes) -> tuple[list[tuple[bytes, bytes]], bytes]:
         """What is here from (tid, oid) to the end of the tid that is returned with it."""
-        read = self._core.backend.objects_ascending
+        read = self._backend.objects_ascending
         here = read(self._partition, tid, oid, self._last, LENGTH)
         if len(here) < LENGTH:
             return here, self._last
@@ -252,7 +305,7 @@ class Fetch:
         return (
             self._failure is None
             and first <= tid <= self._last
-            and self._core.partitions.partition(id_) == self._partition
+            and self._receiver.cells.partitions.partition(id_) == self._partition
         )
 
     def add(self, message: AddTransaction | AddObject) -> None:
@@ -266,9 +319,9 @@ class Fetch:
         # ``packed`` is a consequence of the last pack, not a property of the row.
         row = Transaction(m.tid, m.user, m.description, m.extension, False, m.oid_list, m.ttid)
         try:
-            self._core.backend.add_transaction(row)
+            self._backend.add_transaction(row)
             if m.packed:
-                self._core.backend.packed_elsewhere(m.tid)
+                self._backend.packed_elsewhere(m.tid)
         except BackendRefused as e:
             self._failure = str(e)
 
@@ -285,6 +338,6 @@ class Fetch:
         compression = None if deleted else m.compression
         record = Record(m.tid, None, compression, m.checksum, m.data, m.data_serial)
         try:
-            self._core.backend.add_object(m.oid, record)
+            self._backend.add_object(m.oid, record)
         except BackendRefused as e:
             self._failure = str(e)

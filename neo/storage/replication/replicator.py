@@ -31,28 +31,31 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
 
+from neo.node.host import Host
 from neo.node.peer import Peer
 from neo.node.task import Future
-from neo.protocol.enums import CellState, NodeState
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.ids import MAX_TID, ZERO_TID, add64, p64, u64
-from neo.protocol.packets import TAIL_LENGTH, AskUnfinishedTransactions, NotifyReplicationDone
-from neo.storage import proof
-from neo.storage.maintenance import repair
-from neo.storage.replication.fetch import Fetch, FetchFailed
-from neo.storage.replication.replica_delete import remove
-
-if TYPE_CHECKING:
-    from neo.storage.node import StorageNode
+from neo.protocol.packets import (
+    TAIL_LENGTH,
+    AskUnfinishedTransactions,
+    NotifyReplicationDone,
+)
+from neo.storage.background import Background
+from neo.storage.cells import Cells
+from neo.storage.cluster import Cluster
+from neo.storage.commit.locks import Locks
+from neo.storage.database import Database
+from neo.storage.events import CellsChanged, Part
+from neo.storage.links import Links
+from neo.storage.maintenance.pack import Packer
+from neo.storage.replication.fetch import LOOK_SECONDS, Fetch, FetchFailed, Receiver
 
 logger = logging.getLogger("neo.storage")
 
 #: After a round that failed: the source, or the news about it, need a moment.
 RETRY_SECONDS = 1.0
-#: How often it is looked whether the transactions in progress let a complete cell be announced.
-LOOK_SECONDS = 0.02
 #: In :class:`~neo.storage.links.Links`.
 USER = "replication"
 
@@ -82,71 +85,81 @@ class OutdatedCell:
         return not self.waiting or self.fetched is None or self.fetched < self.last
 
 
-class Replicator:
-    def __init__(self, core: StorageNode) -> None:
-        self._core = core
+class Replicator(Part):
+    def __init__(
+        self,
+        shell: Host,
+        database: Database,
+        cluster: Cluster,
+        cells: Cells,
+        locks: Locks,
+        background: Background,
+        links: Links,
+        receiver: Receiver,
+        packer: Packer,
+    ) -> None:
+        self._shell = shell
+        self._database = database
+        self._backend = database.backend
+        self._cluster = cluster
+        self._cells = cells
+        self._locks = locks
+        self._background = background
+        self._links = links
+        self._receiver = receiver
+        self._packer = packer
         self._start()
 
     def _start(self) -> None:
-        self._cells: dict[int, OutdatedCell] = {}
-        self._complete: set[int] = set()
+        self._outdated: dict[int, OutdatedCell] = {}
         self._working = False
         self._wake: Future[None] = Future()
 
-    def clear(self) -> None:
-        """The operation stops; the jobs are cancelled."""
-        self._start()
+    # -- events --------------------------------------------------------------------------------------
 
-    # -- own cells -----------------------------------------------------------------------------------
+    def operation_started(self) -> None:
+        self._start_outdated()
 
-    def is_complete(self, partition: int) -> bool:
-        """The cell is out of date for the others, but can tell conflicts already."""
-        return partition in self._complete
-
-    def update(self) -> None:
-        """Own cells changed, or the operation began. Call before :meth:`begin`."""
-        core = self._core
-        assert core.nid is not None
-        outdated = {
-            partition
-            for partition in core.partitions.assigned(core.nid)
-            if core.partitions.rows[partition][core.nid] is CellState.OUT_OF_DATE
-        }
-        for partition in self._cells.keys() - outdated:
-            del self._cells[partition]
-        self._complete &= outdated
-
-    def begin(self) -> None:
-        """Start to replicate what became out of date. The node is operational."""
-        core = self._core
-        assert core.nid is not None
-        complete = {
-            cell.partition: cell.tid for cell in core.backend.cells() if cell.nid == core.nid
-        }
+    def _start_outdated(self) -> None:
+        """Start to replicate what is out of date and not replicated yet."""
+        nid = self._cluster.nid
+        assert nid is not None
+        complete = {cell.partition: cell.tid for cell in self._backend.cells() if cell.nid == nid}
         new = [
-            OutdatedCell(partition, p64(tid), pack_tid=core.packer.packed(partition))
+            OutdatedCell(partition, p64(tid), pack_tid=self._packer.packed(partition))
             for partition, tid in sorted(complete.items())
-            if tid >= 0 and partition not in self._cells
+            if tid >= 0 and partition not in self._outdated
         ]
         if not new:
             return
-        self._cells.update((cell.partition, cell) for cell in new)
-        proof.begin(core, (cell.partition for cell in new))
-        core.run_job(self._ask(new))
+        self._outdated.update((cell.partition, cell) for cell in new)
+        self._cells.proof.begin(cell.partition for cell in new)
+        self._background.run(self._ask(new))
         if not self._working:
             self._working = True
-            core.run_job(self._work())
+            self._background.run(self._work())
+
+    def cells_changed(self, change: CellsChanged) -> None:
+        for partition in self._outdated.keys() - self._cells.outdated():
+            del self._outdated[partition]
+        self._start_outdated()
+
+    def operation_stopped(self) -> None:
+        """The jobs are cancelled."""
+        self._cells.complete.clear()
+        self._start()
 
     def _current(self, cell: OutdatedCell) -> bool:
-        return self._cells.get(cell.partition) is cell
+        return self._outdated.get(cell.partition) is cell
 
     # -- transactions in progress --------------------------------------------------------------------
 
     async def _ask(self, cells: list[OutdatedCell]) -> None:
-        master = self._core.master
+        master = self._cluster.master
         assert master is not None
+        partitions = [cell.partition for cell in cells]
         try:
-            answer = await master.ask(AskUnfinishedTransactions([c.partition for c in cells]))
+            answer = await master.peer.ask(AskUnfinishedTransactions(partitions))
         except (ConnectionLost, ErrorAnswer) as e:
             # The operation is about to stop; when it begins again, so does this.
             logger.warning("the master does not let us replicate: %s", e)
@@ -160,9 +173,9 @@ class Replicator:
     def _look_back(self, cell: OutdatedCell, last: bytes) -> None:
         """Begin with what is last here, and delete it if it was given up. Nothing later is unlocked
         before the answer that tells ``last``."""
-        core, backend = self._core, self._core.backend
+        backend = self._backend
         _, tid = backend.last_ids([cell.partition])
-        if tid is None or core.backup.active:
+        if tid is None or self._cells.backup.active:
             return
         if tid <= last:
             tail = backend.tail(cell.partition, MAX_TID, TAIL_LENGTH)
@@ -184,14 +197,13 @@ class Replicator:
     def _look_further(self, cell: OutdatedCell) -> None:
         """Call before anything is deleted that was given up: what is before need not be equal to the
         source, either. If a round fails, or the node, the next one compares everything, too."""
-        core = self._core
-        assert core.nid is not None
-        core.backend.forget_complete(core.nid)
+        assert self._cluster.nid is not None
+        self._backend.forget_complete(self._cluster.nid)
         cell.first = ZERO_TID
 
     def finished(self, ttid: bytes, tid: bytes) -> None:
         """NotifyTransactionFinished."""
-        for cell in self._cells.values():
+        for cell in self._outdated.values():
             if ttid in cell.waiting and cell.last is not None:
                 cell.waiting.remove(ttid)
                 cell.last = max(cell.last, tid)
@@ -200,7 +212,7 @@ class Replicator:
 
     def aborted(self, ttid: bytes) -> None:
         """AbortTransaction from the master."""
-        for cell in self._cells.values():
+        for cell in self._outdated.values():
             cell.waiting.discard(ttid)
         self._look()
 
@@ -211,12 +223,11 @@ class Replicator:
     # -- work ----------------------------------------------------------------------------------------
 
     async def _work(self) -> None:
-        core = self._core
         while True:
-            cell = next((cell for cell in self._cells.values() if cell.ready), None)
+            cell = next((cell for cell in self._outdated.values() if cell.ready), None)
             if cell is None:
-                if all(cell.finishing for cell in self._cells.values()):
-                    core.links.release(USER)
+                if all(cell.finishing for cell in self._outdated.values()):
+                    self._links.release(USER)
                 await self._wake
                 continue
             try:
@@ -225,23 +236,23 @@ class Replicator:
                 if not self._current(cell):
                     continue
                 logger.warning("partition %s is not replicated yet: %s", cell.partition, e)
-                await core.sleep(RETRY_SECONDS)
+                await self._background.sleep(RETRY_SECONDS)
 
     async def _round(self, cell: OutdatedCell) -> None:
-        core = self._core
-        assert cell.last is not None and core.nid is not None
+        stored, nid = self._database.stored, self._cluster.nid
+        assert cell.last is not None and nid is not None
         last, pending = cell.last, tuple(cell.waiting)
         if cell.lacking:
             await self._fetch_lacking(cell)
         if cell.first <= last or cell.tail is not None:
-            source = await core.links.connect(self._source(cell.partition), USER)
+            source = await self._links.connect(self._source(cell.partition), USER)
             await self._unlocked()
-            await core.stored()  # what was written is executed, be it the end of an earlier cell
-            if repair.marked(core, cell.partition):
-                await repair.erase(core, cell.partition, last)
+            await stored()  # what was written is executed, be it the end of an earlier cell
+            if self._cells.is_marked(cell.partition):
+                await self._receiver.erase(cell.partition, last)
             fetch = self._fetch(source, cell, cell.first, last)
             await fetch.run()
-            await core.stored()
+            await stored()
             if not self._current(cell):
                 return
             cell.tail = None
@@ -249,18 +260,18 @@ class Replicator:
             if fetch.everything:
                 # What is later than ``last`` comes from clients: it is packed with the readable cell.
                 done = fetch.pack_tid <= u64(last)
-                core.packer.set_packed(cell.partition, fetch.pack_tid if done else 0)
-                core.packer.want(p64(fetch.pack_tid))
+                self._packer.set_packed(cell.partition, fetch.pack_tid if done else 0)
+                self._packer.want(p64(fetch.pack_tid))
         if not self._current(cell):
             return
         cell.fetched = last
         # Imposed tids: a transaction that finished meanwhile may have one that was passed.
         cell.first = min([add64(last, 1), *pending])
         if cell.first > ZERO_TID:
-            core.backend.set_complete(cell.partition, core.nid, add64(cell.first, -1))
+            self._backend.set_complete(cell.partition, nid, add64(cell.first, -1))
         if not cell.waiting and cell.first > cell.last:
             cell.finishing = True
-            core.run_job(self._finish(cell))
+            self._background.run(self._finish(cell))
 
     def _fetch(
         self,
@@ -274,71 +285,65 @@ class Replicator:
         partition, pack_tid = cell.partition, cell.pack_tid
         tail = (first, first) if lacking or cell.tail is None else cell.tail
         transaction, revision = (min(first, tid) for tid in tail)
-        where = self._core, source, partition
+        where = self._receiver, source, partition
         return Fetch(*where, revision, last, pack_tid, lacking, further, transaction)
 
     async def _fetch_lacking(self, cell: OutdatedCell) -> None:
         """The source has the data with the undos themselves, or has packed these as well: they were
         locked there before they were unlocked here. What goes back to these, whether it has data or
         not, is listed when the cell is looked at again: only the source can tell its origin now."""
-        core = self._core
-        source = await core.links.connect(self._source(cell.partition), USER)
+        source = await self._links.connect(self._source(cell.partition), USER)
         for tid in sorted({tid for tid, _ in cell.lacking}):
             fetch = self._fetch(source, cell, tid, tid, cell.lacking)
             if not await fetch.data():
                 cell.first = ZERO_TID
                 return
         if self._current(cell):
-            packed = cell.lacking.intersection(core.backend.link_undone(cell.partition))
+            packed = cell.lacking.intersection(self._backend.link_undone(cell.partition))
             cell.lacking = frozenset()
-            await remove(core, cell.partition, sorted(packed))
+            await self._receiver.remove(cell.partition, sorted(packed))
 
     def _source(self, partition: int) -> int:
         """Raises ConnectionLost if there is none."""
-        core = self._core
-        running = [
-            nid
-            for nid in core.partitions.readable(partition)
-            if (node := core.nodes.get(nid)) is not None and node.state is NodeState.RUNNING
-        ]
+        running = self._cluster.running(self._cells.partitions.readable(partition))
         if not running:
             raise ConnectionLost(f"no running node can read partition {partition}")
-        return core.shell.random.choice(running)
+        return self._shell.random.choice(running)
 
     def _unlocked(self) -> Future[None]:
         """Everything that the master finished until now is in the tables."""
         future: Future[None] = Future()
-        self._core.locks.when_unlocked(lambda: future.resolve(None))
+        self._locks.when_unlocked(lambda: future.resolve(None))
         return future
 
     async def _finish(self, cell: OutdatedCell) -> None:
         """All data is here, or comes from clients: back to normal locking, then tell the master."""
-        core, partition = self._core, cell.partition
+        partition, locks = cell.partition, self._locks
 
         def here(oid: bytes) -> bool:
-            return core.partitions.partition(oid) == partition
+            return self._cells.partitions.partition(oid) == partition
 
-        while core.locks.undoing(here, blindly=True):
+        while locks.undoing(here, blindly=True):
             # What such an undo goes back to is looked up when it is in the tables.
-            await core.sleep(LOOK_SECONDS)
+            await self._background.sleep(LOOK_SECONDS)
             if not self._current(cell):
                 return
-        cell.lacking = frozenset(core.backend.link_undone(partition))
+        cell.lacking = frozenset(self._backend.link_undone(partition))
         if cell.lacking:
             cell.finishing = False
             self._look()
             return
-        self._complete.add(partition)
-        core.locks.replicated(here)
+        self._cells.complete.add(partition)
+        locks.replicated(here)
         assert cell.last is not None
-        core.backup.replicated(partition, cell.last)
-        proof.announce(core, partition)
-        await core.stored()
-        while self._current(cell) and any(map(here, core.locks.shared())):
-            await core.sleep(LOOK_SECONDS)
-        if self._current(cell) and core.master is not None:
+        self._cells.backup.replicated(partition, cell.last)
+        self._cells.proof.announce(partition)
+        await self._database.stored()
+        while self._current(cell) and any(map(here, locks.shared())):
+            await self._background.sleep(LOOK_SECONDS)
+        if self._current(cell) and self._cluster.master is not None:
             logger.info("partition %s is replicated up to %s", partition, cell.last.hex())
-            core.master.send(NotifyReplicationDone(partition, cell.last))
+            self._cluster.tell_master(NotifyReplicationDone(partition, cell.last))
 
 
 def _begin(tids: Sequence[bytes]) -> bytes:

@@ -1,69 +1,181 @@
-"""What clients ask of a storage node: reads and undo (specification, *Read*); see also ``commit``."""
+"""What clients ask of a storage node: to read, to commit, to undo (specification, *Read*, *Commit* to
+*Deadlock avoidance*; DESIGN, *Spark*)."""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from hashlib import sha1
+
 from neo.net.fault_sites import LATE_SECONDS, FaultSite
 from neo.node.handler import Method, on
+from neo.node.host import Host
 from neo.node.peer import Peer
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer
-from neo.protocol.ids import INVALID_PARTITION
+from neo.protocol.ids import INVALID_PARTITION, ZERO_HASH, ZERO_TID
 from neo.protocol.packets import (
+    AbortTransaction,
+    Address,
+    AnswerCheckCurrentSerial,
     AnswerFinalTID,
+    AnswerLockHolders,
     AnswerObject,
     AnswerObjectHistory,
     AnswerObjectUndoSerial,
     AnswerOIDs,
+    AnswerRebaseObject,
+    AnswerRebaseTransaction,
+    AnswerRevisions,
+    AnswerStoreObject,
+    AnswerStoreTransaction,
     AnswerTIDs,
     AnswerTIDsFrom,
     AnswerTransactionInformation,
+    AnswerVoteTransaction,
+    AskCheckCurrentSerial,
     AskFinalTID,
+    AskLockHolders,
     AskObject,
     AskObjectHistory,
     AskObjectUndoSerial,
     AskOIDs,
+    AskRebaseObject,
+    AskRebaseTransaction,
+    AskRevisions,
     AskSize,
+    AskStoreObject,
+    AskStoreTransaction,
     AskTIDs,
     AskTIDsFrom,
     AskTransactionInformation,
+    AskVoteTransaction,
+    HolderRow,
     Message,
 )
-from neo.storage.commit.requests import ServeCommit
-from neo.storage.serving.handler import Read
+from neo.storage.backend.api import (
+    ROW_BYTES,
+    BackendFailure,
+    BackendRefused,
+    Order,
+    PageRequest,
+    RevisionRow,
+    Stored,
+    TransactionMeta,
+)
+from neo.storage.background import Background
+from neo.storage.cells import Cells
+from neo.storage.commit.locks import Locks
+from neo.storage.commit.transactions import (
+    CellMode,
+    Client,
+    RebaseConflict,
+    TransactionRefused,
+    Unverifiable,
+)
+from neo.storage.database import Database
+from neo.storage.events import Part
+from neo.storage.maintenance.pack import Packer
+from neo.storage.maintenance.size import Sizes
+from neo.storage.serving.handler import StorageHandler, refusal
+
+logger = logging.getLogger("neo.storage")
 
 #: Longest lists of ids in one answer. Clients ask for hundreds or thousands at a time.
 LENGTH_MAX = 1_000_000
 #: No database has so many revisions; it is what a 64-bit database can count.
 RANGE_MAX = 2**62
+#: Rows of a page; the last step may bring as many again.
+ROWS_MAX = 2_000
+#: Asked for more, a node sends pages of this size: some milliseconds of its time.
+PAGE_BYTES_MAX = 16 * 1024 * 1024
+
+#: None: it will be answered later.
+Read = Callable[[], Message | None]
 
 
-class ServeClient(ServeCommit):
+class Clients(Part):
+    """Connections of the clients of this node."""
+
+    def __init__(self) -> None:
+        self._peers: dict[Peer, None] = {}
+
+    def add(self, peer: Peer) -> None:
+        """A client is identified."""
+        self._peers[peer] = None
+
+    def lost(self, peer: Peer) -> None:
+        """Its connection ended."""
+        self._peers.pop(peer, None)
+
+    def _of(self, nid: int) -> list[Peer]:
+        return [p for p in self._peers if p.node is not None and p.node.nid == nid]
+
+    def address(self, nid: int) -> Address | None:
+        """Return where a client is connected from; None if it is not connected."""
+        return next((peer.address for peer in self._of(nid)), None)
+
+    def client_lost(self, nid: int) -> None:
+        for peer in self._of(nid):
+            del self._peers[peer]
+            peer.close()
+
+    def operation_stopped(self) -> None:
+        for peer in list(self._peers):
+            peer.close()
+        self._peers.clear()
+
+
+@dataclass(frozen=True)
+class Service:
+    """The parts of the node that serve all clients."""
+
+    shell: Host
+    database: Database
+    cells: Cells
+    locks: Locks
+    background: Background
+    clients: Clients
+    packer: Packer
+    sizes: Sizes
+
+
+class ServeClient(StorageHandler):
     """The handler of an identified client. Reads see whole transactions: they wait for those that
     are locked, since the client may have been told of them already (FACTS 7.2)."""
 
+    def __init__(self, service: Service, client: Client) -> None:
+        """``client``: what its transactions belong to."""
+        super().__init__(service.database)
+        self.client = client
+        self._service = service
+        self._shell = service.shell
+        self._backend = service.database.backend
+        self._cells = service.cells
+        self._locks = service.locks
+
     def method(self, message: type[Message]) -> Method | None:
-        self.core.pace.asked()
+        self._service.background.asked()
         return super().method(message)
 
     def lost(self, peer: Peer, reason: str) -> None:
-        self.core.clients.pop(peer, None)
-        self.core.guard(lambda: self.core.locks.connection_lost(self.client))()
+        self._service.clients.lost(peer)
+        self.database.guard(lambda: self._locks.connection_lost(self.client))()
 
     # -- helpers -----------------------------------------------------------------------------------
 
     def _check_readable(self, id_: bytes) -> None:
-        state = self.core.cell_state(id_)
-        if state is None or not state.readable:
+        if not self._cells.has_readable(id_):
             raise ErrorAnswer(ErrorCode.NON_READABLE_CELL)
 
     def _check_partition(self, partition: int) -> None:
-        partitions = self.core.partitions
-        if not 0 <= partition < len(partitions):
+        count = len(self._cells.partitions)
+        if not 0 <= partition < count:
             raise ErrorAnswer(
-                ErrorCode.PROTOCOL_ERROR, f"there are {len(partitions)} partitions, not {partition}"
+                ErrorCode.PROTOCOL_ERROR, f"there are {count} partitions, not {partition}"
             )
-        state = partitions.state(partition, self.core.nid)
-        if state is None or not state.readable:
+        if not self._cells.is_readable(partition):
             raise ErrorAnswer(ErrorCode.NON_READABLE_CELL)
 
     @staticmethod
@@ -73,22 +185,50 @@ class ServeClient(ServeCommit):
 
     def _scan(self, peer: Peer, message_id: int, read: Read) -> None:
         """Read something that any transaction may change."""
-        self.core.locks.when_unlocked(self.answer_with(peer, message_id, read))
+        self._locks.when_unlocked(self._answer_with(peer, message_id, read))
+
+    def _answer_with(self, peer: Peer, message_id: int, read: Read) -> Callable[[], None]:
+        """What to call when ``read`` may run: it answers. ``read`` may raise ErrorAnswer."""
+        database = self.database
+
+        def run() -> None:
+            if peer.closed:
+                return
+            if peer.full:
+                # Many may have waited for the same lock.
+                peer.put_off(database.guard(run))
+                return
+            try:
+                answer = read()
+            except BackendFailure:
+                raise
+            except Exception as e:  # noqa: BLE001  # it may run on behalf of another peer
+                refused = refusal(peer, e)
+                peer.refuse(message_id, refused.code, refused.message)
+            else:
+                if answer is None:
+                    return
+                if self._shell.fault(FaultSite.READ_ANSWER_LATE):
+                    database.call_later(LATE_SECONDS, lambda: peer.answer(message_id, answer))
+                else:
+                    peer.answer(message_id, answer)
+
+        return run
 
     # -- objects -----------------------------------------------------------------------------------
 
     @on(AskObject)
     def object(self, peer: Peer, message_id: int, m: AskObject) -> None:
-        read = self.answer_with(peer, message_id, lambda: self._load(m))
-        if self.core.shell.fault(FaultSite.READ_LATE):
-            late = self.core.guard(lambda: self.core.locks.when_readable(m.oid, read))
-            self.core.call_later(LATE_SECONDS, late)
+        read = self._answer_with(peer, message_id, lambda: self._load(m))
+        if self._shell.fault(FaultSite.READ_LATE):
+            late = LATE_SECONDS
+            self.database.call_later(late, lambda: self._locks.when_readable(m.oid, read))
         else:
-            self.core.locks.when_readable(m.oid, read)
+            self._locks.when_readable(m.oid, read)
 
     def _load(self, m: AskObject) -> Message:
         self._check_readable(m.oid)
-        backend = self.core.backend
+        backend = self._backend
         record = backend.load(m.oid, m.at, m.before)
         if record is None:
             exists = backend.object_exists(m.oid)
@@ -105,8 +245,8 @@ class ServeClient(ServeCommit):
             self._check_readable(m.oid)
             # What a pack leaves of older revisions can be read, but is no part of the history: a node
             # of another implementation lists it neither.
-            since = self.core.packer.horizon()
-            history = self.core.backend.history(m.oid, m.first, m.last, since)
+            since = self._service.packer.horizon()
+            history = self._backend.history(m.oid, m.first, m.last, since)
             if not history:
                 raise ErrorAnswer(ErrorCode.OID_NOT_FOUND, m.oid.hex())
             return AnswerObjectHistory(m.oid, history)
@@ -116,13 +256,12 @@ class ServeClient(ServeCommit):
     @on(AskObjectUndoSerial)
     def undo_serials(self, peer: Peer, message_id: int, m: AskObjectUndoSerial) -> None:
         def read() -> Message:
-            core = self.core
             serials = {}
             for oid in m.oid_list:
                 self._check_readable(oid)
-                pending = core.locks.stored(m.ttid, oid)
+                pending = self._locks.stored(m.ttid, oid)
                 try:
-                    serial = core.backend.undo_serial(oid, m.max_tid, m.undone_tid, pending)
+                    serial = self._backend.undo_serial(oid, m.max_tid, m.undone_tid, pending)
                 except KeyError:
                     raise ErrorAnswer(ErrorCode.OID_NOT_FOUND, oid.hex()) from None
                 if serial is not None:
@@ -138,13 +277,13 @@ class ServeClient(ServeCommit):
         def read() -> Message:
             self._check_partition(m.partition)
             length = min(m.length, LENGTH_MAX)
-            return AnswerOIDs(self.core.backend.oids(m.partition, m.min_oid, length))
+            return AnswerOIDs(self._backend.oids(m.partition, m.min_oid, length))
 
         self._scan(peer, message_id, read)
 
     @on(AskSize)
     def size(self, peer: Peer, message_id: int, m: AskSize) -> Message:
-        return self.core.sizes.measure()
+        return self._service.sizes.measure()
 
     # -- transactions ------------------------------------------------------------------------------
 
@@ -152,7 +291,7 @@ class ServeClient(ServeCommit):
     def transaction(self, peer: Peer, message_id: int, m: AskTransactionInformation) -> None:
         def read() -> Message:
             self._check_readable(m.tid)
-            found = self.core.backend.transaction(m.tid)
+            found = self._backend.transaction(m.tid)
             if found is None:
                 raise ErrorAnswer(ErrorCode.TID_NOT_FOUND, m.tid.hex())
             return AnswerTransactionInformation(
@@ -168,11 +307,11 @@ class ServeClient(ServeCommit):
 
         def read() -> Message:
             if m.partition == INVALID_PARTITION:
-                partitions = self.core.readable_partitions()
+                partitions = self._cells.readable()
             else:
                 self._check_partition(m.partition)
                 partitions = [m.partition]
-            return AnswerTIDs(self.core.backend.tids_descending(m.first, last, partitions))
+            return AnswerTIDs(self._backend.tids_descending(m.first, last, partitions))
 
         self._scan(peer, message_id, read)
 
@@ -184,7 +323,7 @@ class ServeClient(ServeCommit):
             self._check_partition(m.partition)
             length = min(m.length, LENGTH_MAX)
             return AnswerTIDsFrom(
-                self.core.backend.tids_ascending(m.min_tid, m.max_tid, length, m.partition)
+                self._backend.tids_ascending(m.min_tid, m.max_tid, length, m.partition)
             )
 
         self._scan(peer, message_id, read)
@@ -194,9 +333,224 @@ class ServeClient(ServeCommit):
         def read() -> None:
             # A node that has not all of the partition cannot say that nothing was committed.
             self._check_readable(m.ttid)
-            answer = AnswerFinalTID(self.core.backend.final_tid(m.ttid))
+            answer = AnswerFinalTID(self._backend.final_tid(m.ttid))
             # That the vote was dropped, too: else another node that has locked it, and was away, could
             # still have it committed after a crash of this one.
-            self.core.answer_stored(peer, message_id, answer)
+            self.database.answer_stored(peer, message_id, answer)
 
         self._scan(peer, message_id, read)
+
+    # -- first phase -------------------------------------------------------------------------------
+
+    @on(AskStoreObject)
+    def store(self, peer: Peer, message_id: int, m: AskStoreObject) -> None:
+        self._check_writable()
+        stored = None  # in an absent cell, it is as if nothing were stored
+        if self._cells.mode(m.oid) is not CellMode.ABSENT:
+            stored = self._write(peer, m)
+        try:
+            self._locks.store(
+                m.ttid,
+                self.client,
+                m.oid,
+                m.serial,
+                stored,
+                lambda locked: peer.answer(message_id, AnswerStoreObject(locked)),
+            )
+        except TransactionRefused:
+            if stored is not None and stored.data_id is not None:
+                self._backend.release_data((stored.data_id,))
+            raise
+
+    def _check_writable(self) -> None:
+        if self._cells.backup.active:
+            raise ErrorAnswer(ErrorCode.READ_ONLY_ACCESS, "this is a backup cluster")
+
+    def _write(self, peer: Peer, m: AskStoreObject) -> Stored:
+        """Write the data, which takes effect only if it is voted."""
+        if m.data_serial is not None:
+            return self._undo(m, m.data_serial)
+        if m.checksum == ZERO_HASH and not m.data:
+            return Stored(m.oid, None, None)
+        if m.compression not in (0, 1):
+            raise ErrorAnswer(
+                ErrorCode.PROTOCOL_ERROR, f"compression {m.compression} is unknown: 0 or 1 expected"
+            )
+        if sha1(m.data).digest() != m.checksum:
+            text = (
+                f"the data of object {m.oid.hex()} does not match its checksum: it was damaged on"
+                " its way and is not stored"
+            )
+            logger.error("%r: %s", peer, text)
+            raise ErrorAnswer(ErrorCode.PROTOCOL_ERROR, text)
+        data_id = self._backend.store_data(m.oid, m.compression, m.checksum, m.data)
+        return Stored(m.oid, data_id, None)
+
+    def _undo(self, m: AskStoreObject, data_serial: bytes) -> Stored:
+        value = self._backend.value_at(m.oid, data_serial)
+        if value is not None:
+            return Stored(m.oid, value[0], data_serial)
+        if self._cells.mode(m.oid) is CellMode.LOCKLESS:
+            # The record is still to be replicated: the row tells where the value will be.
+            return Stored(m.oid, None, data_serial)
+        raise ErrorAnswer(
+            ErrorCode.OID_NOT_FOUND,
+            f"object {m.oid.hex()} has no revision {data_serial.hex()} whose data could come back",
+        )
+
+    @on(AskCheckCurrentSerial)
+    def check(self, peer: Peer, message_id: int, m: AskCheckCurrentSerial) -> None:
+        self._check_writable()
+        self._locks.store(
+            m.ttid,
+            self.client,
+            m.oid,
+            m.serial,
+            None,
+            lambda locked: peer.answer(message_id, AnswerCheckCurrentSerial(locked)),
+        )
+
+    @on(AskRebaseTransaction)
+    def rebase(self, peer: Peer, message_id: int, m: AskRebaseTransaction) -> Message:
+        oids = self._locks.rebase(m.ttid, self.client, m.locking_tid)
+        return AnswerRebaseTransaction(oids)
+
+    @on(AskRebaseObject)
+    def rebase_object(self, peer: Peer, message_id: int, m: AskRebaseObject) -> None:
+        def answer(conflict: RebaseConflict | Unverifiable | None) -> None:
+            if isinstance(conflict, Unverifiable):
+                peer.refuse(message_id, ErrorCode.INCOMPLETE_TRANSACTION, str(conflict))
+                return
+            if conflict is None:
+                peer.answer(message_id, AnswerRebaseObject(None))
+                return
+            serial, conflict_serial, stored = conflict
+            data = None  # the client knows what it checked or wanted to undo
+            if stored is not None and stored.data_id is not None and stored.value_serial is None:
+                data = self._backend.load_data(stored.data_id)
+            peer.answer(message_id, AnswerRebaseObject((serial, conflict_serial, data)))
+
+        self._locks.rebase_object(m.ttid, self.client, m.oid, answer)
+
+    @on(AbortTransaction)
+    def abort(self, peer: Peer, message_id: int, m: AbortTransaction) -> None:
+        if self._locks.abort(m.ttid, self.client):
+            self._backend.abort(m.ttid)
+
+    @on(AskLockHolders)
+    def lock_holders(self, peer: Peer, message_id: int, m: AskLockHolders) -> Message:
+        locks = self._locks
+        blocked = locks.blocked(m.ttid, m.oid)
+        if blocked is None:
+            return AnswerLockHolders(None, [])
+        holders: list[HolderRow] = [
+            (
+                t.ttid,
+                t.client.nid,
+                self._service.clients.address(t.client.nid),
+                locks.age(t),
+                t.phase,
+            )
+            for t in blocked.holders
+        ]
+        return AnswerLockHolders(blocked.waited, holders)
+
+    # -- votes -------------------------------------------------------------------------------------
+
+    @on(AskStoreTransaction)
+    def vote_with_metadata(self, peer: Peer, message_id: int, m: AskStoreTransaction) -> None:
+        if self._dropped(peer):
+            return
+        meta = TransactionMeta(m.user, m.description, m.extension, m.oid_list)
+        self._vote(m.ttid, meta)
+        self._answer_voted(peer, message_id, m.ttid, AnswerStoreTransaction())
+
+    @on(AskVoteTransaction)
+    def vote(self, peer: Peer, message_id: int, m: AskVoteTransaction) -> None:
+        if self._dropped(peer):
+            return
+        self._vote(m.ttid, None)
+        self._answer_voted(peer, message_id, m.ttid, AnswerVoteTransaction())
+
+    def _answer_voted(self, peer: Peer, message_id: int, ttid: bytes, answer: Message) -> None:
+        locks = self._locks
+        self.database.answer_stored(peer, message_id, answer, lambda: locks.vote_stored(ttid))
+
+    def _dropped(self, peer: Peer) -> bool:
+        """Only at a fault site."""
+        if not self._shell.fault(FaultSite.CLIENT_DROPPED_BEFORE_VOTE):
+            return False
+        peer.close()
+        self.lost(peer, "disconnected on purpose")
+        return True
+
+    def _vote(self, ttid: bytes, meta: TransactionMeta | None) -> None:
+        stored = self._locks.vote(ttid, self.client, metadata=meta is not None)
+        try:
+            self._backend.vote(ttid, meta, stored)
+        except BackendRefused:
+            # Nothing was written, so that the backend will not release the data with the rows.
+            self._locks.abort(ttid, self.client)
+            self._backend.release_data(
+                change.data_id for change in stored if change.data_id is not None
+            )
+            raise
+
+    # -- pages of revisions ------------------------------------------------------------------------
+
+    @on(AskRevisions)
+    def revisions(self, peer: Peer, message_id: int, m: AskRevisions) -> None:
+        """Waits for what is locked now: a reader asks up to a tid that the master has finished."""
+        try:
+            order = Order(m.order)
+        except ValueError:
+            raise ErrorAnswer(
+                ErrorCode.PROTOCOL_ERROR, f"order {m.order} is unknown: 0, 1 or 2 expected"
+            ) from None
+        if not 0 < m.max_bytes:
+            raise ErrorAnswer(ErrorCode.PROTOCOL_ERROR, "a page of no bytes")
+        size = min(m.max_bytes, PAGE_BYTES_MAX)
+        ask = PageRequest(m.partition, order, m.min_tid, m.max_tid, m.after, size, m.data)
+        peer.begin_job()
+        self._go_on(peer, message_id, ask, [])
+
+    def _go_on(
+        self, peer: Peer, message_id: int, ask: PageRequest, found: list[RevisionRow]
+    ) -> None:
+        """Put a page together in steps of some milliseconds, in between of which others are served:
+        of what the database looks at, little or nothing may belong to the page."""
+
+        def read() -> Message | None:
+            rest = None
+            try:
+                self._check_partition(ask.partition)
+                self._check_packed(ask.order, ask.min_tid, ask.max_tid)
+                rows, after = self._backend.revisions(ask)
+                found.extend(rows)
+                left = ask.max_bytes - sum(ROW_BYTES + (row[4] if ask.data else 0) for row in rows)
+                if after is not None and left > 0 and len(found) < ROWS_MAX:
+                    rest = ask._replace(after=after, max_bytes=left)
+            finally:
+                if rest is None:
+                    peer.end_job()
+            if rest is None:
+                return AnswerRevisions(found, after is not None)
+            self.database.call_later(0, lambda: self._go_on(peer, message_id, rest, found))
+            return None
+
+        self._scan(peer, message_id, read)
+
+    def _check_packed(self, order: Order, min_tid: bytes, max_tid: bytes) -> None:
+        """A pack keeps of each object what was current at its tid, and all that is later. A reader of
+        all revisions from the beginning takes what is left, if that tid is among what it reads: of what
+        was current earlier, nothing tells what is left."""
+        packed = self._backend.get_config("_pack_tid")
+        if packed is None:
+            return
+        tid = int(packed).to_bytes(8, "big")
+        if max_tid < tid or (order is not Order.SNAPSHOT and ZERO_TID < min_tid <= tid):
+            raise ErrorAnswer(
+                ErrorCode.TID_NOT_FOUND,
+                f"the database was packed up to {tid.hex()}: what was current or changed before"
+                " may be gone; load again for what is left, or read as of a later transaction",
+            )

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-from neo.net.fault_sites import LATE_SECONDS, FaultSite
 from neo.node.handler import Handler, Method
 from neo.node.peer import Peer
 from neo.protocol.enums import ErrorCode
@@ -14,14 +11,9 @@ from neo.protocol.errors import ErrorAnswer
 from neo.protocol.packets import Message
 from neo.storage.backend.api import BackendFailure, BackendRefused, RecordDamaged
 from neo.storage.commit.transactions import TransactionRefused, Unverifiable
-
-if TYPE_CHECKING:
-    from neo.storage.node import StorageNode
+from neo.storage.database import Database
 
 logger = logging.getLogger("neo.storage")
-
-#: None: it will be answered later.
-Read = Callable[[], Message | None]
 
 
 def refusal(peer: Peer, error: Exception) -> ErrorAnswer:
@@ -48,8 +40,8 @@ def refusal(peer: Peer, error: Exception) -> ErrorAnswer:
 class StorageHandler(Handler):
     """Methods may raise BackendFailure (the node starts again), BackendRefused, TransactionRefused."""
 
-    def __init__(self, core: StorageNode) -> None:
-        self.core = core
+    def __init__(self, database: Database) -> None:
+        self.database = database
 
     def method(self, message: type[Message]) -> Method | None:
         method = super().method(message)
@@ -60,37 +52,9 @@ class StorageHandler(Handler):
             try:
                 return method(peer, message_id, message)
             except BackendFailure as e:
-                self.core.backend_failed(e)
+                self.database.failed(e)
                 return None
             except (RecordDamaged, BackendRefused, TransactionRefused) as e:
                 raise refusal(peer, e) from None
 
         return guarded
-
-    def answer_with(self, peer: Peer, message_id: int, read: Read) -> Callable[[], None]:
-        """What to call when ``read`` may run: it answers. ``read`` may raise ErrorAnswer."""
-        core = self.core
-
-        def run() -> None:
-            if peer.closed:
-                return
-            if peer.full:
-                # Many may have waited for the same lock.
-                peer.put_off(core.guard(run))
-                return
-            try:
-                answer = read()
-            except BackendFailure:
-                raise
-            except Exception as e:  # noqa: BLE001  # it may run on behalf of another peer
-                refused = refusal(peer, e)
-                peer.refuse(message_id, refused.code, refused.message)
-            else:
-                if answer is None:
-                    return
-                if core.shell.fault(FaultSite.READ_ANSWER_LATE):
-                    core.call_later(LATE_SECONDS, lambda: peer.answer(message_id, answer))
-                else:
-                    peer.answer(message_id, answer)
-
-        return run

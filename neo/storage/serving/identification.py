@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import count
 
-from neo.node.handler import on
+from neo.node.handler import Handler, on
 from neo.node.peer import Peer
 from neo.node.task import Future
 from neo.protocol.enums import ErrorCode, NodeState, NodeType
@@ -23,19 +24,53 @@ from neo.protocol.packets import (
     Pong,
     RequestIdentification,
 )
+from neo.storage.cluster import Cluster
 from neo.storage.commit.transactions import Client
+from neo.storage.database import Database
+from neo.storage.events import Part
+from neo.storage.links import Links
+from neo.storage.replication.backup_links import DownstreamLinks
+from neo.storage.serving.client import ServeClient, Service
 from neo.storage.serving.handler import StorageHandler
-from neo.storage.serving.reader import ServeReader
 from neo.topology.nodes import Node
 
 _connections = count(1)
 
 
-class Identification(StorageHandler):
-    """The handler of whoever connects, until it is known."""
+class Identification(StorageHandler, Part):
+    """The handler of all peers that are not identified yet."""
+
+    def __init__(
+        self,
+        database: Database,
+        cluster: Cluster,
+        service: Service,
+        links: Links,
+        downstream: DownstreamLinks,
+        serve: Callable[[], Handler],
+    ) -> None:
+        """``serve()``: a handler for a storage node of a backup of this cluster."""
+        super().__init__(database)
+        self._cluster = cluster
+        self._service = service
+        self._links = links
+        self._downstream = downstream
+        self._serve = serve
+        #: Peers that are newer than the node table, with the way to look at them again.
+        self._delayed: dict[Peer, Callable[[], None]] = {}
 
     def lost(self, peer: Peer, reason: str) -> None:
-        self.core.delayed.pop(peer, None)
+        self._delayed.pop(peer, None)
+
+    def recheck(self) -> None:
+        """The node table changed, or the operation stopped: look again at who waits to identify."""
+        delayed, self._delayed = self._delayed, {}
+        for peer, check in delayed.items():
+            if not peer.closed:
+                check()
+
+    def operation_stopped(self) -> None:
+        self.recheck()
 
     @on(RequestIdentification)
     def identify(self, peer: Peer, message_id: int, request: RequestIdentification) -> None:
@@ -53,13 +88,13 @@ class Identification(StorageHandler):
             return
         if node is None:
             # Bounded in time: a stranger that waits too long is disconnected by the base.
-            self.core.delayed[peer] = lambda: self.identify(peer, message_id, request)
+            self._delayed[peer] = lambda: self.identify(peer, message_id, request)
         elif node.type is not NodeType.STORAGE or node.nid is None:
             self._accept(peer, message_id, request, node)
         elif alive:
             self._admit(peer, message_id, request, node)
         else:
-            nid, made = node.nid, self.core.links.made(node.nid)
+            nid, made = node.nid, self._links.made(node.nid)
 
             def answered(pong: Future[Pong]) -> None:
                 try:
@@ -67,7 +102,7 @@ class Identification(StorageHandler):
                 except (ConnectionLost, ErrorAnswer):
                     peer.close()
                 else:
-                    alive = self.core.links.made(nid) == made
+                    alive = self._links.made(nid) == made
                     self._identify(peer, message_id, request, alive)
 
             peer.ask(Ping()).then(answered)
@@ -77,7 +112,7 @@ class Identification(StorageHandler):
     ) -> None:
         """A node of this cluster: there may be a connection with it, on its way or lost."""
         assert node.nid is not None
-        admitted = self.core.links.admit(node.nid)
+        admitted = self._links.admit(node.nid)
         at_once = admitted.done
 
         def go_on(_: Future[None]) -> None:
@@ -99,13 +134,13 @@ class Identification(StorageHandler):
 
     def _node(self, request: RequestIdentification) -> Node | None:
         """Who it is; None if the master did not tell us yet. Raises ErrorAnswer."""
-        core = self.core
-        if request.name != core.cluster:
+        cluster = self._cluster
+        if request.name != cluster.name:
             raise ErrorAnswer(
                 ErrorCode.PROTOCOL_ERROR,
-                f"invalid cluster name: this is {core.cluster!r}, you asked for {request.name!r}",
+                f"invalid cluster name: this is {cluster.name!r}, you asked for {request.name!r}",
             )
-        if not core.operational:
+        if not cluster.operational:
             raise ErrorAnswer(ErrorCode.NOT_READY, "Retry Later")
         if request.node_type is NodeType.STORAGE and request.nid is None:
             # Of a backup cluster: it only fetches, so that the name is enough (FACTS 8.6).
@@ -117,13 +152,13 @@ class Identification(StorageHandler):
                 f"a storage node serves identified clients and storages, not {request.node_type.name}"
                 f" {format_nid(request.nid)}",
             )
-        node = core.nodes.get(request.nid)
+        node = cluster.nodes.get(request.nid)
         if node is not None and node.type is not request.node_type:
             node = None
         known = node is not None and node.state is NodeState.RUNNING
         if node is not None and known and node.id_timestamp == request.id_timestamp:
             return node
-        if request.id_timestamp is not None and request.id_timestamp > core.nodes.timestamp:
+        if request.id_timestamp is not None and request.id_timestamp > cluster.nodes.timestamp:
             return None
         raise ErrorAnswer(ErrorCode.NOT_READY, "unknown by master")
 
@@ -139,17 +174,17 @@ class Identification(StorageHandler):
                 peer.send(NotifyFeatures([FEATURE_MAINTENANCE]))
             peer.answer(message_id, AcceptIdentification(NodeType.STORAGE, None, None))
             peer.node = node
-            peer.handler = self.core.storage_handler()
-            self.core.backup.serve(peer)
+            peer.handler = self._serve()
+            self._downstream.add(peer)
             return
         peer.trust()
-        peer.answer(message_id, AcceptIdentification(NodeType.STORAGE, self.core.nid, node.nid))
+        peer.answer(message_id, AcceptIdentification(NodeType.STORAGE, self._cluster.nid, node.nid))
         if node.type is NodeType.STORAGE:
             self._link(peer, request, node)
             return
         peer.node = node
-        peer.handler = ServeReader(self.core, Client(node.nid, next(_connections)))
-        self.core.clients[peer] = None
+        peer.handler = ServeClient(self._service, Client(node.nid, next(_connections)))
+        self._service.clients.add(peer)
         if FEATURES in request.extra:
             peer.send(NotifyFeatures([FEATURE_OIDS, FEATURE_PAGES, FEATURE_LOCKS, FEATURE_SIZE]))
 
@@ -157,7 +192,7 @@ class Identification(StorageHandler):
         node.features = _features(request)
         if FEATURES in request.extra:
             peer.send(NotifyFeatures([FEATURE_MAINTENANCE]))
-        self.core.links.established(peer, node)
+        self._links.established(peer, node)
 
 
 def _features(request: RequestIdentification) -> frozenset[str]:

@@ -26,7 +26,6 @@ from neo.protocol.packets import (
     AddTransaction,
     AnswerFetchObjects,
     AnswerFetchTransactions,
-    AnswerPackState,
     AskCheckSerialRange,
     AskCheckTIDRange,
     AskFetchObjects,
@@ -38,11 +37,16 @@ from neo.protocol.packets import (
     Ping,
 )
 from neo.storage.backend.api import BackendFailure, Record, Transaction
-from neo.storage.maintenance.check import answer
-from neo.storage.maintenance.cleanup import Job
-from neo.storage.maintenance.digests import check_comparable, check_readable
-from neo.storage.replication.destination import Destination
-from neo.storage.serving.handler import refusal
+from neo.storage.background import Background, Job
+from neo.storage.cells import Cells
+from neo.storage.commit.locks import Locks
+from neo.storage.database import Database
+from neo.storage.links import Links
+from neo.storage.maintenance.digests import Digests
+from neo.storage.maintenance.pack import Packer
+from neo.storage.replication.backup_links import DownstreamLinks
+from neo.storage.replication.fetch import Receiver
+from neo.storage.serving.handler import StorageHandler, refusal
 
 logger = logging.getLogger("neo.storage")
 
@@ -60,20 +64,47 @@ LENGTH_MAX = 10_000
 OVERHEAD_BYTES = 60
 
 
-class ServeStorage(Destination):
-    """The handler of an identified storage node, whoever dialed."""
+class ServeStorage(StorageHandler):
+    """The handler of all identified storage nodes, whoever dialed."""
+
+    def __init__(
+        self,
+        database: Database,
+        cells: Cells,
+        locks: Locks,
+        background: Background,
+        links: Links,
+        downstream: DownstreamLinks,
+        receiver: Receiver,
+        packer: Packer,
+        digests: Digests,
+    ) -> None:
+        super().__init__(database)
+        self._backend = database.backend
+        self._cells = cells
+        self._locks = locks
+        self._background = background
+        self._links = links
+        self._downstream = downstream
+        self._receiver = receiver
+        self._packer = packer
+        self._digests = digests
 
     def lost(self, peer: Peer, reason: str) -> None:
-        self.core.links.lost(peer)
-        self.core.backup.unserve(peer)
+        self._links.lost(peer)
+        self._downstream.lost(peer)
+
+    @on(AddTransaction, AddObject)
+    def add(self, peer: Peer, message_id: int, m: AddTransaction | AddObject) -> None:
+        self._receiver.add(peer, m)
 
     @on(CloseClient)
     def close_client(self, peer: Peer, message_id: int, m: CloseClient) -> None:
-        self.core.links.close_client(peer)
+        self._links.close_client(peer)
 
     @on(Ping)
     def ping(self, peer: Peer, message_id: int, message: Ping) -> Message:
-        self.core.links.returned(peer)
+        self._links.returned(peer)
         return super().ping(peer, message_id, message)
 
     @on(NotifyFeatures)
@@ -86,20 +117,19 @@ class ServeStorage(Destination):
     @on(AskCheckTIDRange, AskCheckSerialRange)
     def check(self, peer: Peer, message_id: int, m: AskCheckTIDRange | AskCheckSerialRange) -> None:
         """Everything up to ``max_tid`` is committed; what is locked may be part of it."""
-        check_comparable(self.core, m.partition)
+        self._digests.check_comparable(m.partition)
         self._run(peer, message_id, lambda: self._digest(peer, message_id, m))
 
     async def _digest(
         self, peer: Peer, message_id: int, m: AskCheckTIDRange | AskCheckSerialRange
     ) -> None:
-        peer.answer(message_id, await answer(self.core, m))
+        peer.answer(message_id, await self._digests.answer(m))
 
     # -- source ------------------------------------------------------------------------------------
 
     @on(AskPackState)
     def pack_state(self, peer: Peer, message_id: int, m: AskPackState) -> Message:
-        check_readable(self.core, m.partition, ErrorCode.REPLICATION_ERROR)
-        return AnswerPackState(self.core.packer.state(m.partition))
+        return self._digests.pack_state(m.partition, ErrorCode.REPLICATION_ERROR)
 
     @on(AskFetchTransactions)
     def fetch_transactions(self, peer: Peer, message_id: int, m: AskFetchTransactions) -> None:
@@ -118,13 +148,13 @@ class ServeStorage(Destination):
     ) -> None:
         """Later transactions than ``max_tid`` do not matter; those that are locked may be earlier.
         Who knows of packs gets what a pack may remove when that is done."""
-        check_readable(self.core, m.partition, ErrorCode.REPLICATION_ERROR)
-        if not self.core.backup.has(m.partition, m.max_tid):
+        self._digests.check_readable(m.partition, ErrorCode.REPLICATION_ERROR)
+        if not self._cells.backup.has(m.partition, m.max_tid):
             raise ErrorAnswer(
                 ErrorCode.REPLICATION_ERROR,
                 f"partition {m.partition} is not complete up to {m.max_tid.hex()} here",
             )
-        packer, node = self.core.packer, peer.node
+        packer, node = self._packer, peer.node
         knows = node is not None and FEATURE_MAINTENANCE in node.features
         if knows and packer.pending(m.partition) and u64(m.min_tid) <= packer.wanted():
             packer.hurry(m.partition)
@@ -136,8 +166,8 @@ class ServeStorage(Destination):
     def _run(self, peer: Peer, message_id: int, job: Callable[[], Job]) -> None:
         """Run a job when nothing is locked. The peer has a few at a time."""
         peer.begin_job()
-        self.core.locks.when_unlocked(
-            lambda: self.core.run_job(self._refusing(peer, message_id, job()))
+        self._locks.when_unlocked(
+            lambda: self._background.run(self._refusing(peer, message_id, job()))
         )
 
     async def _refusing(self, peer: Peer, message_id: int, job: Job) -> None:
@@ -157,23 +187,23 @@ class ServeStorage(Destination):
     ) -> int:
         """Send rows until the chunk is long enough; returns how many. ``send`` takes the next ones, and
         gives the bytes of each that it sent. Raises ErrorAnswer if the data was lost meanwhile."""
-        core = self.core
+        pace = self._background
         done = total = 0
         while done < len(rows) and total <= CHUNK_BYTES:
-            began, buffered = core.shell.monotonic(), 0
-            for size in send(rows[done : done + core.pace.rows(STEP_LENGTH)]):
+            began, buffered = pace.monotonic(), 0
+            for size in send(rows[done : done + pace.rows(STEP_LENGTH)]):
                 done += 1
                 buffered += OVERHEAD_BYTES + size
                 if buffered > BUFFER_BYTES:
                     break
             total += buffered
-            await core.pace.give_way(began)
-            check_readable(self.core, partition, ErrorCode.REPLICATION_ERROR)
+            await pace.give_way(began)
+            self._digests.check_readable(partition, ErrorCode.REPLICATION_ERROR)
         return done
 
     async def _transactions(self, peer: Peer, message_id: int, m: AskFetchTransactions) -> None:
-        check_readable(self.core, m.partition, ErrorCode.REPLICATION_ERROR)
-        backend = self.core.backend
+        self._digests.check_readable(m.partition, ErrorCode.REPLICATION_ERROR)
+        backend = self._backend
         length = min(m.length, LENGTH_MAX)
         tids = backend.tids_ascending(m.min_tid, m.max_tid, length + 1, m.partition)
         known = set(m.tid_list)
@@ -196,8 +226,8 @@ class ServeStorage(Destination):
         peer.answer(message_id, AnswerFetchTransactions(None, next_tid, deleted))
 
     async def _objects(self, peer: Peer, message_id: int, m: AskFetchObjects) -> None:
-        check_readable(self.core, m.partition, ErrorCode.REPLICATION_ERROR)
-        backend, packer = self.core.backend, self.core.packer
+        self._digests.check_readable(m.partition, ErrorCode.REPLICATION_ERROR)
+        backend, packer = self._backend, self._packer
         length = min(m.length, LENGTH_MAX)
         rows = backend.objects_ascending(m.partition, m.min_tid, m.min_oid, m.max_tid, length + 1)
         known = {(tid, oid) for tid, oids in m.object_dict.items() for oid in oids}

@@ -24,7 +24,7 @@ from tests.simulator.canaries import (
     scrub,
     storage,
 )
-from tests.simulator.canaries.base import Canary, plant
+from tests.simulator.planting import Canary, plant
 
 CANARIES: dict[str, Canary] = {
     canary.name: canary

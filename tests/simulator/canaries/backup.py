@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from neo.master.backup.cells import BackupCells, Cell
 from neo.master.backup.following import Backup
 from neo.master.backup.readers import Readers
 from neo.node.task import Future
 from neo.protocol.ids import ZERO_TID
-from neo.storage.node import StorageNode
-from neo.storage.replication.backup import BackupReplicator
-from neo.storage.replication.backup_fetch import BackupFetch
-from neo.storage.replication.backup_repair import Mending
-from tests.simulator.canaries.base import Canary, Patch
+from neo.storage.backup_progress import BackupProgress
+from neo.storage.database import Database
+from neo.storage.replication.backup_fetch import BackupFetch, Mending
+from tests.simulator.planting import Canary, Patch
 
 #: Options for runs with a backup beside a busy cluster, and processes that are killed.
 KILLS = {"backup": True, "workloads": ("bank",), "faults": ("kill-server",), "seconds": 5.0}
@@ -50,15 +49,14 @@ def _left_too_late() -> list[Patch]:
 
 
 def _resumed_too_late() -> list[Patch]:
-    def remember(self: BackupReplicator) -> None:
-        complete: Mapping[int, bytes] = self._complete
-        readable = self._core.readable_partitions()
+    def remember(self: BackupProgress) -> None:
+        readable = self._readable()
         if readable:
-            tid = max(complete.get(partition, ZERO_TID) for partition in readable).hex()
-            self._core.backend.set_config("backup_tid", tid)
-            self._core.commit_soon()
+            tid = max(self._complete.get(partition, ZERO_TID) for partition in readable).hex()
+            self._backend.set_config("backup_tid", tid)
+            self._database.commit_soon()
 
-    return [(BackupReplicator, "_remember", remember)]
+    return [(BackupProgress, "remember", remember)]
 
 
 def _not_asked_whether_durable() -> list[Patch]:
@@ -71,11 +69,11 @@ def _not_asked_whether_durable() -> list[Patch]:
         self._forgetful.discard(nid)
         original(self, cells, None)
 
-    def stored(self: StorageNode) -> Future[None]:
-        return self.sleep(0.001)
+    def stored(self: Database) -> Future[None]:
+        return self._core.sleep(0.001)
 
     # Nodes answer before they have stored it, and the master does not ask whether they have.
-    return [(Backup, "_ask", ask), (StorageNode, "stored", stored)]
+    return [(Backup, "_ask", ask), (Database, "stored", stored)]
 
 
 def _packed_deletions_missed() -> list[Patch]:

@@ -14,7 +14,7 @@ from neo.client.scan import Range, Revision, Scanner
 from neo.client.session import Session
 from neo.client.transaction import ClientTransaction
 from neo.protocol.packets import Conflict
-from tests.simulator.canaries.base import DEADLOCKS, Canary, Patch
+from tests.simulator.planting import DEADLOCKS, Canary, Patch
 
 QUIET = {"faults": ("none",), "disk": "memory", "seconds": 2.0}
 KILLS = {"faults": ("kill-server",), "disk": "memory", "seconds": 10.0}

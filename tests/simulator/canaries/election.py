@@ -18,7 +18,7 @@ from neo.transactor.names import Names
 from neo.transactor.node import Node, Waiting
 from neo.transactor.outbox import Outbox
 from tests.simulator import log_disk, master_faults
-from tests.simulator.canaries.base import Canary, Patch
+from tests.simulator.planting import Canary, Patch
 
 #: Options for runs with three masters and few other faults.
 THREE: dict[str, Any] = {

@@ -7,7 +7,7 @@ from typing import Any
 from neo.client.transaction import ClientTransaction
 from neo.net.channel import Channel, Ticket
 from neo.protocol.packets import Message
-from tests.simulator.canaries.base import Canary, Patch
+from tests.simulator.planting import Canary, Patch
 
 INTERRUPTS: dict[str, Any] = {
     "workloads": ("bank", "counters"),

@@ -11,7 +11,7 @@ from neo.master.commit.open_transactions import OpenTransactions
 from neo.net.channel import Ticket
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 from neo.protocol.packets import AbortTransaction
-from tests.simulator.canaries.base import Canary, Patch
+from tests.simulator.planting import Canary, Patch
 
 STANDING: dict[str, Any] = {
     "workloads": ("bank", "counters"),

@@ -17,7 +17,7 @@ from neo.storage.maintenance.check import Comparison
 from neo.storage.maintenance.pack import Packer
 from neo.storage.replication import replicator
 from neo.storage.replication.fetch import Fetch
-from tests.simulator.canaries.base import Canary, Patch
+from tests.simulator.planting import Canary, Patch
 
 REPLICAS: dict[str, Any] = {
     "faults": ("none",),
@@ -62,7 +62,7 @@ def _resumed_too_far() -> list[Patch]:
 
     def start_oid(self: Packer, partition: int) -> bytes:
         oid = original(self, partition)
-        return oid if oid == ZERO_OID else add64(oid, 2 * len(self._core.partitions))
+        return oid if oid == ZERO_OID else add64(oid, 2 * len(self._cells.partitions))
 
     return [(Packer, "_start_oid", start_oid)]
 

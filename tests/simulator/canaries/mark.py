@@ -7,7 +7,7 @@ from typing import Any
 from neo.storage.backend.sqlite import mark as sqlite_mark
 from neo.storage.backend.sqlite.backend import SQLite
 from neo.storage.backend.sqlite.mark import SQLiteMark
-from tests.simulator.canaries.base import Canary, Patch
+from tests.simulator.planting import Canary, Patch
 
 _OPTIONS = {
     "faults": ("broken-promise", "kill-server"),

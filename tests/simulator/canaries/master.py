@@ -16,7 +16,7 @@ from neo.node.peer import Peer
 from neo.protocol.enums import NodeType
 from neo.protocol.ids import ZERO_TID, p64, tid_from_time, u64
 from neo.protocol.packets import AnswerFinalTID, AnswerLastIDs, AskFinalTID, AskLastIDs, Message
-from tests.simulator.canaries.base import Canary, Patch
+from tests.simulator.planting import Canary, Patch
 
 KILLS = {"faults": ("kill-server",), "disk": "memory", "seconds": 10.0}
 QUIET = {"faults": ("none",), "disk": "memory", "seconds": 2.0}

@@ -9,7 +9,7 @@ from neo.master.phases.comparison import Comparison
 from neo.master.phases.tails import Lack, Tail, Verdict, judge
 from neo.protocol.ids import ZERO_TID
 from neo.storage.replication import replicator
-from tests.simulator.canaries.base import Canary, Patch
+from tests.simulator.planting import Canary, Patch
 
 OLD_DISKS = {
     "faults": ("old-disk", "lost-tail", "gap"),

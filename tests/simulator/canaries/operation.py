@@ -18,17 +18,20 @@ from neo.master.serving import identification
 from neo.master.serving.admin import MAX_REPLICAS, ServeAdmin
 from neo.master.serving.denial import denied
 from neo.node import backlog, peer
+from neo.node.core import Core
 from neo.node.peer import Peer
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer
 from neo.protocol.packets import AnswerObject, AskObject, Message, SetNumReplicas
 from neo.storage import node as storage_node
 from neo.storage.backend.api import BackendFailure
+from neo.storage.database import Database
 from neo.storage.maintenance.clone import clone
 from neo.storage.node import StorageNode
 from neo.storage.serving.client import ServeClient
 from neo.storage.serving.master import ServeMaster
-from tests.simulator.canaries.base import Canary, Patch, plant
+from neo.topology.masters import MasterCandidates
+from tests.simulator.planting import Canary, Patch, plant
 
 OPERATED: dict[str, Any] = {"faults": ("operate",), "disk": "memory", "seconds": 10.0}
 BROKEN_DISKS: dict[str, Any] = {"faults": ("failing-disk",), "disk": "memory", "seconds": 5.0}
@@ -71,15 +74,17 @@ def _address_is_enough() -> list[Patch]:
 
 
 def _clone_without_id() -> list[Patch]:
-    async def wrong(core: StorageNode) -> None:
-        set_config = core.backend.set_config
+    async def wrong(
+        core: Core, masters: MasterCandidates, devpath: Any, database: Database, *parts: Any
+    ) -> None:
+        set_config = database.backend.set_config
 
         def keep(name: str, value: str | None) -> None:
             if name != "nid":
                 set_config(name, value)
 
-        with plant([(core.backend, "set_config", keep)]):
-            await clone(core)
+        with plant([(database.backend, "set_config", keep)]):
+            await clone(core, masters, devpath, database, *parts)
 
     return [(storage_node, "clone", wrong)]
 

@@ -14,7 +14,7 @@ from neo.storage.backend.sql import Tables
 from neo.storage.commit.locks import Locks
 from neo.storage.replication.fetch import Fetch
 from neo.storage.replication.replicator import Replicator
-from tests.simulator.canaries.base import Canary, Patch
+from tests.simulator.planting import Canary, Patch
 
 MOVES: dict[str, Any] = {
     "faults": ("kill-server", "operate"),

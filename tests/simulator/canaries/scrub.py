@@ -6,7 +6,7 @@ from functools import partial
 
 from neo.master.maintenance.check import Checks, Row
 from neo.master.maintenance.scrub import Scrub
-from tests.simulator.canaries.base import Canary, Patch
+from tests.simulator.planting import Canary, Patch
 
 _OPTIONS = {
     "faults": ("none",),

@@ -22,11 +22,13 @@ from neo.storage.backend.revisions import Packed, Revision
 from neo.storage.backend.sqlite.backend import SQLite
 from neo.storage.commit import write_locks
 from neo.storage.commit.locks import Locks
+from neo.storage.commit.participant import Participant
 from neo.storage.commit.transactions import Change, Client, Request, Transaction
 from neo.storage.commit.write_locks import WriteLocks
+from neo.storage.database import Database
 from neo.storage.node import StorageNode
 from neo.storage.serving.client import ServeClient
-from tests.simulator.canaries.base import DEADLOCKS, Canary, Patch
+from tests.simulator.planting import DEADLOCKS, Canary, Patch
 
 KILLS = {"faults": ("kill-server",), "disk": "memory", "seconds": 10.0}
 QUIET = {"faults": ("none",), "disk": "memory", "seconds": 2.0}
@@ -34,10 +36,10 @@ QUIET = {"faults": ("none",), "disk": "memory", "seconds": 2.0}
 
 def _not_synced(*answers: type[Message]) -> list[Patch]:
     """These answers are sent when everything is executed, not when it is durable."""
-    original = StorageNode.answer_stored
+    original = Database.answer_stored
 
     def answer_stored(
-        self: StorageNode,
+        self: Database,
         peer: Peer,
         message_id: int,
         answer: Message,
@@ -52,7 +54,7 @@ def _not_synced(*answers: type[Message]) -> list[Patch]:
         else:
             original(self, peer, message_id, answer, before)
 
-    return [(StorageNode, "answer_stored", answer_stored)]
+    return [(Database, "answer_stored", answer_stored)]
 
 
 def _vote_not_synced() -> list[Patch]:
@@ -73,15 +75,15 @@ def _log_not_synced() -> list[Patch]:
 
 
 def _unlocked_too_early() -> list[Patch]:
-    def unlock(self: StorageNode, ttid: bytes) -> bool:
+    def unlock(self: Participant, ttid: bytes) -> bool:
         tid = self.locks.final_tid(ttid)
         if tid is None:
             return False
-        self.backend.unlock(ttid, tid)
+        self._backend.unlock(ttid, tid)
         self._unlocked(ttid)
         return True
 
-    return [(StorageNode, "unlock", unlock)]
+    return [(Participant, "unlock", unlock)]
 
 
 def _released_at_vote() -> list[Patch]:
@@ -108,25 +110,11 @@ def _lock_kept_after_abort() -> list[Patch]:
 
 
 def _locks_kept_after_stop() -> list[Patch]:
-    original = StorageNode.stop_operation
-
-    def stop_operation(self: StorageNode) -> None:
-        clear, self.locks.clear = self.locks.clear, lambda: None  # type: ignore[method-assign]
-        try:
-            original(self)
-        finally:
-            self.locks.clear = clear  # type: ignore[method-assign]
-
-    return [(StorageNode, "stop_operation", stop_operation)]
+    return [(Participant, "operation_stopped", lambda self: None)]
 
 
 def _locks_of_lost_client() -> list[Patch]:
-    def client_gone(self: StorageNode, nid: int) -> None:
-        for peer in [p for p in self.clients if p.node is not None and p.node.nid == nid]:
-            del self.clients[peer]
-            peer.close()
-
-    return [(StorageNode, "client_gone", client_gone)]
+    return [(Participant, "client_lost", lambda self, nid: None)]
 
 
 def _conflicts_compared_wrongly() -> list[Patch]:
@@ -175,16 +163,7 @@ def _next_serial_lost() -> list[Patch]:
 
 
 def _unfinished_kept() -> list[Patch]:
-    def start_operation(self: StorageNode, backup: bool) -> None:
-        drop = self.backend.drop_unfinished
-        self.backend.drop_unfinished = lambda: None  # type: ignore[method-assign]
-        try:
-            original(self, backup)
-        finally:
-            self.backend.drop_unfinished = drop  # type: ignore[method-assign]
-
-    original = StorageNode.start_operation
-    return [(StorageNode, "start_operation", start_operation)]
+    return [(Participant, "operation_started", lambda self: None)]
 
 
 def _unfinished_dropped_too_early() -> list[Patch]:
@@ -192,13 +171,13 @@ def _unfinished_dropped_too_early() -> list[Patch]:
 
     def joined(self: StorageNode, peer: Peer, accepted: AcceptIdentification) -> None:
         original(self, peer, accepted)
-        self.backend.drop_unfinished()
+        self.database.backend.drop_unfinished()
 
     return [(StorageNode, "_joined", joined)]
 
 
 def _data_not_released() -> list[Patch]:
-    return [(StorageNode, "_discard", lambda self, stored: None)]
+    return [(Participant, "_discard", lambda self, stored: None)]
 
 
 def _pack_takes_the_current() -> list[Patch]:

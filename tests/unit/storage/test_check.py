@@ -311,7 +311,7 @@ def test_a_corrupted_cell_is_erased_and_copied_anew(
     make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever its ids: what has the right ids may have the wrong bytes."""
-    monkeypatch.setattr("neo.storage.maintenance.repair.STEP_LENGTH", 1)
+    monkeypatch.setattr("neo.storage.replication.fetch.STEP_LENGTH", 1)
     world = make_world()
     master = world.operate()
     full(world, master)

@@ -93,7 +93,7 @@ def test_remembers_its_id_and_its_cells_and_ends(clone: World, copy: Copy) -> No
     clone.wait(lambda: clone.shell.exit_code is not None, "the clone does not end")
     assert clone.shell.exit_code == 0
     again = copy.world()
-    assert again.core.nid == 3
+    assert again.core.cluster.nid == 3
     own = [cell for cell in again.backend.cells() if cell.nid == 3]
     assert own == [Cell(0, 3, 0), Cell(2, 3, 0)]
     # It has the data, but nothing of what was in progress.

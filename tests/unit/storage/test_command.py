@@ -12,8 +12,10 @@ import pytest
 
 from neo.node.config import ConfigError
 from neo.node.process import StartFailure
+from neo.protocol.enums import NodeState, NodeType
+from neo.protocol.packets import NotifyNodeInformation
 from neo.storage import __main__ as command
-from neo.storage import node as node_module
+from neo.storage import cluster
 from neo.storage.__main__ import load_settings, make_core
 from neo.storage.backend.acknowledged import Acknowledged
 from neo.storage.backend.api import Backend, BackendFailure, DatabaseAway
@@ -36,21 +38,21 @@ def start(*argv: str, acknowledged: Acknowledged | None = None) -> StorageNode:
 def test_starts_on_sqlite_by_default(tmp_path: Path) -> None:
     core = start(*arguments(tmp_path))
     assert (tmp_path / "s1.sqlite").exists()
-    assert core.address == ("127.0.0.1", 2)
-    assert len(core.devpath) == 2
+    assert core.settings.address == ("127.0.0.1", 2)
+    assert len(core.settings.devpath) == 2
     core.stop(0)
 
 
 def test_where_the_node_is_can_be_told_by_file_and_command_line(tmp_path: Path) -> None:
     core = start(*arguments(tmp_path, "--devpath", "room2 machine9,disk1"))
-    assert core.devpath == ["room2", "machine9", "disk1"]
+    assert core.settings.devpath == ("room2", "machine9", "disk1")
     core.stop(0)
     (tmp_path / "neo.conf").write_text(
         "[DEFAULT]\ncluster = test\nmasters = 127.0.0.1:1\n[storage1]\nbind = 127.0.0.1:2\n"
         f"devpath = room2 machine9\ndatabase = {tmp_path}/s1.sqlite\n"
     )
     core = start("-f", str(tmp_path / "neo.conf"), "-s", "storage1")
-    assert core.devpath == ["room2", "machine9"]
+    assert core.settings.devpath == ("room2", "machine9")
     core.stop(0)
 
 
@@ -98,7 +100,9 @@ def test_a_broken_list_of_masters_is_named(tmp_path: Path) -> None:
 def test_masters_heard_of_are_kept_in_the_file(tmp_path: Path) -> None:
     path = tmp_path / "masters"
     core = start(*arguments(tmp_path, "-D", str(path)))
-    core.remember([("127.0.0.1", 1), ("127.0.0.1", 3)])
+    row = (NodeType.MASTER, ("127.0.0.1", 3), None, NodeState.RUNNING, None)
+    peer = core.dial(("127.0.0.1", 1), core._serve_master)
+    core._serve_master.nodes_changed(peer, 0, NotifyNodeInformation(1.0, [row]))
     core.stop(0)
     core = start(*arguments(tmp_path, "-D", str(path)))
     assert core.masters.addresses == [("127.0.0.1", 1), ("127.0.0.1", 3)]
@@ -150,10 +154,10 @@ def test_reset_erases_once_not_after_every_failure(tmp_path: Path) -> None:
     settings = load_settings(arguments(tmp_path, "--reset"))
     shell.settings, shell.bind = settings, settings.bind  # type: ignore[attr-defined]
     core = make_core(shell)  # type: ignore[arg-type]
-    core.backend.set_config("nid", "5")
+    core.database.backend.set_config("nid", "5")
     core.stop(0)
     core = make_core(shell)  # type: ignore[arg-type]
-    assert core.nid == 5
+    assert core.cluster.nid == 5
     core.stop(0)
 
 
@@ -227,7 +231,7 @@ def test_a_database_that_is_lost_at_the_first_look(
         raise DatabaseAway("the server is away")
 
     with monkeypatch.context() as patch:
-        patch.setattr(node_module, "check_database", look)
+        patch.setattr(cluster, "check_database", look)
         with pytest.raises(StartFailure, match="the server is away") as raised:
             start(*arguments(tmp_path, "--wait", wait))
     assert raised.value.patience == patience

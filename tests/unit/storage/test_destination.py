@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 from neo.protocol.ids import p64
 from neo.protocol.packets import AddTransaction
-from neo.storage.replication.destination import Destination
+from neo.storage.replication.fetch import Receiver
 
 
 def test_a_fetch_that_ends_with_what_it_is_given_does_not_keep_it_from_others() -> None:
@@ -20,10 +20,10 @@ def test_a_fetch_that_ends_with_what_it_is_given_does_not_keep_it_from_others() 
         def add(self, message: AddTransaction) -> None:
             given.append(self.name)
             if self.ends:
-                del core.fetches[self]
+                del receiver.fetches[self]
 
     source: Any = object()
-    core: Any = SimpleNamespace(fetches={})
-    core.fetches |= dict.fromkeys([Fetch("failing", True), Fetch("other", False)])
-    Destination(core).add(source, 0, AddTransaction(p64(1), b"", b"", b"", False, p64(1), []))
+    receiver: Any = Receiver(*[Mock()] * 4)
+    receiver.fetches |= dict.fromkeys([Fetch("failing", True), Fetch("other", False)])
+    receiver.add(source, AddTransaction(p64(1), b"", b"", b"", False, p64(1), []))
     assert given == ["failing", "other"]

@@ -28,7 +28,7 @@ from neo.protocol.packets import (
     Truncate,
 )
 from neo.storage.backend.api import BackendFailure
-from neo.storage.node import StorageNode
+from neo.storage.node import NodeSettings, StorageNode
 from tests.unit.storage.requests import commit, store
 from tests.unit.storage.world import C1, DISCARDED, MASTER, OUT, STORAGE, UP, End, MakeWorld, World
 
@@ -87,7 +87,7 @@ def test_a_database_of_another_cluster_is_refused(make_world: MakeWorld) -> None
     world.close()
     world.backend.open()
     with pytest.raises(ValueError, match="belongs to cluster 'test', not 'other'"):
-        StorageNode(world.shell, "other", world.core.masters, STORAGE, world.backend)
+        StorageNode(world.shell, NodeSettings("other", STORAGE), world.core.masters, world.backend)
     world.backend.close()
 
 
@@ -105,9 +105,9 @@ def test_a_table_of_another_database_changes_nothing(
     assert "which serves another database" in caplog.text
     world.close()
     world = make_world()
-    assert world.backend.cells() == before and world.core.partitions.ptid == 2
+    assert world.backend.cells() == before and world.core.cells.partitions.ptid == 2
     world.send_table(world.join(), [[(2, UP)]] * 2, 3)
-    assert world.core.partitions.ptid == 3
+    assert world.core.cells.partitions.ptid == 3
     world.close()
 
 
@@ -119,7 +119,7 @@ def test_who_has_no_complete_cell_takes_every_table(make_world: MakeWorld) -> No
     world.close()
     world = make_world()
     world.send_table(world.join(), [[(2, UP)]] * 2, 6)
-    assert world.shell.exit_code is None and world.core.partitions.ptid == 6
+    assert world.shell.exit_code is None and world.core.cells.partitions.ptid == 6
     world.close()
 
 
@@ -129,7 +129,7 @@ def test_joins_again_after_the_loss_of_the_master(world: World) -> None:
     world.shell.advance(5)
     master.disconnect()
     assert client.closed
-    assert not world.core.operational
+    assert not world.core.cluster.operational
     master = world.operate()
     assert world.request.nid == 1
 
@@ -243,7 +243,7 @@ def test_the_data_of_lost_partitions_is_deleted(world: World) -> None:
     commit(master, client, 10, 12, 1)
     assert world.backend.object_exists(p64(1))
     master.send(NotifyPartitionChanges(2, 0, [(1, 2, UP), (1, 1, DISCARDED)]))
-    world.wait(lambda: not world.core.jobs, "the data is not deleted")
+    world.wait(lambda: not world.core.background.jobs, "the data is not deleted")
     assert not world.backend.object_exists(p64(1))
     assert world.backend.prune_orphans(True, 0, 10)[0] == 0
 

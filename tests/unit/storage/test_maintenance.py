@@ -111,9 +111,9 @@ def test_one_job_for_any_number_of_changes(world: World) -> None:
     master = world.operate([[(1, UP)], [(1, UP)]])
     full(world, master)
     discard(master)
-    jobs = len(world.core.jobs)
+    jobs = len(world.core.background.jobs)
     master.send(NotifyPartitionChanges(3, 0, [(1, 1, DISCARDED), (1, 2, UP)]))
-    assert len(world.core.jobs) == jobs
+    assert len(world.core.background.jobs) == jobs
     erased(world)
     assert rows(world, 0) == rows(world, 1) == 0
 
@@ -121,7 +121,7 @@ def test_one_job_for_any_number_of_changes(world: World) -> None:
 def test_nothing_is_erased_when_that_is_disabled(world: World) -> None:
     master = world.operate()
     full(world, master)
-    world.core.drop_partitions = False
+    world.core.eraser.enabled = False
     before = rows(world, 0)
     discard(master)
     world.settle()

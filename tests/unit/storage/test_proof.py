@@ -17,7 +17,6 @@ from neo.protocol.packets import (
     NotifyReplicationDone,
     StartOperation,
 )
-from neo.storage import proof
 from neo.storage.replication import replicator
 from tests.unit.storage.replicas import Destination, full
 from tests.unit.storage.requests import commit, store, vote
@@ -80,7 +79,7 @@ def test_a_cell_that_was_out_of_date_here_is_not_proven_by_a_table(
     node.unfinished(12)
     node.serve(node.source(), 0, 12, {(12, 0): b"a"})
     node.master.take(NotifyReplicationDone)
-    proof.begin(world.core, [0])  # as if that had not happened
+    world.core.cells.proof.begin([0])  # as if that had not happened
     node.master.disconnect()
     caplog.set_level(logging.ERROR)
     master = again(world, COMPLETE, 2)

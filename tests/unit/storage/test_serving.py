@@ -234,9 +234,9 @@ def test_unlocked_transactions_are_committed_soon(make_world: MakeWorld) -> None
     vote(client, 10, 1)
     master.ask(AskLockInformation(p64(10), p64(12)))
     master.send(NotifyUnlockInformation(p64(10)))
-    assert world.core._commit_planned
+    assert world.core.database._commit_planned
     world.shell.advance(1.0)
-    assert not world.core._commit_planned
+    assert not world.core.database._commit_planned
 
 
 # -- maintenance ---------------------------------------------------------------------------------
@@ -260,7 +260,7 @@ def test_orphans_are_counted_or_deleted(world: World, master: End, dry_run: bool
     data_id = world.backend.store_data(p64(1), 0, sha1(b"x").digest(), b"x")
     del world.backend._pending[data_id]
     master.send(NotifyRepair(dry_run))
-    world.wait(lambda: not world.core.jobs, "the repair does not end")
+    world.wait(lambda: not world.core.background.jobs, "the repair does not end")
     assert world.backend.prune_orphans(True, 0, 10)[0] == dry_run
 
 

@@ -68,7 +68,7 @@ def test_truncation_reaches_data_that_is_still_to_be_erased(world: World) -> Non
     client = world.client(master)
     commit(master, client, 10, 12, 0)
     commit(master, client, 14, 16, 0, serial=12)
-    world.core.drop_partitions = False
+    world.core.eraser.enabled = False
     master.send(NotifyPartitionChanges(2, 0, [(0, 1, DISCARDED), (0, 2, UP)]))
     master.send(Truncate(p64(13)))
     master.send(StopOperation())

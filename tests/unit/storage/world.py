@@ -31,7 +31,7 @@ from neo.protocol.packets import (
     StartOperation,
 )
 from neo.storage.backend.factory import make_backend
-from neo.storage.node import StorageNode
+from neo.storage.node import NodeSettings, StorageNode
 from neo.topology.masters import MasterCandidates
 
 MASTER: Address = ("127.0.0.1", 1000)
@@ -204,13 +204,10 @@ class World:
         self.remembered: list[list[Address]] = []
         self.core = StorageNode(
             self.shell,
-            cluster,
+            NodeSettings(cluster, STORAGE, ("host", "disk"), is_clone=is_clone),
             MasterCandidates([MASTER]),
-            STORAGE,
             self.backend,
-            devpath=["host", "disk"],
-            is_clone=is_clone,
-            remember=self.remembered.append,
+            self.remembered.append,
         )
         self.core.start()
         self.timestamp = 1.0

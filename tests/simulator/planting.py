@@ -1,4 +1,4 @@
-"""Canaries, and how they are planted."""
+"""Planted bugs: what one is, and how it is planted."""
 
 from __future__ import annotations
 

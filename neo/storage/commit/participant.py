@@ -1,0 +1,88 @@
+"""The part that this node takes in two-phase commits: locks in memory, rows in the database."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from neo.protocol.packets import NotifyDeadlock
+from neo.storage.backend.api import Stored
+from neo.storage.cells import Cells
+from neo.storage.cluster import Cluster
+from neo.storage.commit import dropped_ttids as dropped
+from neo.storage.commit.locks import Locks
+from neo.storage.commit.transactions import CellMode
+from neo.storage.database import Database
+from neo.storage.events import CellsChanged, Part
+
+
+class Participant(Part):
+    def __init__(
+        self, database: Database, cluster: Cluster, cells: Cells, clock: Callable[[], float]
+    ) -> None:
+        self._database = database
+        self._backend = database.backend
+        self._cluster = cluster
+        self._cells = cells
+        self.locks = Locks(
+            cells.mode, database.backend.last_serial, self._deadlock, self._discard, clock
+        )
+
+    def _deadlock(self, ttid: bytes, locking_tid: bytes) -> None:
+        self._cluster.tell_master(NotifyDeadlock(ttid, locking_tid))
+
+    def _discard(self, stored: Stored) -> None:
+        if stored.data_id is not None:
+            self._backend.release_data((stored.data_id,))
+
+    # -- orders of the master --------------------------------------------------------------------
+
+    def unlock(self, ttid: bytes) -> bool:
+        """NotifyUnlockInformation; return False if the transaction is not locked here."""
+        tid = self.locks.final_tid(ttid)
+        if tid is None:
+            return False
+        self._backend.unlock(ttid, tid)
+        self._backend.executed(self._database.guard(lambda: self._unlocked(ttid)))
+        self._database.commit_soon()
+        return True
+
+    def _unlocked(self, ttid: bytes) -> None:
+        # The operation may have stopped meanwhile.
+        if self.locks.final_tid(ttid) is not None:
+            self.locks.unlock(ttid)
+
+    def abort(self, ttid: bytes) -> None:
+        """AbortTransaction from the master."""
+        if self.locks.abort(ttid, None):
+            dropped.remember(self._backend, [ttid])
+            self._backend.abort(ttid)
+
+    def finished(self, ttid: bytes) -> None:
+        """NotifyTransactionFinished: drop what this node voted if it was not ready when the transaction
+        began. The master did not ask it to lock, and replication brings the data."""
+        if self.locks.abort(ttid, None):
+            self._backend.abort(ttid)
+
+    # -- events ----------------------------------------------------------------------------------
+
+    def operation_started(self) -> None:
+        """Drop the votes that verification left: they were not committed."""
+        dropped.remember(self._backend, self._backend.locked_transactions())
+        self._backend.drop_unfinished()
+
+    def cells_changed(self, change: CellsChanged) -> None:
+        """Transactions in progress follow what the own cells have become."""
+        mode = self._cells.mode
+        self.locks.replicated(lambda oid: mode(oid) is CellMode.NORMAL)
+        self.locks.lose(lambda oid: mode(oid) is CellMode.ABSENT)
+
+    def client_lost(self, nid: int) -> None:
+        """Drop the client's transactions that are not locked."""
+        ttids = self.locks.client_down(nid)
+        dropped.remember(self._backend, ttids)
+        for ttid in ttids:
+            self._backend.abort(ttid)
+
+    def operation_stopped(self) -> None:
+        """What did not vote is deleted; the rest is left to verification."""
+        self.locks.clear()
