@@ -40,7 +40,7 @@ def patient(running: Patient) -> Iterator[Patient]:
 #: able to read the program afterwards.
 AS_NOBODY = f"""
 import encodings.idna, os, sys
-import neo.storage.backend.sqlite.backend
+import neo.storage.backend.sqlite.engine
 from neo.storage.__main__ import main
 if os.getuid() == 0:
     os.setuid({NOBODY})

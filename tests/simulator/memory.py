@@ -30,9 +30,9 @@ from neo.storage.backend.api import (
     Stored,
     TransactionMeta,
 )
+from neo.storage.backend.commits import COUNTER_BITS
 from neo.storage.backend.schema import check_version
 from neo.storage.backend.sql import VERSION_ROW, storable, to_int
-from neo.storage.backend.writes import COUNTER_BITS
 from tests.simulator.disk_base import OnFailure
 from tests.simulator.memory_pages import MemoryPages
 from tests.simulator.memory_replication import MemoryReplication

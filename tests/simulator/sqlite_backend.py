@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from neo.storage.backend.acknowledged import Acknowledged, Position
 from neo.storage.backend.api import BackendFailure, Done, Schedule, WentBack
-from neo.storage.backend.files import Files
 from neo.storage.backend.schema import TABLES
 from neo.storage.backend.sql import Row
-from neo.storage.backend.sqlite.backend import SQLite
+from neo.storage.backend.sqlite.engine import SQLite
+from neo.storage.backend.sqlite.files import Files
 from neo.storage.backend.sqlite.mark import SQLiteMark
 from neo.storage.backend.sqlite.wal_sync import Report, Syncer
 from tests.simulator.disk_base import OnFailure, Sync

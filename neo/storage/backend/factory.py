@@ -39,12 +39,12 @@ def make_backend(
                 f"mark {mark!r} is a setting of the adapter MySQL; remove it for SQLite, which keeps its"
                 f" own beside the database: {database}{SUFFIX}"
             )
-        from neo.storage.backend.sqlite.backend import SQLite
+        from neo.storage.backend.sqlite.engine import SQLite
 
         return SQLite(database, schedule, on_failure, dedup, acknowledged=acknowledged)
     if name in ("mysql", "mariadb"):
         try:
-            from neo.storage.backend.mariadb.backend import MariaDB
+            from neo.storage.backend.mariadb.engine import MariaDB
         except ImportError as error:
             raise BackendFailure(
                 f"adapter {adapter} needs the package mysqlclient, which cannot be imported:"

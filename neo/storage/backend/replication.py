@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from neo.storage.backend import revisions
 from neo.storage.backend.api import Record, Transaction
+from neo.storage.backend.commits import Writes
 from neo.storage.backend.sql import bound, storable, to_bytes, to_int
-from neo.storage.backend.writes import Writes
 
 _OBJECTS = (
     "SELECT tid, oid FROM obj WHERE `partition`=? AND tid>=? AND tid<=? AND (tid>? OR oid>=?)"

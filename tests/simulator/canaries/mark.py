@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from neo.storage.backend.sqlite import mark as sqlite_mark
-from neo.storage.backend.sqlite.backend import SQLite
+from neo.storage.backend.sqlite.engine import SQLite
 from neo.storage.backend.sqlite.mark import SQLiteMark
 from tests.simulator.planting import Canary, Patch
 

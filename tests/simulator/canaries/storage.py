@@ -19,7 +19,7 @@ from neo.protocol.packets import (
 from neo.storage.backend import revisions
 from neo.storage.backend.api import Done, Stored
 from neo.storage.backend.revisions import Packed, Revision
-from neo.storage.backend.sqlite.backend import SQLite
+from neo.storage.backend.sqlite.engine import SQLite
 from neo.storage.commit import write_locks
 from neo.storage.commit.locks import Locks
 from neo.storage.commit.participant import Participant

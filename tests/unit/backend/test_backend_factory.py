@@ -9,8 +9,8 @@ import pytest
 
 from neo.storage.backend import factory, schema
 from neo.storage.backend.api import BackendFailure
-from neo.storage.backend.mariadb.backend import TABLES, MariaDB
-from neo.storage.backend.sqlite.backend import SQLite
+from neo.storage.backend.mariadb.engine import TABLES, MariaDB
+from neo.storage.backend.sqlite.engine import SQLite
 
 
 def make(adapter: str, database: str, engine: str | None = None) -> object:
@@ -36,7 +36,7 @@ def test_an_engine_is_not_a_setting_of_sqlite() -> None:
 def test_without_mysqlclient_the_message_says_how_to_install_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setitem(sys.modules, "neo.storage.backend.mariadb.backend", None)
+    monkeypatch.setitem(sys.modules, "neo.storage.backend.mariadb.engine", None)
     with pytest.raises(BackendFailure, match="mysqlclient.*pip install"):
         make("MySQL", "neo1")
 

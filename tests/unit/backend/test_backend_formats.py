@@ -150,7 +150,7 @@ def test_a_migration_that_is_cut_short_anywhere_goes_on(
             original(name, config, database)
 
         module = "sqlite" if node.adapter == "SQLite" else "mariadb"
-        patch.setattr(f"neo.storage.backend.{module}.backend.upgrade", upgrade_with_crash)
+        patch.setattr(f"neo.storage.backend.{module}.engine.upgrade", upgrade_with_crash)
         with pytest.raises(Crash):
             node.open()
     backend = node.open()

@@ -90,7 +90,7 @@ def test_tables_of_another_engine_are_refused(mariadb: Harness) -> None:
 
 
 def test_an_unknown_engine_is_refused() -> None:
-    from neo.storage.backend.mariadb.backend import MariaDB
+    from neo.storage.backend.mariadb.engine import MariaDB
 
     with pytest.raises(BackendFailure, match="engine 'TokuDB' is not supported, use InnoDB"):
         MariaDB("neo1", "TokuDB", lambda *args: None, lambda failure: None)

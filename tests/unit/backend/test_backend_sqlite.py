@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from neo.storage.backend import streaming
 from neo.storage.backend.api import BackendFailure, DatabaseGone
-from neo.storage.backend.sqlite import backend as module
+from neo.storage.backend.sqlite import engine as module
+from neo.storage.backend.sqlite import streaming
 from tests.unit.backend.harness import Harness, p64
 
 

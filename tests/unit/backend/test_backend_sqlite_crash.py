@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from neo.storage.backend.api import WentBack
-from neo.storage.backend.sqlite import backend as module
+from neo.storage.backend.sqlite import engine as module
 from neo.storage.backend.sqlite.wal_sync import Syncer
 from tests.unit.backend.harness import Harness, p64, serials
 

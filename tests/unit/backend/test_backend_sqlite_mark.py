@@ -17,7 +17,7 @@ import pytest
 
 from neo.storage.backend.acknowledged import Acknowledged
 from neo.storage.backend.api import WentBack
-from neo.storage.backend.sqlite import backend as module
+from neo.storage.backend.sqlite import engine as module
 from tests.unit.backend.harness import UP, Harness, p64, serials
 
 DATABASE, LOG, MARK = "db", "db-wal", "db.acknowledged"

@@ -134,7 +134,7 @@ def test_settings_that_do_not_fit_the_adapter(
 
 
 def test_mysqlclient_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "neo.storage.backend.mariadb.backend", None)
+    monkeypatch.setitem(sys.modules, "neo.storage.backend.mariadb.engine", None)
     with pytest.raises(ConfigError, match="needs the package mysqlclient"):
         start(*arguments(tmp_path, "-a", "MySQL", "-d", "neo1"))
 

@@ -13,7 +13,7 @@ from threading import Thread
 from typing import NamedTuple
 
 from neo.storage.backend.api import Done, Schedule
-from neo.storage.backend.files import Files
+from neo.storage.backend.sqlite.files import Files
 from neo.storage.backend.sqlite.mark import SQLiteMark
 
 

@@ -32,15 +32,15 @@ from typing import Any, NoReturn
 from neo.storage.backend import schema
 from neo.storage.backend.acknowledged import ROW, Acknowledged
 from neo.storage.backend.api import BackendFailure, DatabaseGone, Done, Schedule
-from neo.storage.backend.files import Files, sync_folder
 from neo.storage.backend.maintenance import Maintenance
 from neo.storage.backend.pages import Pages
 from neo.storage.backend.replication import Replication
 from neo.storage.backend.sql import Row
 from neo.storage.backend.sqlite.errors import explain
+from neo.storage.backend.sqlite.files import Files, sync_folder
 from neo.storage.backend.sqlite.mark import SQLiteMark
+from neo.storage.backend.sqlite.streaming import STREAMED_BYTES
 from neo.storage.backend.sqlite.wal_sync import Report, Syncer
-from neo.storage.backend.streaming import STREAMED_BYTES
 from neo.storage.backend.upgrade import Database, upgrade
 
 #: Changed rows, and bytes of values, after which the log is copied into the database. A changed row
