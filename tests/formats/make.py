@@ -74,9 +74,9 @@ def rows(backend: Any) -> dict[str, list[list[Any]]]:
     found = {}
     for table in TABLES:
         if table == "config":
-            read = [[name, value] for name, value in backend._config.items() if name != ROW]
+            read = [[name, value] for name, value in backend.tables._config.items() if name != ROW]
         else:
-            read = [[plain(v) for v in row] for row in backend._read(f"SELECT * FROM {table}")]
+            read = [[plain(v) for v in row] for row in backend.engine.read(f"SELECT * FROM {table}")]
         found[table] = sorted(read, key=repr)
     return found
 

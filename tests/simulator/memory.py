@@ -30,9 +30,10 @@ from neo.storage.backend.api import (
     Stored,
     TransactionMeta,
 )
-from neo.storage.backend.commits import COUNTER_BITS
 from neo.storage.backend.schema import check_version
-from neo.storage.backend.sql import VERSION_ROW, storable, to_int
+from neo.storage.backend.sql import storable, to_int
+from neo.storage.backend.tables import VERSION_ROW
+from neo.storage.backend.values import COUNTER_BITS
 from tests.simulator.disk_base import OnFailure
 from tests.simulator.memory_pages import MemoryPages
 from tests.simulator.memory_replication import MemoryReplication
@@ -71,7 +72,7 @@ class MemoryBackend(MemoryReplication, MemoryPages):
         self._on_failure = on_failure
         self._dedup = dedup
         self._lag = lag
-        self._size_max = 1 << 30
+        self.value_max = 1 << 30
         self._failure: BackendFailure | None = None
         self._broken: BackendFailure | None = None  # a failed sync that was not reported yet
         self._is_open = False
@@ -336,9 +337,9 @@ class MemoryBackend(MemoryReplication, MemoryPages):
             if same is not None:
                 self.tables.hold(same)
                 return same
-        if len(data) > self._size_max:
+        if len(data) > self.value_max:
             raise BackendRefused(
-                f"the object has {len(data)} bytes; {self.name} keeps at most {self._size_max} in"
+                f"the object has {len(data)} bytes; {self.name} keeps at most {self.value_max} in"
                 " one record"
             )
         data_id = self._next_data_id.get(partition, partition << COUNTER_BITS)

@@ -29,17 +29,21 @@ _ORDERS = ("1", "1, 2", "1, 2", "1, 2, 3", "1", "8", "1, 2, 3")
 
 
 class SimSQLite(SQLite):
-    """The real backend, on the files of a :class:`SQLiteDisk`."""
+    """The real engine, on the files of a :class:`SQLiteDisk`."""
 
     def __init__(
         self, disk: SQLiteDisk, schedule: Schedule, on_failure: OnFailure, dedup: bool
     ) -> None:
         self._disk = disk
-        super().__init__(str(disk.path), schedule, on_failure, dedup, partial(SimSyncer, disk))
+        super().__init__(
+            str(disk.path),
+            schedule,
+            on_failure,
+            dedup,
+            syncer=partial(SimSyncer, disk),
+            mark=lambda path, name, acknowledged: SimMark(disk, acknowledged),
+        )
         self.name = disk.name
-
-    def _make_mark(self, acknowledged: Acknowledged) -> SQLiteMark:
-        return SimMark(self._disk, acknowledged)
 
     def _examine(self, reset: bool) -> None:
         try:
@@ -48,7 +52,7 @@ class SimSQLite(SQLite):
             raise WentBack(str(self._disk.anonymous(failure))) from None
 
     def _connect(self) -> None:
-        self._disk.backend = self
+        self._disk.engine = self
         super()._connect()
         self._execute(f"PRAGMA cache_size={self._disk.cache_pages}")
 
@@ -65,15 +69,17 @@ class SimSQLite(SQLite):
             self._disk.all_synced()
         return rows
 
-    def _read(self, sql: str, *args: Any) -> Sequence[Row]:
+    def read(self, sql: str, *args: Any) -> Sequence[Row]:
         if self._disk.read_fails():
             self._fail(_error("SQLITE_IOERR_READ", "disk I/O error"))
-        return super()._read(sql, *args)
+        return super().read(sql, *args)
 
-    def _write(self, sql: str, *args: Any) -> list[Any]:  # type: ignore[override]
+    def write(self, sql: str, *args: Any) -> list[Any]:
         if self._disk.write_fails():
             self._fail(_full())
         return super()._execute(sql, *args)
+
+    write_row = write
 
     def _fail(self, error: sqlite3.Error) -> NoReturn:
         try:
@@ -90,7 +96,7 @@ class SimSQLite(SQLite):
             self._syncer.stop()
         files = self._disk.read()
         super()._disconnect()
-        self._disk.backend = None
+        self._disk.engine = None
         self._disk.closed(files)
 
     def abandon(self) -> None:
@@ -100,17 +106,11 @@ class SimSQLite(SQLite):
         self._failure = self._disk.failure("the process was killed")
         self._waiting = []
         super()._disconnect()
-        self._disk.backend = None
+        self._disk.engine = None
 
     def rows(self) -> Rows:
         assert self._db is not None
         return read_rows(self._db)
-
-    def held(self) -> dict[int, int]:
-        held = self._pending.copy()
-        for ids in self._voted.values():
-            held.subtract(ids)
-        return +held
 
 
 class SimMark(SQLiteMark):

@@ -27,6 +27,7 @@ from random import Random
 from typing import NamedTuple
 
 from neo.storage.backend.api import Backend, BackendFailure, WentBack
+from neo.storage.backend.sql_backend import SQLBackend
 from tests.simulator.broken_promises import Promises
 from tests.simulator.disk_base import DiskShell, OnFailure, SimDisk
 from tests.simulator.disk_check import Rows
@@ -61,7 +62,9 @@ class SQLiteDisk(SimDisk):
         self._mark_path = self._folder / "db.acknowledged"
         self.checkpoint_chance = world.random.choice((0.0, 0.05, 0.5))
         self.cache_pages = world.random.choice((10, 2000))
-        self.backend: SimSQLite | None = None
+        #: The engine of a process that has the database open.
+        self.engine: SimSQLite | None = None
+        self._backend: SQLBackend | None = None
         #: Whether a sync failed, so that pages of the process may be lost.
         self.distrusted = False
         self.promises = Promises(self)
@@ -81,11 +84,14 @@ class SQLiteDisk(SimDisk):
 
     def make_backend(
         self, shell: DiskShell, failed: OnFailure, dedup: bool | None = None
-    ) -> SimSQLite:
+    ) -> SQLBackend:
         dedup = self.dedup if dedup is None else dedup
-        return SimSQLite(
-            self, shell.from_thread, lambda failure: failed(self.anonymous(failure)), dedup
+        self._backend = SQLBackend(
+            SimSQLite(
+                self, shell.from_thread, lambda failure: failed(self.anonymous(failure)), dedup
+            )
         )
+        return self._backend
 
     def open_backend(self, shell: DiskShell, failed: OnFailure | None = None) -> Backend:
         try:
@@ -105,8 +111,8 @@ class SQLiteDisk(SimDisk):
         return BackendFailure(str(failure).replace(str(self.path), self.name))
 
     def close(self) -> None:
-        if self.backend is not None:
-            self.backend.abandon()
+        if self.engine is not None:
+            self.engine.abandon()
         shutil.rmtree(self._folder)
 
     # -- files -----------------------------------------------------------------------------------
@@ -137,7 +143,7 @@ class SQLiteDisk(SimDisk):
         self.promises.synced(self.read)
 
     def copy(self, name: str) -> SQLiteDisk:
-        assert self.backend is None, self.name
+        assert self.engine is None, self.name
         self.promises.restore()
         copied = SQLiteDisk(self.world, name, dedup=self.dedup)
         copied.write(self.read())
@@ -148,7 +154,7 @@ class SQLiteDisk(SimDisk):
         files, mark = self._durable, self._durable_mark
 
         def restore() -> None:
-            assert self.backend is None, self.name
+            assert self.engine is None, self.name
             self.write(files)
             self._durable = files
             # The mark is on the same disk. With a newer mark the node would refuse the old database.
@@ -158,7 +164,7 @@ class SQLiteDisk(SimDisk):
         return restore
 
     def lose(self, first: int, last: int) -> None:
-        assert self.backend is None, self.name
+        assert self.engine is None, self.name
         with contextlib.closing(sqlite3.connect(self.path)) as db, db:
             for table in ("trans", "obj"):
                 db.execute(f"DELETE FROM {table} WHERE tid BETWEEN ? AND ?", (first, last))
@@ -168,8 +174,8 @@ class SQLiteDisk(SimDisk):
 
     def crash(self) -> None:
         files = self.read()
-        if self.backend is not None:
-            self.backend.abandon()
+        if self.engine is not None:
+            self.engine.abandon()
         self._durable = self._after_crash(files)
         self.distrusted = False
         self.write(self._durable)
@@ -216,8 +222,8 @@ class SQLiteDisk(SimDisk):
     # -- oracles ---------------------------------------------------------------------------------
 
     def tables(self) -> Rows:
-        if self.backend is not None:
-            return self.backend.rows()
+        if self.engine is not None:
+            return self.engine.rows()
         return self.rows_of(self.read())
 
     def rows_of(self, files: Files) -> Rows:
@@ -234,7 +240,12 @@ class SQLiteDisk(SimDisk):
                 db.close()
 
     def references(self) -> dict[int, int]:
-        return {} if self.backend is None else self.backend.held()
+        if self.engine is None or self._backend is None:
+            return {}
+        held = self._backend.values.pending.copy()
+        for ids in self._backend.commits.voted.values():
+            held.subtract(ids)
+        return +held
 
 
 def _content(path: Path) -> bytes:

@@ -25,7 +25,6 @@ from typing import NamedTuple
 from zlib import crc32
 
 from neo.storage.backend.api import WentBack
-from neo.storage.backend.sqlite.wal_index import LogEnd
 
 logger = logging.getLogger("neo.storage")
 
@@ -38,6 +37,16 @@ RandomBytes = Callable[[int], bytes]
 _LINEAGE_BYTES = 8
 _PREFIX = "neo-acknowledged 1"
 _FIELDS = 6
+
+
+class LogEnd(NamedTuple):
+    """The last commit of SQLite's write-ahead log. ``salts``: change each time the log starts over.
+
+    ``frames``: their number including that commit; 0 if the log is empty or cannot be read.
+    """
+
+    salts: bytes = bytes(8)
+    frames: int = 0
 
 
 class Position(NamedTuple):
@@ -204,3 +213,12 @@ class Mark:
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
+
+
+def sync_folder(path: str) -> None:
+    """Make the name of a file durable. Raise OSError."""
+    fd = os.open(os.path.dirname(os.path.abspath(path)), os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

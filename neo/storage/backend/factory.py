@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from neo.storage.backend.acknowledged import Acknowledged
-from neo.storage.backend.api import Backend, BackendFailure, Schedule
+from neo.storage.backend.api import BackendFailure, Schedule
+from neo.storage.backend.sql_backend import SQLBackend
 from neo.storage.backend.sqlite.mark import SUFFIX
 
 #: Names of adapters in settings; case does not matter.
@@ -21,7 +22,7 @@ def make_backend(
     dedup: bool = False,
     acknowledged: Acknowledged | None = None,
     mark: str | None = None,
-) -> Backend:
+) -> SQLBackend:
     """Return a backend, not open yet. Raise BackendFailure for a wrong setting.
 
     ``database``: a file for SQLite, ``[user[:password]@]database[unix_socket]`` for MariaDB.
@@ -41,7 +42,7 @@ def make_backend(
             )
         from neo.storage.backend.sqlite.engine import SQLite
 
-        return SQLite(database, schedule, on_failure, dedup, acknowledged=acknowledged)
+        return SQLBackend(SQLite(database, schedule, on_failure, dedup, acknowledged))
     if name in ("mysql", "mariadb"):
         try:
             from neo.storage.backend.mariadb.engine import MariaDB
@@ -50,5 +51,6 @@ def make_backend(
                 f"adapter {adapter} needs the package mysqlclient, which cannot be imported:"
                 f" {error}. Install it (pip install 'zodb-neo[mariadb]') or use SQLite"
             ) from error
-        return MariaDB(database, engine, schedule, on_failure, dedup, acknowledged, mark)
+        made = MariaDB(database, engine, schedule, on_failure, dedup, acknowledged, mark)
+        return SQLBackend(made)
     raise BackendFailure(f"unknown adapter {adapter!r}: it is one of {', '.join(ADAPTERS)}")

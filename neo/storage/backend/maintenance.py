@@ -7,14 +7,22 @@ from functools import partial
 from itertools import groupby
 
 from neo.storage.backend import revisions
-from neo.storage.backend.reads import Reads
 from neo.storage.backend.revisions import Revision
-from neo.storage.backend.sql import Row, bound, to_bytes
+from neo.storage.backend.sql import Engine, Row, bound, to_bytes
+from neo.storage.backend.tables import Tables
+from neo.storage.backend.values import Values
 
 
-class Maintenance(Reads):
+class Maintenance:
+    def __init__(self, engine: Engine, tables: Tables, values: Values) -> None:
+        self._engine = engine
+        self._tables = tables
+        self._values = values
+        self._read = engine.read
+        self._write = engine.write
+
     def truncate(self, tid: bytes, partitions: Sequence[int]) -> None:
-        self.drain()
+        self._engine.drain()
         last = bound(tid)
         for partition in partitions:
             ids = self._read(
@@ -24,19 +32,13 @@ class Maintenance(Reads):
             )
             self._write("DELETE FROM obj WHERE `partition`=? AND tid>?", partition, last)
             self._write("DELETE FROM trans WHERE `partition`=? AND tid>?", partition, last)
-            self._collect(data_id for (data_id,) in ids)
-        for (partition, nid), complete in self._cells.items():
-            if complete > last and partition in partitions:
-                self._cells[partition, nid] = last
-                self._write(
-                    "UPDATE pt SET tid=? WHERE `partition`=? AND nid=?", last, partition, nid
-                )
+            self._values.collect(data_id for (data_id,) in ids)
+        self._tables.truncated(tid, partitions)
 
     def pack(self, tid: bytes, partition: int, min_oid: bytes, length: int) -> bytes | None:
-        self.drain()
+        self._engine.drain()
         limit = bound(tid)
-        if limit > (self._config_tid("_pack_tid") or 0):
-            self.set_config("_pack_tid", str(limit))
+        self._tables.packed(limit)
         oids = self._read(
             "SELECT DISTINCT oid FROM obj WHERE `partition`=? AND oid>=? ORDER BY oid LIMIT ?",
             partition,
@@ -78,7 +80,7 @@ class Maintenance(Reads):
                     oid,
                     serial,
                 )
-        self._collect(released)
+        self._values.collect(released)
 
     def _is_last(self, partition: int, oid: int, tid: int) -> bool:
         """Return whether no greater oid of the partition has revisions up to ``tid``."""
@@ -86,24 +88,24 @@ class Maintenance(Reads):
         return not self._read(sql, partition, oid, tid)
 
     def prune_orphans(self, dry_run: bool, min_id: int, length: int) -> tuple[int, int, int | None]:
-        self.drain()
+        self._engine.drain()
         step = self._read("SELECT id FROM data WHERE id>=? ORDER BY id LIMIT ?", min_id, length + 1)
         next_id = step[length][0] if len(step) > length else None
         if not step:
             return 0, 0, None
         found = self._read(
-            f"SELECT d.id, {self.value_length} FROM data d WHERE d.id>=? AND d.id<=?"
+            f"SELECT d.id, {self._engine.dialect.value_length} FROM data d WHERE d.id>=? AND d.id<=?"
             " AND NOT EXISTS (SELECT 1 FROM obj WHERE data_id=d.id)",
             min_id,
             step[:length][-1][0],
         )
-        orphans = [(data_id, int(size)) for data_id, size in found if data_id not in self._pending]
+        orphans = [(data_id, int(size)) for data_id, size in found if data_id not in self._values.pending]
         if not dry_run:
-            self._collect(data_id for data_id, _ in orphans)
+            self._values.collect(data_id for data_id, _ in orphans)
         return len(orphans), sum(size for _, size in orphans), next_id
 
     def drop_partition(self, partition: int, length: int) -> bool:
-        self.drain()
+        self._engine.drain()
         rows = self._read(
             "SELECT oid, tid, data_id FROM obj WHERE `partition`=? ORDER BY oid, tid LIMIT ?",
             partition,
@@ -115,7 +117,7 @@ class Maintenance(Reads):
             self._write(
                 "DELETE FROM obj WHERE `partition`=? AND oid=? AND tid<=?", partition, oid, tid
             )
-            self._collect(data_id for _, _, data_id in rows if data_id is not None)
+            self._values.collect(data_id for _, _, data_id in rows if data_id is not None)
         left = length - len(rows)
         if left > 0:
             rows = self._read(

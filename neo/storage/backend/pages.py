@@ -11,8 +11,8 @@ from neo.storage.backend.api import (
     PageRequest,
     RevisionRow,
 )
-from neo.storage.backend.reads import Reads
-from neo.storage.backend.sql import bound, to_bytes
+from neo.storage.backend.sql import Engine, bound, to_bytes
+from neo.storage.backend.values import Values
 
 #: Bound of the rows examined for one page, in it or not. The node serves no other request in these
 #: few milliseconds.
@@ -57,7 +57,12 @@ _Row = tuple[
 ]
 
 
-class Pages(Reads):
+class Pages:
+    def __init__(self, engine: Engine, values: Values) -> None:
+        self._dialect = engine.dialect
+        self._values = values
+        self._read = engine.read
+
     def revisions(self, ask: PageRequest) -> tuple[list[RevisionRow], Key | None]:
         page: list[RevisionRow] = []
         size, looked, count = 0, 0, ROWS_FIRST
@@ -107,15 +112,16 @@ class Pages(Reads):
         rows += sorted(others)
         if len(others) == left:
             return rows, rows[-1][:2]
-        keys = _KEYS.replace("<PRIMARY>", self.primary_key)
+        keys = _KEYS.replace("<PRIMARY>", self._dialect.primary_key)
         ends = self._read(f"SELECT o.oid, o.tid{keys} OFFSET ?", part, oid, 1, left - 1)
         return rows, tuple(ends[0]) if ends else None
 
     def _page(self, with_data: bool, source: str, *args: int) -> list[Any]:
+        dialect = self._dialect
         small = f"CASE WHEN LENGTH(d.value)<{VALUE_BYTES} THEN d.value END" if with_data else "NULL"
         query = (
             "SELECT o.oid, o.tid, o.data_id, o.value_tid, d.compression, d.hash,"
-            f" {self.value_length}, {small}{source.replace('<PRIMARY>', self.primary_key)}"
+            f" {dialect.value_length}, {small}{source.replace('<PRIMARY>', dialect.primary_key)}"
         )
         return list(self._read(query, *args))
 
@@ -125,8 +131,8 @@ class Pages(Reads):
         if data_id is None:
             return to_bytes(oid), to_bytes(tid), None, _NO_CHECKSUM, 0, None, origin
         if checksum is None or length is None:
-            raise self._without_data(to_bytes(oid), to_bytes(tid), data_id)
+            raise self._values.missing(to_bytes(oid), to_bytes(tid), data_id)
         compression = compression or 0  # the column of MariaDB may be NULL
         if with_data and (data is None or compression > 0x7F):
-            compression, _, data = self._value(data_id)
+            compression, _, data = self._values.read(data_id)
         return to_bytes(oid), to_bytes(tid), compression & 0x7F, checksum, int(length), data, origin

@@ -1,18 +1,20 @@
-"""Reads of committed data, and of the state that a restarted node reports (specification, *Read*)."""
+"""Reads of committed data (specification, *Read*)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha1
 from heapq import merge
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 from neo.protocol.ids import ZERO_TID
 from neo.storage.backend import revisions
-from neo.storage.backend.api import Record, RecordDamaged, Schedule, Stored, Tail, Transaction
+from neo.storage.backend.api import Record, Stored, Tail, Transaction
 from neo.storage.backend.revisions import Revision
-from neo.storage.backend.sql import MAX_TID, Tables, bound, optional_bytes, to_bytes, to_int
+from neo.storage.backend.sql import MAX_TID, Engine, bound, optional_bytes, to_bytes, to_int
+from neo.storage.backend.tables import Tables
+from neo.storage.backend.values import Values
 
 _LAST_SERIAL = "SELECT tid FROM obj WHERE `partition`=? AND oid=? ORDER BY tid DESC LIMIT 1"
 
@@ -34,18 +36,14 @@ _ROWS_PER_OID = 4
 _NO_CHECKSUM = bytes(20)
 
 
-class Reads(Tables):
-    #: Hint for statements by oid: MariaDB takes the index of tids for some of them.
-    primary_key = ""
-    #: SQL for the bytes of a value as stored, and for the value, of the table named ``d``.
-    value_length = "LENGTH(d.value)"
-    value_column = "d.value"
-
-    def __init__(self, schedule: Schedule, dedup: bool) -> None:
-        super().__init__(schedule, dedup)
-        record = (
-            f"SELECT o.tid, o.value_tid, o.data_id, d.compression, d.hash, {self.value_column}, "
-        )
+class Reads:
+    def __init__(self, engine: Engine, tables: Tables, values: Values) -> None:
+        self._engine = engine
+        self._tables = tables
+        self._values = values
+        self._read = engine.read
+        dialect = self._dialect = engine.dialect
+        record = f"SELECT o.tid, o.value_tid, o.data_id, d.compression, d.hash, {dialect.value}, "
         following = (
             "(SELECT n.tid FROM obj n WHERE n.`partition`=o.`partition` AND n.oid=o.oid"
             " AND n.tid>o.tid ORDER BY n.tid LIMIT 1)"
@@ -61,12 +59,12 @@ class Reads(Tables):
     def load(self, oid: bytes, at: bytes | None, before: bytes | None) -> Record | None:
         o = to_int(oid)
         if at is not None:
-            rows = self._read(self._load_at, o % self._modulo, o, to_int(at))
+            rows = self._read(self._load_at, o % self._tables.modulo, o, to_int(at))
         else:
             limit = MAX_TID if before is None else bound(before)
             # No revision follows one that is found below a bound above all tids.
-            sql = self._load_current if limit > self._last_tid else self._load_before
-            rows = self._read(sql, o % self._modulo, o, limit)
+            sql = self._load_current if limit > self._tables.last_tid else self._load_before
+            rows = self._read(sql, o % self._tables.modulo, o, limit)
         if not rows:
             return None
         return self._record(oid, *rows[0])
@@ -88,12 +86,13 @@ class Reads(Tables):
             compression, checksum, data = None, _NO_CHECKSUM, b""
         else:
             if checksum is None:
-                raise self._without_data(oid, serial, data_id)
+                raise self._values.missing(oid, serial, data_id)
             compression = compression or 0  # the column of MariaDB may be NULL
             if data is None or compression > 0x7F:
-                compression, data = self._big_data(data_id, compression, data)
+                compression, data = self._engine.big_value(data_id, compression, data)
             if sha1(data).digest() != checksum:
-                self._damaged(f"object {oid.hex()} at serial {serial.hex()}", data_id)
+                what = f"object {oid.hex()} at serial {serial.hex()}"
+                raise self._values.damaged(what, data_id)
         return Record(
             serial,
             None if next_tid is None else to_bytes(next_tid),
@@ -104,42 +103,56 @@ class Reads(Tables):
         )
 
     def records(self, rows: Sequence[tuple[bytes, bytes]]) -> Iterator[Record | None]:
-        for tid, oid in rows:
-            yield self.load(oid, tid, None)
+        together = self._dialect.records_together
+        if together == 1:
+            for tid, oid in rows:
+                yield self.load(oid, tid, None)
+            return
+        for start in range(0, len(rows), together):
+            yield from self._records_together(rows[start : start + together])
 
-    def _without_data(self, oid: bytes, serial: bytes, data_id: int) -> RecordDamaged:
-        return RecordDamaged(
-            f"{self.name}: object {oid.hex()} at serial {serial.hex()}: 'obj' refers to row {data_id}"
-            " of 'data', which is missing. Rebuild this node from a replica"
+    def _records_together(
+        self, rows: Sequence[tuple[bytes, bytes]]
+    ) -> Iterator[Record | None]:
+        """Read small values with one query; read big ones one by one."""
+        keys = [(to_int(tid), to_int(oid)) for tid, oid in rows]
+        places = " OR ".join(["o.tid=? AND o.oid=?"] * len(rows))
+        sql = (
+            "SELECT o.oid, o.tid, o.value_tid, o.data_id, d.compression, d.hash,"
+            f" CASE WHEN LENGTH(d.value)<={self._dialect.small_bytes} THEN d.value END"
+            f" FROM obj o{self._dialect.primary_key} LEFT JOIN data d ON d.id=o.data_id"
+            f" WHERE o.`partition`=? AND ({places})"
         )
-
-    def _damaged(self, what: str, data_id: int) -> None:
-        raise RecordDamaged(
-            f"{self.name}: {what}: the value of row {data_id} of table 'data' does not match its"
-            " checksum: the disk or a program damaged it. Rebuild this node from a replica"
-        )
+        partition = keys[0][1] % self._tables.modulo
+        found = {(row[1], row[0]): row for row in self._read(sql, partition, *chain(*keys))}
+        for key, (tid, oid) in zip(keys, rows, strict=True):
+            row = found.get(key)
+            if row is not None and (row[3] is None or row[6] is not None):
+                yield self._record(oid, *row[1:])
+            else:
+                yield None if row is None else self.load(oid, tid, None)
 
     def object_exists(self, oid: bytes) -> bool:
         return self.last_serial(oid) is not None
 
     def last_serial(self, oid: bytes) -> bytes | None:
         o = to_int(oid)
-        if o > self._last_oid:
+        if o > self._tables.last_oid:
             return None
-        rows = self._read(_LAST_SERIAL, o % self._modulo, o)
+        rows = self._read(_LAST_SERIAL, o % self._tables.modulo, o)
         return to_bytes(rows[0][0]) if rows else None
 
     def serial_at(self, oid: bytes, tid: bytes) -> bytes | None:
         o = to_int(oid)
         sql = "SELECT MAX(tid) FROM obj WHERE `partition`=? AND oid=? AND tid<=?"
-        return optional_bytes(self._read(sql, o % self._modulo, o, bound(tid))[0][0])
+        return optional_bytes(self._read(sql, o % self._tables.modulo, o, bound(tid))[0][0])
 
     def value_at(self, oid: bytes, serial: bytes) -> tuple[int | None, bytes | None] | None:
-        self.drain()
+        self._engine.drain()
         o = to_int(oid)
         rows = self._read(
             "SELECT data_id, value_tid FROM obj WHERE `partition`=? AND oid=? AND tid=?",
-            o % self._modulo,
+            o % self._tables.modulo,
             o,
             to_int(serial),
         )
@@ -147,7 +160,7 @@ class Reads(Tables):
             return None
         data_id, value_tid = rows[0]
         if data_id is not None:
-            self._pending[data_id] += 1
+            self._values.pending[data_id] += 1
         return data_id, optional_bytes(value_tid)
 
     def history(
@@ -155,9 +168,9 @@ class Reads(Tables):
     ) -> list[tuple[bytes, int]]:
         o = to_int(oid)
         rows = self._read(
-            f"SELECT o.tid, {self.value_length} FROM obj o LEFT JOIN data d ON d.id=o.data_id"
+            f"SELECT o.tid, {self._dialect.value_length} FROM obj o LEFT JOIN data d ON d.id=o.data_id"
             " WHERE o.`partition`=? AND o.oid=? AND o.tid>=? ORDER BY o.tid DESC LIMIT ? OFFSET ?",
-            o % self._modulo,
+            o % self._tables.modulo,
             o,
             bound(since),
             max(0, last - first),
@@ -170,7 +183,8 @@ class Reads(Tables):
         return [to_bytes(oid) for (oid,) in rows]
 
     def distinct_oids(self, partition: int, min_oid: bytes, length: int) -> list[bytes]:
-        sql = f"SELECT oid FROM obj{self.primary_key} WHERE `partition`=? AND oid>=? ORDER BY oid LIMIT ?"
+        table = f"obj{self._dialect.primary_key}"
+        sql = f"SELECT oid FROM {table} WHERE `partition`=? AND oid>=? ORDER BY oid LIMIT ?"
         found: dict[int, None] = {}
         start, limit = bound(min_oid), _ROWS_PER_OID * length
         while len(found) < length:
@@ -182,56 +196,33 @@ class Reads(Tables):
         return [to_bytes(oid) for oid in islice(found, length)]
 
     def greatest_oid(self, partition: int) -> bytes | None:
-        return optional_bytes(self._greatest("oid", "obj", partition))
-
-    def load_data(self, data_id: int) -> tuple[int, bytes, bytes]:
-        self.drain()
-        compression, checksum, data = self._value(data_id)
-        if sha1(data).digest() != checksum:
-            self._damaged("data of a transaction in progress", data_id)
-        return compression, checksum, data
-
-    def _value(self, data_id: int) -> tuple[int, bytes, bytes]:
-        """Return (compression, checksum, data), not verified. Raise RecordDamaged without a row."""
-        rows = self._read(
-            f"SELECT d.compression, d.hash, {self.value_column} FROM data d WHERE d.id=?", data_id
-        )
-        if not rows:
-            raise RecordDamaged(
-                f"{self.name}: row {data_id} of table 'data' is missing. Rebuild this node from a"
-                " replica"
-            )
-        compression, checksum, data = rows[0]
-        compression = compression or 0  # the column of MariaDB may be NULL
-        if data is None or compression > 0x7F:
-            compression, data = self._big_data(data_id, compression, data)
-        return compression, checksum, data
+        return optional_bytes(self._tables.greatest("oid", "obj", partition))
 
     # -- undo -----------------------------------------------------------------------------------
 
-    def _revisions(self, o: int, before: int = MAX_TID) -> list[Revision]:
+    def revisions_of(self, o: int, before: int = MAX_TID) -> list[Revision]:
         """Return the revisions of an object that are older than ``before``, ascending."""
         rows = self._read(
             "SELECT tid, data_id, value_tid FROM obj WHERE `partition`=? AND oid=? AND tid<?"
             " ORDER BY tid",
-            o % self._modulo,
+            o % self._tables.modulo,
             o,
             before,
         )
         return [Revision(*row) for row in rows]
 
     def packed_value(self, oid: bytes, serial: bytes, tid: bytes) -> bytes | None:
-        self.drain()
-        known = self._revisions(to_int(oid))
+        self._engine.drain()
+        known = self.revisions_of(to_int(oid))
         value_tid = revisions.packed_value(known, to_int(serial), bound(tid))
         return None if value_tid is None else to_bytes(value_tid)
 
     def undo_serial(
         self, oid: bytes, max_tid: bytes, undone_tid: bytes, pending: Stored | None
     ) -> tuple[bytes, bytes | None, bool] | None:
-        self.drain()  # an undo must not go back to a revision that a queued pack removes
-        known = self._revisions(to_int(oid), bound(max_tid))
-        packed = to_int(undone_tid) <= (self._config_tid("_pack_tid") or 0)
+        self._engine.drain()  # an undo must not go back to a revision that a queued pack removes
+        known = self.revisions_of(to_int(oid), bound(max_tid))
+        packed = to_int(undone_tid) <= (self._tables.config_tid("_pack_tid") or 0)
         found = revisions.undo(known, to_int(undone_tid), packed)
         if found is None:
             return None
@@ -249,7 +240,7 @@ class Reads(Tables):
             return False
         if a == b:
             return True
-        self.drain()
+        self._engine.drain()
         rows = self._read("SELECT hash, compression FROM data WHERE id IN (?, ?)", a, b)
         return len(rows) == 2 and tuple(rows[0]) == tuple(rows[1])
 
@@ -260,7 +251,7 @@ class Reads(Tables):
         rows = self._read(
             "SELECT user, description, ext, packed, oids, ttid FROM trans"
             " WHERE `partition`=? AND tid=?",
-            t % self._modulo,
+            t % self._tables.modulo,
             t,
         )
         if not rows:
@@ -272,7 +263,7 @@ class Reads(Tables):
             description,
             extension,
             # NEO leaves the column at 0 (TABLES.md).
-            bool(packed) or t <= (self._config_tid("_pack_tid") or 0),
+            bool(packed) or t <= (self._tables.config_tid("_pack_tid") or 0),
             [oids[i : i + 8] for i in range(0, len(oids), 8)],
             to_bytes(ttid),
         )
@@ -303,11 +294,11 @@ class Reads(Tables):
         return [to_bytes(tid) for (tid,) in rows]
 
     def last_ids(self, partitions: Sequence[int]) -> tuple[bytes | None, bytes | None]:
-        self.drain()
+        self._engine.drain()
 
         def greatest(column: str, *tables: str) -> bytes | None:
             found = (
-                self._greatest(column, table, partition)
+                self._tables.greatest(column, table, partition)
                 for table in tables
                 for partition in partitions
             )
@@ -316,7 +307,7 @@ class Reads(Tables):
         return greatest("oid", "obj"), greatest("tid", "trans", "obj")
 
     def tail(self, partition: int, max_tid: bytes, length: int) -> Tail:
-        self.drain()
+        self._engine.drain()
         key = partition, bound(max_tid), length
         tids = self._read(_LAST_TRANSACTIONS, *key)
         keys = self._read(_LAST_REVISIONS, *key)
@@ -324,25 +315,3 @@ class Reads(Tables):
             [to_bytes(tid) for (tid,) in reversed(tids)],
             [(to_bytes(tid), to_bytes(oid)) for tid, oid in reversed(keys)],
         )
-
-    def final_tid(self, ttid: bytes) -> bytes | None:
-        self.drain()
-        t = to_int(ttid)
-        rows = self._read("SELECT tid FROM ttrans WHERE ttid=? AND tid IS NOT NULL", t)
-        if not rows:
-            # A tid is at least its ttid and rarely much greater, so few rows are scanned.
-            rows = self._read(
-                "SELECT tid FROM trans WHERE `partition`=? AND tid>=? AND ttid=?"
-                " ORDER BY tid LIMIT 1",
-                t % self._modulo,
-                t,
-                t,
-            )
-        return to_bytes(rows[0][0]) if rows else None
-
-    def locked_transactions(self) -> dict[bytes, bytes | None]:
-        self.drain()
-        locked: dict[bytes, bytes | None] = {to_bytes(ttid): None for ttid in self._voted}
-        for ttid, tid in self._read("SELECT ttid, tid FROM ttrans"):
-            locked[to_bytes(ttid)] = optional_bytes(tid)
-        return locked

@@ -6,8 +6,10 @@ from collections.abc import Iterable
 
 from neo.storage.backend import revisions
 from neo.storage.backend.api import Record, Transaction
-from neo.storage.backend.commits import Writes
-from neo.storage.backend.sql import bound, storable, to_bytes, to_int
+from neo.storage.backend.reads import Reads
+from neo.storage.backend.sql import Engine, bound, storable, to_bytes, to_int
+from neo.storage.backend.tables import Tables
+from neo.storage.backend.values import Values
 
 _OBJECTS = (
     "SELECT tid, oid FROM obj WHERE `partition`=? AND tid>=? AND tid<=? AND (tid>? OR oid>=?)"
@@ -25,7 +27,15 @@ _UNLINKED = (
 )
 
 
-class Replication(Writes):
+class Replication:
+    def __init__(self, engine: Engine, tables: Tables, values: Values, reads: Reads) -> None:
+        self._engine = engine
+        self._tables = tables
+        self._values = values
+        self._reads = reads
+        self._read = engine.read
+        self._write = engine.write
+
     def objects_ascending(
         self, partition: int, min_tid: bytes, min_oid: bytes, max_tid: bytes, length: int
     ) -> list[tuple[bytes, bytes]]:
@@ -35,11 +45,11 @@ class Replication(Writes):
 
     def add_transaction(self, transaction: Transaction) -> None:
         tid, user, description, extension, packed, oids, ttid = transaction
-        self._check_meta(user, description, extension, oids)
+        self._engine.dialect.check_metadata(user, description, extension, oids)
         t = storable(tid, "tid")
-        self._write_row(
+        self._engine.write_row(
             _ADD_TRANSACTION,
-            t % self._modulo,
+            t % self._tables.modulo,
             t,
             int(packed),
             b"".join(oids),
@@ -54,68 +64,66 @@ class Replication(Writes):
         o, t = storable(oid, "oid"), storable(serial, "tid")
         data_id = None
         if compression is not None:
-            if data_serial is not None and (found := self.value_at(oid, data_serial)) is not None:
+            if data_serial is not None and (found := self._reads.value_at(oid, data_serial)) is not None:
                 data_id = found[0]
             if data_id is None:
-                data_id = self.store_data(oid, compression, checksum, data)
+                data_id = self._values.store_data(oid, compression, checksum, data)
         value_tid = None if data_serial is None else to_int(data_serial)
-        self._last_tid = max(self._last_tid, t)
-        self._last_oid = max(self._last_oid, o)
-        self._write_row(_ADD_OBJECT, o % self._modulo, o, t, data_id, value_tid)
+        self._tables.last_tid = max(self._tables.last_tid, t)
+        self._tables.last_oid = max(self._tables.last_oid, o)
+        self._engine.write_row(_ADD_OBJECT, o % self._tables.modulo, o, t, data_id, value_tid)
         if data_id is not None:
-            self._release((data_id,))
+            self._values.release((data_id,))
 
     def delete_transactions(self, tids: Iterable[bytes]) -> None:
         for tid in tids:
             t = to_int(tid)
-            self._write("DELETE FROM trans WHERE `partition`=? AND tid=?", t % self._modulo, t)
+            self._write("DELETE FROM trans WHERE `partition`=? AND tid=?", t % self._tables.modulo, t)
 
     def delete_objects(self, objects: Iterable[tuple[bytes, bytes]], packed: bool = False) -> None:
-        self.drain()
+        self._engine.drain()
         objects = list(objects)
         if packed:
             self._repoint(objects)
         ids = []
         for tid, oid in objects:
             o = to_int(oid)
-            key = o % self._modulo, o, to_int(tid)
+            key = o % self._tables.modulo, o, to_int(tid)
             where = "FROM obj WHERE `partition`=? AND oid=? AND tid=?"
             ids += [data_id for (data_id,) in self._read(f"SELECT data_id {where}", *key)]
             self._write(f"DELETE {where}", *key)
-        self._collect(data_id for data_id in ids if data_id is not None)
+        self._values.collect(data_id for data_id in ids if data_id is not None)
 
     def _repoint(self, objects: list[tuple[bytes, bytes]]) -> None:
         for o, tids in revisions.by_oid(objects).items():
-            for t, value_tid in revisions.repoint(self._revisions(o), tids):
+            for t, value_tid in revisions.repoint(self._reads.revisions_of(o), tids):
                 self._write(
                     "UPDATE obj SET value_tid=? WHERE `partition`=? AND oid=? AND tid=?",
                     value_tid,
-                    o % self._modulo,
+                    o % self._tables.modulo,
                     o,
                     t,
                 )
 
     def unlink_undone(self, objects: Iterable[tuple[bytes, bytes]]) -> None:
-        self.drain()
+        self._engine.drain()
         released: list[int] = []
         for o, tids in revisions.by_oid(objects).items():
-            for revision in revisions.pointing(self._revisions(o), tids):
+            for revision in revisions.pointing(self._reads.revisions_of(o), tids):
                 self._write(
                     "UPDATE obj SET data_id=NULL WHERE `partition`=? AND oid=? AND tid=?",
-                    o % self._modulo,
+                    o % self._tables.modulo,
                     o,
                     revision.tid,
                 )
                 released += [] if revision.data_id is None else [revision.data_id]
-        self._collect(released)
+        self._values.collect(released)
 
     def packed_elsewhere(self, tid: bytes) -> None:
-        t = to_int(tid)
-        if t > (self._config_tid("_pack_tid") or 0):
-            self.set_config("_pack_tid", str(t))
+        self._tables.packed(to_int(tid))
 
     def link_undone(self, partition: int) -> list[tuple[bytes, bytes]]:
-        self.drain()
+        self._engine.drain()
         lacking: list[tuple[bytes, bytes]] = []
         linked: dict[tuple[int, int], int] = {}
         for oid, tid, value_tid in self._read(_UNLINKED, partition):
@@ -140,17 +148,3 @@ class Replication(Writes):
                     tid,
                 )
         return sorted(lacking)
-
-    def set_complete(self, partition: int, nid: int, tid: bytes) -> None:
-        complete = self._cells.get((partition, nid), -1)
-        if 0 <= complete < to_int(tid):
-            self._cells[partition, nid] = to_int(tid)
-            self._write(
-                "UPDATE pt SET tid=? WHERE `partition`=? AND nid=?", to_int(tid), partition, nid
-            )
-
-    def forget_complete(self, nid: int) -> None:
-        for (partition, of), complete in self._cells.items():
-            if of == nid and complete > 0:
-                self._cells[partition, of] = 0
-                self._write("UPDATE pt SET tid=0 WHERE `partition`=? AND nid=?", partition, nid)

@@ -11,7 +11,7 @@ from neo.protocol.enums import CellState
 from neo.protocol.ids import MAX_TID, ZERO_OID, add64
 from neo.protocol.packets import AskCheckSerialRange
 from neo.storage.backend.maintenance import Maintenance
-from neo.storage.backend.sql import Tables
+from neo.storage.backend.tables import Tables
 from neo.storage.links import Links
 from neo.storage.maintenance.check import Comparison
 from neo.storage.maintenance.pack import Packer
@@ -80,7 +80,7 @@ def _truncated_on_one() -> list[Patch]:
     original = Maintenance.truncate
 
     def truncate(self: Maintenance, tid: bytes, partitions: Sequence[int]) -> None:
-        if not self.name.endswith("2"):
+        if not self._engine.name.endswith("2"):
             original(self, tid, partitions)
 
     return [(Maintenance, "truncate", truncate)]

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from neo.master.maintenance.replication import Replication
 from neo.protocol.ids import add64
 from neo.protocol.packets import AnswerFetchObjects, AnswerUnfinishedTransactions
-from neo.storage.backend.sql import Tables
+from neo.storage.backend.tables import Tables
 from neo.storage.commit.locks import Locks
 from neo.storage.replication.fetch import Fetch
 from neo.storage.replication.replicator import Replicator

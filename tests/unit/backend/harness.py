@@ -118,12 +118,15 @@ class Harness:
         backend.unlock(p64(tid), p64(tid))
         self.wait(backend.executed)
 
+    def limit_values(self, backend: Any, value_max: int) -> None:
+        getattr(backend, "engine", backend).value_max = value_max
+
     def data_rows(self, backend: Any) -> int:
         backend.drain()
         return len(self.select(backend, "id", "data"))
 
     def select(self, backend: Any, columns: str, table: str) -> Sequence[Sequence[Any]]:
-        rows: Sequence[Sequence[Any]] = backend._read(f"SELECT {columns} FROM {table}")
+        rows: Sequence[Sequence[Any]] = backend.engine.read(f"SELECT {columns} FROM {table}")
         return rows
 
 

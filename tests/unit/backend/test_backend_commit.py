@@ -105,11 +105,11 @@ def test_data_ids_carry_the_partition_and_count_up(node: Harness) -> None:
 
 def test_the_last_partitions_have_usable_data_ids(node: Harness) -> None:
     backend = node.open()
-    count = backend.partitions_max
+    count = backend.engine.dialect.partitions_max
     backend.change_cells(1, 0, [(count - 1, 1, UP)], 1, True)
     node.commit(backend, 10, {count - 1: b"last"})
     assert backend.load(p64(count - 1), None, None) == record(10, b"last")
-    assert backend._read("SELECT id FROM data")[0][0] == (count - 1) << 48
+    assert backend.engine.read("SELECT id FROM data")[0][0] == (count - 1) << 48
     backend.close()
     backend = node.open()
     assert node.store_data(backend, count - 1, b"y") == ((count - 1) << 48) + 1
@@ -129,7 +129,7 @@ def test_ids_above_the_greatest_are_refused_in_writes(node: Harness) -> None:
 
 def test_an_object_larger_than_the_backend_accepts_is_refused(node: Harness) -> None:
     backend = node.ready()
-    backend._size_max = 1000
+    node.limit_values(backend, 1000)
     data = bytes(1001)
     with pytest.raises(BackendRefused, match="1001 bytes.*at most 1000"):
         node.store_data(backend, 4, data)

@@ -10,17 +10,18 @@ import pytest
 from neo.storage.backend import factory, schema
 from neo.storage.backend.api import BackendFailure
 from neo.storage.backend.mariadb.engine import TABLES, MariaDB
+from neo.storage.backend.sql_backend import SQLBackend
 from neo.storage.backend.sqlite.engine import SQLite
 
 
-def make(adapter: str, database: str, engine: str | None = None) -> object:
+def make(adapter: str, database: str, engine: str | None = None) -> SQLBackend:
     return factory.make_backend(adapter, database, engine, lambda *args: None, lambda failure: None)
 
 
 def test_adapters_by_name(tmp_path: Path) -> None:
-    assert isinstance(make("SQLite", str(tmp_path / "db")), SQLite)
-    assert isinstance(make("MySQL", "neo1"), MariaDB)
-    assert isinstance(make("mariadb", "neo1", "InnoDB"), MariaDB)
+    assert isinstance(make("SQLite", str(tmp_path / "db")).engine, SQLite)
+    assert isinstance(make("MySQL", "neo1").engine, MariaDB)
+    assert isinstance(make("mariadb", "neo1", "InnoDB").engine, MariaDB)
 
 
 def test_an_unknown_adapter_names_the_known_ones() -> None:

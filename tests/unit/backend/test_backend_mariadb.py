@@ -83,7 +83,7 @@ def test_a_lenient_sql_mode_of_the_server_does_not_matter(
 
 def test_tables_of_another_engine_are_refused(mariadb: Harness) -> None:
     backend = mariadb.ready()
-    backend._write("ALTER TABLE obj ENGINE=MyISAM")
+    backend.engine.write("ALTER TABLE obj ENGINE=MyISAM")
     backend.close()
     with pytest.raises(BackendFailure, match="table obj is of engine MyISAM.*ALTER TABLE obj"):
         mariadb.open()
@@ -103,9 +103,9 @@ def test_an_unknown_engine_is_refused() -> None:
 def test_another_format_is_refused(mariadb: Harness, version: str | None, message: str) -> None:
     backend = mariadb.ready()
     if version is None:
-        backend._write("DELETE FROM config WHERE name='version'")
+        backend.engine.write("DELETE FROM config WHERE name='version'")
     else:
-        backend._write("UPDATE config SET value=? WHERE name='version'", version)
+        backend.engine.write("UPDATE config SET value=? WHERE name='version'", version)
     backend.close()
     with pytest.raises(BackendFailure, match=message):
         mariadb.open()

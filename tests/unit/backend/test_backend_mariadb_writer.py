@@ -100,7 +100,7 @@ def test_a_full_queue_waits_for_the_server(
     for oid in range(100):
         mariadb.store_data(backend, oid, bytes(4000))
         backend.set_config("x", str(oid))
-        longest = max(longest, len(backend._writer._jobs))
+        longest = max(longest, len(backend.engine._writer._jobs))
     assert longest <= 4
     assert mariadb.data_rows(backend) == 100
 

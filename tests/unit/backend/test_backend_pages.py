@@ -149,10 +149,10 @@ def counter(node: Harness, backend: Any) -> Callable[[], int]:
         def step() -> None:
             steps[0] += 1
 
-        backend._db.set_progress_handler(step, 1)
+        backend.engine._db.set_progress_handler(step, 1)
         return lambda: steps[0] // 50
     status = "SHOW SESSION STATUS LIKE 'Handler_read%'"
-    return lambda: sum(int(number) for _, number in backend._read(status))
+    return lambda: sum(int(number) for _, number in backend.engine.read(status))
 
 
 def test_a_page_looks_at_a_bounded_number_of_rows(
@@ -162,7 +162,7 @@ def test_a_page_looks_at_a_bounded_number_of_rows(
     backend = node.ready()
     for tid in range(100, 140):
         node.commit(backend, tid, {3: b"hot", **{3 * (50 * tid + n): b"cold" for n in range(50)}})
-    backend._read("SELECT 1")
+    backend.engine.read("SELECT 1")
     monkeypatch.setattr(pages, "ROWS_MAX", 20)
     count = counter(node, backend)
     for order, first, last, rows in (
@@ -197,13 +197,13 @@ def test_large_values_are_read_one_by_one(
     values: dict[int, Any] = {oid: bytes([oid]) * length for oid, length in sizes.items()}
     node.commit(backend, 10, values)
     read: list[int] = []
-    value_of = backend._value
+    value_of = backend.values.read
 
     def value(data_id: int) -> Any:
         read.append(data_id)
         return value_of(data_id)
 
-    monkeypatch.setattr(backend, "_value", value)
+    monkeypatch.setattr(backend.values, "read", value)
     rows, after = page(backend, BY_OID)
     assert ([(oid, data) for oid, _, data in rows], after) == (sorted(values.items()), None)
     assert len(read) == 4
@@ -216,7 +216,7 @@ def test_large_values_are_read_one_by_one(
 
 def test_a_missing_value_is_reported_by_pages(node: Harness) -> None:
     backend = filled(node)
-    backend._write("DELETE FROM data WHERE id=(SELECT data_id FROM obj WHERE oid=9)")
+    backend.engine.write("DELETE FROM data WHERE id=(SELECT data_id FROM obj WHERE oid=9)")
     backend.drain()
     with pytest.raises(RecordDamaged, match=r"object 0+9 .* Rebuild"):
         page(backend, SNAPSHOT)

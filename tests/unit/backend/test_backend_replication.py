@@ -231,6 +231,6 @@ def test_a_pack_elsewhere_counts_as_a_pack_here(node: Harness) -> None:
 
 def test_metadata_that_this_backend_cannot_keep_is_refused(node: Harness) -> None:
     backend = node.ready()
-    big = bytes(backend.text_max + 1)
+    big = bytes(backend.engine.dialect.text_max + 1)
     with pytest.raises(BackendRefused, match="the user of the transaction"):
         backend.add_transaction(Transaction(p64(NP), big, b"", b"", False, [], p64(NP)))

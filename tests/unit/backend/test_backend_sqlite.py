@@ -121,7 +121,7 @@ def test_a_full_disk_is_a_failure_after_which_the_database_can_be_opened_anew(
     backend = sqlite.ready()
     sqlite.commit(backend, 10, {4: b"kept"})
     sqlite.wait(backend.stored)
-    backend._execute("PRAGMA max_page_count=30")
+    backend.engine._execute("PRAGMA max_page_count=30")
     with pytest.raises(BackendFailure, match="no space is left. Free space"):
         for tid in range(20, 1000):
             sqlite.commit(backend, tid, {4: bytes(5000)})

@@ -110,7 +110,7 @@ def check_after_crash(node: Harness, durable: int) -> None:
             assert backend.load(p64(oid), p64(serial), None).data == b"%d of %d" % (oid, serial)
             found[serial].add(p64(oid))
     assert found == listed, "a transaction is half visible"
-    assert backend._read("PRAGMA integrity_check")[0][0] == "ok"
+    assert backend.engine.read("PRAGMA integrity_check")[0][0] == "ok"
     node.close()
 
 
@@ -135,7 +135,7 @@ def test_this_test_notices_a_mark_that_is_written_before_the_sync(
     real = os.fdatasync
 
     def fdatasync(fd: int) -> None:
-        backend._mark.synced()
+        backend.engine._mark.synced()
         check(disk.crash(tmp_path / f"crash{disk.syncs}", random.Random(1)))
         real(fd)
 

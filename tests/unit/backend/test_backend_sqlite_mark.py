@@ -17,6 +17,7 @@ import pytest
 
 from neo.storage.backend.acknowledged import Acknowledged
 from neo.storage.backend.api import WentBack
+from neo.storage.backend.sql_backend import SQLBackend
 from neo.storage.backend.sqlite import engine as module
 from tests.unit.backend.harness import UP, Harness, p64, serials
 
@@ -332,7 +333,7 @@ def test_a_transaction_that_was_never_committed_is_no_hole(
     ready: Harness, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     backend: Any = ready.opened[-1]
-    backend._execute("PRAGMA cache_size=10")
+    backend.engine._execute("PRAGMA cache_size=10")
     ready.vote(backend, 6, {oid: bytes(9000) for oid in range(10, 40)})
     log = Path(ready.database + "-wal")
     assert used(log) > 32 + 40 * FRAME_BYTES, "nothing of it is in the log"
@@ -351,8 +352,10 @@ def test_a_process_remembers_what_it_acknowledged(
     acknowledged = Acknowledged()
 
     def make(node: Harness) -> Callable[[], None]:
-        backend = module.SQLite(
-            node.database, node.schedule, node.failures.append, acknowledged=acknowledged
+        backend = SQLBackend(
+            module.SQLite(
+                node.database, node.schedule, node.failures.append, acknowledged=acknowledged
+            )
         )
         node.opened.append(backend)
         return backend.open

@@ -23,7 +23,7 @@ from tests.unit.backend.harness import NP, UP, Harness, p64
 SECONDS = 60.0
 COLUMNS = {"id": 0, "hash": 1, "data_id": 3}
 #: What only backends have that keep tables with SQL.
-_SQL = {"_read", "_write", "_value"}
+_SQL = {"engine", "values"}
 _CONTRACT = (test_backend_contract, test_backend_commit, test_backend_maintenance, test_backend_pages)
 
 

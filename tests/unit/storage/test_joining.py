@@ -299,14 +299,14 @@ def test_a_node_whose_database_was_deleted_ends(
     world: World, client: End, caplog: pytest.LogCaptureFixture
 ) -> None:
     """To open it again would begin an empty one under the same name."""
-    Path(world.backend.name).unlink()
+    Path(world.backend.engine.name).unlink()
     store(client, 10, 1)
     answers = client.ask_later(AskVoteTransaction(p64(10)))
     world.wait(lambda: world.shell.exit_code is not None, "the node goes on")
     assert not answers and world.shell.exit_code == 1 and world.shell.restarts == 0
     assert "is gone: it was deleted, moved or replaced while this node ran" in caplog.text
     assert "is gone" in client.complaint
-    assert not Path(world.backend.name).exists()
+    assert not Path(world.backend.engine.name).exists()
 
 
 def test_unvoted_data_is_deleted_at_a_clean_stop(make_world: MakeWorld) -> None:

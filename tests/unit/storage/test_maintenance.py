@@ -137,7 +137,7 @@ def test_orphans_are_deleted_in_small_pieces_with_pauses_while_clients_are_at_wo
     client = world.client(master)
     backend = world.backend
     for value in (b"1", b"2", b"3", b"4", b"5"):
-        del backend._pending[backend.store_data(p64(2), 0, sha1(value).digest(), value)]
+        del backend.values.pending[backend.store_data(p64(2), 0, sha1(value).digest(), value)]
     commit(master, client, 10, 12, 1)
     load(client, 1)
     monkeypatch.setattr(world.shell, "monotonic", slow_clock(world, 0.001))

@@ -61,7 +61,7 @@ def test_an_unknown_compression_is_refused(client: End) -> None:
 def test_conflicts_leave_no_data_behind(world: World, master: End, client: End) -> None:
     commit(master, client, 10, 12, 1)
     assert store(client, 14, 1) == p64(12)
-    assert world.backend._pending == {}
+    assert world.backend.values.pending == {}
 
 
 def test_an_absent_cell_answers_lockless_and_keeps_nothing(world: World) -> None:
@@ -258,7 +258,7 @@ def test_pack_forgets_old_revisions_and_answers_when_done(
 @pytest.mark.parametrize("dry_run", [True, False])
 def test_orphans_are_counted_or_deleted(world: World, master: End, dry_run: bool) -> None:
     data_id = world.backend.store_data(p64(1), 0, sha1(b"x").digest(), b"x")
-    del world.backend._pending[data_id]
+    del world.backend.values.pending[data_id]
     master.send(NotifyRepair(dry_run))
     world.wait(lambda: not world.core.background.jobs, "the repair does not end")
     assert world.backend.prune_orphans(True, 0, 10)[0] == dry_run

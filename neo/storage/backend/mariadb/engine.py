@@ -1,4 +1,4 @@
-"""A database in MariaDB (InnoDB), written by a thread that commits in groups.
+"""An engine on MariaDB (InnoDB), written by a thread that commits in groups.
 
 Reads run on the loop's thread, on a connection of their own with READ UNCOMMITTED: they see executed
 writes, committed or not. Executed writes that a crash loses were never acknowledged as stored, and
@@ -9,22 +9,19 @@ Values of 16 MiB and more are split into pieces of 8 MiB in table ``bigdata`` (T
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import Any, NoReturn
 
 from neo.storage.backend import schema
 from neo.storage.backend.acknowledged import ROW, Acknowledged
-from neo.storage.backend.api import BackendFailure, Done, Record, Schedule
-from neo.storage.backend.maintenance import Maintenance
+from neo.storage.backend.api import BackendFailure, Done, Schedule
 from neo.storage.backend.mariadb.link import Address, Error, Link, parse
 from neo.storage.backend.mariadb.mark import MariaDBMark
 from neo.storage.backend.mariadb.settings import ENGINE, check, check_engines, explain
 from neo.storage.backend.mariadb.writer import Writer
-from neo.storage.backend.pages import Pages
-from neo.storage.backend.replication import Replication
-from neo.storage.backend.sql import VERSION_ROW, Row, to_int
+from neo.storage.backend.sql import Dialect, Row
+from neo.storage.backend.tables import VERSION_ROW
 from neo.storage.backend.upgrade import Database, upgrade
 
 #: From BIG_BYTES on, a value is split into pieces of PIECE_BYTES.
@@ -41,13 +38,7 @@ ROWS_BYTES = 512 << 10
 
 _INSERT_DATA = "INSERT INTO data (id, hash, compression, value) VALUES (?, ?, ?, ?)"
 
-_RECORDS = (
-    "SELECT o.oid, o.tid, o.value_tid, o.data_id, d.compression, d.hash,"
-    f" IF(LENGTH(d.value)<={SMALL_BYTES}, d.value, NULL)"
-    " FROM obj o FORCE INDEX (PRIMARY) LEFT JOIN data d ON d.id=o.data_id"
-    " WHERE o.`partition`=? AND "
-)
-#: Records that one statement reads, each of at most SMALL_BYTES.
+#: Records that one query reads, each of at most SMALL_BYTES.
 RECORDS = 32
 
 _BIG_VALUE = Struct(">II")  # first bigdata.id, total length
@@ -71,8 +62,8 @@ def _upgraded(link: Link) -> Database:
     return Database("mariadb", execute, ("START TRANSACTION",), ("COMMIT",))
 
 
-class MariaDB(Replication, Maintenance, Pages):
-    """A backend on MariaDB.
+class MariaDB:
+    """The engine on MariaDB.
 
     ``database``: ``[user[:password]@]database[unix_socket]``. ``engine``: InnoDB or None.
     ``on_failure``: called on the loop's thread when the writer's thread fails. ``acknowledged``: the
@@ -81,12 +72,16 @@ class MariaDB(Replication, Maintenance, Pages):
     WentBack if the database lacks acknowledged transactions.
     """
 
-    partitions_max = 1 << 16
-    text_max = (1 << 16) - 1
-    oids_max = (1 << 24) - 1
-    primary_key = " FORCE INDEX (PRIMARY)"
-    value_length = (
-        "IF(d.compression >= 128, CONV(HEX(SUBSTR(d.value, 5, 4)), 16, 10), LENGTH(d.value))"
+    dialect = Dialect(
+        partitions_max=1 << 16,
+        text_max=(1 << 16) - 1,
+        oids_max=(1 << 24) - 1,
+        primary_key=" FORCE INDEX (PRIMARY)",
+        value_length=(
+            "IF(d.compression >= 128, CONV(HEX(SUBSTR(d.value, 5, 4)), 16, 10), LENGTH(d.value))"
+        ),
+        records_together=RECORDS,
+        small_bytes=SMALL_BYTES,
     )
 
     def __init__(
@@ -99,7 +94,9 @@ class MariaDB(Replication, Maintenance, Pages):
         acknowledged: Acknowledged | None = None,
         mark: str | None = None,
     ) -> None:
-        super().__init__(schedule, dedup)
+        self.dedup = dedup
+        self.value_max = VALUE_BYTES_MAX
+        self._schedule = schedule
         self._address = parse(database)
         self.name = f"MariaDB database {_without_password(self._address)}"
         self._mark = MariaDBMark(self.name, acknowledged or Acknowledged(), mark)
@@ -110,7 +107,6 @@ class MariaDB(Replication, Maintenance, Pages):
         self._write_link: Link | None = None
         self._writer: Writer | None = None
         self._failure: BackendFailure | None = None
-        self._size_max = VALUE_BYTES_MAX
         self._next_piece = 1
         #: Rows by statement, queued before any other write; ``data`` comes before rows that refer to it.
         self._rows: dict[str, list[Row]] = {}
@@ -131,8 +127,7 @@ class MariaDB(Replication, Maintenance, Pages):
             self._reader = Link(self._address)
             self._reader.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ UNCOMMITTED")
             self._reader.execute("SET autocommit=1")
-            self._load_state()
-            self._next_piece = 1 + (self._read("SELECT MAX(id) FROM bigdata")[0][0] or 0)
+            self._next_piece = 1 + (self.read("SELECT MAX(id) FROM bigdata")[0][0] or 0)
             self._mark.opened()
             self._writer = Writer(link, self._mark, self._schedule, self._write_failed)
         except (Error, OSError) as error:
@@ -172,7 +167,7 @@ class MariaDB(Replication, Maintenance, Pages):
         acknowledged = self._mark.examine(config.get(ROW), not rows, reset)
         if rows or len(existing) > 1:
             upgrade(self.name, config, _upgraded(link))
-        files = ["mariadb", "mariadb-views"] + ["mariadb-dedup"] * self._dedup
+        files = ["mariadb", "mariadb-views"] + ["mariadb-dedup"] * self.dedup
         create_config, *others = (s for file in files for s in schema.statements(file))
         link.execute(create_config)
         # Use one statement: a version without the other row identifies a database of an earlier release.
@@ -206,7 +201,7 @@ class MariaDB(Replication, Maintenance, Pages):
 
     # -- primitives -----------------------------------------------------------------------------
 
-    def _read(self, sql: str, *args: Any) -> Sequence[Row]:
+    def read(self, sql: str, *args: Any) -> Sequence[Row]:
         reader = self._reader
         if self._failure is not None or reader is None:
             self._refuse()
@@ -221,7 +216,7 @@ class MariaDB(Replication, Maintenance, Pages):
             "SELECT SUM(data_length + index_length) FROM information_schema.tables"
             " WHERE table_schema = DATABASE()"
         )
-        return int(self._read(sql)[0][0] or 0)
+        return int(self.read(sql)[0][0] or 0)
 
     def _refuse(self) -> NoReturn:
         if self._failure is not None:
@@ -241,10 +236,10 @@ class MariaDB(Replication, Maintenance, Pages):
                 writer.put(self._write_link.write_many, (sql, rows), size // len(waiting))
         return writer
 
-    def _write_row(self, sql: str, *args: Any) -> None:
+    def write_row(self, sql: str, *args: Any) -> None:
         size = 100 + sum(len(a) for a in args if isinstance(a, bytes))
         if size > SMALL_BYTES:
-            self._write(sql, *args)
+            self.write(sql, *args)
             return
         self._rows.setdefault(sql, []).append(args)
         self._rows_size += size
@@ -255,17 +250,16 @@ class MariaDB(Replication, Maintenance, Pages):
         writer = self._queue()
         writer.put(getattr(self._write_link, method), args, size)
 
-    def _write(self, sql: str, *args: Any) -> None:
+    def write(self, sql: str, *args: Any) -> None:
         self._put("write", sql, args, size=sum(len(a) for a in args if isinstance(a, bytes)))
 
-    def _write_many(self, sql: str, rows: Sequence[Row]) -> None:
+    def write_many(self, sql: str, rows: Sequence[Row]) -> None:
         self._put("write_many", sql, rows, size=100 * len(rows))
 
-    def _insert_data(self, data_id: int, checksum: bytes, compression: int, data: bytes) -> None:
+    def insert_value(self, data_id: int, checksum: bytes, compression: int, data: bytes) -> None:
         size = len(data)
-        self._check_size(size, self._size_max)
         if size <= SMALL_BYTES:
-            self._write_row(_INSERT_DATA, data_id, checksum, compression, data)
+            self.write_row(_INSERT_DATA, data_id, checksum, compression, data)
             return
         row = "id, hash, compression"
         if size < BIG_BYTES:
@@ -281,29 +275,11 @@ class MariaDB(Replication, Maintenance, Pages):
         values = (data_id, checksum, compression | BIG)
         self._put("write_value", "data", row, values, _BIG_VALUE.pack(first, size))
 
-    def records(self, rows: Sequence[tuple[bytes, bytes]]) -> Iterator[Record | None]:
-        """Read in groups, because a round trip costs more than the rows; read big values one by one."""
-        for start in range(0, len(rows), RECORDS):
-            group = rows[start : start + RECORDS]
-            keys = [(to_int(tid), to_int(oid)) for tid, oid in group]
-            places = " OR ".join(["o.tid=? AND o.oid=?"] * len(group))
-            partition = keys[0][1] % self._modulo
-            found = {
-                (row[1], row[0]): row
-                for row in self._read(_RECORDS + f"({places})", partition, *chain(*keys))
-            }
-            for key, (tid, oid) in zip(keys, group, strict=True):
-                row = found.get(key)
-                if row is not None and (row[3] is None or row[6] is not None):
-                    yield self._record(oid, *row[1:])
-                else:
-                    yield None if row is None else self.load(oid, tid, None)
-
-    def _big_data(self, data_id: int, compression: int, value: bytes | None) -> tuple[int, bytes]:
+    def big_value(self, data_id: int, compression: int, value: bytes | None) -> tuple[int, bytes]:
         first, size = _BIG_VALUE.unpack(value or b"")
         pieces = []
         for piece in range(first, first - (-size // PIECE_BYTES)):
-            rows = self._read("SELECT value FROM bigdata WHERE id=?", piece)
+            rows = self.read("SELECT value FROM bigdata WHERE id=?", piece)
             if not rows:
                 raise BackendFailure(
                     f"{self.name}: row {piece} of table 'bigdata', a part of row {data_id} of"
@@ -312,7 +288,7 @@ class MariaDB(Replication, Maintenance, Pages):
             pieces.append(rows[0][0])
         return compression & ~BIG, b"".join(pieces)
 
-    def _delete_data(self, ids: Sequence[int]) -> None:
+    def delete_values(self, ids: Sequence[int]) -> None:
         rows = (
             f"d.id IN ({','.join(map(str, ids))})"
             " AND NOT EXISTS (SELECT 1 FROM obj WHERE obj.data_id=d.id)"
@@ -320,11 +296,11 @@ class MariaDB(Replication, Maintenance, Pages):
         if self._next_piece > 1:
             start = "CONV(HEX(SUBSTR(d.value, 1, 4)), 16, 10) + 0"
             pieces = f"CEIL(CONV(HEX(SUBSTR(d.value, 5, 4)), 16, 10) / {PIECE_BYTES})"
-            self._write(
+            self.write(
                 f"DELETE b FROM data d JOIN bigdata b ON b.id >= {start}"
                 f" AND b.id < {start} + {pieces} WHERE d.compression >= {BIG} AND {rows}"
             )
-        self._write(f"DELETE d FROM data d WHERE {rows}")
+        self.write(f"DELETE d FROM data d WHERE {rows}")
 
     # -- durability -----------------------------------------------------------------------------
 

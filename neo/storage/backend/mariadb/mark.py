@@ -15,9 +15,9 @@ from neo.storage.backend.acknowledged import (
     compare,
     from_row,
     next_position,
+    sync_folder,
 )
 from neo.storage.backend.api import BackendFailure
-from neo.storage.backend.sqlite.files import sync_folder
 
 #: Seconds of a generation. The first group commit after them begins the next one and takes 50 us more;
 #: commits may be twenty times as frequent. A loss within the last generation is not detected.

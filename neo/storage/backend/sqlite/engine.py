@@ -1,4 +1,4 @@
-"""A database in one SQLite file, durable by group commit.
+"""An engine on one SQLite file, durable by group commit.
 
 Threads and durability
 ----------------------
@@ -30,14 +30,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from neo.storage.backend import schema
-from neo.storage.backend.acknowledged import ROW, Acknowledged
+from neo.storage.backend.acknowledged import ROW, Acknowledged, sync_folder
 from neo.storage.backend.api import BackendFailure, DatabaseGone, Done, Schedule
-from neo.storage.backend.maintenance import Maintenance
-from neo.storage.backend.pages import Pages
-from neo.storage.backend.replication import Replication
-from neo.storage.backend.sql import Row
+from neo.storage.backend.sql import Dialect, Row
 from neo.storage.backend.sqlite.errors import explain
-from neo.storage.backend.sqlite.files import Files, sync_folder
+from neo.storage.backend.sqlite.files import Files
 from neo.storage.backend.sqlite.mark import SQLiteMark
 from neo.storage.backend.sqlite.streaming import STREAMED_BYTES
 from neo.storage.backend.sqlite.wal_sync import Report, Syncer
@@ -63,19 +60,25 @@ OnFailure = Callable[[BackendFailure], None]
 #: Takes the arguments of :class:`~.wal_sync.Syncer`.
 SyncerFactory = Callable[..., Syncer]
 
+#: Takes path, name and acknowledged position of the database.
+MarkFactory = Callable[[str, str, Acknowledged], SQLiteMark]
 
-class SQLite(Replication, Maintenance, Pages):
-    """A backend on SQLite.
+
+class SQLite:
+    """The engine on SQLite.
 
     ``path``: the file, created if it does not exist; its directory must exist. ``on_failure``: called
     on the loop's thread when the syncer's thread fails. ``dedup``: keep equal values once, at the cost
-    of a search in each store. ``syncer``: replaces the syncer in a simulated world. ``acknowledged``:
-    the position that this process acknowledged with earlier backends of this database.
+    of a search in each store. ``acknowledged``: the position that this process acknowledged with
+    earlier backends of this database. ``syncer``, ``mark``: those of a simulated world.
     """
 
-    partitions_max = 1 << 15  # data ids of the others would exceed the signed integers of SQLite
-    text_max = oids_max = 1 << 29
-    value_column = f"CASE WHEN LENGTH(d.value)<{STREAMED_BYTES} THEN d.value END"
+    dialect = Dialect(
+        partitions_max=1 << 15,  # data ids of the others would exceed the signed integers of SQLite
+        text_max=1 << 29,
+        oids_max=1 << 29,
+        value=f"CASE WHEN LENGTH(d.value)<{STREAMED_BYTES} THEN d.value END",
+    )
 
     def __init__(
         self,
@@ -83,14 +86,17 @@ class SQLite(Replication, Maintenance, Pages):
         schedule: Schedule,
         on_failure: OnFailure,
         dedup: bool = False,
-        syncer: SyncerFactory = Syncer,
         acknowledged: Acknowledged | None = None,
+        syncer: SyncerFactory = Syncer,
+        mark: MarkFactory = SQLiteMark,
     ) -> None:
-        super().__init__(schedule, dedup)
-        self._make_syncer = syncer
+        self.dedup = dedup
+        self.value_max = 0
         self.name = self._path = os.path.abspath(os.path.expanduser(path))
-        self._mark = self._make_mark(acknowledged or Acknowledged())
+        self._schedule = schedule
         self._on_failure = on_failure
+        self._mark = mark(self._path, self.name, acknowledged or Acknowledged())
+        self._make_syncer = syncer
         self._db: sqlite3.Connection | None = None
         self._lock_fd: int | None = None
         self._files: Files | None = None  # once they exist
@@ -102,9 +108,6 @@ class SQLite(Replication, Maintenance, Pages):
         self._checkpointed_changes = 0
         self._value_bytes = 0  # of values since the last checkpoint
         self._log_bytes = 0  # length of the log at the last checkpoint
-
-    def _make_mark(self, acknowledged: Acknowledged) -> SQLiteMark:
-        return SQLiteMark(self._path, self.name, acknowledged)
 
     # -- life -----------------------------------------------------------------------------------
 
@@ -119,7 +122,6 @@ class SQLite(Replication, Maintenance, Pages):
             self._create(reset)
             self._execute("PRAGMA wal_checkpoint(TRUNCATE)")
             self._begin()
-            self._load_state()
             self._files = Files(self._path)
             self._open_mark()
             # The database and its log exist by now.
@@ -202,7 +204,7 @@ class SQLite(Replication, Maintenance, Pages):
         self._execute(f"PRAGMA journal_size_limit={LOG_BYTES_MAX}")
         self._execute(f"PRAGMA cache_size=-{CACHE_BYTES >> 10}")
         self._page_size = self._execute("PRAGMA page_size")[0][0]
-        self._size_max = self._connection().getlimit(sqlite3.SQLITE_LIMIT_LENGTH) - ROW_OVERHEAD
+        self.value_max = self._connection().getlimit(sqlite3.SQLITE_LIMIT_LENGTH) - ROW_OVERHEAD
 
     def _create(self, reset: bool) -> None:
         """Create missing tables and views, in one transaction."""
@@ -222,7 +224,7 @@ class SQLite(Replication, Maintenance, Pages):
                 f"{self.name}: this SQLite database belongs to another program: it has the tables"
                 f" {', '.join(sorted(existing)[:5])}. Give another file"
             )
-        files = ["sqlite", "sqlite-views"] + ["sqlite-dedup"] * self._dedup
+        files = ["sqlite", "sqlite-views"] + ["sqlite-dedup"] * self.dedup
         for statement in (s for file in files for s in schema.statements(file)):
             self._execute(statement)
         # Always write, because SQLite reports a read-only file only at the first write.
@@ -288,7 +290,7 @@ class SQLite(Replication, Maintenance, Pages):
         except sqlite3.Error as error:
             self._fail(error)
 
-    def _read(self, sql: str, *args: Any) -> Sequence[Row]:
+    def read(self, sql: str, *args: Any) -> Sequence[Row]:
         if self._failure is not None or self._db is None:
             self._connection()
         try:
@@ -297,12 +299,12 @@ class SQLite(Replication, Maintenance, Pages):
             self._fail(error)
 
     def size(self) -> int:
-        pages = self._read("PRAGMA page_count")[0][0] - self._read("PRAGMA freelist_count")[0][0]
+        pages = self.read("PRAGMA page_count")[0][0] - self.read("PRAGMA freelist_count")[0][0]
         return int(pages) * self._page_size
 
-    _write = _execute  # type: ignore[assignment]
+    write = write_row = _execute
 
-    def _write_many(self, sql: str, rows: Sequence[Row]) -> None:
+    def write_many(self, sql: str, rows: Sequence[Row]) -> None:
         try:
             self._connection().executemany(sql, rows)
         except sqlite3.Error as error:
@@ -323,8 +325,7 @@ class SQLite(Replication, Maintenance, Pages):
             return gone
         return explain(error, self._path)
 
-    def _insert_data(self, data_id: int, checksum: bytes, compression: int, data: bytes) -> None:
-        self._check_size(len(data), self._size_max)
+    def insert_value(self, data_id: int, checksum: bytes, compression: int, data: bytes) -> None:
         self._value_bytes += len(data)
         sql = "INSERT INTO data (id, hash, compression, value) VALUES (?, ?, ?, ?)"
         if len(data) < STREAMED_BYTES:
@@ -337,13 +338,13 @@ class SQLite(Replication, Maintenance, Pages):
         except sqlite3.Error as error:
             self._fail(error)
 
-    def _delete_data(self, ids: Sequence[int]) -> None:
+    def delete_values(self, ids: Sequence[int]) -> None:
         self._execute(
             f"DELETE FROM data WHERE id IN ({','.join(map(str, ids))})"
             " AND NOT EXISTS (SELECT 1 FROM obj WHERE obj.data_id=data.id)"
         )
 
-    def _big_data(self, data_id: int, compression: int, value: bytes | None) -> tuple[int, bytes]:
+    def big_value(self, data_id: int, compression: int, value: bytes | None) -> tuple[int, bytes]:
         if compression > 0x7F:
             raise BackendFailure(
                 f"{self.name}: row {data_id} of table 'data' has compression {compression}, which"

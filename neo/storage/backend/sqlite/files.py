@@ -41,15 +41,6 @@ class Files:
             )
 
 
-def sync_folder(path: str) -> None:
-    """Make the name of a file durable. Raise OSError."""
-    fd = os.open(os.path.dirname(os.path.abspath(path)), os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
 def _identity(name: str) -> tuple[int, int]:
     stat = os.stat(name)
     return stat.st_dev, stat.st_ino

@@ -9,7 +9,8 @@ from __future__ import annotations
 import mmap
 import os
 import sys
-from typing import NamedTuple
+
+from neo.storage.backend.acknowledged import LogEnd
 
 #: The index has two copies of its header: version at 0, number of frames at 16, salts at 32, as integers
 #: of 4 bytes in the machine's byte order.
@@ -18,18 +19,6 @@ _INDEX_VERSION = (3007000).to_bytes(4, sys.byteorder)
 
 _LOG_HEADER_BYTES = 32
 _FRAME_HEADER_BYTES = 24
-_SALTS_BYTES = 8
-_NO_SALTS = bytes(_SALTS_BYTES)
-
-
-class LogEnd(NamedTuple):
-    """The last commit of a log. ``salts``: change each time the log starts over.
-
-    ``frames``: their number including that commit; 0 if the log is empty or cannot be read.
-    """
-
-    salts: bytes = _NO_SALTS
-    frames: int = 0
 
 
 class WalIndex:

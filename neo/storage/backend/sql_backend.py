@@ -1,0 +1,98 @@
+"""A backend on an SQL database, composed of an engine and the parts that use it."""
+
+from __future__ import annotations
+
+from neo.storage.backend.commits import Commits
+from neo.storage.backend.maintenance import Maintenance
+from neo.storage.backend.pages import Pages
+from neo.storage.backend.reads import Reads
+from neo.storage.backend.replication import Replication
+from neo.storage.backend.sql import Engine
+from neo.storage.backend.tables import Tables
+from neo.storage.backend.values import Values
+
+
+class SQLBackend:
+    """Implements :class:`~neo.storage.backend.api.Backend`: each call goes directly to a part."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        tables = self.tables = Tables(engine)
+        values = self.values = Values(engine, tables)
+        reads = self.reads = Reads(engine, tables, values)
+        commits = self.commits = Commits(engine, tables, values)
+        replication = Replication(engine, tables, values, reads)
+        maintenance = Maintenance(engine, tables, values)
+
+        self.close = engine.close
+        self.drain = engine.drain
+        self.executed = engine.executed
+        self.stored = engine.stored
+        self.size = engine.size
+
+        self.get_config = tables.get_config
+        self.set_config = tables.set_config
+        self.partition_count = tables.partition_count
+        self.cells = tables.cells
+        self.change_cells = tables.change_cells
+        self.set_complete = tables.set_complete
+        self.forget_complete = tables.forget_complete
+
+        self.store_data = values.store_data
+        self.load_data = values.load_data
+        self.release_data = values.release_data
+
+        self._offer_reads(reads, Pages(engine, values))
+
+        self.vote = commits.vote
+        self.lock = commits.lock
+        self.unlock = commits.unlock
+        self.abort = commits.abort
+        self.validate = commits.validate
+        self.drop_unfinished = commits.drop_unfinished
+        self.final_tid = commits.final_tid
+        self.locked_transactions = commits.locked_transactions
+
+        self.objects_ascending = replication.objects_ascending
+        self.add_transaction = replication.add_transaction
+        self.add_object = replication.add_object
+        self.delete_transactions = replication.delete_transactions
+        self.delete_objects = replication.delete_objects
+        self.unlink_undone = replication.unlink_undone
+        self.link_undone = replication.link_undone
+        self.packed_elsewhere = replication.packed_elsewhere
+
+        self.truncate = maintenance.truncate
+        self.pack = maintenance.pack
+        self.prune_orphans = maintenance.prune_orphans
+        self.drop_partition = maintenance.drop_partition
+
+    def _offer_reads(self, reads: Reads, pages: Pages) -> None:
+        self.load = reads.load
+        self.records = reads.records
+        self.object_exists = reads.object_exists
+        self.last_serial = reads.last_serial
+        self.serial_at = reads.serial_at
+        self.value_at = reads.value_at
+        self.undo_serial = reads.undo_serial
+        self.packed_value = reads.packed_value
+        self.history = reads.history
+        self.oids = reads.oids
+        self.distinct_oids = reads.distinct_oids
+        self.greatest_oid = reads.greatest_oid
+        self.transaction = reads.transaction
+        self.tids_descending = reads.tids_descending
+        self.tids_ascending = reads.tids_ascending
+        self.last_ids = reads.last_ids
+        self.tail = reads.tail
+        self.revisions = pages.revisions
+
+    def open(self, reset: bool = False) -> None:
+        self.engine.open(reset)
+        try:
+            self.tables.load()
+            self.values.load()
+            self.commits.load()
+        except BaseException:
+            self.engine.close()
+            raise
