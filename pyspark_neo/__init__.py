@@ -1,4 +1,4 @@
-"""Spark looks for ``pyspark_*`` modules: so the format "neo" is known without registration."""
+"""Make the format "neo" available without registration: Spark imports ``pyspark_*`` modules."""
 
 from __future__ import annotations
 

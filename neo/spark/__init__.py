@@ -1,8 +1,8 @@
-"""A NEO database in Spark and in Parquet (DESIGN, *Spark*).
+"""Read a NEO database with Spark, or as Parquet (DESIGN, *Spark*).
 
-* ``tables``: the tables and their columns; ``options``: what a user may ask
+* ``tables``: tables and their columns; ``options``: options of a load
 * ``rows``: revisions → Arrow batches; ``reading``: one partition of one table
-* ``plan``, ``pushdown``, ``source``, ``stream``: what Spark calls
+* ``plan``, ``pushdown``, ``source``, ``stream``: the interface to Spark
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger("neo.spark")
 
 PYSPARK = (4, 2)
-#: What Spark runs if PYSPARK_PYTHON is not set.
+#: The program that Spark runs if PYSPARK_PYTHON is not set.
 _DEFAULT_PYTHON = "python3"
 
 
 def check_pyspark(version: str) -> None:
-    """Raise ImportError for a version of PySpark that has not what a source needs."""
+    """Raise ImportError if this version of PySpark lacks the features that a source needs."""
     major, minor = version.split(".")[:2]
     if (int(major), int(minor)) < PYSPARK:
         raise ImportError(
@@ -32,9 +32,9 @@ def check_pyspark(version: str) -> None:
 
 
 def register(spark: SparkSession) -> None:
-    """Make the format "neo" known to a session, with filters pushed down to the storage nodes.
+    """Register the format "neo" with a session, and enable filter pushdown.
 
-    Moments without a zone are of the session's time zone as it is now. Raises ImportError.
+    Times without a zone are read in the current time zone of the session. Raise ImportError.
     """
     import pyspark
 
@@ -47,9 +47,9 @@ def register(spark: SparkSession) -> None:
 
 
 def _choose_python(spark: SparkSession) -> None:
-    """Let tasks on this machine run the Python of this process; of others say what they need.
+    """Make local tasks run the Python of this process; log what tasks on other machines need.
 
-    Without PYSPARK_PYTHON Spark takes the first ``python3`` of the path, which may not have this package.
+    Without PYSPARK_PYTHON Spark runs the first ``python3`` of the path, which may lack this package.
     """
     from pyspark.sql.utils import is_remote
 

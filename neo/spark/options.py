@@ -1,4 +1,4 @@
-"""The options of ``spark.read.format("neo")``, checked, with one clear message for each mistake."""
+"""Parse and check the options of ``spark.read.format("neo")``."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from neo.spark.reading import Connection
 from neo.spark.rows import JSON_BUDGET
 from neo.spark.tables import Column, columns_of
 
-#: Tasks of one scan. More cost more than they bring: each joins the cluster.
+#: Tasks of one scan. More are slower, because each joins the cluster.
 TASKS_MAX = 200
-#: Offsets as Spark writes them beside the names of zones: +01:00, GMT+1, UTC-03:30.
+#: Zones that Spark writes as offsets: +01:00, GMT+1, UTC-03:30.
 _OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d{2}))?")
 
 
@@ -27,7 +27,7 @@ class OptionError(ValueError):
 
 @dataclass(frozen=True)
 class Options:
-    """See :data:`OPTIONS` for what each means."""
+    """Checked options; :data:`OPTIONS` documents them."""
 
     connection: Connection
     table: str = "objects"
@@ -46,7 +46,7 @@ class Options:
 
 
 def parse_tid(text: str) -> int:
-    """A tid as an integer, as 0x…, or as 16 hexadecimal digits."""
+    """Return a tid that is given as an integer, as 0x…, or as 16 hexadecimal digits."""
     base = 16 if text[:2].lower() == "0x" or len(text) == 16 else 10
     tid = int(text, base)
     if not 0 <= tid <= u64(MAX_TID):
@@ -55,7 +55,7 @@ def parse_tid(text: str) -> int:
 
 
 def parse_zone(text: str) -> tzinfo:
-    """A zone as ``spark.sql.session.timeZone`` names it. Raises ValueError."""
+    """Return a zone that is named as in ``spark.sql.session.timeZone``. Raise ValueError."""
     if text == "Z":
         return UTC
     offset = _OFFSET.fullmatch(text)
@@ -69,17 +69,17 @@ def parse_zone(text: str) -> tzinfo:
 
 
 def parse_timestamp(text: str, zone: tzinfo) -> int:
-    """The last tid of a moment in ISO 8601; ``zone`` is meant if it says none.
+    """Return the last tid of a time in ISO 8601. ``zone``: the zone if the text has none.
 
-    A microsecond has about 71 tids, and the column ``timestamp`` says the same of all of them: as of what
-    it says of a transaction, this transaction is there.
+    A microsecond has about 71 tids, and all have the same value in the column ``timestamp``. So a load
+    as of the timestamp of a transaction includes this transaction.
     """
     moment = datetime.fromisoformat(text)
     moment = (moment if moment.tzinfo is not None else moment.replace(tzinfo=zone)).astimezone(UTC)
     minute = moment.replace(second=0, microsecond=0)
     microsecond = moment.second * 1_000_000 + moment.microsecond
     start: int = u64(tid_from_time(minute.timestamp()))
-    # The first tid of the next microsecond, rounded up, is the first one that is too late.
+    # The first tid of the next microsecond, rounded up, is the first excluded one.
     return start - (-((microsecond + 1) << 32) // 60_000_000) - 1
 
 
@@ -100,7 +100,7 @@ def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",")]
 
 
-#: name → (how it is read, what is expected), in the spelling that people use.
+#: name → (parser, expected value), in the documented spelling.
 OPTIONS: dict[str, tuple[Callable[[str], Any], str]] = {
     "masters": (str, "host:port of the masters, separated by spaces or commas"),
     "cluster": (str, "the name of the cluster"),
@@ -126,10 +126,10 @@ _BY_LOWER_CASE = {name.lower(): name for name in OPTIONS}
 
 
 def parse(given: Mapping[str, str], session_zone: str | None = None) -> Options:
-    """Check options. Raises OptionError.
+    """Check options. Raise OptionError.
 
-    The names may be in any case: Spark hands them over in lower case. ``session_zone``: of the session,
-    None if it is not known.
+    Names may be in any case, because Spark passes them in lower case. ``session_zone``: the time zone of
+    the session; None if it is unknown.
     """
     values: dict[str, Any] = {}
     for key, text in given.items():
@@ -172,7 +172,7 @@ def parse(given: Mapping[str, str], session_zone: str | None = None) -> Options:
 
 
 def _last_tid(text: str, zone: tzinfo | None, session_zone: str | None) -> int:
-    """The tid of option 'timestamp'. Raises OptionError."""
+    """Return the tid of option 'timestamp'. Raise OptionError."""
     if zone is None and datetime.fromisoformat(text).tzinfo is None:
         if session_zone is None:
             raise OptionError(
@@ -187,7 +187,7 @@ def _last_tid(text: str, zone: tzinfo | None, session_zone: str | None) -> int:
         raise OptionError(f"option 'timestamp': {text!r} is not a moment of a tid") from None
 
 
-#: Options that are fields of Options as they are.
+#: Options that are stored unchanged, and their fields in Options.
 _FIELDS = {
     "tid": "tid",
     "timestamp": "tid",

@@ -1,4 +1,4 @@
-"""What a load reads: one transaction is pinned, and the partitions are dealt out to tasks."""
+"""Plan a load: pin one transaction and distribute partitions to tasks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from neo.spark.options import OptionError, Options
 
 @dataclass(frozen=True)
 class Pinned:
-    """The state of a cluster when it was asked: every scan of a DataFrame sees the same."""
+    """The state of the cluster at planning time, shared by all scans of a DataFrame."""
 
     partitions: int
     tid: int
@@ -22,11 +22,14 @@ class Pinned:
 
 
 def pin(options: Options) -> Pinned:
-    """Ask the cluster. Raises OptionError for a tid of the future, and what NEOStorage does."""
+    """Read the state of the cluster.
+
+    Raise OptionError for a tid in the future, and errors of NEOStorage.
+    """
     storage = options.connection.open()
     try:
         scanner = Scanner(storage)
-        # A pack after this question may remove what it does not tell: it is noticed while reading.
+        # A later pack is detected while reading.
         packed = scanner.packed()
         last = u64(scanner.last_tid())
         tid = last if options.tid is None else options.tid
@@ -44,9 +47,11 @@ def pin(options: Options) -> Pinned:
 
 
 def past(tid: int, last: int, now: datetime) -> int:
-    """The transaction as of which a moment is read. ``last``: the last one; ``now``: of this machine.
+    """Return the transaction as of which a time is read.
 
-    Raises OptionError for a moment of the future: what will be committed until then is not known.
+    ``last``: the last one; ``now``: the local clock.
+
+    Raise OptionError for a time in the future, because later commits could still belong before it.
     """
     if tid > last and time_from_tid(p64(tid)) > now.timestamp():
         moment = datetime.fromtimestamp(time_from_tid(p64(tid)), UTC)
@@ -58,7 +63,7 @@ def past(tid: int, last: int, now: datetime) -> int:
 
 
 def check_packed(options: Options, pinned: Pinned) -> None:
-    """Raises OptionError if the options name a moment of which a pack may have removed something."""
+    """Raise OptionError if a pack may have removed revisions that the options ask for."""
     if options.table == "transactions" or not pinned.packed:
         return
     if pinned.tid < pinned.packed:
@@ -75,5 +80,5 @@ def check_packed(options: Options, pinned: Pinned) -> None:
 
 
 def deal(partitions: Sequence[int], tasks: int) -> list[tuple[int, ...]]:
-    """Partitions for each task, at most ``tasks`` of them, as even as possible."""
+    """Distribute partitions evenly to at most ``tasks`` tasks."""
     return [tuple(partitions[i::tasks]) for i in range(min(tasks, len(partitions)))]

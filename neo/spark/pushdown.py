@@ -1,6 +1,6 @@
-"""Filters of a query that the reader applies itself, so that less is read.
+"""Filters of a query that the reader applies itself, to read less.
 
-A tid is never pushed into a snapshot: it would change which revision of an object is current.
+A tid is never pushed into a snapshot, because it would change which revision of an object is current.
 """
 
 from __future__ import annotations
@@ -23,16 +23,20 @@ from neo.client.scan import ALL
 
 #: The greatest tid or oid.
 _MAX = ALL[1]
-#: The column that is the oid of what a partition holds.
+#: The column with the oid that determines the partition.
 _OID = {"objects": "oid", "history": "oid", "changes": "oid", "references": "src"}
-#: Tables whose rows are chosen by their tids.
+#: Tables whose rows can be filtered by tid.
 _BY_TID = ("history", "transactions", "changes")
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """Sets are None where everything is wanted; ranges: [least, greatest], nothing if least is greater.
-    Only numbers that an oid can have are in ``oids``."""
+    """The pushed filters.
+
+    A set is None if it does not restrict; a range is [least, greatest], perhaps empty.
+
+    ``oids`` only has valid oids.
+    """
 
     partitions: frozenset[int] | None = None
     oids: frozenset[int] | None = None
@@ -40,7 +44,7 @@ class Wanted:
     tids: tuple[int, int] = ALL
 
     def has(self, partition: int, partitions: int) -> bool:
-        """Whether something that is wanted may be in one of so many partitions."""
+        """Return whether one of ``partitions`` partitions may have wanted rows."""
         if self.partitions is not None and partition not in self.partitions:
             return False
         least, greatest = self.oid_range
@@ -51,7 +55,7 @@ class Wanted:
 
 
 def push(table: str, filters: Iterable[Filter]) -> tuple[Wanted, list[Filter]]:
-    """(what is wanted, the filters that are left to Spark)."""
+    """Return the pushed filters as ranges, and the filters that Spark must apply."""
     wanted = Wanted()
     left = []
     for condition in filters:
@@ -100,7 +104,7 @@ def _values(condition: Filter) -> frozenset[int] | None:
 
 
 def _integers(values: Iterable[object]) -> Iterator[int]:
-    """NULL equals nothing."""
+    """Yield the integers, without NULL, which equals no value."""
     return (value for value in values if isinstance(value, int))
 
 

@@ -1,4 +1,4 @@
-"""Reading one partition of one table: what a task of Spark does, and a thread of the export."""
+"""Read one partition of one table, in a task of Spark or a process of the export."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from neo.spark.tables import Column
 
 @dataclass(frozen=True)
 class Connection:
-    """How a process of Spark reaches the cluster; plain text and numbers, for they travel."""
+    """The connection parameters of a Spark task, which must be picklable."""
 
     masters: str
     cluster: str
@@ -26,7 +26,7 @@ class Connection:
     wait_timeout: float = 60.0
 
     def open(self) -> NEOStorage:
-        """Raises what NEOStorage does."""
+        """Connect to the cluster. Raise errors of NEOStorage."""
         return NEOStorage(
             self.masters,
             self.cluster,
@@ -41,11 +41,14 @@ class Connection:
 
 @dataclass(frozen=True)
 class Query:
-    """What is read. ``last``: the transaction as of which; ``first``: history, changes and transactions
-    begin there, 0 for what is left. ``packed``: the last pack that was known when the query was
-    planned; a later one is an error where it would change the rows. ``oids``: those that are wanted,
-    None for all; ``oid_range``: and of these those in [least, greatest]. ``tids``: the same for history,
-    changes and transactions. ``on_error``: 'fail' or 'null'."""
+    """The parameters of a read.
+
+    ``last``: the transaction as of which rows are read. ``first``: where history, changes and
+    transactions begin; 0: at the oldest row that is left. ``packed``: the last pack when the query was
+    planned; a later pack raises an error if it would change the rows. ``oids``: the wanted oids; None:
+    all. ``oid_range``, ``tids``: bounds [least, greatest]; tids do not apply to snapshots.
+    ``on_error``: 'fail' or 'null'.
+    """
 
     table: str
     columns: tuple[Column, ...]
@@ -62,9 +65,9 @@ class Query:
 
 
 def read(scanner: Scanner, query: Query, partition: int) -> Iterator[pa.RecordBatch]:
-    """The rows of one partition, in batches that have some.
+    """Yield the rows of one partition in non-empty batches.
 
-    Raises what Scanner does; ErrorAnswer TID_NOT_FOUND also at the end, if a pack was faster.
+    Raise errors of Scanner; ErrorAnswer TID_NOT_FOUND at the end if a pack ran meanwhile.
     """
     builder = Builder(query.columns, query.json_budget, fail=query.on_error == "fail")
     for batch in _READERS[query.table](scanner, query, partition, builder):
@@ -73,8 +76,7 @@ def read(scanner: Scanner, query: Query, partition: int) -> Iterator[pa.RecordBa
 
 
 def _range(query: Query, builder: Builder, order: Order) -> Range:
-    """Rows are chosen by a filter out of those without it: a range that a pack may have reached is
-    read as a whole, and filtered here."""
+    """Return the range to read. A range that a pack may have reached is read whole and filtered here."""
     first, last = 0, query.last
     oids = query.oid_range
     if query.oids:
@@ -116,7 +118,7 @@ def _pages(
 
 
 def _tids(query: Query) -> tuple[int, int]:
-    """[least, greatest] of the rows."""
+    """Return the bounds [least, greatest] of the tids of rows."""
     least, greatest = query.tids
     return max(query.first, least), min(query.last, greatest)
 
@@ -163,7 +165,7 @@ def _changes(
 def with_ends(
     pages: Iterable[list[Revision]],
 ) -> Iterator[list[tuple[Revision, int | None, int]]]:
-    """To each revision of pages by (oid, tid): the tid of the one that replaced it, and its number."""
+    """Yield revisions with the tid of the successor and a number; pages are sorted by (oid, tid)."""
     waiting: Revision | None = None
     seq = 0
     for page in pages:

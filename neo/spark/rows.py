@@ -1,6 +1,6 @@
-"""Revisions and transactions → Arrow batches with the columns that were asked for.
+"""Convert revisions and transactions into Arrow batches with the requested columns.
 
-What a few bytes of a record become may be large. So a batch ends when it is, whatever the page is.
+A few bytes of a record may expand to a large value. So batches are bounded by size, not by pages.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from neo.protocol.ids import u64
 from neo.protocol.packets import AnswerTransactionInformation
 from neo.spark.tables import Column, schema_of
 
-#: Values of one state before it is called too large.
+#: Greatest number of values in one state.
 JSON_BUDGET = 100_000
 
 _EPOCH = date(1970, 1, 1).toordinal()
-#: What a row is counted as beside what its columns hold: a batch has about 4,000 rows at most.
+#: Bytes counted per row besides its values, so that a batch has about 4,000 rows at most.
 _ROW_BYTES = 1_024
-#: Columns that tell what came after a revision.
+#: Columns that need the next revision.
 _ENDS = {"end_tid", "end_timestamp", "seq"}
-#: Columns that need more than the class out of a record.
+#: Columns that need a decoded record.
 _DECODED = {"refs", "state", "error"}
 
-#: In the table of references: what a row says of the object, and of what it refers to.
+#: Columns of references: the source, and the target.
 _SOURCE = ("src", "src_tid", "src_class")
 _TARGET = ("kind", "dst", "dst_class", "dst_db")
 _TRANSACTION = ("tid", "timestamp", "user", "description", "extension", "oids")
@@ -46,17 +46,17 @@ _TRANSACTION = ("tid", "timestamp", "user", "description", "extension", "oids")
 Decoded = tuple[str | None, list[int] | None, str | None, str | None]
 #: oid, tid, class
 Source = tuple[int, int, str | None]
-#: As _TRANSACTION names them.
+#: The columns of _TRANSACTION.
 Transaction = tuple[int, int, str, str, str | None, list[int]]
 Columns = dict[str, Sequence[Any]]
 
 
 class UnreadableRecord(Exception):
-    """A record could not be decoded, and the reader does not want to go on."""
+    """A record could not be decoded, and the query has onError='fail'."""
 
 
 class Builder:
-    """Makes batches. One per task: its caches grow with what it reads."""
+    """Makes batches. Use one per task, because its caches grow with the rows that it reads."""
 
     def __init__(
         self,
@@ -65,13 +65,15 @@ class Builder:
         fail: bool = False,
         read: Callable[[bytes], Record] = decode,
     ) -> None:
-        """``fail``: raise UnreadableRecord instead of filling the column ``error``. ``read``: decode(),
-        or what remembers its answers."""
+        """``fail``: raise UnreadableRecord instead of filling the column ``error``.
+
+        ``read``: replaces decode().
+        """
         self.columns = columns
         self.schema = schema_of(columns)
         self.needs_data = any(column.data for column in columns)
         self._names = {column.name for column in columns}
-        #: Whether revisions are needed with what came after them.
+        #: Whether a column needs the next revision.
         self.needs_ends = not self._names.isdisjoint(_ENDS)
         self._decodes = fail or not self._names.isdisjoint(_DECODED)
         self._json_budget = json_budget
@@ -80,7 +82,7 @@ class Builder:
         self._minutes: dict[int, int] = {}
 
     def timestamp(self, tid: int) -> int:
-        """Microseconds since 1970 of the time in a tid."""
+        """Return the time in a tid, in microseconds since 1970."""
         minutes, fraction = tid >> 32, tid & 0xFFFFFFFF
         start = self._minutes.get(minutes)
         if start is None:
@@ -90,18 +92,18 @@ class Builder:
     # -- objects and history -----------------------------------------------------------------------
 
     def objects(self, partition: int, page: Iterable[Revision]) -> Iterator[pa.RecordBatch]:
-        """Those that exist."""
+        """Yield batches of the revisions that are not deletions."""
         return self.changes(partition, (r for r in page if not r.deleted))
 
     def changes(self, partition: int, page: Iterable[Revision]) -> Iterator[pa.RecordBatch]:
-        """Those that were deleted, too."""
+        """Yield batches of all revisions, deletions included."""
         for part, decoded in self._parts(list(page)):
             yield self._batch(self._revisions(partition, part, decoded))
 
     def history(
         self, partition: int, page: Iterable[tuple[Revision, int | None, int]]
     ) -> Iterator[pa.RecordBatch]:
-        """``page``: (revision, end_tid, seq)."""
+        """Yield batches with the columns of history. ``page``: (revision, end_tid, seq)."""
         revisions, ends, numbers = _transposed(page, 3)
         start = 0
         for part, decoded in self._parts(revisions):
@@ -117,7 +119,7 @@ class Builder:
     def _parts(
         self, page: Sequence[Revision]
     ) -> Iterator[tuple[Sequence[Revision], Sequence[Decoded]]]:
-        """What is one batch each: revisions, and what is in them if that was asked."""
+        """Split a page into batches; yield revisions, and decoded records if a column needs them."""
         if not self._decodes:
             yield page, ()
             return
@@ -127,7 +129,7 @@ class Builder:
             yield revisions, decoded
 
     def _made(self, row: tuple[Revision, Decoded]) -> int:
-        """Bytes in a batch, about."""
+        """Estimate the bytes of a row in a batch."""
         revision, (class_name, refs, state, _) = row
         size = _ROW_BYTES + len(class_name or "") + len(state or "") + 8 * len(refs or ())
         return size + (revision.size if "data" in self._names else 0)
@@ -135,7 +137,7 @@ class Builder:
     def _revisions(
         self, partition: int, page: Sequence[Revision], decoded: Sequence[Decoded]
     ) -> Columns:
-        """The columns that all tables of revisions have."""
+        """Return the columns that all tables of revisions share."""
         oids, tids, deleted, sizes, values, errors = _transposed(page, 6)
         columns: Columns = {
             "partition": [partition] * len(oids),
@@ -232,7 +234,7 @@ def _transaction_size(row: Transaction) -> int:
 
 
 def _transposed(rows: Iterable[tuple[Any, ...]], width: int) -> list[Sequence[Any]]:
-    """The columns of rows that have so many."""
+    """Return the columns of rows with ``width`` fields."""
     return list(zip(*rows, strict=True)) or [()] * width
 
 
@@ -241,9 +243,9 @@ def _text(value: bytes) -> str:
 
 
 def _minute_start(minutes: int) -> int:
-    """Microseconds since 1970 of the minute that the high half of a tid counts.
+    """Return the start of the minute in the high half of a tid, in microseconds since 1970.
 
-    It counts months of 31 days, so that a tid beyond the end of a month runs into the next one.
+    Tids count months of 31 days, so one beyond the end of a month belongs to the next month.
     """
     minutes, minute = divmod(minutes, 60)
     minutes, hour = divmod(minutes, 24)

@@ -1,7 +1,7 @@
-"""``spark.read.format("neo")``: a batch source of PySpark 4 (SPARK, *Python Data Source API*).
+"""The batch source of ``spark.read.format("neo")`` for PySpark 4 (SPARK, *Python Data Source API*).
 
-The driver asks the cluster once for each ``load()``, in ``__init__``: number of partitions and one tid.
-Each task joins the cluster as a client that only reads, and asks storage nodes directly.
+The driver asks the cluster once per ``load()``, in ``__init__``: number of partitions and one tid. Each
+task joins the cluster as a read-only client and asks storage nodes directly.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from neo.spark.stream import ChangeReader
 
 logger = logging.getLogger("neo.spark")
-# The root logger of Spark's Python workers has the level WARNING. What a load does must reach the log of
-# the workers that a session can collect.
+# The root logger of Spark's Python workers has the level WARNING. Log loads nevertheless, because a
+# session can collect the logs of its workers.
 logger.setLevel(logging.INFO)
 
 _DDL = {
@@ -43,14 +43,14 @@ _DDL = {
 
 
 def ddl(columns: Iterable[Column]) -> str:
-    """The schema as Spark wants it."""
+    """Return the schema as DDL for Spark."""
     return ", ".join(f"`{column.name}` {_DDL[column.type]}" for column in columns)
 
 
 class NEODataSource(DataSource):
-    """Without pushdown, so that it works in a session that is not configured for it."""
+    """The source without filter pushdown, which works in a session that is not configured for it."""
 
-    #: Of the session; Spark does not tell it to a source.
+    #: The time zone of the session, which Spark does not pass to a source.
     session_zone: str | None = None
 
     def __init__(self, options: Any) -> None:
@@ -77,7 +77,7 @@ class NEODataSource(DataSource):
         return ChangeReader(self.chosen(schema))
 
     def chosen(self, schema: StructType) -> Options:
-        """The options with the columns of a schema that the user may have given."""
+        """Return the options with the columns of a schema, which the application may have given."""
         try:
             columns = columns_of(self.parsed.table, schema.fieldNames())
         except ValueError as e:
@@ -91,14 +91,16 @@ class NEODataSource(DataSource):
 
 
 class PushingDataSource(NEODataSource):
-    """With pushdown; :func:`neo.spark.register` configures the session for it."""
+    """The source with filter pushdown, for which :func:`neo.spark.register` configures the session."""
 
     def reader(self, schema: StructType) -> PushingReader:
         return PushingReader(self.chosen(schema), self.pinned)
 
 
 def in_zone(zone: str) -> type[PushingDataSource]:
-    """The source for a session with a time zone. Spark hands the class itself over to its workers."""
+    """Return the source for a session's time zone, as a class, because Spark pickles the class for
+    workers.
+    """
 
     class RegisteredDataSource(PushingDataSource):
         session_zone = zone
@@ -108,7 +110,7 @@ def in_zone(zone: str) -> type[PushingDataSource]:
 
 class NEOReader(DataSourceReader):
     def __init__(self, options: Options, pinned: Pinned) -> None:
-        """Raises OptionError for what a pack removed."""
+        """Raise OptionError if a pack removed requested rows."""
         check_packed(options, pinned)
         self._options = options
         self._pinned = pinned
@@ -124,7 +126,7 @@ class NEOReader(DataSourceReader):
         return [InputPartition(task) for task in deal(partitions, self._options.tasks)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        # Spark asks for a partition of nothing when there is none.
+        # Without partitions Spark reads one whose value is None.
         return read_task(self._options.connection, self._query(), partition.value or ())
 
     def _query(self) -> Query:
@@ -159,7 +161,7 @@ class PushingReader(NEOReader):
 
 
 def read_task(connection: Any, query: Query, partitions: Sequence[int]) -> Iterator[pa.RecordBatch]:
-    """What one task reads. Closing the generator closes the connections."""
+    """Yield the rows of one task. Closing the generator closes the connections."""
     if not partitions:
         return
     storage = connection.open()

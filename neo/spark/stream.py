@@ -1,8 +1,10 @@
-"""``spark.readStream.format("neo")``: the change feed. An offset is the tid of the last transaction that
-was read; a batch holds whole transactions, and the same ones whenever it is read.
+"""The change feed: ``spark.readStream.format("neo")``.
 
-A feed from the very beginning takes what packs left. So its first batch reaches up to the last pack at
-least, and says in its offset which one that was (``packed``): read again after another pack, it fails.
+An offset is the tid of the last transaction that was read. A batch has whole transactions, and is the
+same each time it is read.
+
+A feed from the beginning reads the revisions that packs left. So its first batch reaches at least to the
+last pack, and its offset names that pack (``packed``): reading it after a later pack fails.
 """
 
 from __future__ import annotations
@@ -128,7 +130,9 @@ class ChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _limited(scanner: Scanner, first: int, last: int, rows: int) -> int:
-    """The tid up to which there are about so many revisions: whole transactions, at least one."""
+    """Return the tid up to which there are about ``rows`` revisions, in whole transactions, at least
+    one.
+    """
     for transaction in scanner.in_order(p64(first + 1), p64(last)):
         rows -= len(transaction.oid_list)
         if rows <= 0:

@@ -1,7 +1,7 @@
-"""The tables that a NEO database is read as, and their columns.
+"""The tables of a NEO database and their columns.
 
-Oids and tids are signed 64-bit integers: a database of NEO has no others. ``timestamp`` is the time in a
-tid. What costs (a decoded record) is read only when a column that needs it is asked for.
+Oids and tids are signed 64-bit integers; a database of NEO has no greater ones. ``timestamp`` is the
+time in a tid. Records are decoded only if a requested column needs them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ TIMESTAMP = pa.timestamp("us", tz="UTC")
 
 
 class Column(NamedTuple):
-    """``default``: given when no columns are asked for. ``data``: needs the record."""
+    """``default``: selected if no columns are named. ``data``: needs the record."""
 
     name: str
     type: pa.DataType
@@ -37,7 +37,7 @@ _REVISION = (
 )
 
 TABLES: dict[str, tuple[Column, ...]] = {
-    # Each object as of one transaction.
+    # The objects as of one transaction.
     "objects": _REVISION,
     # Every revision; end_tid: the transaction that replaced it; seq: 1 for the first one left.
     "history": (
@@ -73,9 +73,9 @@ TABLES: dict[str, tuple[Column, ...]] = {
 
 
 def columns_of(table: str, names: Iterable[str] | None = None) -> tuple[Column, ...]:
-    """The columns that were asked for, in that order, or those that are given by default.
+    """Return the named columns in that order, or the default ones.
 
-    Raises ValueError for a table or a column that does not exist.
+    Raise ValueError for an unknown table or column.
     """
     known = TABLES.get(table)
     if known is None:

@@ -1,7 +1,7 @@
-"""``python -m neo.spark.report``: what a database is made of, how it grows, and what is wrong in it.
+"""``python -m neo.spark.report``: classes, growth and defects of a database.
 
 * ``figures``: the questions, as queries of Spark
-* ``reachable``: which objects nobody can reach
+* ``reachable``: objects that cannot be reached from the root
 * ``page``, ``charts``: the answers as one HTML file; ``command``: as tables, and the command line
 """
 

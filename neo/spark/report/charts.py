@@ -1,23 +1,23 @@
-"""Charts as SVG, of plain shapes: a page needs no script and no network to show them."""
+"""Charts as plain SVG: a page needs no script and no network to show them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
 
-#: Told apart also by those who see colours otherwise (Okabe and Ito), and on both backgrounds.
+#: Distinguishable with colour blindness (Okabe and Ito) and on light and dark backgrounds.
 COLOURS = (
     *("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#b8a800", "#7f7f7f"),
     "#999999",
 )
 WIDTH, HEIGHT = 720, 260
 LEFT, RIGHT, TOP, BOTTOM = 70, 10, 10, 30
-#: Labels below an axis that do not run into each other.
+#: Greatest number of labels below an axis that do not overlap.
 LABELS = 8
 
 
 def human(number: float) -> str:
-    """Three digits and a unit: 1.23 M."""
+    """Format a number with three digits and a unit: 1.23 M."""
     for unit in ("", " k", " M", " G", " T"):
         if abs(number) < 1000:
             return f"{number:.3g}{unit}"
@@ -26,7 +26,7 @@ def human(number: float) -> str:
 
 
 def stacked(labels: Sequence[str], series: dict[str, list[int]]) -> str:
-    """Areas above each other, one for each name. Of one label alone: bars as wide as the chart."""
+    """Return stacked areas, one per name. A single label gives bars as wide as the chart."""
     if len(labels) == 1:
         labels = [*labels, ""]
         series = {name: values * 2 for name, values in series.items()}
@@ -48,7 +48,7 @@ def stacked(labels: Sequence[str], series: dict[str, list[int]]) -> str:
 
 
 def bars(values: Sequence[tuple[str, float]]) -> str:
-    """One bar below the other, the name and the number beside it."""
+    """Return horizontal bars, each with its name and number."""
     most = max([1.0, *(value for _, value in values)])
     row, wide = 24, WIDTH - 320
     parts = []
@@ -96,7 +96,7 @@ def _legend(names: Sequence[str]) -> str:
 
 
 def _short(name: str) -> str:
-    """The end of a dotted name, which tells more than its beginning."""
+    """Return the end of a dotted name, which is more telling than its beginning."""
     return name if len(name) <= 30 else f"…{name[-29:]}"
 
 

@@ -46,7 +46,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit code. Uses the session of Spark that there is, or a local one."""
+    """Make the report; return the exit code. Use the active session of Spark, or a local one."""
     options = _arguments(argv)
     # Workers in the same environment as this process.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

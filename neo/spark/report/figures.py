@@ -1,4 +1,4 @@
-"""What the report says, asked of Spark. Of each answer only its first rows come to the driver."""
+"""The queries of the report, run by Spark. The driver collects only the first rows of each answer."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from neo.spark.options import parse
 from neo.spark.plan import pin
 from neo.spark.report.reachable import DRIVER_EDGES, unreachable
 
-#: Classes that a chart can tell from each other; the others are one.
+#: Classes that a chart distinguishes; the others are summed.
 CLASSES = 8
 OTHERS = "(others)"
 UNREADABLE = "(unreadable)"
-#: A period has so many days at most.
+#: Greatest number of days in a period.
 _DAYS_MAX = {"day": 1, "week": 7, "month": 31, "year": 366}
-#: Until when the last revision of an object is current.
+#: The end of the last revision of an object.
 _FOREVER = datetime(9999, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
 class Tables:
-    """``load``: a table with some columns as of one transaction, always the same one."""
+    """A database. ``load``: return columns of a table, always as of the same transaction."""
 
     spark: SparkSession
     where: str
@@ -36,7 +36,10 @@ class Tables:
 
     @classmethod
     def of_cluster(cls, spark: SparkSession, **options: str) -> Tables:
-        """``options``: those of the format "neo". Raises OptionError and what NEOStorage does."""
+        """Read a cluster.
+
+        ``options``: those of the format "neo". Raise OptionError and errors of NEOStorage.
+        """
         register(spark)
         tid = f"{pin(parse(options)).tid:#018x}"
 
@@ -48,8 +51,8 @@ class Tables:
 
     @classmethod
     def of_export(cls, spark: SparkSession, folder: str) -> Tables:
-        """``folder``: of neoexport. Another export may go on meanwhile."""
-        # A snapshot keeps its files; the links to the current one move on.
+        """Read a folder of neoexport. Another export may run meanwhile."""
+        # Resolve the link, because it moves to the next snapshot; a snapshot keeps its files.
         path = os.path.realpath(os.path.join(folder, "current")) if _is_local(folder) else folder
 
         def load(table: str, columns: str) -> DataFrame:
@@ -89,8 +92,9 @@ class Report:
 
 @dataclass(frozen=True)
 class Wanted:
-    """``period``: day, week, month or year. ``days``: of what growth is measured. ``top``: rows of a
-    table. ``driver_edges``: see ``reachable``."""
+    """``period``: day, week, month or year. ``days``: over which growth is measured. ``top``: rows of a
+    table. ``driver_edges``: see ``reachable``.
+    """
 
     period: str = "month"
     days: int = 30
@@ -99,7 +103,7 @@ class Wanted:
 
 
 def make_report(tables: Tables, wanted: Wanted | None = None) -> Report:
-    """Raises ValueError for a database without transactions."""
+    """Run all queries. Raise ValueError for a database without transactions."""
     wanted = wanted or Wanted()
     history = _history(tables).persist()
     try:
@@ -109,7 +113,7 @@ def make_report(tables: Tables, wanted: Wanted | None = None) -> Report:
 
 
 def _history(tables: Tables) -> DataFrame:
-    """Each revision: its class, what it adds while it is current, and until when it is."""
+    """Return each revision with its class, its size, and the time until which it was current."""
     rows = tables.load("history", "oid,tid,timestamp,class,size,end_timestamp,deleted")
     return rows.select(
         "oid",
@@ -154,7 +158,7 @@ def _report(tables: Tables, wanted: Wanted, history: DataFrame) -> Report:
             "revisions": totals.revisions,
             "bytes of all revisions": totals.written,
             "transactions": totals.transactions,
-            # Their references are not known: what follows is about the others.
+            # Their references are unknown, so the next totals ignore them.
             "unreadable objects": tables.load("objects", "oid,error").where("error is not null").count(),
             "broken references": broken[0],
             "unreachable objects": lost[0],
@@ -187,7 +191,7 @@ def _table(rows: DataFrame, top: int) -> Table:
 
 
 def _classes(history: DataFrame) -> DataFrame:
-    """All classes of what exists, those with the most bytes first."""
+    """Return the classes of existing objects, those with the most bytes first."""
     found = (
         history.where("exists = 1")
         .groupBy("class")
@@ -205,10 +209,10 @@ def _classes(history: DataFrame) -> DataFrame:
 def _over_time(
     history: DataFrame, period: str, top: list[str]
 ) -> tuple[list[str], dict[str, list[int]], dict[str, list[int]]]:
-    """(the days when periods begin, objects and bytes by class at their ends).
+    """Return the first days of periods, and objects and bytes by class at the ends of periods.
 
-    A revision adds its size when it is written and takes it away when it is replaced; an object counts
-    for the class that its revision has.
+    A revision adds its size when it is written and subtracts it when it is replaced. An object counts
+    for the class of its revision.
     """
     named = history.where("exists = 1").select(
         F.when(F.col("class").isin(top), F.col("class")).otherwise(OTHERS).alias("class"),
@@ -235,8 +239,9 @@ def _over_time(
 
 
 def continued(days: Collection[str], period: str) -> list[str]:
-    """The days when periods begin, from the first of ``days`` to the last: the axis of a chart is time,
-    also when nothing changed."""
+    """Return the first days of all periods from the first of ``days`` to the last, also those without
+    changes.
+    """
     if not days:
         return []
     found: list[str] = []
@@ -264,7 +269,7 @@ def _sums(steps: list[int]) -> list[int]:
 
 
 def _growth(history: DataFrame, until: datetime, days: int, top: int) -> Table:
-    """The classes that have grown most since some days before the last transaction, by bytes."""
+    """Return the classes whose bytes have grown most since ``days`` before the last transaction."""
     then = F.lit(until - timedelta(days=days))
     now = _is_current()
     before = (F.col("timestamp") <= then) & (F.col("until") > then) & (F.col("exists") == 1)
@@ -280,7 +285,7 @@ def _growth(history: DataFrame, until: datetime, days: int, top: int) -> Table:
 
 
 def _hottest(history: DataFrame, top: int) -> Table:
-    """The objects that are written most often."""
+    """Return the objects that are written most often."""
     found = history.groupBy("oid").agg(
         F.max_by("class", "tid").alias("class"),
         F.count("*").alias("revisions"),
@@ -294,7 +299,7 @@ def _hottest(history: DataFrame, top: int) -> Table:
 
 
 def _broken(references: DataFrame, current: DataFrame, top: int) -> tuple[int, Table]:
-    """(how many, the first) strong references to what does not exist."""
+    """Return the number of strong references to missing objects, and the first ones."""
     oids = current.select("oid")
     found = references.join(oids, references.dst == oids.oid, "left_anti").select(
         "src", "src_class", "dst", "dst_class"
@@ -305,9 +310,9 @@ def _broken(references: DataFrame, current: DataFrame, top: int) -> tuple[int, T
 def _garbage(
     spark: SparkSession, references: DataFrame, current: DataFrame, wanted: Wanted
 ) -> tuple[tuple[int, int], Table]:
-    """(objects and bytes, the same by class) of what no strong references join to the root."""
+    """Return objects and bytes that strong references do not join to the root, in total and by class."""
     lost = unreachable(spark, current, references, wanted.driver_edges)
-    # The sum of all classes is one more row, of which the class is NULL.
+    # The row whose class is NULL has the sums of all classes.
     found = (
         current.join(lost, "oid")
         .rollup("class")

@@ -1,4 +1,4 @@
-"""The report as one HTML file that needs nothing else."""
+"""The report as one self-contained HTML file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ svg { width: 100%; height: auto; } svg text { font-size: 11px; fill: currentColo
 .legend span { display: inline-block; width: .8em; height: .8em; margin-right: .4em; }
 """
 
-#: title, field of the report, what it says
+#: title, field of the report, description
 SECTIONS = (
     ("Classes", "classes", "What exists, by class."),
     ("Fastest growth", "growth", "Classes with more bytes than some days before."),
@@ -49,7 +49,7 @@ SECTIONS = (
 
 
 def text(value: Any, name: str = "") -> str:
-    """A cell. Oids as people write them, in hexadecimal."""
+    """Format a cell; oids in hexadecimal."""
     if value is None:
         return ""
     if isinstance(value, datetime):
@@ -66,7 +66,7 @@ def is_number(value: Any) -> bool:
 
 
 def html(report: Report) -> str:
-    """The page. Everything that comes out of the database is escaped."""
+    """Return the page. All values from the database are escaped."""
     growth = [(row[0], row[-1]) for row in report.growth.rows[:10]]
     totals = "".join(
         f"<div><dt>{escape(name)}</dt><dd title='{number:,}'>{human(number)}</dd></div>"

@@ -1,9 +1,9 @@
-"""Which objects cannot be reached from the root.
+"""Find objects that cannot be reached from the root.
 
-Two ways. On the driver, with arrays: 16 bytes for an edge and 8 for an object, a few times over; the
-depth of the graph costs little. Or with joins in Spark, which need no memory on the driver, but some jobs
-for each level of the graph. Measured on 370,000 edges, the driver is six times faster; a linked list of a
-million objects ends only there. So joins are for graphs that the driver cannot hold.
+There are two algorithms. One runs on the driver with arrays: a few times 16 bytes per edge and 8 per
+object; the depth of the graph hardly matters. The other uses joins in Spark: no memory on the driver,
+but some jobs per level of the graph. With 370,000 edges the driver is six times faster, and only it
+copes with a linked list of a million objects. So joins are for graphs that exceed the driver's memory.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-#: Edges that the driver holds: 3 GB at their worst, and below what Spark lets it collect (1 GB).
+#: Edges that the driver holds: 3 GB at worst, and less than Spark's limit for collected data (1 GB).
 DRIVER_EDGES = 50_000_000
 ROOT = 0
 
@@ -23,8 +23,10 @@ ROOT = 0
 def unreachable(
     spark: SparkSession, oids: DataFrame, edges: DataFrame, most: int = DRIVER_EDGES
 ) -> DataFrame:
-    """The oids (``oid``) that no path of edges (``src``, ``dst``) joins to the root. ``most``: edges
-    that the driver may hold."""
+    """Return the oids (``oid``) that no path of edges (``src``, ``dst``) joins to the root.
+
+    ``most``: the number of edges that the driver may hold.
+    """
     edges = edges.select("src", "dst").persist()
     try:
         if edges.count() <= most:
@@ -42,7 +44,7 @@ def _on_driver(spark: SparkSession, oids: DataFrame, edges: DataFrame) -> DataFr
 
 
 def reached(objects: Any, src: Any, dst: Any) -> Any:
-    """For each of the sorted oids, whether it can be reached; edges to other oids are ignored."""
+    """Return for each sorted oid whether it can be reached; ignore edges to other oids."""
     seen = np.zeros(len(objects), bool)
     begin, end = (np.searchsorted(objects, ends) for ends in (src, dst))
     known = _equal(objects, begin, src) & _equal(objects, end, dst)
@@ -69,7 +71,7 @@ def _equal(objects: Any, places: Any, values: Any) -> Any:
 def _with_joins(oids: DataFrame, edges: DataFrame) -> DataFrame:
     front = oids.where(F.col("oid") == ROOT).select("oid").localCheckpoint()
     seen = front
-    # Each round's plan would hold those of all rounds before it: a checkpoint cuts it.
+    # Without a checkpoint, the plan of a round would contain those of all earlier rounds.
     while not front.isEmpty():
         targets = edges.join(front, edges.src == front.oid, "left_semi").select(
             F.col("dst").alias("oid")
