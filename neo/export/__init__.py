@@ -1,11 +1,11 @@
-"""``neoexport``: a database as Parquet files, for Spark where it cannot reach the storage (SPARK).
+"""``neoexport``: write a database as Parquet files for Spark, without access to the storage (SPARK).
 
-* ``command``: the command line and its progress bar
+* ``command``: the command line
 * ``plan``: which transactions an export takes, and why it may be refused
-* ``folder``: what readers see, and how it changes at once
-* ``sources``: revisions of each group of partitions, sorted; ``spill``: sorts those of storages that only
-  list transactions
-* ``segment``: revisions → rows; ``merging``: new rows and those of the export before → the tables
+* ``folder``: the snapshots that readers see, and their atomic replacement
+* ``cluster``, ``reader``: sorted revisions of each group of partitions; ``spill``: sorting on disk for
+  storages that only list transactions
+* ``segment``: revisions → rows; ``merging``: new rows and those of the last export → the tables
 * ``workers``: processes, each of which writes one group after another
 
 All but ``command`` needs pyarrow.

@@ -1,4 +1,4 @@
-"""A NEO cluster as what is exported: its storage nodes sort, and are read in parallel."""
+"""Read a NEO cluster for an export: its storage nodes sort, and are read in parallel."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from neo.protocol.packets import AnswerTransactionInformation
 
 
 def revisions(scanner: Scanner, plan: Plan, group: int) -> Iterator[tuple[int, list[Revision]]]:
-    """(partition, revisions) by oid and tid. Raises PackedError if some of them are gone."""
+    """Yield (partition, revisions) by oid and tid. Raise PackedError if a pack removed some of them."""
     everything = Range(Order.HISTORY, p64(plan.last), p64(plan.first))
     try:
         for partition in plan.partitions_of(group):
@@ -32,7 +32,7 @@ def revisions(scanner: Scanner, plan: Plan, group: int) -> Iterator[tuple[int, l
 def transactions(
     scanner: Scanner, plan: Plan, group: int
 ) -> Iterator[tuple[int, list[AnswerTransactionInformation]]]:
-    """(partition, transactions) by tid."""
+    """Yield (partition, transactions) by tid."""
     for partition in plan.partitions_of(group):
         for page in scanner.transactions(partition, p64(plan.first), p64(plan.last)):
             yield partition, page

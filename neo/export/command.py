@@ -1,5 +1,7 @@
-"""The command line of ``neoexport``. Exit codes: 0 done, 1 not possible or not complete, 2 wrong
-options, 130 interrupted."""
+"""The command line of ``neoexport``.
+
+Exit codes: 0 done, 1 impossible or incomplete, 2 wrong options, 130 interrupted.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ INTERRUPTED = 130
 
 
 def _tid(text: str) -> int:
-    """As the options of Spark: an integer, 0x…, or 16 hexadecimal digits."""
+    """Parse a tid as the options of Spark do: an integer, 0x…, or 16 hexadecimal digits."""
     return int.from_bytes(parse_tid(f"0x{text}" if len(text) == 16 else text), "big")
 
 
@@ -76,7 +78,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
+    """Run the export; return the exit code."""
     options = _arguments(argv)
     console = Console(stderr=True, highlight=False, quiet=options.quiet)
     try:
@@ -122,7 +124,7 @@ def _export(options: argparse.Namespace, console: Console) -> int:
 
 
 def _plan(options: argparse.Namespace, folder: Folder, source: Any) -> Plan | None:
-    """Of what was interrupted, or of what is new; None when nothing is."""
+    """Return the plan of an interrupted export, or a new one; None if the folder is up to date."""
     from neo.export.plan import check_resumed, checked_columns, make_plan
 
     columns = None if options.columns is None else checked_columns(options.columns)
@@ -144,7 +146,7 @@ def _plan(options: argparse.Namespace, folder: Folder, source: Any) -> Plan | No
 def _write(
     options: argparse.Namespace, folder: Folder, plan: Plan, source: Any, console: Console
 ) -> int:
-    """All files of a snapshot. Returns how many revisions were read by this process."""
+    """Write all files of a snapshot. Return the number of revisions that this process read."""
     from neo.export import workers
     from neo.export.plan import first_tid
     from neo.export.reader import Reader
@@ -180,7 +182,7 @@ def _write(
 
 
 class _Bar:
-    """``total``: of what the place in it is measured in."""
+    """A progress bar. ``total``: the last place, in the unit of places."""
 
     def __init__(self, console: Console, what: str, total: float) -> None:
         # A source of one moment is done when that moment is.

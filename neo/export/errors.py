@@ -1,11 +1,11 @@
-"""Why an export cannot be made."""
+"""Errors of an export."""
 
 from __future__ import annotations
 
 
 class ExportError(Exception):
-    """The message says why, and what to do."""
+    """The export cannot be made; the message says why and what to do."""
 
 
 class PackedError(ExportError):
-    """A pack removed what the export had still to read: what was begun is of no use any more."""
+    """A pack removed revisions that the export had not read yet, so it cannot continue."""

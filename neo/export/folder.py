@@ -1,13 +1,13 @@
-"""The folder of an export: what readers see, and how it changes at once.
+"""The folder of an export: the snapshots that readers see, and their atomic replacement.
 
     DIR/current → snapshots/000002-…         changes by one rename
     DIR/objects → current/objects            and so for each table
     DIR/snapshots/000002-…/objects/*.parquet, …, manifest.json
     DIR/unfinished/                          the next snapshot, with its plan
 
-A snapshot never changes: all five tables are as of its last transaction. Files that it shares with the
-one before are links to the same data. No file name is used twice, so that a reader who began with a
-snapshot that is gone is told so and never gets rows of another one.
+A snapshot is immutable: all five tables are as of its last transaction. Files that it shares with the
+previous one are hard links. No file name is used twice. So a reader of a deleted snapshot gets an error
+and never rows of another snapshot.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from neo.export.errors import ExportError
 from neo.export.plan import APPENDED, DERIVED, Plan
 
 MANIFEST = "manifest.json"
-#: The current snapshot and the one before it, for jobs that read that one.
+#: Keep the previous snapshot too, for jobs that are reading it.
 KEPT = 2
-#: Within the unfinished snapshot: what only its makers need.
+#: Folders of temporary files in the unfinished snapshot.
 LINKS = "_links"
 RUNS = "_runs"
 
 
 class Folder:
-    """One process at a time may write to it: see locked()."""
+    """A folder that one process at a time writes to: see locked()."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -40,7 +40,7 @@ class Folder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Raises ExportError if another process exports to here."""
+        """Lock the folder. Raise ExportError if another process exports to it."""
         self.path.mkdir(parents=True, exist_ok=True)
         with open(self.path / ".lock", "w") as lock:
             try:
@@ -50,7 +50,7 @@ class Folder:
             yield
 
     def recover(self) -> None:
-        """Finish a publication that was interrupted, and remove what was left behind."""
+        """Finish an interrupted publication, and remove leftovers."""
         self.snapshots.mkdir(exist_ok=True)
         names = sorted(path.name for path in self.snapshots.iterdir())
         if names:
@@ -61,7 +61,7 @@ class Folder:
             leftover.unlink()
 
     def current(self) -> str | None:
-        """The name of the snapshot that readers see."""
+        """Return the name of the snapshot that readers see."""
         try:
             return os.path.basename(os.readlink(self.path / "current"))
         except FileNotFoundError:
@@ -71,11 +71,11 @@ class Folder:
         return _read(self.snapshots / name)
 
     def unfinished_plan(self) -> Plan | None:
-        """The plan of an export that was interrupted."""
+        """Return the plan of an interrupted export."""
         return _read(self.unfinished) if self.unfinished.exists() else None
 
     def begin(self, plan: Plan) -> None:
-        """Make the folder of the next snapshot, whole or not at all."""
+        """Make the folder of the next snapshot, atomically."""
         new = self.path / ".unfinished.removed"
         for name in (*plan.tables, LINKS, RUNS):
             (new / name).mkdir(parents=True)
@@ -84,12 +84,12 @@ class Folder:
         sync(self.path)
 
     def discard(self) -> None:
-        """Forget what was begun."""
+        """Remove the unfinished snapshot."""
         if self.unfinished.exists():
             self._remove(self.unfinished)
 
     def publish(self, plan: Plan) -> None:
-        """Let readers see the snapshot, whose files are all there."""
+        """Make the complete snapshot visible to readers."""
         for table in APPENDED if plan.previous else ():
             for file in (self.snapshots / str(plan.previous) / table).iterdir():
                 link = self.unfinished / table / file.name
@@ -117,7 +117,7 @@ class Folder:
             self._remove(self.snapshots / old)
 
     def _remove(self, path: Path) -> None:
-        """At once for those who look, whenever it is interrupted."""
+        """Remove a folder; readers lose it atomically, even if this is interrupted."""
         removed = self.path / f".{path.name}.removed"
         path.rename(removed)
         shutil.rmtree(removed)
@@ -143,7 +143,7 @@ def _link(path: Path, target: str) -> None:
 
 
 def sync(path: Path) -> None:
-    """Bytes of a file, or entries of a folder, on disk."""
+    """Sync the bytes of a file, or the entries of a folder."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -153,9 +153,9 @@ def sync(path: Path) -> None:
 
 @contextmanager
 def finished(path: Path) -> Iterator[Path]:
-    """A temporary name to write to; afterwards the bytes are on disk, and then the file has its name.
+    """Yield a temporary name to write to; then sync the file and rename it.
 
-    The name is on disk when the folder is: until then a loss of power may take it away again.
+    The new name is durable when the folder is synced.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     yield temporary
@@ -164,7 +164,7 @@ def finished(path: Path) -> Iterator[Path]:
 
 
 def write(path: Path, data: bytes) -> None:
-    """Replace a small file, whole or not at all."""
+    """Replace a small file atomically."""
     with finished(path) as temporary:
         temporary.write_bytes(data)
     sync(path.parent)

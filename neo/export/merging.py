@@ -1,4 +1,4 @@
-"""The tables that depend on all transactions: those of the export before, and what was added since.
+"""Merge the tables of the last export with new revisions, for tables that depend on all transactions.
 
 All files are sorted by (partition, object, tid), so that one pass merges them, whatever their size.
 """
@@ -18,7 +18,7 @@ from neo.export.folder import finished
 from neo.export.tables import reading, writing
 from neo.spark.tables import columns_of, schema_of
 
-#: What orders the rows of a table of revisions, and of references.
+#: Sort keys of tables of revisions, and of references.
 REVISION_KEY = ("partition", "oid", "tid")
 REFERENCE_KEY = ("partition", "src", "src_tid")
 
@@ -30,7 +30,7 @@ def _key_at(table: pa.Table, names: tuple[str, ...], row: int) -> Key:
 
 
 def _rows_up_to(table: pa.Table, names: tuple[str, ...], last: Key) -> int:
-    """How many rows of a sorted table are not greater than a key."""
+    """Return the number of rows of a sorted table that are not greater than a key."""
     beyond = np.zeros(table.num_rows, bool)
     equal = np.ones(table.num_rows, bool)
     for name, value in zip(names, last, strict=True):
@@ -41,12 +41,12 @@ def _rows_up_to(table: pa.Table, names: tuple[str, ...], last: Key) -> int:
 
 
 def merged(inputs: Iterable[Iterator[pa.Table]], names: tuple[str, ...]) -> Iterator[pa.Table]:
-    """Sorted tables out of several sorted inputs; holds one piece of each."""
+    """Yield sorted tables from several sorted inputs; hold one piece of each."""
     heads: list[tuple[pa.Table, Iterator[pa.Table]]] = []
     for source in inputs:
         heads += _next_head(source)
     while heads:
-        # Up to here, nothing that is still to be read comes in between.
+        # Rows that are not read yet are greater than this key.
         last = min(_key_at(table, names, table.num_rows - 1) for table, _ in heads)
         pieces, left = [], []
         for table, source in heads:
@@ -72,8 +72,8 @@ def _next_head(source: Iterator[pa.Table]) -> list[tuple[pa.Table, Iterator[pa.T
 
 
 def with_ends(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Sorted revisions, with ``end_tid``, ``end_timestamp`` and ``seq`` as neo.spark.reading has them."""
-    waiting: pa.Table | None = None  # the last row so far: the next one may end it
+    """Add ``end_tid``, ``end_timestamp`` and ``seq`` to sorted revisions, as neo.spark.reading does."""
+    waiting: pa.Table | None = None  # the last row so far, which the next one may end
     seq = 1  # its number
     for table in tables:
         if waiting is not None:
@@ -83,7 +83,7 @@ def with_ends(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
         begins[1:] = oids[1:] != oids[:-1]
         places = np.arange(len(oids))
         numbers = places - np.maximum.accumulate(np.where(begins, places, 0)) + 1
-        # The first object went on from the table before.
+        # The first object continues from the last table.
         numbers[: np.argmax(begins[1:]) + 1 if begins[1:].any() else len(oids)] += seq - 1
         count = len(oids) - 1
         yield _ended(table, count, begins[1:], numbers[:count])
@@ -93,7 +93,7 @@ def with_ends(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
 
 
 def _ended(table: pa.Table, count: int, last: Any, numbers: Any) -> pa.Table:
-    """The first ``count`` rows; ``last``: which are the last of their object."""
+    """Return the first ``count`` rows with their ends. ``last``: which are the last of their object."""
     rows = table.slice(0, count)
     follow = table.slice(1, count)
     if follow.num_rows < count:
@@ -107,7 +107,7 @@ def _ended(table: pa.Table, count: int, last: Any, numbers: Any) -> pa.Table:
 
 
 class Files(NamedTuple):
-    """Of one group of partitions."""
+    """The files of one group of partitions."""
 
     history: Path
     objects: Path
@@ -117,12 +117,15 @@ class Files(NamedTuple):
 def write_history(
     changes: Path, before: Path | None, files: Files, names: Callable[[str], Sequence[str]]
 ) -> None:
-    """Also the table of objects. ``before``: the history so far; ``names``: the columns of a table."""
+    """Write the tables of history and objects.
+
+    ``before``: the last history; ``names``: columns of a table.
+    """
     inputs = [reading(path, names("changes")) for path in (before, changes) if path is not None]
     history_schema = schema_of(columns_of("history", names("history")))
     objects_schema = schema_of(columns_of("objects", names("objects")))
     with ExitStack() as stack:
-        # The name of the second file says that both are there.
+        # Rename the history last: its name means that both files are complete.
         second = stack.enter_context(finished(files.history))
         first = stack.enter_context(finished(files.objects))
         history = stack.enter_context(writing(second, history_schema))
@@ -137,7 +140,7 @@ def write_history(
 
 
 def write_references(links: Path, before: Path | None, files: Files) -> None:
-    """Of the references so far and those of all new revisions, those of what exists."""
+    """Write references of existing objects, from the last references and those of new revisions."""
     schema = schema_of(columns_of("references"))
     inputs = [reading(path, schema.names) for path in (before, links) if path is not None]
     current = reading(files.objects, REVISION_KEY)
@@ -147,12 +150,12 @@ def write_references(links: Path, before: Path | None, files: Files) -> None:
 
 
 def _of_current(references: Iterator[pa.Table], objects: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """The references whose source is an object of the snapshot, at its serial. Both are sorted."""
+    """Yield the references whose source is an object of the snapshot, at its serial. Both are sorted."""
     keys = next(objects, None)
     for rows in references:
         while rows.num_rows and keys is not None:
             last = _key_at(keys, REVISION_KEY, keys.num_rows - 1)
-            # An object is in one piece of the keys, whatever its serial.
+            # All keys of an object are in one piece.
             count = _rows_up_to(rows, REFERENCE_KEY[:2], last[:2])
             yield _matching(rows.slice(0, count), keys)
             rows = rows.slice(count)

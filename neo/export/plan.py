@@ -1,4 +1,4 @@
-"""What one export takes: decided once, written down, followed by every process and after every kill."""
+"""The range of an export: decided once, written down, and followed by each process."""
 
 from __future__ import annotations
 
@@ -14,28 +14,30 @@ from neo.migrate.listing import last_tid, transactions
 from neo.protocol.ids import p64, u64
 from neo.spark.tables import TABLES, columns_of
 
-#: Files of one table, and steps of one export: Spark reads them in parallel, and a kill costs one step of
-#: each process. An increment adds as many to ``changes``.
+#: Files per table and steps per export. Spark reads files in parallel; a kill loses one step of each
+#: process. An increment adds as many files to ``changes``.
 GROUPS = 16
-#: Of storages that know no partitions: the column is there for those who prune by it.
+#: Partitions of a storage that has none, for queries that prune by the column.
 PARTITIONS = 16
-#: What is not smaller does not fit into a signed column (SPARK, *Schemas*).
+#: Bound of values in a signed column (SPARK, *Schemas*).
 LIMIT = 1 << 63
 
-#: Columns of revisions that no export can do without.
+#: Columns of revisions that each export has.
 KEYS = ("partition", "oid", "tid", "timestamp")
-#: ``data`` would be there three times, for few to read.
+#: ``data`` is left out, because three tables would repeat it.
 DEFAULT_COLUMNS = tuple(c.name for c in TABLES["objects"] if c.name != "data")
-#: Rows that are never changed: an increment adds files.
+#: Tables whose rows never change: an increment adds files.
 APPENDED = ("changes", "transactions")
-#: Rows that depend on all transactions: written anew, from the ones before and the changes.
+#: Tables whose rows depend on all transactions: rewritten from the last export and the changes.
 DERIVED = ("history", "objects", "references")
 
 
 @dataclass(frozen=True)
 class Boundary:
-    """A transaction that was exported, to prove later that the source is still the same. ``packed``:
-    whether a pack had passed it."""
+    """An exported transaction, which identifies the source later.
+
+    ``packed``: whether a pack had passed it.
+    """
 
     tid: int
     packed: bool
@@ -43,9 +45,12 @@ class Boundary:
 
 @dataclass(frozen=True)
 class Plan:
-    """``number``: of the snapshot; ``first`` to ``last``: tids, both included, of what is read for it;
-    ``since``: what the whole folder begins after; ``previous``: the name of the snapshot that this one
-    continues, None for the first one. ``boundary``: of ``last``, None where nothing lists it."""
+    """The parameters of one snapshot.
+
+    ``number``: of the snapshot. ``first``, ``last``: tids to read, both included. ``since``: the tid
+    after which the whole folder begins. ``previous``: the name of the snapshot that this one
+    continues; None for the first one. ``boundary``: of ``last``; None if the storage does not list it.
+    """
 
     number: int
     first: int
@@ -58,12 +63,12 @@ class Plan:
 
     @property
     def name(self) -> str:
-        """Of the folder of this snapshot."""
+        """Return the name of this snapshot's folder."""
         return f"{self.number:06}-{self.last:016x}"
 
     @property
     def tables(self) -> tuple[str, ...]:
-        """Without the beginning, nobody knows what exists."""
+        """Return the tables; without the beginning it is unknown which objects exist."""
         return APPENDED if self.since else (*APPENDED, *DERIVED)
 
     @property
@@ -74,14 +79,14 @@ class Plan:
         return range(group, self.partitions, self.groups)
 
     def columns_of(self, table: str) -> tuple[str, ...]:
-        """The columns of a table, in the order that Spark has them."""
+        """Return the columns of a table, in the order of Spark."""
         left_out = {c.name for c in TABLES["objects"]}.difference(self.columns, KEYS)
         if table in ("transactions", "references"):
             left_out = set()
         return tuple(c.name for c in TABLES[table] if c.name not in left_out)
 
     def file(self, group: int) -> str:
-        """The name of what a group adds to a table. Never used again: who opens it has this one."""
+        """Return the name of the file that a group adds to a table. It is never reused."""
         return f"{self.name}-{group:03}.parquet"
 
     def to_json(self) -> str:
@@ -89,7 +94,7 @@ class Plan:
 
     @classmethod
     def from_json(cls, text: str) -> Plan:
-        """Raises ValueError, TypeError or KeyError for another text."""
+        """Raise ValueError, TypeError or KeyError for another text."""
         found: dict[str, Any] = json.loads(text)
         boundary = found.pop("boundary")
         columns = tuple(found.pop("columns"))
@@ -99,7 +104,7 @@ class Plan:
 
 
 def checked_columns(text: str) -> tuple[str, ...]:
-    """Names of columns of revisions, separated by commas. Raises ExportError."""
+    """Parse names of columns of revisions, separated by commas. Raise ExportError."""
     names = [name.strip() for name in text.split(",")]
     try:
         return tuple(column.name for column in columns_of("objects", names))
@@ -114,9 +119,9 @@ def make_plan(
     columns: tuple[str, ...] | None = None,
     full: bool = False,
 ) -> Plan | None:
-    """What to export now; None when the folder has everything. Raises ExportError.
+    """Return the plan of the next export; None if the folder has all transactions. Raise ExportError.
 
-    ``before``: of the export that is continued, or replaced (``full``).
+    ``before``: of the last export, which is continued, or replaced (``full``).
     """
     last = u64(_last(source))
     if last >= LIMIT:
@@ -177,7 +182,7 @@ def _check_continued(
 
 
 def check_resumed(source: Any, plan: Plan, columns: tuple[str, ...] | None) -> None:
-    """Raises ExportError if an interrupted export cannot go on with this source."""
+    """Raise ExportError if an interrupted export cannot continue with this source."""
     if columns is not None and not _same_columns(columns, plan):
         raise ExportError(
             f"an export with the columns {', '.join(plan.columns)} was interrupted: leave --columns "
@@ -192,7 +197,7 @@ def _same_columns(columns: tuple[str, ...], plan: Plan) -> bool:
 
 
 def check_boundary(source: Any, boundary: Boundary) -> None:
-    """Raises ExportError if the source is not the one that was exported, or was packed since."""
+    """Raise ExportError if the source is not the exported one, or was packed since."""
     found = boundary_of(source, boundary.tid)
     if found is None:
         raise ExportError(
@@ -211,7 +216,10 @@ def packed() -> PackedError:
 
 
 def boundary_of(source: Any, tid: int) -> Boundary | None:
-    """NEO refuses a reader what a pack removed; from others, the status of a transaction tells."""
+    """Return the boundary at ``tid``, or None without such a transaction.
+
+    NEO refuses to list what a pack removed; other storages mark packed transactions.
+    """
     with closing(transactions(source, p64(tid), p64(tid))) as found:
         transaction = next(found, None)
     if transaction is None or transaction.tid != p64(tid):
@@ -225,7 +233,7 @@ def is_packed(transaction: Any) -> bool:
 
 
 def first_tid(source: Any, plan: Plan) -> int:
-    """Of the first transaction to read; the last one if there is none."""
+    """Return the first transaction to read; the last one if there is none."""
     with closing(transactions(source, p64(plan.first), p64(plan.last))) as found:
         return next((u64(transaction.tid) for transaction in found), plan.last)
 

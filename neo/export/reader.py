@@ -1,4 +1,4 @@
-"""Any storage that lists its transactions: read once, from beginning to end, into sorted runs."""
+"""Read any storage that lists its transactions once, from beginning to end, into sorted runs."""
 
 from __future__ import annotations
 
@@ -24,8 +24,11 @@ PROGRESS = "progress.json"
 
 @dataclass(frozen=True)
 class Progress:
-    """What was read before a kill: all up to ``boundary`` is in ``runs``, and in so many files of
-    transactions (``parts``). ``written``: runs that were ever made. ``complete``: there is no more."""
+    """The durable progress of a reader.
+
+    Revisions up to ``boundary`` are in ``runs`` and in ``parts`` files of transactions. ``written``: the
+    number of runs that were ever written. ``complete``: all was read.
+    """
 
     boundary: Boundary | None = None
     runs: tuple[Run, ...] = ()
@@ -45,13 +48,13 @@ def load_progress(runs: Path) -> Progress:
 
 
 def revisions(folder: Path, group: int) -> Iterator[tuple[int, list[Revision]]]:
-    """(partition, revisions) by oid and tid, when everything was read. ``folder``: of the snapshot."""
+    """Yield (partition, revisions) by oid and tid after all was read. ``folder``: of the snapshot."""
     runs = folder / RUNS
     return pages(read_runs(runs, load_progress(runs).runs, group))
 
 
 class Reader:
-    """Goes on where another process was killed."""
+    """A reader that resumes where another process was killed."""
 
     def __init__(self, source: Any, plan: Plan, folder: Path) -> None:
         """``folder``: of the unfinished snapshot."""
@@ -66,9 +69,9 @@ class Reader:
         self._transactions: list[AnswerTransactionInformation] = []
 
     def run(self, report: Callable[[int, int, int], None]) -> None:
-        """``report``: called after each transaction with its tid, its records and their bytes.
+        """Read all transactions. ``report``: called after each one with tid, records and bytes.
 
-        Raises ExportError, PackedError if the source was packed meanwhile, and MigrateError if it ends
+        Raise ExportError; PackedError if the source was packed meanwhile; MigrateError if it ends
         before the plan does.
         """
         before, plan = self._progress, self._plan
@@ -126,7 +129,7 @@ class Reader:
         return self._runs / f"{self._written:06}.run"
 
     def _keep(self, boundary: Boundary | None, complete: bool = False) -> None:
-        """What was read so far is on disk: the next process goes on after it."""
+        """Make the progress durable, so that the next process continues after it."""
         self._write_run()
         parts = self._progress.parts
         if self._transactions or not parts:
@@ -145,7 +148,9 @@ class Reader:
         self._pending = []
 
     def _write_transactions(self, part: int) -> None:
-        """Under a name that the next process uses again if this one is killed before it says so."""
+        """Write a file; the next process reuses its name if this one is killed before it notes the
+        progress.
+        """
         by_partition: dict[int, list[AnswerTransactionInformation]] = {}
         for transaction in self._transactions:
             partition = u64(transaction.tid) % self._plan.partitions

@@ -1,4 +1,4 @@
-"""Revisions and transactions → files of the tables ``changes`` and ``transactions``."""
+"""Write revisions and transactions to files of the tables ``changes`` and ``transactions``."""
 
 from __future__ import annotations
 
@@ -26,8 +26,11 @@ def write_changes(
     pages: Iterable[tuple[int, list[Revision]]],
     report: Report,
 ) -> None:
-    """``pages``: by (partition, oid, tid). Beside the file is another one with the references of *all*
-    these revisions, sorted the same way, for the table of references to choose from."""
+    """Write a file of changes, and one with the references of *all* these revisions.
+
+    ``pages``: sorted by (partition, oid, tid), as both files are. The table of references selects from
+    the second file.
+    """
     once = _Once()
     rows = Builder(columns_of("changes", plan.columns_of("changes")), read=once.first)
     links = Builder(columns_of("references"), read=once.again)
@@ -49,7 +52,10 @@ def write_changes(
 
 
 class _Once:
-    """Decodes the records of a page for two tables. The second one needs no states: they may be large."""
+    """Decodes each record of a page once for two tables.
+
+    The second needs no states, which may be large.
+    """
 
     def __init__(self) -> None:
         self._known: dict[bytes, Record] = {}
@@ -60,7 +66,7 @@ class _Once:
         return record
 
     def again(self, data: bytes) -> Record:
-        """Without its state, and the same if there was no first time."""
+        """Return the record without its state, decoding it if ``first`` was not called."""
         return self._known.get(data) or self.first(data)
 
     def forget(self) -> None:
@@ -70,7 +76,7 @@ class _Once:
 def write_transactions(
     path: Path, pages: Iterable[tuple[int, list[AnswerTransactionInformation]]]
 ) -> None:
-    """``pages``: (partition, transactions)."""
+    """Write a file of transactions. ``pages``: (partition, transactions)."""
     rows = Builder(columns_of("transactions"))
     with finished(path) as temporary, writing(temporary, rows.schema) as file:
         for partition, page in pages:

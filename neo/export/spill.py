@@ -1,7 +1,7 @@
-"""Sorting on disk: revisions in the order of transactions → by group of partitions, oid, tid.
+"""Sort revisions on disk, from the order of transactions to group of partitions, oid, tid.
 
-A *run* is a file of sorted rows, group after group, with the places where groups begin. Runs are merged
-as they are read; when there are too many to open at once, they are merged into one.
+A *run* is a file of sorted rows, group after group, with the positions where groups begin. Runs are
+merged as they are read. Too many runs to open together are first merged into one.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from struct import Struct
 from neo.client.scan import VALUE_BYTES, Revision
 from neo.export.folder import finished
 
-#: Rows in memory: a run is as large. A thousandth of it is read ahead of each run.
+#: Bytes of rows in memory and in a run. A thousandth of it is read ahead of each run.
 RUN_BYTES = 64 << 20
-#: Runs that are read together: 4 GB are sorted in one go, 256 GB with one merge before.
+#: Runs that are read together: 4 GB are sorted in one pass, 256 GB in two.
 RUNS_MAX = 64
-#: A row in memory, without its data.
+#: Bytes of a row in memory, without its data.
 ROW_BYTES = 250
 PAGE_BYTES = 1 << 20
 READ_BYTES = 64 << 10
@@ -36,7 +36,7 @@ _key = itemgetter(0, 1, 2)
 
 @dataclass(frozen=True)
 class Run:
-    """``places``: where each group begins, and the end of the file."""
+    """``places``: the beginning of each group, and the end of the file."""
 
     name: str
     places: tuple[int, ...]
@@ -56,7 +56,7 @@ class Buffer:
         return self._bytes >= RUN_BYTES
 
     def add(self, oid: int, tid: int, data: bytes | None) -> None:
-        """``data``: None if the object was deleted. What is too large for any table is only counted."""
+        """Add a row. ``data``: None for a deletion. Too large a value is only counted."""
         size = _DELETED if data is None else len(data)
         if size > VALUE_BYTES:
             data = None
@@ -64,11 +64,11 @@ class Buffer:
         self._bytes += ROW_BYTES + len(data or b"")
 
     def count(self, size: int) -> None:
-        """What is kept beside the rows, and written with them."""
+        """Count bytes that are kept beside the rows and written with them."""
         self._bytes += size
 
     def write(self, path: Path) -> Run:
-        """Make a run of the rows, and forget them."""
+        """Write the rows to a run and clear the buffer."""
         self._rows.sort(key=_key)
         parts: list[list[Row]] = [[] for _ in range(self._groups)]
         for row in self._rows:
@@ -78,7 +78,7 @@ class Buffer:
 
 
 def write_run(path: Path, groups: Iterable[Iterable[Row]]) -> Run:
-    """``groups``: of each its sorted rows."""
+    """Write a run. ``groups``: the sorted rows of each."""
     places = [0]
     with finished(path) as temporary, open(temporary, "wb") as file:
         for rows in groups:
@@ -92,13 +92,13 @@ def write_run(path: Path, groups: Iterable[Iterable[Row]]) -> Run:
 
 
 def merge_runs(folder: Path, runs: list[Run], path: Path) -> Run:
-    """One run in the place of several."""
+    """Merge runs into one."""
     groups = len(runs[0].places) - 1
     return write_run(path, (read_runs(folder, runs, group) for group in range(groups)))
 
 
 def read_runs(folder: Path, runs: Iterable[Run], group: int) -> Iterator[Row]:
-    """The rows of a group, sorted; of those with the same oid and tid, the last that was added."""
+    """Yield the sorted rows of a group; of rows with equal oid and tid, the last one that was added."""
     waiting: Row | None = None
     for row in heapq.merge(*(_read(folder / run.name, run, group) for run in runs), key=_key):
         if waiting is not None and _key(waiting) != _key(row):
@@ -120,7 +120,7 @@ def _read(path: Path, run: Run, group: int) -> Iterator[Row]:
 
 
 def pages(rows: Iterable[Row]) -> Iterator[tuple[int, list[Revision]]]:
-    """(partition, its next revisions), as a Scanner gives them."""
+    """Yield (partition, next revisions), as a Scanner does."""
     page: list[Revision] = []
     size = current = 0
     for partition, oid, tid, length, data in rows:

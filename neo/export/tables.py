@@ -1,4 +1,4 @@
-"""Parquet files written and read in pieces that fit into memory."""
+"""Write and read Parquet files in pieces that fit into memory."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-#: A row group: what a writer holds before it writes, and a reader reads at once.
+#: Bounds of a row group, which a writer collects and a reader reads as a whole.
 GROUP_ROWS = 1 << 16
 GROUP_BYTES = 16 << 20
 
 
 class Writer:
-    """Gathers rows into row groups."""
+    """Collects rows into row groups."""
 
     def __init__(self, file: pq.ParquetWriter, schema: pa.Schema) -> None:
         self._file = file
@@ -24,7 +24,7 @@ class Writer:
         self._rows = self._bytes = 0
 
     def add(self, rows: pa.Table | pa.RecordBatch) -> None:
-        """The columns of the file, and maybe others, in any order."""
+        """Add rows; select the columns of the file."""
         if not rows.num_rows:
             return
         if isinstance(rows, pa.RecordBatch):
@@ -43,7 +43,7 @@ class Writer:
 
 @contextmanager
 def writing(path: Path, schema: pa.Schema) -> Iterator[Writer]:
-    """A new file, complete when the block ends without an error."""
+    """Open a new file, which is complete when the block ends without an error."""
     with pq.ParquetWriter(path, schema, compression="zstd") as file:
         writer = Writer(file, schema)
         yield writer
@@ -51,7 +51,7 @@ def writing(path: Path, schema: pa.Schema) -> Iterator[Writer]:
 
 
 def reading(path: Path, names: Sequence[str]) -> Iterator[pa.Table]:
-    """The row groups of a file, with these columns."""
+    """Yield the row groups of a file, with these columns."""
     with pq.ParquetFile(path) as file:
         for number in range(file.num_row_groups):
             yield file.read_row_group(number, columns=list(names)).select(names)

@@ -1,7 +1,7 @@
 """Processes that write the files of one group of partitions after another.
 
-Each has a pipe to the process that started it. It says through it how far it is, so that none outlives
-a killed command by more than a page.
+Each has a pipe to the process that started it and reports its progress there. So it notices the end of a
+killed command within a page.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from neo.migrate.errors import MigrateError
 from neo.migrate.opening import open_source
 from neo.protocol.errors import ConnectionLost, ErrorAnswer
 
-#: What may go wrong, and is said in a line. ArrowException: a damaged file of the export before.
+#: Errors that are reported in one line. ArrowException: a damaged file of the last export.
 _EXPECTED = (
     *(ExportError, MigrateError, POSError, ErrorAnswer, ConnectionLost, OSError, ArrowException),
 )
 
-#: What a process says: so many rows and bytes were read, a group is done, or what went wrong.
+#: Messages of a process: rows and bytes that were read, the end of a group, or an error.
 Message = tuple[int, int] | None | str
 
 
 @dataclass(frozen=True)
 class Job:
-    """``source``, ``config``: of a cluster, for each process to open; None when all was read already."""
+    """``source``, ``config``: a cluster that each process opens; None if all was read already."""
 
     folder: Path
     plan: Plan
@@ -51,7 +51,7 @@ class Job:
 
 
 def run_here(job: Job, source: NEOStorage | None, report: Callable[[int, int, int], None]) -> None:
-    """As run(), without other processes."""
+    """Do the same as run() in this process."""
     try:
         for group in range(job.plan.groups):
             write_group(job, source, group, lambda rows, size: report(0, rows, size))
@@ -63,7 +63,7 @@ def run_here(job: Job, source: NEOStorage | None, report: Callable[[int, int, in
 def run(job: Job, processes: int, report: Callable[[int, int, int], None]) -> None:
     """Write the files of all groups. ``report``: called with groups done, rows and bytes.
 
-    Raises ExportError.
+    Raise ExportError.
     """
     todo = list(reversed(range(job.plan.groups)))
     context = multiprocessing.get_context("spawn")
@@ -109,7 +109,7 @@ def _receive(pipe: Any, process: BaseProcess) -> tuple[int, int] | None:
 
 
 def _end(process: BaseProcess, pipe: Any) -> None:
-    """It has nothing to lose: files are complete, or have temporary names."""
+    """Kill a process. It loses no data: files are complete, or have temporary names."""
     pipe.close()
     process.kill()
     process.join()
@@ -121,7 +121,7 @@ def _end(process: BaseProcess, pipe: Any) -> None:
 
 def _work(job: Job, pipe: Any) -> None:
     """Write the groups that the pipe names, until it ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who started this process decides
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process decides
 
     def report(rows: int, size: int) -> None:
         pipe.send((rows, size))
@@ -135,13 +135,13 @@ def _work(job: Job, pipe: Any) -> None:
                 write_group(job, source, pipe.recv(), report)
                 pipe.send(None)
     except (EOFError, BrokenPipeError):
-        return  # who started this process is gone
+        return  # the parent process has ended
     except _EXPECTED as e:
         pipe.send(str(e))
 
 
 def write_group(job: Job, source: NEOStorage | None, group: int, report: Report) -> None:
-    """The files of a group that are not there yet; each appears when it is complete."""
+    """Write the missing files of a group; each appears when it is complete."""
     folder, plan = Folder(job.folder), job.plan
     unfinished, name = folder.unfinished, plan.file(group)
     changes, links = unfinished / "changes" / name, unfinished / LINKS / name

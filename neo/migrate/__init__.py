@@ -1,8 +1,8 @@
 """``neomigrate``: copy any ZODB storage into NEO, and back, with its whole history.
 
-Only ZODB's interfaces are used, so that both ends may be any storage that has them: the source
-``IStorageIteration``, the destination ``IStorageRestoreable``. An interrupted copy goes on where it
-stopped, after a comparison of the last transaction that both have; ``--verify`` compares all.
+Only interfaces of ZODB are used, so source and destination may be any storages that provide them:
+``IStorageIteration`` and ``IStorageRestoreable``. An interrupted copy resumes after a comparison of the
+last transaction that both have; ``--verify`` compares all transactions.
 """
 
 from neo.migrate.command import main

@@ -1,5 +1,7 @@
-"""The command line of ``neomigrate``. Exit codes: 0 done (and equal), 1 not possible, or different,
-or not complete, 2 wrong options, 130 interrupted."""
+"""The command line of ``neomigrate``.
+
+Exit codes: 0 done (and equal), 1 impossible, different or incomplete, 2 wrong options, 130 interrupted.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ from neo.migrate.opening import open_destination, open_source
 from neo.migrate.watching import Warned, watched
 from neo.protocol.ids import ZERO_TID, time_from_tid
 
-#: So many differences are shown; then the comparison ends, as the first ones tell the story.
+#: The comparison ends after this number of differences.
 SHOWN_DIFFERENCES = 10
 MEGABYTE = 1e6
 INTERRUPTED = 130
@@ -66,7 +68,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
+    """Run the copy; return the exit code."""
     options = _arguments(argv)
     console = Console(stderr=True, highlight=False, quiet=options.quiet)
     with watched() as warned:
@@ -86,7 +88,7 @@ def _run(options: argparse.Namespace, console: Console, warned: Warned) -> int:
 
 
 def report_warned(warned: Warned, program: str) -> int:
-    """Print what storages warned of; 1 if something may be missing for it."""
+    """Print warnings of storages; return 1 if the copy may lack data."""
     for line in warned.lines:
         print(f"{program}: warning: {line}", file=sys.stderr)
     if warned.total > len(warned.lines):
@@ -95,7 +97,7 @@ def report_warned(warned: Warned, program: str) -> int:
 
 
 def report_source(source: Any, program: str) -> int:
-    """Print what is wrong with a source that is read nevertheless; 1 if something may be missing."""
+    """Print defects of a source that is read nevertheless; return 1 if the copy may lack data."""
     if not isinstance(source, DataFile):
         return 0
     if source.unfinished is not None:
@@ -115,7 +117,7 @@ def _migrate(options: argparse.Namespace, console: Console, warned: Warned) -> i
     with _checking(console) as report:
         source = open_source(options.source, options.config, options.salvage, report)
     with closing(source):
-        # A FileStorage cuts off what an interrupted copy wrote last: that is copied again.
+        # A FileStorage truncates the last transaction of an interrupted copy, which is copied again.
         with warned.uncounted():
             destination = open_destination(options.destination, options.config, options.dry_run)
         code = _copy_and_compare(options, source, destination, console)
@@ -137,7 +139,7 @@ def _copy_and_compare(
         return _verify(source, destination, console) if options.verify else 0
 
 
-# -- the three things it does --------------------------------------------------------------------
+# -- copy, dry run, verification -----------------------------------------------------------------
 
 
 def _copy(source: Any, destination: Any, start: bytes | None, console: Console) -> None:
@@ -198,7 +200,7 @@ def _report(shown: Iterable[Difference]) -> None:
 
 
 class _Bar:
-    """How far the copy is, by the dates of the transactions: their number is not known before."""
+    """Progress by the times of transactions, because their number is unknown."""
 
     def __init__(self, progress: Progress, task: TaskID, first: float) -> None:
         self._progress = progress
@@ -218,7 +220,7 @@ class _Bar:
 
 @contextmanager
 def _checking(console: Console) -> Iterator[Callable[[int, int], None]]:
-    """A bar while the file of a big FileStorage is read before it is copied."""
+    """Show a bar while the file of a big FileStorage is checked before the copy."""
     progress = Progress(
         TextColumn("checking"),
         BarColumn(),

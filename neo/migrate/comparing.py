@@ -1,7 +1,7 @@
 """Compare two storages transaction by transaction, record by record.
 
-The *packed* mark of a transaction is left out: it says how the storage was treated, not what it
-holds, and no storage lets it be written.
+The *packed* mark of a transaction is ignored: it does not describe the data, and storages do not let it
+be written.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from ZODB.Connection import TransactionMetaData
 
 from neo.migrate.listing import metadata, records, whole
 
-#: Length and SHA-1 of data, so that two big transactions are never in memory as a whole.
+#: Length and SHA-1 of data. Digests are compared, so that big transactions need not fit into memory.
 _Digest = tuple[int, bytes] | None
 
 
-#: What loading the pickle of somebody else may raise.
+#: Errors that loading the pickle of another application may raise.
 UNREADABLE = (
     ArithmeticError,
     AttributeError,
@@ -34,7 +34,7 @@ UNREADABLE = (
 
 
 class Difference(NamedTuple):
-    """``what`` of transaction ``tid`` is not the same."""
+    """``what`` differs in transaction ``tid``."""
 
     tid: bytes
     what: str
@@ -44,9 +44,10 @@ class Difference(NamedTuple):
 
 
 def compare(source: Any, destination: Any) -> Generator[tuple[bytes, list[Difference]], None, None]:
-    """Every transaction of either storage in the order of tids, with what differs in it.
+    """Yield each transaction of either storage in the order of tids, with its differences.
 
-    Close it when it is left early. Raises MigrateError if one ends before its last transaction.
+    Close the generator when it is left early. Raise MigrateError if a storage ends before its last
+    transaction.
     """
     with closing(whole(source)) as ours, closing(whole(destination)) as theirs:
         left, right = next(ours, None), next(theirs, None)
@@ -65,13 +66,13 @@ def compare(source: Any, destination: Any) -> Generator[tuple[bytes, list[Differ
 
 
 def differences(ours: Any, theirs: Any) -> Iterator[Difference]:
-    """What is not the same in two transactions with the same tid."""
+    """Yield the differences of two transactions with the same tid."""
     tid, my_metadata, their_metadata = ours.tid, metadata(ours), metadata(theirs)
     for name in ("user", "description"):
         value, other_value = getattr(my_metadata, name), getattr(their_metadata, name)
         if value != other_value:
             yield Difference(tid, f"{name} is {value!r}, not {other_value!r}")
-    # The same dictionary has many pickles, and a storage may write its own.
+    # Compare dictionaries, because a storage may pickle the same dictionary in another way.
     if my_metadata.extension_bytes != their_metadata.extension_bytes:
         my_extension, their_extension = _extension(my_metadata), _extension(their_metadata)
         if my_extension != their_extension:
@@ -88,7 +89,7 @@ def differences(ours: Any, theirs: Any) -> Iterator[Difference]:
 
 
 def _extension(metadata: TransactionMetaData) -> Any:
-    """The dictionary; the bytes of one that cannot be read here, for want of a class."""
+    """Return the extension as a dictionary, or as bytes if a class is missing to read it."""
     try:
         return metadata.extension
     except UNREADABLE:
@@ -96,7 +97,7 @@ def _extension(metadata: TransactionMetaData) -> Any:
 
 
 def _digests(transaction: Any) -> dict[bytes, _Digest]:
-    """By oid; when a transaction wrote an object twice, what counts is the last."""
+    """Return a digest by oid; of several records of one object in a transaction, the last one counts."""
     found: dict[bytes, _Digest] = {}
     for record in records(transaction):
         data = record.data

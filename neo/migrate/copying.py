@@ -1,4 +1,4 @@
-"""Copy transactions, one by one, with their ids, metadata, records and backpointers."""
+"""Copy transactions with their ids, metadata, records and backpointers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from neo.protocol.ids import ZERO_TID, add64
 
 
 class Copied(NamedTuple):
-    """One transaction that is now in the destination; ``size``: bytes of its data."""
+    """A copied transaction. ``size``: bytes of its data."""
 
     tid: bytes
     records: int
@@ -24,10 +24,10 @@ class Copied(NamedTuple):
 
 
 def starting_point(source: Any, destination: Any | None) -> bytes | None:
-    """The first tid to copy, None when the destination has everything. Raises MigrateError.
+    """Return the first tid to copy; None if the destination has all. Raise MigrateError.
 
-    What the destination has already must come from this source: its last transaction is compared. It must
-    have all transactions of the source before that one, too: a later copy cannot insert them.
+    The last transaction of the destination must equal that of the source. The destination must also
+    have all earlier transactions of the source, because a later copy cannot insert them.
     """
     if not IStorageIteration.providedBy(source):
         raise MigrateError(
@@ -72,9 +72,9 @@ def _check_boundary(source: Any, destination: Any, last: bytes) -> None:
 def _check_gaps(source: Any, destination: Any, last: bytes) -> None:
     """Raise MigrateError if the destination lacks a transaction before ``last``.
 
-    A transaction of the destination alone is no gap: the source was packed, or lost it. What a pack of
-    the destination removed is no gap either. A pack marks the transactions that it passes, which in the
-    source are not marked.
+    A transaction that only the destination has is no gap: the source was packed, or lost it.
+    Transactions that a pack of the destination removed are no gap either. A pack marks the
+    transactions that it passes, which are not marked in the source.
     """
     count, first, end = 0, ZERO_TID, ZERO_TID
     with closing(tids(source, last)) as ours, closing(tids(destination, last)) as theirs:
@@ -95,9 +95,9 @@ def _check_gaps(source: Any, destination: Any, last: bytes) -> None:
 
 
 def copy_from(start: bytes, source: Any, destination: Any) -> Generator[Copied, None, None]:
-    """Copy every transaction from ``start`` on; a step each. Raises MigrateError and ZODB's errors.
+    """Copy each transaction from ``start`` on, one per step. Raise MigrateError and ZODB's errors.
 
-    The destination is left between two transactions, whatever happens. Close it when it is left early.
+    An error leaves the destination between two transactions. Close the generator when it is left early.
     """
     for number, transaction in enumerate(whole(source, start)):
         written = metadata(transaction)
@@ -105,8 +105,8 @@ def copy_from(start: bytes, source: Any, destination: Any) -> Generator[Copied, 
             destination.tpc_begin(written, transaction.tid, transaction.status)
         except Exception:
             if number == 0 and last_tid(destination) == transaction.tid:
-                # It was on its way when an earlier copy was killed, and has arrived meanwhile. Each kind
-                # of storage refuses it with an error of its own; any other reason is raised again.
+                # An earlier copy sent it before it was killed, and it has arrived meanwhile. Storages
+                # refuse it with different errors; an error with another reason is raised again.
                 _check_boundary(source, destination, transaction.tid)
                 continue
             raise
@@ -121,7 +121,7 @@ def copy_from(start: bytes, source: Any, destination: Any) -> Generator[Copied, 
 
 
 def copied_records(transaction: Any) -> Iterator[Any]:
-    """The records of a transaction. Raises MigrateError for one that is not copied."""
+    """Yield the records of a transaction. Raise MigrateError for a blob, which cannot be copied."""
     for record in records(transaction):
         if is_blob_record(record.data):
             raise MigrateError(
@@ -135,7 +135,7 @@ def _restore(transaction: Any, destination: Any, written: Any) -> tuple[int, int
     records = size = 0
     for record in copied_records(transaction):
         data = record.data
-        # A backpointer spares the destination the data, when it still has what it points to.
+        # With a backpointer the destination shares the data, if it has the revision.
         destination.restore(record.oid, record.tid, data, "", record.data_txn, written)
         records += 1
         size += len(data or b"")

@@ -1,12 +1,12 @@
-"""Read the file of a FileStorage as it lies, on both sides of what is damaged.
+"""Read the file of a FileStorage on both sides of damage.
 
-ZODB's iterator ends at damage as it ends at the end of the file, and the index hides both. DataFile reads
-all headers once when it is opened. Bytes that belong to no transaction that can be believed are a *gap*.
+ZODB's iterator ends at damage as it ends at the end of the file, and the index hides both. DataFile
+reads all headers once when it is opened. Bytes that belong to no credible transaction are a *gap*.
 
-The file of an application that goes on writing can be read. A transaction that is being written when the
-file is opened is not part of the copy. A pack replaces the file; the old one stays open here.
+The file may belong to an application that is still writing. A transaction that is being written when
+the file is opened is not copied. A pack replaces the file; the old one stays open here.
 
-A FileStorage has no checksums. So three kinds of damage cannot be seen:
+A FileStorage has no checksums. So three kinds of damage cannot be detected:
 
 * changed bytes inside the data of a record, or inside user, description or extension of a transaction;
 * without index: another oid of an object that has one revision only;
@@ -32,11 +32,11 @@ from neo.protocol.ids import ZERO_TID
 
 _MAGIC_SIZE = len(packed_version)
 _NUMBER = 8
-#: Bytes between two reports.
+#: Bytes between two progress reports.
 _REPORTED = 1 << 22
-#: How often the end is looked at anew while an application writes.
+#: How often the end of the file is checked again while an application writes.
 _LOOKS = 10
-#: Gaps that a message lists. A file has more of them when blocks in many places are damaged.
+#: Greatest number of gaps in a message.
 LISTED = 10
 
 
@@ -69,24 +69,24 @@ class Gap(NamedTuple):
 
 @implementer(IStorageIteration)
 class DataFile:
-    """The transactions of a FileStorage's file that can be read, as of its opening.
+    """The readable transactions of a FileStorage's file when it was opened.
 
-    ``gaps``: what is lost. ``problems``: other contradictions, after which the copy may not be complete.
-    ``unfinished``: a sentence about a transaction at the end of the file that was never finished;
-    FileStorage cuts it off when it opens the file for writing.
+    ``gaps``: lost ranges. ``problems``: other contradictions, after which the copy may be incomplete.
+    ``unfinished``: describes a transaction at the end of the file that was never finished; FileStorage
+    truncates it when it opens the file for writing.
     """
 
     def __init__(self, path: str, report: Callable[[int, int], None] | None = None) -> None:
-        """Read all headers. ``report`` is called now and then with the position and the size in bytes.
+        """Read all headers. ``report``: called from time to time with position and size in bytes.
 
-        Raises MigrateError if this is not a FileStorage, and OSError.
+        Raise MigrateError if this is not a FileStorage, and OSError.
         """
         self._path = path
         self._file = open(path, "rb")
         self.problems: list[str] = []
         self.unfinished: str | None = None
         self._extents: list[Extent] = []
-        #: (position, why): what was found wrong, in the order of the file.
+        #: (position, reason) of damage, in the order of the file.
         self._wrong: list[tuple[int, str]] = []
         self._records = Records(self._file.fileno(), self._is_damaged)
         try:
@@ -116,7 +116,7 @@ class DataFile:
     def iterator(
         self, start: bytes | None = None, stop: bytes | None = None
     ) -> Generator[Any, None, None]:
-        """Transactions with their records, both bounds included."""
+        """Yield transactions with their records, both bounds included."""
         for extent in self._extents:
             if stop is not None and extent.first > stop:
                 return
@@ -193,16 +193,16 @@ class DataFile:
             self._extents.append(Extent(position, found.end, found.tid, found.tid))
 
     def _at(self, position: int) -> int | None:
-        """The number of the extent around a position."""
+        """Return the number of the extent around a position."""
         number = bisect_right(self._extents, position, key=attrgetter("start")) - 1
         return number if number >= 0 and position < self._extents[number].end else None
 
     def _is_damaged(self, position: int) -> bool:
-        # Without damage there is one extent, from the beginning to where the survey is.
+        # Without damage there is one extent, from the beginning to the current position.
         return bool(self._wrong) and self._at(position) is None
 
     def _exclude(self, position: int) -> None:
-        """Take a transaction out: a record of it and a later one contradict each other."""
+        """Remove a transaction, because one of its records contradicts a later one."""
         number = self._at(position)
         if number is None:
             return
@@ -218,7 +218,7 @@ class DataFile:
         self._wrong.append((position, "a later revision says that a record has another oid"))
 
     def _check_index(self) -> int | None:
-        """Up to where the index knows the file, None if there is no index that can be read."""
+        """Return the end of the part of the file that the index covers; None without a readable index."""
         name = f"{self._path}.index"
         if not os.path.exists(name):
             return None
@@ -241,7 +241,7 @@ class DataFile:
         return position
 
     def _note_unfinished(self, index: int | None) -> None:
-        """A transaction at the end that was voted and never finished was acknowledged to nobody."""
+        """Describe a transaction at the end that was voted and never finished, so never acknowledged."""
         size = self._records.size
         end = self._extents[-1].end if self._extents else _MAGIC_SIZE
         if not self._wrong or self._wrong[-1][0] != end or (index or 0) > end:
@@ -255,7 +255,7 @@ class DataFile:
         )
 
     def _gaps(self, index: int | None) -> tuple[Gap, ...]:
-        """Where no extent is."""
+        """Return the ranges between extents."""
         found: list[Gap] = []
         start, after = 0 if self._wrong and not self._wrong[0][0] else _MAGIC_SIZE, ZERO_TID
         for extent in self._extents:
@@ -275,7 +275,7 @@ class DataFile:
 
 
 def listed(gaps: tuple[Gap, ...]) -> str:
-    """The first gaps, one a line."""
+    """Return the first gaps, one per line."""
     lines = [f"  {gap}" for gap in gaps[:LISTED]]
     if len(gaps) > LISTED:
         lines.append(f"  and {len(gaps) - LISTED} more")

@@ -1,4 +1,4 @@
-"""Why a copy cannot be made."""
+"""Errors of a copy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""List the transactions of any storage, and let go of what that took (files, connections)."""
+"""List the transactions of any storage, and release its files and connections."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from neo.client.history import tids_ascending
 from neo.migrate.errors import MigrateError
 from neo.protocol.ids import ZERO_TID
 
-#: What the iterators of FileStorage raise when they read nonsense; a length may be of petabytes.
+#: Errors that iterators of FileStorage raise for damaged data; a length may be petabytes.
 DAMAGED = (CorruptedError, ValueError, OverflowError, MemoryError, struct.error)
 
 
 def transactions(
     storage: Any, start: bytes | None = None, stop: bytes | None = None
 ) -> Generator[Any, None, None]:
-    """In the order of tids, both bounds included. Close it when it is left early.
+    """Yield transactions in the order of tids, both bounds included. Close it when it is left early.
 
-    The records of a transaction can be listed until the next one is asked for.
+    The records of a transaction can be listed until the next one is requested.
     """
     iterator = storage.iterator(start, stop)
     try:
         yield from iterator
     finally:
-        # Iterators of FileStorage hold a file open; ZODB's interface knows no close.
+        # Iterators of FileStorage hold a file open, but ZODB's interface has no close.
         close = getattr(iterator, "close", None)
         if close is not None:
             close()
@@ -39,9 +39,9 @@ def transactions(
 def whole(
     storage: Any, start: bytes | None = None, stop: bytes | None = None
 ) -> Generator[Any, None, None]:
-    """As transactions(), and raise MigrateError if the storage ends before its last transaction.
+    """Yield as transactions() does; raise MigrateError if the storage ends before its last transaction.
 
-    ``stop``: a transaction that the storage has; None for the last one that it names when this begins.
+    ``stop``: a transaction of the storage; None: the last one when the iteration begins.
     """
     end = last_tid(storage) if stop is None else stop
     read = ZERO_TID
@@ -63,7 +63,7 @@ def whole(
 
 
 def records(transaction: Any) -> Generator[Any, None, None]:
-    """The records of a transaction. Raises MigrateError if they cannot be read."""
+    """Yield the records of a transaction. Raise MigrateError if they cannot be read."""
     try:
         yield from transaction
     except DAMAGED as e:
@@ -76,12 +76,12 @@ def _words(error: Exception) -> str:
 
 
 def tids(storage: Any, stop: bytes) -> Generator[tuple[bytes, bool], None, None]:
-    """(tid, whether a pack passed it) of all transactions up to ``stop``, which the storage has.
+    """Yield (tid, whether a pack passed it) of all transactions up to ``stop``, which the storage has.
 
-    Reads no data where a storage can be asked for tids alone. Raises MigrateError as whole().
+    Read no data if the storage can list tids alone. Raise MigrateError as whole() does.
     """
     if isinstance(storage, NEOStorage):
-        # A pack of NEO removes revisions of objects and no transaction.
+        # A pack of NEO removes revisions, but no transaction.
         for tid in tids_ascending(storage.session, ZERO_TID, stop):
             yield tid, False
         return
@@ -99,13 +99,15 @@ def _incomplete(storage: Any, read: bytes, why: str) -> MigrateError:
 
 
 def storage_name(storage: Any) -> str:
-    """As messages name it."""
+    """Return the name of a storage for messages."""
     return f"storage {storage.getName()!r}"
 
 
 def metadata(transaction: Any) -> TransactionMetaData:
-    """User, description and extension, as all storages take them. Some give the extension as bytes, and
-    others (MappingStorage) as a dictionary only."""
+    """Return user, description and extension in the form that all storages accept.
+
+    Some storages give the extension as bytes, others (MappingStorage) only as a dictionary.
+    """
     extension = getattr(transaction, "extension_bytes", None)
     if extension is None:
         extension = transaction.extension
@@ -113,6 +115,6 @@ def metadata(transaction: Any) -> TransactionMetaData:
 
 
 def last_tid(storage: Any) -> bytes:
-    """ZERO_TID for an empty storage, whatever it says itself."""
+    """Return the last tid; ZERO_TID for an empty storage, whatever it returns itself."""
     tid: bytes = storage.lastTransaction() or ZERO_TID
     return tid

@@ -1,4 +1,4 @@
-"""From what was typed to an open storage: a path, a URI, or a section of a ZConfig file."""
+"""Open the storage that a user names: a path, a URI, or a section of a ZConfig file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ZODB.FileStorage.FileStorage import FileStorageFormatError
 from neo.migrate.datafs import DataFile, listed
 from neo.migrate.errors import MigrateError
 
-#: Options of a URI that mean the database above a storage, as zodburi names them: copies have none.
+#: Options of a URI that zodburi applies to the database, not to the storage; copies ignore them.
 DATABASE_OPTIONS = frozenset(
     (
         *("database_name", "connection_pool_size", "connection_pool_timeout"),
@@ -28,7 +28,7 @@ DATABASE_OPTIONS = frozenset(
 )
 
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*:")
-# Storages by themselves, or inside the database section of an application.
+# Storages alone, or inside the database section of an application.
 _SCHEMA = """
 <schema>
   <import package="ZODB"/>
@@ -44,10 +44,10 @@ def open_source(
     salvage: bool = False,
     report: Callable[[int, int], None] | None = None,
 ) -> Any:
-    """The storage to read. Raises MigrateError, also for a damaged FileStorage unless ``salvage``.
+    """Open the storage to read. Raise MigrateError, also for a damaged FileStorage unless ``salvage``.
 
-    A FileStorage becomes a DataFile, which is read from beginning to end here. ``report`` is called with
-    the position and the size in bytes.
+    A FileStorage becomes a DataFile, whose headers are read here. ``report`` is called with the
+    position and the size in bytes.
     """
     opener = _from_config(text, config) or _from_uri(text)
     if opener is None:
@@ -62,7 +62,7 @@ def open_source(
         return _read_file(text, path, salvage, report)
     try:
         for path in _files_below(storage):
-            # What stands above it may change records, so that salvage could not give what it gives.
+            # A wrapper may transform records, so salvage cannot bypass it.
             _read_file(text, path, False, report).close()
     except MigrateError:
         storage.close()
@@ -73,7 +73,7 @@ def open_source(
 def _read_file(
     text: str, path: str, salvage: bool, report: Callable[[int, int], None] | None
 ) -> DataFile:
-    """Raises MigrateError."""
+    """Open a DataFile. Raise MigrateError if it is damaged, unless ``salvage``."""
     found: DataFile = _open(text, lambda: DataFile(path, report))
     if found.gaps and not salvage:
         found.close()
@@ -85,7 +85,7 @@ def _read_file(
 
 
 def _files_below(storage: Any) -> Iterator[str]:
-    """The files of the FileStorages below a storage such as ``<zlibstorage>`` or ``<demostorage>``."""
+    """Yield the files of FileStorages below a storage such as ``<zlibstorage>`` or ``<demostorage>``."""
     for name in ("base", "changes"):
         inner = getattr(storage, name, None)
         if isinstance(inner, FileStorage):
@@ -95,9 +95,9 @@ def _files_below(storage: Any) -> Iterator[str]:
 
 
 def open_destination(text: str, config: Path | None, dry_run: bool) -> Any | None:
-    """The storage to write, made if it is a new file. Raises MigrateError.
+    """Open the storage to write; create a new file. Raise MigrateError.
 
-    ``dry_run``: nothing is made; None when there is nothing yet.
+    ``dry_run``: create nothing; return None if there is no storage yet.
     """
     opener = _from_config(text, config) or _from_uri(text)
     if opener is not None:
@@ -111,8 +111,8 @@ def open_destination(text: str, config: Path | None, dry_run: bool) -> Any | Non
         if dry_run:
             return None
     elif not dry_run:
-        # FileStorage cuts off a transaction that an interrupted copy began, and names that one as its
-        # last transaction until it is opened again.
+        # FileStorage truncates the unfinished transaction of an interrupted copy, but reports it as the
+        # last one until it is opened again.
         _open(text, lambda: FileStorage(text)).close()
     return _open(text, lambda: FileStorage(text, read_only=dry_run))
 
@@ -145,7 +145,7 @@ def _reason(error: Exception) -> str:
 
 
 def _from_uri(text: str) -> Any | None:
-    """A factory, None when the text is not a URI."""
+    """Return a factory; None if the text is not a URI."""
     scheme = _SCHEME.match(text)
     if scheme is None or Path(text).exists():
         return None
@@ -158,7 +158,7 @@ def _from_uri(text: str) -> Any | None:
         )
     try:
         factory, options = found[0].load()(text)
-    except Exception as e:  # each package raises errors of its own
+    except Exception as e:  # packages raise different errors
         raise MigrateError(f"address {text!r} is wrong: {_reason(e)}") from e
     unknown = sorted(set(options) - DATABASE_OPTIONS)
     if unknown:
@@ -167,7 +167,7 @@ def _from_uri(text: str) -> Any | None:
 
 
 def _from_config(text: str, config: Path | None) -> Any | None:
-    """The ``open`` of a section of the file, None when it has no such section."""
+    """Return the ``open`` of a section of the file; None if it has no such section."""
     if config is None:
         return None
     schema = ZConfig.loadSchemaFile(io.StringIO(_SCHEMA))

@@ -1,6 +1,6 @@
 """Check the transaction records of a FileStorage's file, one at a time.
 
-ZODB describes the format in ``ZODB/FileStorage/format.py``. There is no checksum. What is written twice
+ZODB documents the format in ``ZODB/FileStorage/format.py``. There is no checksum, but redundancy that
 must agree: the length of a transaction stands before and after it, each of its data records repeats its
 tid and its position, and pointers to earlier data records name the same object.
 """
@@ -15,26 +15,26 @@ from typing import NamedTuple
 
 from neo.protocol.ids import u64
 
-#: tid, length without the second one, status, lengths of user, description and extension.
+#: tid, length without its copy at the end, status, lengths of user, description and extension.
 TRANSACTION = Struct(">8sQcHHH")
 #: oid, tid, position of the previous revision, position of the transaction, 0, length of the data.
 _RECORD = Struct(">8s8sQQHQ")
 _NUMBER = 8
 UNFINISHED = b"c"
-#: Where the status of a transaction is.
+#: Offset of the status in the header of a transaction.
 STATUS_AT = 16
-#: Bytes in which a header is looked for at once.
+#: Bytes that are searched together for a header.
 _CHUNK = 1 << 20
-# The length of a transaction below 1 TiB begins with three zeros; five bytes later comes the status.
+# The length of a transaction below 1 TiB begins with three zeros; the status follows five bytes later.
 _HEADER = re.compile(rb"\x00\x00\x00.{5}[ p]", re.DOTALL)
 
 
 class Damage(Exception):
-    """A transaction record cannot be believed; the message says why."""
+    """A transaction record is not credible; the message says why."""
 
 
 class Found(NamedTuple):
-    """A transaction record that agrees with itself; the next one begins at ``end``."""
+    """A consistent transaction record; the next one begins at ``end``."""
 
     tid: bytes
     end: int
@@ -42,18 +42,18 @@ class Found(NamedTuple):
 
 
 class Records:
-    """Transaction records of an open file. ``size``: where the file ends, or ended when it was opened."""
+    """Transaction records of an open file. ``size``: the end of the file, perhaps as of its opening."""
 
     def __init__(self, fd: int, is_damaged: Callable[[int], bool]) -> None:
-        """``is_damaged``: whether a position lies in what was given up already."""
+        """``is_damaged``: returns whether a position lies in a range that was given up."""
         self._fd = fd
         self._is_damaged = is_damaged
         self.size = os.fstat(fd).st_size
-        #: Transactions (by position) with a record that a later one contradicts: either may be damaged.
+        #: Positions of transactions with a record that a later one contradicts. Either may be damaged.
         self.suspects: set[int] = set()
 
     def read(self, position: int, size: int) -> bytes:
-        """Return the bytes at a position: fewer at the end of the file, none behind it."""
+        """Return the bytes at a position: fewer at the end of the file, none beyond it."""
         if position >= self.size:  # a damaged pointer can be greater than any offset
             return b""
         return os.pread(self._fd, size, position)
@@ -63,14 +63,17 @@ class Records:
         return found
 
     def transaction(self, position: int, after: bytes) -> Found:
-        """The transaction at a position. Raises Damage, also if its tid is not greater than ``after``."""
+        """Return the transaction at a position.
+
+        Raise Damage, also if its tid is not greater than ``after``.
+        """
         found = self._transaction(position, after)
         if not found.records and found.end < self.size and self._contradicts(found, after):
             raise Damage("its tid is not smaller than the tid of the next one")
         return found
 
     def _contradicts(self, found: Found, after: bytes) -> bool:
-        """Without records the tid stands in one place only: the next transaction decides."""
+        """Compare the tid of a transaction without records, which is not repeated, with the next one."""
         if self.read(found.end, _NUMBER) > found.tid:
             return False
         try:
@@ -101,7 +104,7 @@ class Records:
         return Found(tid, end + _NUMBER, count)
 
     def _record(self, position: int, end: int, transaction: int, tid: bytes) -> int:
-        """Where the next data record begins. Raises Damage."""
+        """Return the position of the next data record. Raise Damage."""
         if position + _RECORD.size > end:
             raise Damage(f"its data record at {position} is longer than the transaction")
         oid, serial, previous, place, zero, size = _RECORD.unpack(self.read(position, _RECORD.size))
@@ -122,8 +125,10 @@ class Records:
         return following
 
     def _is_pointer(self, position: int, oid: bytes) -> bool:
-        """Whether the eight bytes of data are the place of an earlier record of the same object. No
-        pickle begins with a zero: a length that should be zero is damaged."""
+        """Return whether the eight bytes of data point to an earlier record of the same object.
+
+        No pickle begins with a zero. So a length that should be zero is damaged.
+        """
         try:
             self._check_pointer(self.number(position + _RECORD.size), position, oid)
         except Damage:
@@ -131,14 +136,14 @@ class Records:
         return True
 
     def _check_pointer(self, target: int, position: int, oid: bytes) -> None:
-        """Raise Damage unless there is a record of the same object before."""
+        """Raise Damage unless there is an earlier record of the same object."""
         header = self.read(target, _RECORD.size)
         if target < position and len(header) == _RECORD.size:
             other, serial, earlier, place, _, _ = _RECORD.unpack(header)
             believed = place < target and self.read(place, _NUMBER) == serial
             if believed and other == oid:
                 return
-            # A revision before it has confirmed its oid already.
+            # An earlier revision has confirmed the oid.
             if believed and (not earlier or self._is_damaged(earlier)):
                 self.suspects.add(place)
         raise Damage(
@@ -146,12 +151,14 @@ class Records:
         )
 
     def resume(self, position: int, after: bytes) -> tuple[int, Found] | None:
-        """The first transaction behind a damaged one; None if there is none to the end of the file."""
+        """Return the first transaction after a damaged one; None if there is none up to the end of the
+        file.
+        """
         for place in self._candidates(position):
             try:
                 found = self.transaction(place, after)
                 if not found.records and found.end != self.size:
-                    # Few bytes make an empty transaction: what follows must confirm it.
+                    # Random bytes may look like an empty transaction; the next one must confirm it.
                     self.transaction(found.end, found.tid)
             except Damage:
                 continue

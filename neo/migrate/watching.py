@@ -1,4 +1,4 @@
-"""Collect what storages only log or warn about: to a copy it means that something may be missing."""
+"""Collect logs and warnings of storages, after which a copy may lack data."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
-#: More lines than anybody reads; damage can be logged once for each record.
+#: Bound of the kept lines, because damage may be logged once per record.
 KEPT = 20
-#: What ZODB's storages log to.
+#: The logger of ZODB's storages.
 LOGGER = "ZODB"
-#: Said about a database that is whole: its clock was ahead of the one here.
+#: Warnings about intact databases: their clock was ahead of the local clock.
 _HARMLESS = ("%s Database records %d seconds in the future",)
-#: About code, not about data.
+#: Warnings about code, not about data.
 _ABOUT_CODE = (
     *(DeprecationWarning, PendingDeprecationWarning, FutureWarning, ImportWarning),
     ResourceWarning,
@@ -22,7 +22,7 @@ _ABOUT_CODE = (
 
 
 class Warned(logging.Handler):
-    """The first warnings. ``count``: how many there were after which something may be missing."""
+    """The first warnings. ``count``: the number of those after which data may be missing."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -41,7 +41,7 @@ class Warned(logging.Handler):
 
     @contextmanager
     def uncounted(self) -> Iterator[None]:
-        """Do not count what is warned of during the block."""
+        """Do not count warnings during the block."""
         self._counts = False
         try:
             yield
@@ -51,7 +51,7 @@ class Warned(logging.Handler):
 
 @contextmanager
 def watched() -> Iterator[Warned]:
-    """What is logged by ZODB's storages, or warned of, during the block."""
+    """Collect logs of ZODB's storages, and Python warnings, during the block."""
     warned = Warned()
     logger = logging.getLogger(LOGGER)
     logger.addHandler(warned)
