@@ -1,11 +1,11 @@
-"""ZODB records read without importing the application's classes, for pipelines (``SPARK``).
+"""Read ZODB records without importing the application's classes (DESIGN, *Spark*).
 
 * ``record``: bytes → class name, references, state, or an error text
 * ``state``: the state → JSON, within a budget
-* ``buckets``: the states of BTrees, flattened
-* ``stubs``: what stands in for classes; nothing is imported, nothing runs
-* ``opcodes``: the pickle's bytes, refused where they would exhaust memory or stack
-* ``weight``: what its objects would take, refused where that is much more than true ones do
+* ``buckets``: flattened states of BTrees
+* ``stubs``: substitutes for classes; nothing is imported, no code runs
+* ``opcodes``: refuse pickles that would exhaust memory or stack
+* ``weight``: refuse records whose objects would take far more memory than genuine ones
 """
 
 from neo.codec.record import Record, Reference, class_of, decode

@@ -1,9 +1,9 @@
-"""The states of BTrees, which nest tuples in tuples, written as what they mean.
+"""Flatten the states of BTrees, which are nested tuples.
 
 Forms, as the package BTrees documents them in its ``__getstate__``: a bucket ``((k, v, k, v, …),)`` or
 ``((…), next)``; a set ``((k, k, …),)`` or ``((…), next)``; a tree ``((child, key, child, …), first
-bucket)``, or ``((bucket's state,),)`` when it has only one bucket, which is no object of its own then.
-A state of another form stays as it is.
+bucket)``, or ``((bucket's state,),)`` if its only bucket is not an object of its own. A state of another
+form is left unchanged.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ _NAME = re.compile(r"BTrees\.\w+\.\w*?(BTree|TreeSet|Bucket|Set)(Py)?")
 
 
 def flatten(class_name: str, state: object) -> object:
-    """Return the state of a record of class ``class_name``, flattened when it is one of BTrees.
+    """Return the state of a record, flattened if ``class_name`` belongs to BTrees.
 
     A bucket gives ``items`` (pairs) and ``next``; a set ``keys`` and ``next``; a tree ``children``,
-    ``separators`` and ``first``; a tree of one bucket gives what the bucket would.
+    ``separators`` and ``first``; a tree of one bucket the same as the bucket.
     """
     match = _NAME.fullmatch(class_name)
     if match is None or not isinstance(state, tuple):

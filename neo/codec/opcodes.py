@@ -1,11 +1,10 @@
-"""The bytes of a pickle, opcode by opcode, before any unpickler sees them.
+"""Check the opcodes of a pickle before an unpickler reads it.
 
-The C unpickler is safe in what it imports (``find_class`` is ours) but not in what it allocates:
-``LONG_BINPUT`` with a large index resizes its memo to that index, ``BYTEARRAY8`` allocates what it
-announces, a chain of nested tuples overflows the C stack when it is hashed, and an extension code
-reads and fills a table that the whole process shares. :func:`vet` refuses the first three and
-rewrites the fourth. It walks the opcodes only of records that could hold one of them, which a regular
-expression tells: the others cost one search.
+The C unpickler only imports what ``find_class`` allows, but it trusts sizes: ``LONG_BINPUT`` with a
+large index resizes its memo to that index; ``BYTEARRAY8`` allocates the announced size; hashing a
+chain of nested tuples overflows the C stack. An extension code uses a table that the whole process
+shares. :func:`vet` refuses the first three and rewrites the fourth. A regular expression selects
+records that could have one of these opcodes; only they are walked opcode by opcode.
 """
 
 from __future__ import annotations
@@ -15,10 +14,10 @@ import re
 from array import array
 from collections.abc import Iterator
 
-#: A hash of a tuple takes a frame of the C stack for each level below it (about 200 bytes of 8 MiB).
+#: The hash of a tuple takes a frame of the C stack per level (about 200 bytes of 8 MiB).
 TUPLE_DEPTH_MAX = 5_000
 
-#: ``POP_MARK`` and all that build from a mark take what is above it.
+#: ``POP_MARK`` and opcodes that build from a mark pop the items above it.
 _MARK = pickletools.markobject
 _BY_CODE = {ord(opcode.code): opcode for opcode in pickletools.opcodes}
 _TUPLES = {ord(code): size for code, size in (("\x85", 1), ("\x86", 2), ("\x87", 3))}
@@ -30,32 +29,32 @@ _FRAME = 0x95
 _BYTEARRAY8 = 0x96
 _MEMOIZE = 0x94
 _STOP = ord(".")
-#: They change the item below what they take, which stays on the stack: as it was, where they are given
-#: nothing (BUILD of None, APPENDS of no items).
+#: Opcodes that change the item below their arguments and leave it on the stack; without arguments
+#: (BUILD of None, APPENDS of no items) it stays unchanged.
 _KEEP = set(b"bseau\x90")
 
 #: LONG_BINPUT of 65536 and more, PUT of six digits and more (or spaces, underscores: ``int`` takes
-#: them), BYTEARRAY8, EXT1, EXT2, EXT4. Text often looks like one of them; then the walk decides.
+#: them), BYTEARRAY8, EXT1, EXT2, EXT4. Text often matches too; then the walk decides.
 _SUSPECT = re.compile(rb"r[\0-\xff]{2}(?:[\x01-\xff]|\0[\x01-\xff])|p[^\n]{6}|[\x82-\x84\x96]")
 
-#: Text and bytes with their length before them, in so many bytes.
+#: Opcodes of text and bytes, and the size of the length before them.
 _TEXT_WIDTHS = {**dict.fromkeys(b"UC\x8c\x8a", 1), **dict.fromkeys(b"XB", 4)}
-#: Text up to this length is part of the expression: an alternative each, tried in a nanosecond.
+#: Text below this length is matched by the expression: one alternative per length.
 _SHORT_TEXT = 256
 
 
 def _harmless() -> re.Pattern[bytes]:
-    """Match a run of opcodes that allocate nothing of note; nothing that is matched is tried again.
+    """Match a run of opcodes that allocate little, without backtracking.
 
-    Each alternative is one opcode with its whole argument, or two, so that a run ends only between
-    two of them.
+    Each alternative is one opcode with its whole argument, or two opcodes. So a run ends between
+    opcodes.
     """
     sizes: dict[int, bytes] = {}
     for code, opcode in _BY_CODE.items():
         size = 0 if opcode.arg is None else opcode.arg.n
         if 0 <= size <= 8 and code not in {ord("r"), *_EXTENSIONS}:
             sizes[size] = sizes.get(size, b"") + b"\\x%02x" % code
-    # What has a name or a text goes into the memo.
+    # Names and texts are put into the memo.
     put = b"(?:q.)?+"
     alternatives = [
         b"[%b]++" % sizes.pop(0),
@@ -79,7 +78,7 @@ _HARMLESS = _harmless()
 
 
 class MalformedPickle(ValueError):
-    """Bytes that are no pickle, or one that would hurt its reader."""
+    """The bytes are no pickle, or one that would exhaust memory or stack."""
 
 
 def walk(data: bytes, start: int = 0) -> Iterator[tuple[int, int, int]]:
@@ -135,20 +134,19 @@ _LENGTH_WIDTHS = {
 
 
 def vet(data: bytes) -> bytes:
-    """Return the pickles of ``data`` so that an unpickler can read them without harm.
+    """Return the pickles of ``data``, safe for an unpickler; usually the same bytes.
 
-    Usually the same bytes. Extension codes become globals of a module ``extension``, and frames,
-    whose lengths would be wrong then, go. Raise :class:`MalformedPickle` for what would exhaust
-    memory or stack.
+    Extension codes become globals of a module ``extension``. Frames, whose lengths would be wrong
+    then, are removed. Raise :class:`MalformedPickle` for a pickle that would exhaust memory or stack.
     """
-    # A tuple takes an opcode, and an opcode a byte.
+    # A tuple takes at least one byte.
     if len(data) > TUPLE_DEPTH_MAX < sum(map(data.count, _TUPLE_OPCODES)):
         _refuse_deep_tuples(data)
     if _SUSPECT.search(data) is None or _HARMLESS.fullmatch(data) is not None:
         return data
     extended = False
     for code, begin, end in _harmful(data):
-        # An entry takes two bytes at least, and picklers count them.
+        # An entry takes at least two bytes, and picklers number entries from 0.
         if code in _MEMO_PUTS and _memo_index(code, data[begin:end]) > len(data) // 2:
             raise MalformedPickle(
                 f"byte {begin - 1} asks for a memo of more entries than there are"
@@ -158,13 +156,13 @@ def vet(data: bytes) -> bytes:
 
 
 def _harmful(data: bytes) -> Iterator[tuple[int, int, int]]:
-    """Yield what :func:`walk` does, but for the opcodes that harm nobody.
+    """Yield as :func:`walk` does, without harmless opcodes.
 
-    A regular expression steps over these; longer text is stepped over here.
+    A regular expression skips those; longer text is skipped here.
     """
     position, size = 0, len(data)
     while True:
-        # A run of none matches, too: there is always a match.
+        # An empty run matches too, so there is always a match.
         position = _HARMLESS.match(data, position).end()  # type: ignore[union-attr]
         if position >= size:
             return
@@ -202,7 +200,7 @@ def _without_extensions(data: bytes) -> bytes:
 
 
 class _Memo:
-    """What the memo holds, as the depth of its tuples: two bytes for an entry, not an object or two."""
+    """The depths of tuples in the memo, in two bytes per entry instead of an object."""
 
     __slots__ = ("_depths", "_size_max", "count")
 
@@ -227,7 +225,7 @@ class _Memo:
 
 
 def _refuse_deep_tuples(data: bytes) -> None:
-    """Follow the unpickler's stack with one number for each item: how deep tuples nest in it."""
+    """Track the depth of tuples for each item on the unpickler's stack; refuse deep ones."""
     stack: list[int] = []
     marks: list[int] = []
     memo = _Memo(len(data))

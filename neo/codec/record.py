@@ -1,9 +1,9 @@
-"""One record of ZODB read without its classes: class, references, state.
+"""Read one record of ZODB without its classes: class, references, state.
 
-A record is two pickles that share a memo: what class the object has, and its state. References are
-the persistent ids in them, in the forms that ``ZODB.serialize`` documents. :func:`decode` never
-imports a class of the application and never runs code, whatever the bytes are (``stubs``,
-``opcodes``); what cannot be read is said in :attr:`Record.error`, never raised.
+A record is two pickles that share a memo: the class of the object, and its state. References are their
+persistent ids, in the forms that ``ZODB.serialize`` documents. :func:`decode` never imports a class of
+the application and never runs code, whatever the bytes are (``stubs``, ``opcodes``). Errors are
+returned in :attr:`Record.error`, never raised.
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ from neo.codec.stubs import (
 )
 from neo.codec.weight import refuse_heavy
 
-#: What a record may make beside what its opcodes hold, in bytes: so many times its size, and so many.
+#: Bytes that a record may allocate beside the content of its opcodes: a multiple of its size, and a
+#: constant.
 ALLOWANCE_FACTOR = 16
 ALLOWANCE_BASE = 16 << 20
-#: Errors are a column of a table: a line, not the record once more.
+#: Greatest length of an error, which is a column of a table.
 ERROR_LENGTH_MAX = 200
-#: Oids are columns of signed integers; no storage has given out a greater one.
+#: Greatest oid, since oids are columns of signed integers. No storage allocates greater ones.
 MAX_OID = b"\x7f" + b"\xff" * 7
 
 
@@ -43,7 +44,7 @@ class Reference(NamedTuple):
     #: "s" strong, "w" weak, "m" into another database of a multi-database.
     kind: str
     oid: int
-    #: ``module.Class`` of the target as the reference says, or None when it does not.
+    #: ``module.Class`` of the target, or None if the reference does not name it.
     class_name: str | None
     #: Name of the other database, or None.
     database: str | None
@@ -51,7 +52,7 @@ class Reference(NamedTuple):
 
 @dataclass(slots=True)
 class Record:
-    """What a record says. ``state`` holds plain values, stubs and references (``neo.codec.state``)."""
+    """A decoded record. ``state`` holds plain values, stubs and references (``neo.codec.state``)."""
 
     class_name: str | None
     references: list[Reference]
@@ -60,10 +61,10 @@ class Record:
 
 
 def decode(data: bytes) -> Record:
-    """Read a record whole. Any thread; nothing is shared between calls but names of classes.
+    """Read a whole record. Thread-safe: calls only share names of classes.
 
-    Takes at most 64 times its size and 64 MiB of memory, more is an error (``weight``, ``stubs``). How
-    long it takes is not bounded: it is the record that says how often which keys are hashed.
+    Memory is bounded by 64 times the size of the record and 64 MiB; more is an error (``weight``,
+    ``stubs``). The time is not bounded, because a record may hash the same keys again and again.
     """
     record = _decode(data, None)
     if record.error is not None and any(map(_may_be_class, record.references)):
@@ -83,17 +84,17 @@ def _decode(data: bytes, classes: _Classes | None) -> Record:
             raise MalformedPickle("the record ends behind its class: no state")
         state = _load(unpickler)
     except Exception as error:  # noqa: BLE001
-        # Hostile or damaged bytes make the unpickler raise anything; none of it is ours.
+        # Hostile or damaged bytes make the unpickler raise any exception.
         return Record(name or class_of(data), references, None, _explain(error))
     return Record(name, references, state, None)
 
 
 def decode_value(data: bytes) -> tuple[object, str | None]:
-    """(value, error) of one pickle alone, such as the extension of a transaction."""
+    """Return (value, error) of a single pickle, such as the extension of a transaction."""
     try:
         return _load(_unpickler(_source(data), [])), None
     except Exception as error:  # noqa: BLE001
-        # As in decode().
+        # See decode().
         return None, _explain(error)
 
 
@@ -101,9 +102,9 @@ _GLOBAL_FIRST = re.compile(rb"(?:\x80[\x00-\x03])?\(?c([\w.]{1,500})\n([\w.]{1,5
 
 
 def class_of(data: bytes) -> str | None:
-    """Return ``module.Class`` of a record from its first bytes, or None when they do not tell.
+    """Return ``module.Class`` from the first bytes of a record, or None if they do not show it.
 
-    For most records a search in a few bytes, twenty times faster than :func:`decode`.
+    For most records it is a search in a few bytes, twenty times faster than :func:`decode`.
     """
     match = _GLOBAL_FIRST.match(data)
     if match is not None:
@@ -111,15 +112,15 @@ def class_of(data: bytes) -> str | None:
     try:
         return class_name_of(_load(_unpickler(_source(data), [])))
     except Exception:  # noqa: BLE001
-        # The reason is told where the whole record is read.
+        # decode() reports the reason.
         return None
 
 
 def class_name_of(meta: object) -> str | None:
-    """Return the name in what the first pickle of a record holds.
+    """Return the class name in the content of a record's first pickle.
 
-    A class; or (class, arguments of ``__new__``); or ((module, name), arguments); the class of a
-    persistent class is a reference, and named by it.
+    The content is a class; or (class, arguments of ``__new__``); or ((module, name), arguments). The
+    class of a persistent class is a reference, and named by it.
     """
     if isinstance(meta, tuple) and len(meta) == 2 and not isinstance(meta, Reference):
         meta = meta[0]
@@ -135,7 +136,7 @@ def class_name_of(meta: object) -> str | None:
 
 
 class _Source:
-    """A record as a file. The C unpickler reads ahead from whatever has ``peek``: twice as fast."""
+    """A record as a file with ``peek``, with which the C unpickler is twice as fast."""
 
     __slots__ = ("data", "position")
 
@@ -163,7 +164,7 @@ class _Source:
 
 
 def _source(data: bytes) -> _Source:
-    """A record that this thread may read: it is refused before it can exhaust memory or stack."""
+    """Check a record and set the memory allowance of this thread. Return it as a file."""
     refuse_heavy(data)
     allow(ALLOWANCE_FACTOR * len(data) + ALLOWANCE_BASE)
     return _Source(vet(data))
@@ -172,7 +173,10 @@ def _source(data: bytes) -> _Source:
 def _unpickler(
     source: _Source, references: list[Reference], classes: _Classes | None = None
 ) -> Any:
-    """Protocols up to 3 hold strings of Python 2, which zodbpickle reads: as text where it is text."""
+    """Return an unpickler.
+
+    zodbpickle reads strings of Python 2 (protocols up to 3) as text if they are text.
+    """
     protocol = source.data[1] if source.data[:1] == b"\x80" and len(source.data) > 1 else 0
     if protocol > 3:
         return _Newer(source, references, classes)
@@ -180,13 +184,17 @@ def _unpickler(
 
 
 def _may_be_class(reference: Reference) -> bool:
-    """ZODB writes the oid alone for a class that is a persistent object, but not only for those."""
+    """Return whether a reference may be a class: ZODB writes only the oid for persistent classes,
+    among others.
+    """
     return reference.kind != "w" and reference.class_name is None
 
 
 class _Classes:
-    """Of a record that makes instances of classes which are persistent objects. An unpickler makes
-    instances of nothing but types, so each reference that may be a class is one."""
+    """The stub types of one record for persistent classes.
+
+    An unpickler only instantiates types, so each reference that may be a class becomes a type.
+    """
 
     def __init__(self) -> None:
         self._known: dict[Reference, type[Stub]] = {}
@@ -238,8 +246,8 @@ class _Older(zodbpickle.fastpickle.Unpickler):
 def _load(unpickler: Any) -> object:
     """Run the unpickler on its next pickle.
 
-    With a file that has ``peek``, an error inside a callback comes wrapped in a SystemError that
-    says nothing: its cause does.
+    With a file that has ``peek``, errors in callbacks are wrapped in an uninformative SystemError.
+    Raise the cause instead.
     """
     try:
         loaded: object = unpickler.load()
@@ -250,7 +258,7 @@ def _load(unpickler: Any) -> object:
 
 def _reference(pid: object) -> Reference:
     """Return the reference that a persistent id means (``ZODB.serialize``, *Persistent references*)."""
-    # Nearly all are pairs: they do not wait for the other forms.
+    # Check pairs first, because nearly all references are pairs.
     if type(pid) is tuple and len(pid) == 2:
         oid, target = pid
         return Reference("s", _oid(oid), _target_class(target), None)
@@ -269,16 +277,16 @@ def _reference(pid: object) -> Reference:
 
 
 def _copied(text: str) -> str:
-    """Text that a reference has for itself, while its origin may be in the memo."""
+    """Copy text for a reference, because the original may be in the memo."""
     charge(CHARACTER_BYTES * len(text))
     return storable(text)
 
 
 def _oid(oid: object) -> int:
-    """Python 2 wrote oids as strings, which were read as UTF-8 where that was possible."""
+    """Return an oid. Python 2 wrote oids as strings, which were read as UTF-8 where that was possible."""
     packed = oid if type(oid) is bytes else oid.encode() if isinstance(oid, str) else oid
     if not isinstance(packed, bytes) or len(packed) != 8 or packed > MAX_OID:
-        # Of text a part; of anything else no more than its type, as it may be endless when written.
+        # Show a part of a text, but only the type of other values, whose text may be endless.
         shown = repr(oid[:40]) if isinstance(oid, (str, bytes)) else type(oid).__name__
         raise MalformedPickle(f"a reference to what is no oid: {shown}")
     return int.from_bytes(packed, "big")

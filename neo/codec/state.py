@@ -30,13 +30,13 @@ from neo.codec.stubs import Constructor, Stub, ZonedDatetime
 
 #: Values in one state. A bucket of a BTree has a few hundred; a large catalogue entry some thousands.
 NODES_MAX = 100_000
-#: Levels: Python's own recursion limit is ten times as high.
+#: Greatest depth. Python's recursion limit is ten times as high.
 DEPTH_MAX = 100
-#: Characters of text in one state, after base64: a column that Spark can still hold.
+#: Characters of text in one state, after base64: a size that a column of Spark can hold.
 TEXT_MAX = 16 << 20
-#: Integers that JSON readers take: signed 64 bits.
+#: Integers that JSON readers accept: signed 64 bits.
 _INT_MAX = (1 << 63) - 1
-#: Writing an integer in decimal takes time with the square of its length.
+#: Greater integers are written in hexadecimal: decimal takes time with the square of the length.
 _DECIMAL_BITS_MAX = 8_192
 
 
@@ -45,7 +45,7 @@ class BudgetExceeded(ValueError):
 
 
 class Budget:
-    """Counts what one state may still cost."""
+    """Counts the cost of one state."""
 
     __slots__ = ("nodes", "text")
 
@@ -54,7 +54,7 @@ class Budget:
         self.text = text
 
     def values(self, count: int, depth: int) -> None:
-        """So many values at a depth."""
+        """Count values at a depth."""
         self.nodes -= count
         if self.nodes < 0:
             raise BudgetExceeded("the state has more values than the budget allows")
@@ -68,9 +68,9 @@ class Budget:
 
 
 def state_json(record: Record, budget: Budget | None = None) -> str | None:
-    """Return the state of a record as JSON text (ASCII), or None when it has none.
+    """Return the state of a record as JSON text (ASCII), or None if it has none.
 
-    Raise :class:`BudgetExceeded` when it is larger than the budget.
+    Raise :class:`BudgetExceeded` if it is larger than the budget.
     """
     if record.error is not None:
         return None
@@ -78,8 +78,10 @@ def state_json(record: Record, budget: Budget | None = None) -> str | None:
 
 
 def value_json(data: bytes) -> str:
-    """Return one pickle as JSON, such as the extension of a transaction; if it cannot be read, an
-    object ``{"$error": reason}``."""
+    """Return one pickle as JSON, such as the extension of a transaction.
+
+    If it cannot be read, return an object ``{"$error": reason}``.
+    """
     value, error = decode_value(data)
     if error is None:
         try:
@@ -99,7 +101,7 @@ _quoted = json.encoder.encode_basestring_ascii
 
 
 def _write(value: object, budget: Budget, depth: int) -> str:
-    """Return the JSON of ``value``, which its container has counted: the walk of this module's text."""
+    """Return the JSON of ``value``, which its container has already counted."""
     write = _WRITERS.get(type(value))
     if write is not None:
         return write(value, budget, depth)
@@ -122,7 +124,7 @@ def _text(value: str, budget: Budget, depth: int) -> str:
 
 
 def _is_unicode(value: str) -> bool:
-    """Whether there are no lone surrogates."""
+    """Return whether a text has no lone surrogates."""
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -219,10 +221,10 @@ def _zoned(value: ZonedDatetime, budget: Budget, depth: int) -> str:
 
 
 def _zone_name(zone: Stub | type[Stub]) -> str | None:
-    """The name that says all there is to say of a zone, or None."""
+    """Return the name that fully describes a zone, or None."""
     if isinstance(zone, type) or (not zone.args and zone.state is None):
         return zone.stands_for
-    # pytz has the offset in further arguments, where it is known; zoneinfo whether it used its cache.
+    # pytz has a known offset in further arguments; zoneinfo a flag of its cache.
     if zone.stands_for == "zoneinfo.ZoneInfo._unpickle" or (
         zone.stands_for == "pytz._p" and len(zone.args) == 1
     ):

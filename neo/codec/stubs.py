@@ -1,11 +1,11 @@
-"""What stands in for the classes of an application, so that none is imported and no code runs.
+"""Substitutes for the classes of an application, so that none is imported and no code runs.
 
-Rules of this file. ``find_class`` hands a pickle only two kinds of things: a **stub type**, which
-keeps what it is given and does nothing, and a :class:`Constructor` of the short list below, which
-makes plain values. Neither has an attribute that a pickle can set: BUILD on a type calls
-``__setstate__`` without a state and fails, on a constructor it is refused. So one record cannot change
-how the next is read. Whatever copies what the record holds already is charged to its allowance, as an
-opcode or two may copy a large value again and again.
+Rules of this file. ``find_class`` gives a pickle only two kinds of objects: a **stub type**, which
+stores its arguments and does nothing, and a :class:`Constructor` of the short list below, which makes
+plain values. A pickle cannot set attributes on either: BUILD on a type calls ``__setstate__`` without
+a state and fails; on a constructor it is refused. So a record cannot change how the next one is read.
+Operations that copy content of the record are charged to its allowance, because an opcode or two may
+copy a large value.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from typing import Any, ClassVar
 
 from neo.codec.opcodes import MalformedPickle
 
-#: Names of classes are few in a database; hostile records may invent as many as they like. Types stay
-#: after their record only if their names are short: 30 MB of them at most.
+#: Bounds of cached types, because hostile records may invent any number of class names. Only types with
+#: short names are cached: 30 MB at most.
 STUB_TYPES_MAX = 10_000
 NAME_LENGTH_MAX = 200
-#: What a type takes, and a character of its name (escaped).
+#: Bytes of a type, and of a character of its name (escaped).
 TYPE_BYTES = 2_048
 CHARACTER_BYTES = 8
 #: A pair of a mapping that is not imported.
@@ -31,8 +31,11 @@ PAIR_BYTES = 64
 
 
 class _Allowance(local):
-    """Of the thread, not of the record: stub types are shared by all records, and the unpickler makes
-    their instances itself."""
+    """The allowance of the record that a thread reads.
+
+    It belongs to the thread, because stub types are shared by all records and the unpickler
+    instantiates them.
+    """
 
     left = 0
 
@@ -41,7 +44,7 @@ _allowance = _Allowance()
 
 
 def allow(size: int) -> None:
-    """The record that this thread reads from now on may make so many bytes beside what it holds."""
+    """Let the record that this thread reads next allocate ``size`` bytes beside its own content."""
     _allowance.left = size
 
 
@@ -53,12 +56,12 @@ def charge(size: int) -> None:
 
 
 class Stub:
-    """An instance of a class that is not imported: what the pickle said about it."""
+    """An instance of a class that is not imported, with the data of the pickle."""
 
     __slots__ = ("args", "items", "pairs", "state")
-    #: ``module.Class`` of the class that the stub stands for, storable.
+    #: ``module.Class`` of the replaced class, storable.
     stands_for: ClassVar[str] = ""
-    #: If that class is a persistent object: the reference to it (``record.Reference``).
+    #: The reference (``record.Reference``) to a class that is a persistent object.
     reference: ClassVar[Any] = None
     args: tuple[object, ...]
     state: object
@@ -68,7 +71,7 @@ class Stub:
     def __new__(cls, *args: object, **keywords: object) -> Stub:
         stub = object.__new__(cls)
         if args or keywords:
-            # A copy of what may be in the memo.
+            # Copy, because the original may be in the memo.
             charge(getsizeof(args) + getsizeof(keywords))
             args = (*args, keywords) if keywords else args
         stub.args = args
@@ -97,7 +100,7 @@ _stub_types: dict[tuple[str, str], type[Stub]] = {}
 
 
 def stub_type(module: str, name: str) -> type[Stub]:
-    """Return the stub type that stands for the class ``name`` of ``module``."""
+    """Return the stub type for the class ``name`` of ``module``."""
     known = _stub_types.get((module, name))
     if known is not None:
         return known
@@ -112,19 +115,19 @@ def stub_type(module: str, name: str) -> type[Stub]:
 
 
 def persistent_type(name: str, reference: object) -> type[Stub]:
-    """Return a stub type, of one record, for a class that is a persistent object."""
+    """Return a stub type, for one record, for a class that is a persistent object."""
     charge(TYPE_BYTES)
     space = {"__slots__": (), "stands_for": name, "reference": reference}
     return type("StubOf", (Stub,), space)
 
 
 def storable(text: str) -> str:
-    """Pickles hold lone surrogates, which no column of text and no file can."""
+    """Escape lone surrogates, which columns of text and files cannot hold."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 class Constructor:
-    """A function of the short list. No pickle can change it."""
+    """A function of the short list, which no pickle can change."""
 
     __slots__ = ("_make", "stands_for")
 
@@ -142,7 +145,7 @@ class Constructor:
 
 
 class ZonedDatetime:
-    """A datetime or time whose zone is an object of a class that is not imported."""
+    """A datetime or time whose zone belongs to a class that is not imported."""
 
     __slots__ = ("naive", "zone")
 
@@ -156,7 +159,7 @@ class ZonedDatetime:
 
 def _moment(make: Callable[..., Any]) -> Callable[..., object]:
     def moment(*args: object) -> object:
-        # Python 2 wrote the ten bytes as a string, which was read as UTF-8 where that was possible.
+        # Python 2 wrote the ten bytes as a string, which was read as UTF-8 if that was possible.
         packed = args[0].encode() if args and isinstance(args[0], str) else None
         args = args if packed is None else (packed, *args[1:])
         zone = args[-1] if args else None
@@ -180,7 +183,7 @@ def _decimal(text: object) -> decimal.Decimal:
 
 
 def _bytes(content: object = b"", *encoding: str) -> bytes:
-    """``bytes`` as picklers use it: of bytes, of a list of small integers, of text (Python 2)."""
+    """Return ``bytes`` as picklers make it: of bytes, of a list of small integers, of text (Python 2)."""
     if isinstance(content, str) and encoding:
         return _encode(content, *encoding)
     if not isinstance(content, (bytes, bytearray, list, tuple)):
@@ -202,21 +205,21 @@ def _collection(make: Callable[[Any], object]) -> Callable[..., object]:
 
 
 def _reconstruct(cls: object, base: object, state: object) -> object:
-    """``copyreg._reconstructor``: how protocols 0 and 1 make an instance."""
+    """Make an instance as protocols 0 and 1 do (``copyreg._reconstructor``)."""
     if not (isinstance(cls, type) and issubclass(cls, Stub)):
         raise MalformedPickle("an instance of what is no class")
     return cls() if state is None else cls(state)
 
 
 def _newobj(cls: object, *args: object) -> object:
-    """``copyreg.__newobj__``, as protocols below 2 call it."""
+    """Make an instance as protocols below 2 do (``copyreg.__newobj__``)."""
     if not (isinstance(cls, type) and issubclass(cls, Stub)):
         raise MalformedPickle("an instance of what is no class")
     return cls(*args)
 
 
 def _getattr(owner: object, name: object) -> object:
-    """A class inside a class, as protocols below 4 name it: only names are joined."""
+    """Return a nested class as protocols below 4 name it; join the names only."""
     if isinstance(owner, type) and issubclass(owner, Stub) and isinstance(name, str):
         return stub_type(owner.stands_for, name)
     raise MalformedPickle("an attribute of what is no class")
@@ -256,7 +259,7 @@ CONSTRUCTORS: Mapping[str, Constructor] = {
 
 
 def find_class(module: object, name: object) -> Constructor | type[Stub]:
-    """Return what stands for the global ``name`` of ``module``; nothing is imported."""
+    """Return the substitute for the global ``name`` of ``module``; import nothing."""
     if not (isinstance(module, str) and isinstance(name, str)):
         raise MalformedPickle("the name of a class is no text")
     return CONSTRUCTORS.get(f"{module}.{name}") or stub_type(module, name)

@@ -1,22 +1,22 @@
-"""How much memory a record would take, told from its opcodes before it is read.
+"""Estimate the memory of a record from its opcodes before it is read.
 
-Most opcodes take 32 bytes for each of their own at most: a place in the stack, one in a list or the memo,
-text, a number. Those of this file take more, up to 250 for one byte. Only a large record is weighed,
-and opcode by opcode only one with many of them: a record of text costs one pass in C.
+Most opcodes take at most 32 bytes per byte of the record: a place in the stack, in a list or the memo,
+text, a number. The opcodes of this file take up to 250. Only large records are weighed; only those with
+many such opcodes are walked. A record of text takes one pass in C.
 """
 
 from __future__ import annotations
 
 from neo.codec.opcodes import MalformedPickle, walk
 
-#: Smaller records take 64 MiB at most, whatever their opcodes are.
+#: Smaller records take at most 64 MiB, whatever their opcodes are.
 UNWEIGHED_SIZE = 1 << 18
-#: What containers and instances may take, in bytes: so many times the size of the record, and so many.
-#: One with nothing but small dictionaries or small objects takes 15 to 20 times its size.
+#: Bytes that containers and instances may take: a multiple of the record's size, and a constant. A
+#: record of small dictionaries or small objects takes 15 to 20 times its size.
 WEIGHT_FACTOR = 24
 WEIGHT_BASE = 32 << 20
 
-#: Bytes of an empty container, or of an instance; for ``aesu`` and ADDITEMS of its first room for items.
+#: Bytes of an empty container or an instance; for ``aesu`` and ADDITEMS of the first items' allocation.
 _COSTS: dict[str, int] = {
     **dict.fromkeys("]l", 56),
     **dict.fromkeys("ae", 32),
@@ -32,8 +32,8 @@ _COSTS: dict[str, int] = {
 }
 _COST = [_COSTS.get(chr(code), 0) for code in range(256)]
 
-#: Each container, instance or reference has one of these bytes of its own: sets the first two, and
-#: what is made of the items above a mark the mark.
+#: Each container, instance or reference has at least one of these bytes: sets the first two,
+#: objects that are made of the items above a mark the mark.
 _SETS = b"\x8f\x91"
 _SET_MAX = 728
 _OTHERS = b"(]}\x85\x86\x87PQR\x81\x92"
@@ -43,7 +43,7 @@ _ALL_BUT_OTHERS = bytes(set(range(256)) - set(_OTHERS))
 
 
 def refuse_heavy(data: bytes) -> None:
-    """Raise :class:`MalformedPickle` if the objects of a record would take much more than true ones."""
+    """Raise :class:`MalformedPickle` if the objects of a record would take far more than genuine ones."""
     if len(data) <= UNWEIGHED_SIZE:
         return
     allowed = WEIGHT_FACTOR * len(data) + WEIGHT_BASE

@@ -1,1 +1,1 @@
-"""A cluster at work on real input: ``python -m neo.demo`` (see docs/demo.md)."""
+"""Demonstrate a cluster with real input: ``python -m neo.demo`` (docs/demo.md)."""

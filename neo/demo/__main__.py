@@ -1,7 +1,6 @@
-"""``python -m neo.demo``: start a cluster, give it real work, show what it does, stop it.
+"""``python -m neo.demo``: start a cluster, run real workloads, show the results, stop it.
 
-Exit code 0 when everything that was shown is right, 1 with one sentence otherwise, 130 when
-interrupted.
+Exit codes: 0 all results are right, 1 a failure with one sentence, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -33,12 +32,12 @@ NAME = "demo"
 STORAGES = 2
 PARTITIONS = 12
 REVIEWERS = ("Ada", "Barbara", "Grace", "Hedy")
-# Enough for the reviewers to meet, few enough to watch.
+# Enough for conflicts between reviewers, few enough to watch.
 TOPICS = 25
 NEOCTL = (("status",), ("print", "cluster"), ("print", "node"), ("print", "pt"), ("print", "ids"))
-# neoctl answers at once or says within a few seconds that the admin node is away.
+# neoctl answers at once, or reports within a few seconds that the admin node does not.
 NEOCTL_SECONDS = 30
-# What a user can do something about; anything else is a bug and shows its traceback.
+# Errors that a user can mend. Any other error is a bug and shows its traceback.
 FAILURES = (
     OSError,
     POSError,
@@ -52,14 +51,17 @@ FAILURES = (
 
 
 class Place(NamedTuple):
-    """Where the database is; ``admin`` is the address for neoctl when it is our own cluster."""
+    """The address of the database.
+
+    ``admin``: the address for neoctl if the demonstration owns the cluster.
+    """
 
     uri: str
     admin: str | None
 
 
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m neo.demo", description="A NEO cluster at work on real input."
     )
@@ -101,13 +103,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def check_data(path: Path) -> None:
-    """Read the visitor's file before anything starts. Raises MigrateError if it is damaged."""
+    """Check the given Data.fs before anything starts. Raise MigrateError if it is damaged."""
     with closing(open_source(str(path), None)) as source:
         report_source(source, "neo.demo")
 
 
 def run(show: Show, options: argparse.Namespace, place: Place, pool: scenes.ReviewerPool) -> None:
-    """Every scene against one database."""
+    """Run all scenes against one database."""
     if options.data:
         with (
             closing(FileStorage(str(options.data), read_only=True)) as source,
@@ -126,7 +128,7 @@ def run(show: Show, options: argparse.Namespace, place: Place, pool: scenes.Revi
 
 
 def share(show: Show, db: Any, topics: list[str], pool: scenes.ReviewerPool) -> None:
-    """What several people do with one database, whatever it holds."""
+    """Show concurrent work on a database, whatever it holds."""
     before = scenes.edit_together(show, db, REVIEWERS, topics[:TOPICS], pool)
     scenes.undo_a_mistake(show, db)
     scenes.look_back(show, db, before)
@@ -134,7 +136,7 @@ def share(show: Show, db: Any, topics: list[str], pool: scenes.ReviewerPool) -> 
 
 @contextmanager
 def database(show: Show, options: argparse.Namespace) -> Iterator[Place]:
-    """The database that the user named, or a new cluster for as long as the block runs."""
+    """Yield the given database, or a new cluster that runs during the block."""
     if options.storage_uri:
         yield Place(options.storage_uri, None)
         return
@@ -150,7 +152,7 @@ def database(show: Show, options: argparse.Namespace) -> Iterator[Place]:
 
 @contextmanager
 def files(show: Show, options: argparse.Namespace) -> Iterator[Path]:
-    """The folder of the cluster: removed afterwards unless the user named or keeps it."""
+    """Yield the folder of the cluster; remove it afterwards unless the user named it or keeps it."""
     if not (options.folder or options.keep):
         with tempfile.TemporaryDirectory(prefix="neo-demo-") as folder:
             yield Path(folder)
@@ -162,7 +164,7 @@ def files(show: Show, options: argparse.Namespace) -> Iterator[Path]:
 
 
 def show_neoctl(show: Show, admin: str) -> None:
-    """What the operator of the cluster sees."""
+    """Show the output of neoctl."""
     show.scene("What neoctl says")
     for words in NEOCTL:
         command = (sys.executable, "-m", "neoctl", "-a", admin, *words)

@@ -1,6 +1,6 @@
-"""A Data.fs of the visitor: its transactions copied, and what one can ask of any database.
+"""Copy a given Data.fs, and answer questions about any database.
 
-No class of the application is imported: records are read as far as the name of their class.
+No class of the application is imported: only the class name of a record is read.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from ZODB.utils import get_pickle_metadata, load_current, z64
 
 
 class Counted:
-    """A storage to copy from that reports every transaction it hands out."""
+    """A source storage that reports each transaction that it yields."""
 
     def __init__(self, source: Any, progress: Callable[[int], None]) -> None:
         self._source = source
         self._progress = progress
 
     def iterator(self, start: bytes | None = None, stop: bytes | None = None) -> Iterator[Any]:
-        """The transactions of the source, counted from 1."""
+        """Yield the transactions of the source; count from 1."""
         for number, record in enumerate(self._source.iterator(start, stop), 1):
             yield record
             self._progress(number)
@@ -34,7 +34,7 @@ class Counted:
 
 
 def has_copy(storage: Any, source: Any) -> bool:
-    """Whether a storage holds the source's newest root object and is at least as new."""
+    """Return whether a storage has the source's newest root object and is at least as new."""
     data, serial = load_current(source, z64)
     try:
         same: bool = storage.loadSerial(z64, serial) == data
@@ -44,24 +44,21 @@ def has_copy(storage: Any, source: Any) -> bool:
 
 
 def count_transactions(storage: Any) -> int:
-    """How many transactions there are."""
+    """Return the number of transactions."""
     return sum(1 for _ in storage.iterator())
 
 
 class Inventory(NamedTuple):
-    """What the current objects of a database are.
-
-    ``biggest`` are (bytes of the record, oid, class), the biggest first.
-    """
+    """The current objects of a database. ``biggest``: (bytes of the record, oid, class), descending."""
 
     objects: int
     size: int
-    classes: list[tuple[str, int, int]]  # (class, objects, bytes), the most numerous first
+    classes: list[tuple[str, int, int]]  # (class, objects, bytes), descending by objects
     biggest: list[tuple[int, bytes, str]]
 
 
 def inventory(storage: Any, count: int) -> Inventory:
-    """Go through every current object once; memory grows with the number of classes only."""
+    """Read each current object once; memory grows with the number of classes only."""
     number: Counter[str] = Counter()
     size: Counter[str] = Counter()
     biggest: list[tuple[int, bytes, str]] = []
@@ -83,7 +80,7 @@ def inventory(storage: Any, count: int) -> Inventory:
 
 
 class Activity(NamedTuple):
-    """Who changed the database and when, each as (name, transactions), the busiest first."""
+    """Changes by day and by user, as (name, transactions), descending."""
 
     transactions: int
     days: list[tuple[str, int]]
@@ -102,6 +99,6 @@ def activity(storage: Any, count: int) -> Activity:
 
 
 def class_of(data: bytes) -> str:
-    """The dotted name of the class of a record, read without importing it."""
+    """Return the dotted class name of a record without importing the class."""
     module, name = get_pickle_metadata(data) if data else ("", "")
     return f"{module}.{name}" if module else name or "(unreadable)"

@@ -1,7 +1,7 @@
-"""Several people at one desk: changes at the same time, a mistake, and the past.
+"""Concurrent editing: simultaneous changes, an undo, and reads of the past.
 
-``review`` is what every reviewer does, in a thread or in a process of its own; nothing in it knows
-of the others. ``take_back`` undoes the newest transaction with a given description.
+``review`` is the work of one reviewer, in a thread or a process of its own, without knowledge of the
+others. ``take_back`` undoes the newest transaction with a given description.
 """
 
 from __future__ import annotations
@@ -19,18 +19,17 @@ from transaction.interfaces import TransientError
 from neo.demo.model import Desk, Note
 from neo.demo.opening import open_database
 
-# A transaction that lost a conflict is tried again; twenty losses in a row for one note of one
-# desk mean that something else is wrong.
+# A transaction is repeated after a conflict. Twenty conflicts in a row for one note mean another error.
 ATTEMPTS_MAX = 20
-# For a new process to start Python and import ZODB, on a machine that has much else to do.
+# Seconds for a process to start Python and import ZODB on a busy machine.
 START_SECONDS = 60
 
 
 class Reviewed(NamedTuple):
-    """What became of one reviewer's notes.
+    """The results of one reviewer.
 
-    ``merged`` transactions met a concurrent change of the count and were resolved;
-    ``repeated`` ones could not be merged and were done anew.
+    ``merged``: transactions that met a concurrent change of the count, which was resolved. ``repeated``:
+    transactions that had to be repeated.
     """
 
     reviewer: str
@@ -40,19 +39,19 @@ class Reviewed(NamedTuple):
 
 
 def open_desk(db: Any) -> int:
-    """Make the desk when there is none; returns the number of notes on it."""
+    """Create the desk if there is none; return its number of notes."""
     with db.transaction("demo: the desk") as connection:
         desk: Desk = connection.root().setdefault("desk", Desk())
         return int(desk.count())
 
 
 def review(db: Any, reviewer: str, topics: Sequence[str]) -> Reviewed:
-    """Write one note about each topic, each in a transaction of its own.
+    """Write one note per topic, each in a transaction of its own.
 
-    Raises the conflict when a transaction does not succeed within ATTEMPTS_MAX.
+    Raise the conflict if a transaction does not succeed within ATTEMPTS_MAX.
     """
-    # Explicit: after a commit the objects stay as the commit left them until the next begin(),
-    # which is what shows whether the count was merged.
+    # Explicit: objects stay as the commit left them until the next begin(), which shows whether the count
+    # was merged.
     manager = transaction.TransactionManager(explicit=True)
     connection = db.open(manager)
     merged = repeated = 0
@@ -73,7 +72,7 @@ def review(db: Any, reviewer: str, topics: Sequence[str]) -> Reviewed:
                         raise
                     repeated += 1
                 else:
-                    # A merged state is the storage's: ours was thrown away with the commit.
+                    # After a merge the connection has dropped its own state.
                     merged += desk.count._p_changed is None
                     break
     finally:
@@ -82,15 +81,15 @@ def review(db: Any, reviewer: str, topics: Sequence[str]) -> Reviewed:
 
 
 def review_at(uri: str, reviewer: str, topics: Sequence[str]) -> Reviewed:
-    """The same from a process of its own, with its own connection to the database."""
+    """Run a review in a process of its own, with its own connection to the database."""
     with closing(open_database(uri)) as db:
         return review(db, reviewer, topics)
 
 
 def review_by_processes(uri: str, reviewers: Sequence[str], topics: list[str]) -> list[Reviewed]:
-    """Let every reviewer work in a new process, all at the same time, all on the same topics.
+    """Let all reviewers work in new processes, at the same time, on the same topics.
 
-    Raises BrokenProcessPool when a process does not start.
+    Raise BrokenProcessPool if a process does not start.
     """
     fresh = multiprocessing.get_context("spawn")
     everybody = fresh.Barrier(len(reviewers))
@@ -100,26 +99,26 @@ def review_by_processes(uri: str, reviewers: Sequence[str], topics: list[str]) -
 
 
 def meet(everybody: Barrier) -> None:
-    """Begin together: processes start one after the other, and would hardly meet otherwise."""
+    """Wait for the other reviewers, because processes start one after the other."""
     everybody.wait(START_SECONDS)
 
 
 def count_notes(connection: Any) -> tuple[int, int]:
-    """What the counter says and how many notes there are: equal, or a change was lost."""
+    """Return the counter and the number of notes; they differ if a change was lost."""
     desk: Desk = connection.root()["desk"]
     return int(desk.count()), len(desk.notes)
 
 
 def change(db: Any, note: str, what: Callable[[Any], None]) -> None:
-    """Run a change of the root object in a transaction described by ``note``."""
+    """Change the root object in a transaction described by ``note``."""
     with db.transaction(note) as connection:
         what(connection.root())
 
 
 def take_back(db: Any, note: str) -> dict[str, Any]:
-    """Undo the newest transaction described by ``note``; returns its entry of the undo log.
+    """Undo the newest transaction described by ``note``; return its entry of the undo log.
 
-    Raises LookupError when the newest 100 transactions have none.
+    Raise LookupError if none of the newest 100 transactions matches.
     """
     for entry in db.undoInfo(0, 100):
         if entry["description"] == note:

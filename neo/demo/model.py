@@ -1,11 +1,11 @@
-"""The application's own classes: what the demonstration keeps in its database.
+"""The persistent classes of the demonstration.
 
 The schema of a ZODB application is its classes. Two habits shown here matter on any storage:
 
-* what is big and seldom read (the text of a module) is a persistent object of its own, so that
-  listing a thousand modules does not load ten megabytes;
-* what is searched is a BTree whose keys are tuples, so that a query is a range of keys, and loads
-  only the few buckets that hold this range.
+* big and rarely read data (the text of a module) is a persistent object of its own. So a list of a
+  thousand modules does not load ten megabytes.
+* searchable data is a BTree whose keys are tuples. So a query is a range of keys, and loads only the
+  few buckets of this range.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from BTrees.Length import Length
 from BTrees.OOBTree import OOBTree, OOTreeSet
 from persistent import Persistent
 
-# Greater than every string that a key may hold: the end of a range of tuples.
+# Greater than each string in a key: the end of a range of tuples.
 LAST = "\U0010ffff"
 
 
@@ -46,12 +46,12 @@ class Definition(Persistent):
 
     @property
     def name(self) -> str:
-        """The last part of the qualified name: what one writes after ``def`` or ``class``."""
+        """Return the last part of the qualified name, as it stands after ``def`` or ``class``."""
         return self.qualname.rpartition(".")[2]
 
 
 class Module(Persistent):
-    """One module. ``marks`` are its unfinished places: (line, text of the comment)."""
+    """One module. ``marks``: unfinished places as (line, text of the comment)."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class Module(Persistent):
 
 
 class Library(Persistent):
-    """Modules and the four BTrees that cross-reference them."""
+    """Modules, and four BTrees as cross-references."""
 
     def __init__(self) -> None:
         self.modules: Any = OOBTree()  # name -> Module
@@ -83,7 +83,7 @@ class Library(Persistent):
         self.imported_by: Any = OOTreeSet()  # (imported module, module)
 
     def add(self, module: Module) -> None:
-        """Keep a module and enter it in every index."""
+        """Add a module to all indexes."""
         self.modules[module.name] = module
         for definition in module.definitions:
             where = (definition.module, definition.qualname)
@@ -96,7 +96,7 @@ class Library(Persistent):
 
 
 class Note(Persistent):
-    """What one reviewer wrote about one topic."""
+    """A note by one reviewer about one topic."""
 
     def __init__(self, reviewer: str, topic: str, text: str) -> None:
         self.reviewer = reviewer
@@ -105,10 +105,10 @@ class Note(Persistent):
 
 
 class Desk(Persistent):
-    """Where reviewers work at the same time.
+    """A place where reviewers work at the same time.
 
-    Two writers never wait for each other here: when both add to ``count``, or both insert into
-    the same bucket of ``notes``, these classes merge the two changes (``_p_resolveConflict``).
+    Two writers never wait for each other here: when both change ``count``, or both insert into the same
+    bucket of ``notes``, these classes merge the changes (``_p_resolveConflict``).
     """
 
     def __init__(self) -> None:
@@ -118,11 +118,11 @@ class Desk(Persistent):
 
 
 def words_of(text: str) -> Iterator[str]:
-    """Each word of a text once, in lower case; words of one or two letters say nothing."""
+    """Return each word of a text once, in lower case, without words of one or two letters."""
     letters = "".join(c if c.isalpha() else " " for c in text.lower())
     return iter({word for word in letters.split() if len(word) > 2})
 
 
 def beginning_with(*first: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The range of tuple keys whose first parts are ``first``, as (least, greatest)."""
+    """Return the range (least, greatest) of tuple keys that begin with ``first``."""
     return first, (*first, LAST)

@@ -1,7 +1,7 @@
-"""From an address such as ``neo://demo@127.0.0.1:24000`` to an open ZODB database.
+"""Open a ZODB database by an address such as ``neo://demo@127.0.0.1:24000``.
 
-Addresses are resolved by the packages that registered for their scheme (zodburi's entry points),
-so that the demonstration runs against FileStorage, ZEO or RelStorage too.
+Packages register for schemes as entry points of zodburi. So the demonstration also runs against
+FileStorage, ZEO or RelStorage.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from ZODB import DB
 
 
 class UnknownAddress(LookupError):
-    """No installed package understands an address; the message says what to install."""
+    """No installed package supports an address; the message says what to install."""
 
 
 def open_storage(uri: str) -> Any:
-    """The storage at an address. Raises UnknownAddress."""
+    """Open the storage at an address. Raise UnknownAddress."""
     return _resolve(uri)[0]()
 
 
 def open_database(uri: str) -> Any:
-    """A ZODB.DB of the storage at an address. Raises UnknownAddress."""
+    """Open the storage at an address as a ZODB.DB. Raise UnknownAddress."""
     factory, options = _resolve(uri)
     return DB(
         factory(),

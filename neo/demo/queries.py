@@ -1,8 +1,8 @@
-"""Questions that a person asks about a library of modules.
+"""Queries of a library of modules.
 
-Each function takes a Library (any connection, any moment of history) and returns rows, the most
-telling first. None changes anything. A query that goes through many objects asks the storage for
-the next ones together (``prefetch``) instead of waiting for each.
+Each function takes a Library (any connection, any time in history), changes nothing, and returns rows,
+the most significant first. A query that reads many objects requests the next ones together
+(``prefetch``) instead of one by one.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from persistent import Persistent
 
 from neo.demo.model import Definition, Library, Module, beginning_with, words_of
 
-# Objects asked for at once: a few hundred kilobytes, so that a cache of any size holds them.
+# Objects that are requested together: a few hundred kilobytes, which any cache can hold.
 PREFETCH = 500
 
 P = TypeVar("P", bound=Persistent)
 
 
 def read_ahead(objects: Iterable[P]) -> Iterator[P]:
-    """The same objects in the same order, loaded PREFETCH at a time."""
+    """Yield the same objects in the same order, loaded PREFETCH at a time."""
     remaining = iter(objects)
     while batch := list(islice(remaining, PREFETCH)):
         ghosts = [each for each in batch if each._p_changed is None]
@@ -34,7 +34,7 @@ def read_ahead(objects: Iterable[P]) -> Iterator[P]:
 
 
 def totals(library: Library) -> list[tuple[str, int]]:
-    """How much there is: (what, how many)."""
+    """Return totals: (what, how many)."""
     modules = read_ahead(library.modules.values())
     return [
         ("modules", len(library.modules)),
@@ -46,7 +46,7 @@ def totals(library: Library) -> list[tuple[str, int]]:
 
 
 def richest_in_classes(library: Library, count: int) -> list[tuple[str, int, str]]:
-    """Modules that define the most classes: (module, classes, what it says of itself)."""
+    """Return modules that define the most classes: (module, classes, summary)."""
     classes = Counter(
         definition.module
         for definition in read_ahead(library.definitions.values())
@@ -56,23 +56,23 @@ def richest_in_classes(library: Library, count: int) -> list[tuple[str, int, str
 
 
 def longest_functions(library: Library, count: int) -> list[Definition]:
-    """Functions and methods with the most lines."""
+    """Return functions and methods with the most lines."""
     functions = (d for d in read_ahead(library.definitions.values()) if d.kind != "class")
     return nlargest(count, functions, key=lambda d: (d.length, d.module, d.qualname))
 
 
 def most_imported(library: Library, count: int) -> list[tuple[str, int]]:
-    """Modules on which the most others depend: (module, importers)."""
+    """Return modules that the most others import: (module, importers)."""
     return Counter(imported for imported, _ in library.imported_by).most_common(count)
 
 
 def definitions_of(library: Library, name: str) -> list[Definition]:
-    """Whoever defines a name, wherever it is: one range of the index."""
+    """Return the definitions of a name in all modules, a range of one index."""
     return list(library.definitions.values(*beginning_with(name)))
 
 
 def described_as(library: Library, text: str) -> list[Definition]:
-    """Definitions whose docstring begins with a line that has all these words."""
+    """Return definitions whose summary has all these words."""
     found: dict[tuple[str, str], Definition] | None = None
     for word in words_of(text):
         range_ = beginning_with(word)
@@ -82,14 +82,14 @@ def described_as(library: Library, text: str) -> list[Definition]:
 
 
 def most_marks(library: Library, count: int) -> list[Module]:
-    """Modules whose comments name the most unfinished places (TODO, XXX, FIXME, HACK)."""
+    """Return modules whose comments mark the most unfinished places (TODO, XXX, FIXME, HACK)."""
     return nlargest(
         count, read_ahead(library.modules.values()), key=lambda m: (len(m.marks), m.name)
     )
 
 
 def import_chain(library: Library, start: str, goal: str) -> list[str]:
-    """The shortest way by imports from one module to another; empty when there is none."""
+    """Return the shortest chain of imports from one module to another; empty if there is none."""
     came_from: dict[str, str | None] = {start: None}
     queue = deque([start])
     while queue:

@@ -1,7 +1,7 @@
-"""The parts of the demonstration, in the order in which they are shown.
+"""The scenes of the demonstration, in the order in which they are shown.
 
-Each takes an open database and a Show, and raises PromiseBroken when what comes back is not what
-was stored: a demonstration that shows something wrong must not look right.
+Each takes an open database and a Show, and raises PromiseBroken if the database returns wrong data, so
+that no error looks like a success.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ ReviewerPool = Callable[[Sequence[str], list[str]], list[editing.Reviewed]]
 
 
 class PromiseBroken(Exception):
-    """The database lost, changed or kept something against its contract; the message says what."""
+    """The database lost or changed data, or kept data that it should not; the message says which."""
 
 
 class WrongDatabase(Exception):
-    """The database holds something that the demonstration must not touch."""
+    """The database has data that the demonstration must not touch."""
 
 
 def promise(kept: bool, otherwise: str) -> None:
-    """Raise PromiseBroken with the text ``otherwise`` unless the promise was kept."""
+    """Raise PromiseBroken with the text ``otherwise`` unless ``kept``."""
     if not kept:
         raise PromiseBroken(otherwise)
 
 
 def load_standard_library(show: Show, db: Any, folder: Path, limit: int | None) -> list[str]:
-    """Load the modules (the first ``limit`` by name); returns the names of all in the database."""
+    """Load modules (the first ``limit`` by name); return the names of all in the database."""
     show.scene("Loading Python's own standard library")
     files = stdlib.find_modules(folder)
     if limit is not None:
@@ -61,7 +61,7 @@ def load_standard_library(show: Show, db: Any, folder: Path, limit: int | None) 
 
 
 def ask_library(show: Show, db: Any) -> None:
-    """Queries that know the classes of the application."""
+    """Run queries that use the classes of the application."""
     show.scene("Asking")
     with db.transaction() as connection:
         connection.cacheMinimize()
@@ -80,7 +80,7 @@ Question = tuple[str, tuple[str, ...], Callable[[Library], list[tuple[Any, ...]]
 
 
 def library_questions() -> Iterator[Question]:
-    """(title, columns, query) of each question."""
+    """Return (title, columns, query) of each question."""
     yield "How much is there?", ("what", "how many"), lambda lib: [*queries.totals(lib)]
     yield (
         "Which modules define the most classes?",
@@ -131,9 +131,9 @@ def library_questions() -> Iterator[Question]:
 
 
 def copy_datafs(show: Show, storage: Any, path: Path, source: Any) -> None:
-    """Copy the transactions of a Data.fs, with their ids; nothing when they are there already.
+    """Copy the transactions of a Data.fs, with their ids, unless the database has them.
 
-    Raises WrongDatabase when the database holds something else.
+    Raise WrongDatabase if the database has other data.
     """
     show.scene(f"Copying {path}")
     if storage.lastTransaction() > z64:
@@ -149,7 +149,7 @@ def copy_datafs(show: Show, storage: Any, path: Path, source: Any) -> None:
 
 
 def ask_datafs(show: Show, storage: Any) -> list[str]:
-    """Queries that know no class of the application; returns the most numerous classes."""
+    """Run queries that need no class of the application; return the most numerous classes."""
     show.scene("Asking")
     with show.timed("every object looked at"):
         found = datafs.inventory(storage, ROWS)
@@ -171,7 +171,7 @@ def ask_datafs(show: Show, storage: Any) -> list[str]:
 def edit_together(
     show: Show, db: Any, reviewers: Sequence[str], topics: list[str], pool: ReviewerPool
 ) -> bytes:
-    """Reviewers at work at the same time; returns the tid before the first of their notes."""
+    """Run concurrent reviewers; return the tid before the first of their notes."""
     show.scene(f"{len(reviewers)} reviewers write at the same time")
     start = editing.open_desk(db)
     before: bytes = db.lastTransaction()
@@ -195,7 +195,7 @@ def edit_together(
 
 
 def undo_a_mistake(show: Show, db: Any) -> None:
-    """Change one object, commit, and undo that one transaction."""
+    """Change one object, commit, and undo that transaction."""
     show.scene("A mistake, and its undo")
     before = headline(db)
     show.say(f"before the mistake:  {before}")
@@ -208,13 +208,13 @@ def undo_a_mistake(show: Show, db: Any) -> None:
 
 
 def headline(db: Any) -> str:
-    """The headline as a new transaction sees it."""
+    """Return the headline in a new transaction."""
     with db.transaction() as connection:
         return str(connection.root()["desk"].headline.text)
 
 
 def look_back(show: Show, db: Any, before: bytes) -> None:
-    """Open the database as it was before the reviewers came."""
+    """Open the database as it was before the reviews."""
     show.scene("The database as it was")
     with opened(db, at=before) as past, opened(db) as present:
         then, now = editing.count_notes(past)[0], editing.count_notes(present)[0]
@@ -225,7 +225,7 @@ def look_back(show: Show, db: Any, before: bytes) -> None:
 
 @contextmanager
 def opened(db: Any, at: bytes | None = None) -> Iterator[Any]:
-    """A connection to the present, or to the state after the transaction ``at``."""
+    """Open a connection to the present, or to the state after the transaction ``at``."""
     connection = db.open(at=at)
     try:
         yield connection

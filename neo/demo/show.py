@@ -1,4 +1,4 @@
-"""What the demonstration prints: coloured on a terminal, plain text everywhere else."""
+"""Output of the demonstration: coloured on a terminal, plain text elsewhere."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from rich.table import Table
 from rich.text import Text
 
 PLAIN_WIDTH = 100
-# In plain text, progress is a line after each tenth of the work.
+# In plain text, progress is one line per tenth of the work.
 PLAIN_STEPS = 10
-# Cells of a table with several columns are cut, so that a row stays a line.
+# Width of cells in a table with several columns, so that a row fits on a line.
 CELL_WIDTH = 52
 
 
@@ -32,24 +32,24 @@ class Show:
         self._scenes = 0
 
     def scene(self, title: str) -> None:
-        """Begin a numbered part."""
+        """Begin a numbered scene."""
         self._scenes += 1
         self.console.print()
         self.console.print(Text(f"{self._scenes}. {title}", style="bold cyan"))
 
     def say(self, text: str, style: str = "") -> None:
-        """One sentence."""
+        """Print one sentence."""
         self.console.print(Text(f"   {text}", style=style))
 
     def quote(self, command: str, output: str) -> None:
-        """What a command line program answered."""
+        """Print the output of a program."""
         self.console.print()
         self.console.print(Text(f"   $ {command}", style="bold"))
         for line in output.splitlines():
             self.console.print(Text.assemble("   ", Text.from_ansi(line)), soft_wrap=True)
 
     def table(self, title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-        """A titled table; numbers are set to the right."""
+        """Print a titled table; align numbers to the right."""
         table = Table(
             box=None if self.plain else box.SIMPLE_HEAD,
             header_style="dim",
@@ -72,7 +72,7 @@ class Show:
 
     @contextmanager
     def progress(self, total: int, unit: str) -> Iterator[Callable[[int, str], None]]:
-        """Advance while the block runs: call the value with (done so far, what was done last)."""
+        """Show progress during the block: call the value with (done so far, last item)."""
         if self.plain:
             yield self._plain_progress(total, unit)
             return
@@ -102,14 +102,14 @@ class Show:
 
     @contextmanager
     def timed(self, what: str) -> Iterator[None]:
-        """Say how long the block took, once it succeeded."""
+        """Print the duration of the block if it succeeds."""
         start = perf_counter()
         yield
         self.say(f"{what} in {readable(perf_counter() - start)}", "green")
 
 
 def cell(value: object, width: int | None) -> Text:
-    """A value as it stands in a table, cut to ``width`` characters."""
+    """Format a value for a table, cut to ``width`` characters."""
     text = Text(f"{value:,}" if isinstance(value, int) else str(value))
     if width is not None:
         text.truncate(width, overflow="ellipsis")
@@ -117,5 +117,5 @@ def cell(value: object, width: int | None) -> Text:
 
 
 def readable(seconds: float) -> str:
-    """A duration as people say it."""
+    """Format a duration."""
     return f"{seconds:.1f} s" if seconds >= 1 else f"{seconds * 1000:.1f} ms"

@@ -1,4 +1,4 @@
-"""Python's own standard library, read from this machine's files into a Library."""
+"""Read Python's standard library from this machine's files into a Library."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ import transaction
 
 from neo.demo.model import Definition, Library, Module, Source
 
-# Folders beneath the standard library that belong to others, or hold tests.
+# Folders below the standard library that have other packages, or tests.
 FOREIGN = frozenset({"site-packages", "dist-packages", "test", "tests", "idle_test", "__pycache__"})
 MARKS = ("TODO", "XXX", "FIXME", "HACK")
-# About 1,500 objects and 1 MB of text: big enough to be quick, small enough to see it advance.
+# Modules per transaction, about 1,500 objects and 1 MB of text: efficient, with visible progress.
 MODULES_PER_TRANSACTION = 40
 
 # Called after each commit with (modules kept so far, modules in all, last name).
@@ -26,12 +26,12 @@ Progress = Callable[[int, int, str], None]
 
 
 def standard_library() -> Path:
-    """The folder of the standard library of the Python that runs."""
+    """Return the folder of the standard library of the running Python."""
     return Path(sysconfig.get_path("stdlib"))
 
 
 def find_modules(folder: Path) -> dict[str, Path]:
-    """Every module beneath a folder: dotted name -> file, in alphabetical order."""
+    """Return all modules below a folder: dotted name → file, in alphabetical order."""
     found = {}
     for path in sorted(folder.rglob("*.py")):
         parts = path.relative_to(folder).with_suffix("").parts
@@ -45,10 +45,10 @@ def find_modules(folder: Path) -> dict[str, Path]:
 def load_library(
     db: Any, files: dict[str, Path], progress: Progress = lambda done, total, name: None
 ) -> int:
-    """Bring modules into the database, some in each transaction; returns how many were new.
+    """Load modules into the database, some per transaction; return the number of new ones.
 
-    A load that was interrupted goes on where it stopped: modules that are there are left alone.
-    Files that are not valid Python (templates, examples of errors) are left out.
+    An interrupted load resumes: existing modules are skipped. Files that are not valid Python
+    (templates, examples of errors) are skipped too.
     """
     manager = transaction.TransactionManager(explicit=True)
     connection = db.open(manager)
@@ -67,7 +67,7 @@ def load_library(
                     module = read_module(name, files)
                     if module is not None:
                         library.add(module)
-            # Changed BTrees stay in memory; sources and definitions need not.
+            # Free sources and definitions; changed BTrees stay in memory.
             connection.cacheGC()
             done += len(batch)
             progress(done, total, batch[-1])
@@ -77,7 +77,7 @@ def load_library(
 
 
 def read_module(name: str, files: dict[str, Path]) -> Module | None:
-    """One file as a Module with its definitions; None when it is not valid Python."""
+    """Return a file as a Module with its definitions; None if it is not valid Python."""
     path = files[name]
     try:
         with tokenize.open(path) as file:
@@ -100,7 +100,7 @@ def read_module(name: str, files: dict[str, Path]) -> Module | None:
 def definitions_in(
     node: ast.AST, module: str, prefix: str = "", in_class: bool = False
 ) -> Iterator[Definition]:
-    """Functions, methods and classes beneath a node, outer before inner."""
+    """Yield functions, methods and classes below a node, outer before inner."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             is_class = isinstance(child, ast.ClassDef)
@@ -114,7 +114,7 @@ def definitions_in(
 
 
 def imports_in(tree: ast.AST, module: str, is_package: bool, known: Any) -> set[str]:
-    """Names of the known modules that a module imports, anywhere in its text."""
+    """Return the known modules that a module imports, anywhere in its text."""
     package = module if is_package else module.rpartition(".")[0]
     wanted: set[str] = set()
     for node in ast.walk(tree):
@@ -132,13 +132,13 @@ def imports_in(tree: ast.AST, module: str, is_package: bool, known: Any) -> set[
 
 
 def marks_in(text: str) -> Iterator[tuple[int, str]]:
-    """Comments in which somebody left work for later: (line, text)."""
+    """Return comments that mark unfinished work: (line, text)."""
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.COMMENT and any(mark in token.string for mark in MARKS):
             yield token.start[0], token.string.lstrip("# ")
 
 
 def summary_of(node: Any) -> str:
-    """The first line of a docstring, empty without one."""
+    """Return the first line of a docstring; empty without one."""
     lines = (ast.get_docstring(node) or "").strip().splitlines()
     return lines[0].strip() if lines else ""
