@@ -9,10 +9,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from typing import Any
 
 logger = logging.getLogger("neo.spark")
 
@@ -31,8 +28,8 @@ def check_pyspark(version: str) -> None:
         )
 
 
-def register(spark: SparkSession) -> None:
-    """Register the format "neo" with a session, and enable filter pushdown.
+def register(spark: Any) -> None:
+    """Register the format "neo" with a SparkSession, and enable filter pushdown.
 
     Times without a zone are read in the current time zone of the session. Raise ImportError.
     """
@@ -46,7 +43,7 @@ def register(spark: SparkSession) -> None:
     spark.dataSource.register(in_zone(spark.conf.get("spark.sql.session.timeZone") or "UTC"))
 
 
-def _choose_python(spark: SparkSession) -> None:
+def _choose_python(spark: Any) -> None:
     """Make local tasks run the Python of this process; log what tasks on other machines need.
 
     Without PYSPARK_PYTHON Spark runs the first ``python3`` of the path, which may lack this package.

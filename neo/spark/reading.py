@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -73,6 +73,21 @@ def read(scanner: Scanner, query: Query, partition: int) -> Iterator[pa.RecordBa
     for batch in _READERS[query.table](scanner, query, partition, builder):
         if batch.num_rows:
             yield batch
+
+
+def read_task(
+    connection: Connection, query: Query, partitions: Sequence[int]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of one task. Closing the generator closes the connections."""
+    if not partitions:
+        return
+    storage = connection.open()
+    try:
+        scanner = Scanner(storage)
+        for partition in partitions:
+            yield from read(scanner, query, partition)
+    finally:
+        storage.close()
 
 
 def _range(query: Query, builder: Builder, order: Order) -> Range:

@@ -9,22 +9,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.types import StructType
 
-from neo.client.scan import Scanner
 from neo.spark.options import OptionError, Options, parse
 from neo.spark.plan import Pinned, check_packed, deal, pin
 from neo.spark.pushdown import Wanted, push
-from neo.spark.reading import Query, read
+from neo.spark.reading import Query, read_task
+from neo.spark.stream import ChangeReader
 from neo.spark.tables import Column, columns_of
-
-if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
-
-    from neo.spark.stream import ChangeReader
 
 logger = logging.getLogger("neo.spark")
 # The root logger of Spark's Python workers has the level WARNING. Log loads nevertheless, because a
@@ -72,8 +68,6 @@ class NEODataSource(DataSource):
         return NEOReader(self.chosen(schema), self.pinned)
 
     def streamReader(self, schema: StructType) -> ChangeReader:
-        from neo.spark.stream import ChangeReader
-
         return ChangeReader(self.chosen(schema))
 
     def chosen(self, schema: StructType) -> Options:
@@ -158,16 +152,3 @@ class PushingReader(NEOReader):
             ", ".join(map(str, left)) or "nothing",
         )
         return left
-
-
-def read_task(connection: Any, query: Query, partitions: Sequence[int]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of one task. Closing the generator closes the connections."""
-    if not partitions:
-        return
-    storage = connection.open()
-    try:
-        scanner = Scanner(storage)
-        for partition in partitions:
-            yield from read(scanner, query, partition)
-    finally:
-        storage.close()

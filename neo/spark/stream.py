@@ -24,8 +24,7 @@ from neo.client.scan import Scanner
 from neo.protocol.ids import p64, u64
 from neo.spark.options import OptionError, Options
 from neo.spark.plan import deal
-from neo.spark.reading import Query
-from neo.spark.source import read_task
+from neo.spark.reading import Query, read_task
 
 Offset = dict[str, str]
 

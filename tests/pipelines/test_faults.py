@@ -18,8 +18,7 @@ from ZODB.utils import p64, u64, z64
 
 from neo.protocol.enums import CellState
 from neo.protocol.packets import AnswerPartitionList, AskPartitionList, TweakPartitionTable
-from neo.spark.reading import Connection, Query
-from neo.spark.source import read_task
+from neo.spark.reading import Connection, Query, read_task
 from neo.spark.tables import columns_of
 from tests.pipelines import feed
 from tests.pipelines.conftest import ROOT

@@ -18,8 +18,7 @@ from ZODB.serialize import get_refs, referencesf
 from ZODB.utils import p64, u64
 
 from neo.client.scan import Scanner
-from neo.spark.reading import Connection, Query
-from neo.spark.source import read_task
+from neo.spark.reading import Connection, Query, read_task
 from neo.spark.tables import columns_of
 from tests.pipelines.reader import Reader
 from tests.pipelines.sample import Sample, fill
