@@ -300,8 +300,7 @@ class System:
         self._watcher_lock = threading.Lock()
         self._random = random.Random()
 
-    def now(self) -> float:
-        return time.monotonic()
+    now = staticmethod(time.monotonic)
 
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)

@@ -19,6 +19,7 @@ Rules: no socket, clock, thread or logging here. Whoever calls holds the lock, i
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from typing import Any, NamedTuple, Protocol
 
@@ -33,7 +34,7 @@ from neo.protocol.codec import (
 )
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import HandshakeError, LastWords, PeerError, StrangerError
-from neo.protocol.packets import ANSWERS, CODES, RESPONSE, Answer, Error, Message, Request
+from neo.protocol.packets import ANSWERS, Answer, Error, Message, Request
 
 MAGIC = b"\x92\xa3NEO"
 VERSION = b"\x01"
@@ -90,10 +91,13 @@ class Connection:
         self.closed = False
         self._handshake: bytes | None = b""
         self._trusted = not server
-        self._decoder = Decoder(LIMIT_STRANGER if server else LIMIT_PEER)
+        #: ``incomplete``: bytes of the message of which the rest has not come; ``size``: of the last one.
+        self.decoder = Decoder(LIMIT_STRANGER if server else LIMIT_PEER)
         self._next_id = 0
         self._last_received_id: int | None = None
         self._questions: dict[int, Question] = {}
+        # Received bytes that the decoder does not have yet.
+        self._unread: deque[bytes] = deque()
         self._outgoing: list[bytes] = [HANDSHAKE]
         #: Bytes to send that :meth:`take_outgoing` has not returned yet.
         self.queued = len(HANDSHAKE)
@@ -176,57 +180,59 @@ class Connection:
     def welcome(self) -> None:
         """The peer said who it is, and nobody vouches for it: somewhat longer messages may come."""
         if not self._trusted:
-            self._decoder.raise_limit(LIMIT_GUEST)
+            self.decoder.raise_limit(LIMIT_GUEST)
 
     def trust(self) -> None:
         """The peer is a node of the cluster: the longest messages may come."""
         if not self._trusted:
             self._trusted = True
-            self._decoder.raise_limit(LIMIT_PEER)
-
-    @property
-    def incomplete(self) -> int:
-        """Bytes of the message of which the rest has not come yet."""
-        return self._decoder.incomplete
-
-    @property
-    def size(self) -> int:
-        """Bytes of the message that was received last."""
-        return self._decoder.size
+            self.decoder.raise_limit(LIMIT_PEER)
 
     def receive(self, data: bytes) -> Iterator[Received]:
-        """Messages completed by ``data``. Ends early when the connection is closed meanwhile.
+        """Feed ``data`` and return an iterator over the messages that it completes. Raises as feed() and
+        take()."""
+        self.feed(data)
+        return iter(self.take, None)
 
-        Raises HandshakeError or PeerError at the first thing that breaks the protocol: the caller
-        must then :meth:`fail` or :meth:`close`.
-        """
+    def feed(self, data: bytes) -> None:
+        """Give received bytes to the connection. Raises HandshakeError at the first byte of another
+        handshake: the caller must then :meth:`close`."""
         if self._handshake is not None:
             begin = self._handshake + data[: len(HANDSHAKE) - len(self._handshake)]
             check_handshake(begin)
             data = data[len(begin) - len(self._handshake) :]
             self._handshake = None if len(begin) == len(HANDSHAKE) else begin
-        while data and not self.closed:
-            portion, data = (
-                (data, b"")
-                if self._trusted
-                else (data[:_STRANGER_PORTION], data[_STRANGER_PORTION:])
-            )
-            self._decoder.feed(portion)
-            # The decoder may be changed by trust() between two messages.
-            while not self.closed:
-                packet = next(self._decoder, None)
-                if packet is None:
-                    break
+        if data:
+            self._unread.append(data)
+
+    def take(self) -> Received | None:
+        """Return the next whole message; None if more bytes are needed, or if the connection is closed.
+
+        Raises PeerError at the first thing that breaks the protocol: the caller must then :meth:`fail`
+        or :meth:`close`.
+        """
+        decoder = self.decoder
+        while not self.closed:
+            packet = decoder.take() if decoder.incomplete else None
+            if packet is not None:
                 received = self.match(packet)
                 if received.question is not None:
                     self.answered(received)
-                yield received
+                return received
+            if not self._unread:
+                return None
+            portion = self._unread.popleft()
+            if not self._trusted and len(portion) > _STRANGER_PORTION:
+                self._unread.appendleft(portion[_STRANGER_PORTION:])
+                portion = portion[:_STRANGER_PORTION]
+            decoder.feed(portion)
+        return None
 
     def match(self, packet: Packet) -> Received:
         """Return the message with the question that it answers, which stays open until
         :meth:`answered`. Raises PeerError, LastWords."""
         message_id, message = packet
-        if not CODES[type(message)] & RESPONSE:
+        if not isinstance(message, Answer):
             self._last_received_id = message_id
             return Received(message_id, message, None)
         question = None if message_id is None else self._questions.get(message_id)

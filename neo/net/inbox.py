@@ -103,7 +103,7 @@ class Inbox:
             return None
         decoder = self._decoder
         while True:
-            packet = next(decoder, None)
+            packet = decoder.take()
             if packet is not None:
                 return self._connection.match(packet)
             if self._fed == len(self.portions):

@@ -116,6 +116,11 @@ class Transport(asyncio.Protocol):
 
     # -- for the owner ---------------------------------------------------------------------------
 
+    def report_to(self, owner: Owner) -> None:
+        """Report to another owner from now on."""
+        if self._owner is not None:
+            self._owner = owner
+
     def write(self, data: bytes) -> None:
         if self._over:
             return

@@ -43,7 +43,8 @@ class Core:
         self.partitions = PartitionTable()
         self.stopped = False
         self.noise = Noise(shell.monotonic)
-        self._touched: dict[Peer, None] = {}
+        #: Peers for which something is queued.
+        self.touched: dict[Peer, None] = {}
         self._tasks: dict[Task[Any], None] = {}
 
     # -- called by the host ----------------------------------------------------------------------
@@ -79,8 +80,8 @@ class Core:
 
     def flush(self) -> None:
         """Write what the event queued, with one write per peer."""
-        while self._touched:
-            touched, self._touched = self._touched, {}
+        while self.touched:
+            touched, self.touched = self.touched, {}
             for peer in touched:
                 peer.write_outgoing()
 
@@ -97,9 +98,6 @@ class Core:
         """Return the handler of incoming peers that are not identified yet."""
         return Handler()
 
-    def touch(self, peer: Peer) -> None:
-        self._touched[peer] = None
-
     def adopt(self, peer: Peer, handler: Handler) -> None:
         """Take over a peer of another core of this process, including its queued messages."""
         del peer.core.peers[peer]
@@ -110,7 +108,7 @@ class Core:
         peer.core = self
         peer.handler = handler
         self.peers[peer] = None
-        self.touch(peer)
+        self.touched[peer] = None
 
     def dial(self, address: Address, handler: Handler) -> Peer:
         """Return a new outgoing peer. Messages can be queued for it at once."""
@@ -169,7 +167,7 @@ class Core:
             peer.drop()
         for task in list(self._tasks):
             task.cancel()
-        self._touched.clear()
+        self.touched.clear()
 
     def _watch_peers(self) -> None:
         limit = self.shell.monotonic() - STRANGER_SECONDS

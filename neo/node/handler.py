@@ -10,7 +10,8 @@ from collections.abc import Callable
 from typing import Any, ClassVar, TypeVar
 
 from neo.node.peer import Peer
-from neo.protocol.packets import Message, Ping, Pong
+from neo.protocol.errors import ErrorAnswer
+from neo.protocol.packets import Error, Message, Ping, Pong
 
 Method = Callable[..., Message | None]
 _M = TypeVar("_M", bound=Callable[..., Any])
@@ -34,19 +35,30 @@ def on(*messages: type[Message]) -> Callable[[_M], _M]:
 class Handler:
     """Base of all handlers. Subclasses inherit the dispatch tables of their bases."""
 
-    table: ClassVar[dict[type[Message], str]] = {}
+    #: By type of message: the function that takes it, with the handler as its first argument.
+    table: ClassVar[dict[type[Message], Method]] = {}
+    _names: ClassVar[dict[type[Message], str]] = {}
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        table = dict(cls.table)
+        names = dict(cls._names)
         for name, value in vars(cls).items():
             for message in getattr(value, "_messages", ()):
-                table[message] = name
-        cls.table = table
+                names[message] = name
+        cls._names = names
+        cls.make_table()
 
-    def method(self, message: type[Message]) -> Method | None:
-        name = self.table.get(message)
-        return None if name is None else getattr(self, name)
+    @classmethod
+    def make_table(cls) -> None:
+        """Look up the methods, once for all messages."""
+        cls.table = {message: getattr(cls, name) for message, name in cls._names.items()}
+
+    def failed(self, peer: Peer, error: Exception) -> Message | None:
+        """Return the answer to a message whose method raised ``error``; None if there is none. Raises
+        ``error`` if it is a bug."""
+        if isinstance(error, ErrorAnswer):
+            return Error(error.code.value, error.message)
+        raise error
 
     def lost(self, peer: Peer, reason: str) -> None:
         """React to the end of the connection. Not called after ``peer.close()``."""
@@ -57,4 +69,5 @@ class Handler:
         return Pong()
 
 
-Handler.table = {Ping: "ping"}
+Handler._names = {Ping: "ping"}
+Handler.make_table()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from neo.net.connection import Connection, Question, Received
@@ -28,9 +28,6 @@ from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ConnectionLost, ErrorAnswer, LastWords, PeerError
 from neo.protocol.ids import format_nid
 from neo.protocol.packets import (
-    ANSWERS,
-    CODES,
-    RESPONSE,
     A,
     Address,
     Error,
@@ -71,8 +68,13 @@ class Link(Protocol):
 class MessageHandler(Protocol):
     """What takes the messages of a peer; see :class:`neo.node.handler.Handler`."""
 
-    def method(self, message: type[Message]) -> Callable[..., Message | None] | None:
-        """Return the method for messages of this type, None if they are unexpected."""
+    @property
+    def table(self) -> Mapping[type[Message], Callable[..., Message | None]]:
+        """The functions that take messages, by type. Other messages are unexpected."""
+
+    def failed(self, peer: Peer, error: Exception) -> Message | None:
+        """Return the answer to a message whose function raised ``error``; None if there is none. Raises
+        ``error`` if it is a bug."""
 
     def lost(self, peer: Peer, reason: str) -> None:
         """React to the end of the connection."""
@@ -87,14 +89,13 @@ class PeerOwner(Protocol):
 
     peers: dict[Peer, None]
     strangers: dict[Peer, None]
+    #: At the end of this event, what is queued for them is written out.
+    touched: dict[Peer, None]
     backlog: Backlog
     noise: Noise
 
     @property
     def shell(self) -> Clock: ...
-
-    def touch(self, peer: Peer) -> None:
-        """Write out what is queued for the peer at the end of this event."""
 
     def output(self, link: Link, data: bytes, close: bool) -> None: ...
 
@@ -130,11 +131,10 @@ class Peer:
         self._slow = False
         self._incomplete = False
         # What waits for the next turn, or for the peer to read, in this order: postponed reads, decoded
-        # messages, the rest of the bytes that they came with, bytes that came later.
+        # messages, and if ``_held``, the bytes that the connection has.
         self._put_off: deque[Callable[[], None]] = deque()
         self._front: deque[Received] = deque()
-        self._rest: Iterator[Received] | None = None
-        self._more: list[bytes] = []
+        self._held = False
         # Requests that must wait, if requests go both ways.
         self._aside: deque[Received] = deque()
         self._aside_bytes = 0
@@ -144,7 +144,7 @@ class Peer:
         core.peers[self] = None
         if server:
             core.strangers[self] = None
-        core.touch(self)
+        core.touched[self] = None
 
     def __repr__(self) -> str:
         name = format_nid(self.node.nid) if self.node else "unidentified peer"
@@ -158,7 +158,7 @@ class Peer:
 
     def send(self, message: Message, message_id: int | None = None) -> None:
         self.connection.send(message, message_id)
-        self.core.touch(self)
+        self.core.touched[self] = None
 
     def ask(self, message: Request[A]) -> Future[A]:
         """Send a request and return the future of its answer. It fails with ErrorAnswer or
@@ -168,13 +168,13 @@ class Peer:
             future.fail(ConnectionLost(f"{self} is not connected any more"))
         else:
             self.connection.ask(message, future)
-            self.core.touch(self)
+            self.core.touched[self] = None
         return future
 
     def answer(self, message_id: int, message: Message) -> None:
         """Answer a request that its handler left open. Do nothing if the peer is gone."""
         self.connection.answer(message_id, message)
-        self.core.touch(self)
+        self.core.touched[self] = None
 
     def refuse(self, message_id: int, code: ErrorCode, text: str = "") -> None:
         self.answer(message_id, Error(code.value, text))
@@ -215,59 +215,53 @@ class Peer:
     def received(self, data: bytes) -> None:
         """Execute the received messages as far as flow control allows (:mod:`neo.node.backlog`)."""
         self._heard = True
-        if self._rest is None:
-            arrived = self.connection.receive(data)
-            self._execute(arrived, arrived)
-        else:
-            self._more.append(data)
+        self._execute(data)
         self.core.flush()
 
-    def _execute(self, arrived: Iterator[Received], rest: Iterator[Received]) -> None:
+    def _execute(self, data: bytes) -> None:
+        """Feed ``data``, then execute messages until the turn is over or a request must wait."""
+        connection = self.connection
+        executed = 0
+        began = 0.0
         try:
-            self._take_turn(arrived, rest)
-            if self._rest is None:
-                size = self.connection.incomplete
-                if size > SMALL_BYTES or self._incomplete:
-                    self._count_incomplete(size)
+            connection.feed(data)
+            while not self._held:
+                received = self._front.popleft() if self._front else connection.take()
+                if received is None:
+                    break
+                if executed:
+                    now = self.core.shell.monotonic()
+                    if executed == 1:
+                        began = now
+                    if connection.queued > TURN_BYTES or now - began > TURN_SECONDS:
+                        self._hold(received)
+                        break
+                executed += 1
+                if received.question is not None:
+                    _complete(received.question, received.message)
+                elif not (self._aside or self.must_wait):
+                    self._dispatch(received.message_id, received.message)
+                elif not self.both_ways:
+                    self._hold(received)
+                elif isinstance(received.message, Request):
+                    self._put_aside(received)
+                else:
+                    self._dispatch(received.message_id, received.message)
+            size = connection.decoder.incomplete
+            if (size > SMALL_BYTES or self._incomplete) and not self._held:
+                self._count_incomplete(size)
         except LastWords as e:
             self.last_words = e.words
             self._end(str(e))
         except PeerError as e:
             if (more := self._admit(str(e))) is not None:
                 logger.error("%r broke the protocol: %s%s", self, e, more)
-            self.connection.fail(e)
+            connection.fail(e)
             self._end(f"protocol error: {e}")
         except Exception:
             # A bug while serving this peer must not affect the others.
             logger.exception("failure while serving %r; the connection is closed", self)
             self._end("internal failure")
-
-    def _take_turn(self, arrived: Iterator[Received], rest: Iterator[Received]) -> None:
-        """Execute messages until the turn is over or a request must wait. ``rest``: the iterator that
-        ``arrived`` ends with."""
-        executed = 0
-        began = 0.0
-        for received in arrived:
-            if executed == 1:
-                began = self.core.shell.monotonic()
-            if executed and (
-                self.connection.queued > TURN_BYTES
-                or self.core.shell.monotonic() - began > TURN_SECONDS
-            ):
-                self._hold(received, rest)
-                return
-            executed += 1
-            if received.question is not None:
-                _complete(received.question, received.message)
-            elif not (self._aside or self.must_wait):
-                self._dispatch(received.message_id, received.message)
-            elif not self.both_ways:
-                self._hold(received, rest)
-                return
-            elif type(received.message) in ANSWERS:
-                self._put_aside(received)
-            else:
-                self._dispatch(received.message_id, received.message)
 
     def _count_incomplete(self, size: int) -> None:
         self._incomplete = size > SMALL_BYTES
@@ -295,7 +289,8 @@ class Peer:
     @property
     def must_wait(self) -> bool:
         """Whether a request of the peer must wait before it is executed."""
-        return self._jobs >= JOBS_MAX or self.full
+        queued = self._slow or self.connection.queued > SLOW_BYTES
+        return self._jobs >= JOBS_MAX or (queued and self.full)
 
     def put_off(self, read: Callable[[], None]) -> None:
         """Call ``read``, which answers an earlier request, once the peer is no longer full."""
@@ -310,23 +305,23 @@ class Peer:
         self._jobs -= 1
         self._plan_if_waiting()
 
-    def _hold(self, received: Received, rest: Iterator[Received]) -> None:
-        """Keep the rest for another turn, and read nothing more until then."""
+    def _hold(self, received: Received) -> None:
+        """Keep this message and the rest for another turn, and read nothing more until then."""
         self._front.appendleft(received)
-        self._rest = rest
+        self._held = True
         if self.link is not None:
             self.link.pause_reading()
         self._plan()
 
     def _put_aside(self, received: Received) -> None:
         self._aside.append(received)
-        self._aside_bytes += self.connection.size
+        self._aside_bytes += self.connection.decoder.size
         if self._aside_bytes > ASIDE_BYTES:
             raise PeerError(f"{ASIDE_BYTES} bytes of requests wait, and their answers are not read")
         self._plan()
 
     def _plan_if_waiting(self) -> None:
-        if self._rest is not None or self._aside or self._put_off:
+        if self._held or self._aside or self._put_off:
             self._plan()
 
     def _plan(self) -> None:
@@ -346,41 +341,30 @@ class Peer:
             self._front = self._aside + self._front
             self._aside = deque()
             self._aside_bytes = 0
-            if self._rest is None:
-                self._rest = iter(())
-        if self._rest is None or self.closed or (self.must_wait and not self.both_ways):
+            self._held = True
+        if not self._held or self.closed or (self.must_wait and not self.both_ways):
             if self.connection.queued:
                 self._plan_if_waiting()  # the queue may be short after the next write
             return
-        rest, self._rest = self._rest, None
-        self._execute(self._waiting(rest), rest)
-        if self._rest is None and self._more:
-            data = b"".join(self._more)
-            self._more.clear()
-            arrived = self.connection.receive(data)
-            self._execute(arrived, arrived)
-        if self._rest is None and self.link is not None:
+        self._held = False
+        self._execute(b"")
+        if not self._held and self.link is not None:
             self.link.resume_reading()
 
-    def _waiting(self, rest: Iterator[Received]) -> Iterator[Received]:
-        while self._front:
-            yield self._front.popleft()
-        for received in rest:  # noqa: UP028  # yield from would close it with this generator
-            yield received
-
     def _dispatch(self, message_id: int | None, message: Message) -> None:
-        kind = type(message)
-        method = self.handler.method(kind)
-        if method is None or message_id is None:
-            raise PeerError(f"unexpected {kind.__name__} ({type(self.handler).__name__})")
+        handler = self.handler
+        take = handler.table.get(type(message))
+        if take is None or message_id is None:
+            raise PeerError(f"unexpected {type(message).__name__} ({type(handler).__name__})")
         try:
-            answer = method(self, message_id, message)
-        except ErrorAnswer as e:
-            answer = Error(e.code.value, e.message)
+            answer = take(handler, self, message_id, message)
+        except PeerError:
+            raise
+        except Exception as e:  # noqa: BLE001  # the handler raises it again if it is a bug
+            answer = handler.failed(self, e)
         if answer is not None:
-            assert CODES[type(answer)] & RESPONSE
             self.connection.answer(message_id, answer)
-            self.core.touch(self)
+            self.core.touched[self] = None
 
     def slow(self) -> None:
         """Note that the link holds more than SLOW_BYTES."""
@@ -447,8 +431,8 @@ class Peer:
         """Discard everything that waits for execution."""
         self.core.backlog.forget(self)
         self.core.strangers.pop(self, None)
-        self._rest = None
-        for waiting in (self._put_off, self._front, self._more, self._aside):
+        self._held = False
+        for waiting in (self._put_off, self._front, self._aside):
             waiting.clear()
 
     def farewell(self, code: ErrorCode, text: str) -> None:

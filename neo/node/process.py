@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import uvloop
@@ -90,12 +91,9 @@ class ProcessHost:
 
     # -- Host -----------------------------------------------------------------------------------
 
-    def time(self) -> float:
-        return time.time()
-
-    def monotonic(self) -> float:
-        # Unlike CLOCK_MONOTONIC, it continues while the machine is suspended, as a lease does.
-        return time.clock_gettime(time.CLOCK_BOOTTIME)
+    #: Unlike CLOCK_MONOTONIC, it continues while the machine is suspended, as a lease does.
+    monotonic = staticmethod(partial(time.clock_gettime, time.CLOCK_BOOTTIME))
+    time = staticmethod(time.time)
 
     def call_later(self, delay: float, callback: Callable[[], None]) -> Timer:
         return self._loop.call_later(delay, callback)
@@ -285,11 +283,10 @@ class ProcessHost:
 
 
 class _Accepted:
-    """Owner of an accepted transport. Its peer is made once the remote address is known."""
+    """First owner of an accepted transport, until its remote address is known and its peer is made."""
 
     def __init__(self, shell: ProcessHost) -> None:
         self._shell = shell
-        self._peer: Peer | None = None
         #: Set if the connection was turned away.
         self._transport: Transport | None = None
 
@@ -299,27 +296,19 @@ class _Accepted:
             self._shell.turn_away(transport)
             self._transport = transport
             return
-        self._peer = peer
         peer.link = transport
+        transport.report_to(peer)
         peer.core.flush()
 
     def received(self, data: bytes) -> None:
-        if self._peer is not None:
-            self._peer.received(data)
-        elif self._transport is not None:
+        if self._transport is not None:
             self._transport.close()
 
-    def slow(self) -> None:
-        if self._peer is not None:
-            self._peer.slow()
+    def slow(self) -> None: ...
 
-    def drained(self) -> None:
-        if self._peer is not None:
-            self._peer.drained()
+    def drained(self) -> None: ...
 
-    def lost(self, reason: str) -> None:
-        if self._peer is not None:
-            self._peer.lost(reason)
+    def lost(self, reason: str) -> None: ...
 
 
 def main(

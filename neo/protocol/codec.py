@@ -12,7 +12,7 @@ decision 36.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from enum import Enum
 from math import isfinite
 from types import NoneType, UnionType
@@ -316,15 +316,13 @@ class Decoder:
             max_map_len=items,
         )
         self._fed = 0  # bytes given to the unpacker
-        self._done = 0  # bytes of whole messages
+        #: Bytes of the whole messages that were returned.
+        self.position = 0
+        #: Bytes that wait for the rest of their message, once all whole messages were taken.
+        self.incomplete = 0
         self._recent: bytes | bytearray | memoryview = b""
         # The beginning of an incomplete message, all of it below LIMIT_STRANGER.
         self._head = bytearray()
-
-    @property
-    def incomplete(self) -> int:
-        """Bytes that wait for the rest of their message, if all whole messages were taken."""
-        return self._fed - self._done
 
     def raise_limit(self, limit: int) -> None:
         """Accept longer messages from here on, or after one of which more than LIMIT_STRANGER is here."""
@@ -338,38 +336,32 @@ class Decoder:
     def feed(self, data: bytes | bytearray | memoryview) -> None:
         """Raises PeerError when more than the limit waits for its end."""
         self._fed += len(data)
+        self.incomplete = self._fed - self.position
         self._recent = data
         try:
             self._unpacker.feed(data)
         except msgpack.BufferFull:
             raise PeerError(f"message of more than {self._limit} bytes") from None
 
-    @property
-    def position(self) -> int:
-        """Bytes of the whole messages that were given."""
-        return self._done
-
-    def __iter__(self) -> Iterator[Packet]:
-        return self
-
-    def __next__(self) -> Packet:
-        """The next whole message. Raises StopIteration when more bytes are needed."""
-        if self._fed == self._done:
-            raise StopIteration
+    def take(self) -> Packet | None:
+        """Return the next whole message; None when more bytes are needed."""
+        if not self.incomplete:
+            return None
         try:
             packet = self._unpacker.unpack()
         except msgpack.OutOfData:
             self._check_incomplete()
-            raise StopIteration from None
+            return None
         except msgpack.StackError:
             raise PeerError("malformed message: nested too deeply") from None
         except (ValueError, TypeError, msgpack.FormatError) as e:
             # Lengths over the limits, bytes that no format uses, unhashable map keys...
             reason = f": {e}" if str(e) else ""
             raise PeerError(f"malformed message{reason}") from None
-        done = self._unpacker.tell()
-        self.size = done - self._done
-        self._done = done
+        position = self._unpacker.tell()
+        self.size = position - self.position
+        self.incomplete = self._fed - position
+        self.position = position
         if self._head:
             self._head.clear()
             if self._later:
@@ -378,7 +370,7 @@ class Decoder:
 
     def _check_incomplete(self) -> None:
         """The unpacker bounds its buffer, but not what it has already made of a message."""
-        waiting = self._fed - self._done
+        waiting = self.incomplete
         if waiting > self._limit:
             raise PeerError(f"message of more than {self._limit} bytes")
         looked = len(self._head)

@@ -17,13 +17,9 @@ class CellState(Enum):
     CORRUPTED = 3
     DISCARDED = 4
 
-    @property
-    def readable(self) -> bool:
-        return self is CellState.UP_TO_DATE or self is CellState.FEEDING
-
-    @property
-    def writable(self) -> bool:
-        return self.readable or self is CellState.OUT_OF_DATE
+    def __init__(self, number: int) -> None:
+        self.readable = number in (1, 2)
+        self.writable = number in (0, 1, 2)
 
 
 class ClusterState(Enum):

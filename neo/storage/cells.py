@@ -46,8 +46,7 @@ class Cells:
 
     def has_readable(self, id_: bytes) -> bool:
         """Whether the own cell that has an oid or a tid can be read."""
-        partitions = self.partitions
-        state = partitions.state(partitions.partition(id_), self._cluster.nid)
+        state = self.partitions.state_of(id_, self._cluster.nid)
         return state is not None and state.readable
 
     def mode(self, oid: bytes) -> CellMode:

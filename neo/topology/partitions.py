@@ -66,6 +66,11 @@ class PartitionTable:
 
     # -- questions -----------------------------------------------------------------------------
 
+    def state_of(self, id_: bytes, nid: int | None) -> CellState | None:
+        """Return the state of a node's cell that has an oid or a tid; None if it has none."""
+        row = self.rows[int.from_bytes(id_, "big") % len(self.rows)]
+        return None if nid is None else row.get(nid)
+
     def partition(self, id_: bytes) -> int:
         return partition_of(id_, len(self.rows))
 

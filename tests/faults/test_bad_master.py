@@ -56,7 +56,7 @@ class FakeMaster:
         head = b""
         while len(head) < len(HANDSHAKE):
             head += connection.recv(len(HANDSHAKE) - len(head))
-        while (packet := next(decoder, None)) is None:
+        while (packet := decoder.take()) is None:
             decoder.feed(connection.recv(65536))
         assert type(packet.message) is RequestIdentification
         assert packet.message_id is not None

@@ -171,7 +171,7 @@ class Loss:
             decoder = self._decoders[end] = Decoder(LIMIT_BYTES)
             data = data.removeprefix(HANDSHAKE)
         decoder.feed(data)
-        return self._phase in [type(packet.message) for packet in decoder]
+        return self._phase in [type(packet.message) for packet in iter(decoder.take, None)]
 
     def _strike(self, end: End) -> None:
         self.armed = False

@@ -30,23 +30,22 @@ from tests.simulator.world import Violation
 @contextmanager
 def watched_administration(history: History) -> Iterator[None]:
     """Inside the block, fail the world when a refused command changed something."""
-    original, last_ids, lock = ServeAdmin.method, verification._last_ids, Coordinator.lock
-    #: By cluster, whom it was started without. The master that was told so may be lost at once, when its
-    #: table is known to storage nodes already: then the next one gives them up.
+    last_ids, lock = verification._last_ids, Coordinator.lock
+    #: By cluster, the storage nodes without which it was started. The master that was told so may be
+    #: lost at once, when storage nodes know its table already: then the next master gives these nodes
+    #: up.
     forced: dict[str, set[int]] = {}
     #: By cluster, the greatest tid that a master gave. Other nodes may not know it.
     given: dict[str, bytes] = {}
 
-    def method(self: ServeAdmin, kind: type[Message]) -> Method | None:
-        command = original(self, kind)
-        if command is None:
-            return None
-
-        def watched(peer: Peer, message_id: int, message: Message) -> Message | None:
+    def watch(command: Method) -> Method:
+        def watched(
+            self: ServeAdmin, peer: Peer, message_id: int, message: Message
+        ) -> Message | None:
             cluster, transactions = self._cluster, self._coordinator.transactions
             before, lost = _state(cluster, transactions), _lost(cluster)
             try:
-                answer = command(peer, message_id, message)
+                answer = command(self, peer, message_id, message)
             except ErrorAnswer as e:
                 if _state(cluster, transactions) != before:
                     history.world.fail(Violation(f"{message} was refused ({e}), and changed this"))
@@ -72,7 +71,7 @@ def watched_administration(history: History) -> Iterator[None]:
         return tid
 
     patches: list[Patch] = [
-        (ServeAdmin, "method", method),
+        (ServeAdmin, "table", {kind: watch(take) for kind, take in ServeAdmin.table.items()}),
         (verification, "_last_ids", verified),
         (Coordinator, "lock", locked),
     ]

@@ -51,7 +51,7 @@ def traced(world: World) -> Iterator[None]:
 def _messages(decoder: Decoder, data: bytes) -> Iterator[str]:
     try:
         decoder.feed(data)
-        for packet in decoder:
+        for packet in iter(decoder.take, None):
             yield describe(packet.message)
     except PeerError as e:
         yield f"what cannot be decoded: {e}"

@@ -62,7 +62,7 @@ class RawPeer:
     def receive(self) -> Packet:
         """The next message. Raises EOFError when the node closes, TimeoutError when it is silent."""
         while True:
-            packet = next(self._decoder, None)
+            packet = self._decoder.take()
             if packet is not None:
                 return packet
             data = self._sock.recv(65536)

@@ -19,7 +19,7 @@ def decode(*portions: bytes) -> list[Packet]:
     packets = []
     for portion in portions:
         decoder.feed(portion)
-        packets += list(decoder)
+        packets += list(iter(decoder.take, None))
     return packets
 
 
@@ -46,9 +46,9 @@ def test_decoded_byte_by_byte(packet: bytes) -> None:
     decoder = Decoder(LIMIT_PEER)
     for i in range(len(packet) - 1):
         decoder.feed(packet[i : i + 1])
-        assert list(decoder) == []
+        assert list(iter(decoder.take, None)) == []
     decoder.feed(packet[-1:])
-    assert list(decoder) == decode(packet)
+    assert list(iter(decoder.take, None)) == decode(packet)
 
 
 @pytest.mark.parametrize("packet", GOOD, ids=identify)

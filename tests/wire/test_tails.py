@@ -21,9 +21,9 @@ MESSAGES: list[Message] = [
 def decoded(data: bytes) -> Message:
     decoder = Decoder(LIMIT_PEER)
     for i in range(len(data)):
-        assert list(decoder) == []
+        assert list(iter(decoder.take, None)) == []
         decoder.feed(data[i : i + 1])
-    (packet,) = decoder
+    (packet,) = iter(decoder.take, None)
     return packet.message
 
 

@@ -59,9 +59,7 @@ class Strangers(Handler):
         elif node.primary is not None:
             handler = node.primary.stranger_handler()
             node.primary.adopt(peer, handler)
-            method = handler.method(RequestIdentification)
-            assert method is not None
-            return method(peer, message_id, request)
+            return handler.table[RequestIdentification](handler, peer, message_id, request)
         else:
             peer.send(node.not_primary())
             peer.close()

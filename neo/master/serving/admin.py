@@ -378,9 +378,7 @@ class ServeAdmin(Handler):
 
     @on(AskElection, SetPrimary, ForgetTable)
     def masters(self, peer: Peer, message_id: int, m: Message) -> Message | None:
-        method = self._masters.method(type(m))
-        assert method is not None
-        return method(peer, message_id, m)
+        return self._masters.table[type(m)](self._masters, peer, message_id, m)
 
     # -- data ------------------------------------------------------------------------------------
 

@@ -295,7 +295,7 @@ class Locks:
 
     def when_readable(self, oid: bytes, read: Callable[[], None]) -> None:
         """Call ``read`` now, or when the locked transaction that stored this object is unlocked."""
-        if self._read_locked(oid):
+        if self.read_locked(oid):
             self._readers.wait(oid, read)
         else:
             read()
@@ -384,7 +384,7 @@ class Locks:
         """Raise AssertionError if an invariant is broken. For tests, after every step."""
         transactions = self._transactions.values()
         self._writes.validate(transactions)
-        self._readers.validate(self._read_locked)
+        self._readers.validate(self.read_locked)
         for transaction in transactions:
             assert not transaction.held & transaction.lockless
             assert transaction.lockless <= transaction.changes.keys()
@@ -414,13 +414,13 @@ class Locks:
             raise TransactionRefused(f"transaction {ttid.hex()} has already voted")
         return transaction
 
-    def _read_locked(self, oid: bytes) -> bool:
-        return any(
-            holder.tid is not None
-            and (change := holder.changes.get(oid)) is not None
-            and change.stored is not None
-            for holder in self._writes.holders.get(oid, ())
-        )
+    def read_locked(self, oid: bytes) -> bool:
+        """Whether a read of this object must wait for a locked transaction that stored it."""
+        for holder in self._writes.holders.get(oid, ()):
+            change = None if holder.tid is None else holder.changes.get(oid)
+            if change is not None and change.stored is not None:
+                return True
+        return False
 
     def _forget_aborted(self, gone: Callable[[Client], bool]) -> None:
         """No late store can come from these connections any more."""

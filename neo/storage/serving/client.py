@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from hashlib import sha1
 
 from neo.net.fault_sites import LATE_SECONDS, FaultSite
-from neo.node.handler import Method, on
+from neo.node.handler import on
 from neo.node.host import Host
 from neo.node.peer import Peer
 from neo.protocol.enums import ErrorCode
@@ -155,10 +155,6 @@ class ServeClient(StorageHandler):
         self._cells = service.cells
         self._locks = service.locks
 
-    def method(self, message: type[Message]) -> Method | None:
-        self._service.background.asked()
-        return super().method(message)
-
     def lost(self, peer: Peer, reason: str) -> None:
         self._service.clients.lost(peer)
         self.database.guard(lambda: self._locks.connection_lost(self.client))()
@@ -185,6 +181,7 @@ class ServeClient(StorageHandler):
 
     def _scan(self, peer: Peer, message_id: int, read: Read) -> None:
         """Read something that any transaction may change."""
+        self._service.background.asked()
         self._locks.when_unlocked(self._answer_with(peer, message_id, read))
 
     def _answer_with(self, peer: Peer, message_id: int, read: Read) -> Callable[[], None]:
@@ -218,13 +215,27 @@ class ServeClient(StorageHandler):
     # -- objects -----------------------------------------------------------------------------------
 
     @on(AskObject)
-    def object(self, peer: Peer, message_id: int, m: AskObject) -> None:
+    def object(self, peer: Peer, message_id: int, m: AskObject) -> Message | None:
+        self._service.background.asked()
+        late = self._shell.fault(FaultSite.READ_LATE)
+        if not late and not self._locks.read_locked(m.oid):
+            try:
+                answer = self._load(m)
+            except BackendFailure:
+                raise
+            except Exception as e:  # noqa: BLE001  # a bug fails this request only
+                raise refusal(peer, e) from None
+            if self._shell.fault(FaultSite.READ_ANSWER_LATE):
+                self.database.call_later(LATE_SECONDS, lambda: peer.answer(message_id, answer))
+                return None
+            return answer
         read = self._answer_with(peer, message_id, lambda: self._load(m))
-        if self._shell.fault(FaultSite.READ_LATE):
-            late = LATE_SECONDS
-            self.database.call_later(late, lambda: self._locks.when_readable(m.oid, read))
+        if late:
+            seconds = LATE_SECONDS
+            self.database.call_later(seconds, lambda: self._locks.when_readable(m.oid, read))
         else:
             self._locks.when_readable(m.oid, read)
+        return None
 
     def _load(self, m: AskObject) -> Message:
         self._check_readable(m.oid)
@@ -363,6 +374,7 @@ class ServeClient(StorageHandler):
             raise
 
     def _check_writable(self) -> None:
+        self._service.background.asked()
         if self._cells.backup.active:
             raise ErrorAnswer(ErrorCode.READ_ONLY_ACCESS, "this is a backup cluster")
 

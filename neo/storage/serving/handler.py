@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from neo.node.handler import Handler, Method
+from neo.node.handler import Handler
 from neo.node.peer import Peer
 from neo.protocol.enums import ErrorCode
 from neo.protocol.errors import ErrorAnswer
@@ -43,18 +43,10 @@ class StorageHandler(Handler):
     def __init__(self, database: Database) -> None:
         self.database = database
 
-    def method(self, message: type[Message]) -> Method | None:
-        method = super().method(message)
-        if method is None:
+    def failed(self, peer: Peer, error: Exception) -> Message | None:
+        if isinstance(error, BackendFailure):
+            self.database.failed(error)
             return None
-
-        def guarded(peer: Peer, message_id: int, message: Message) -> Message | None:
-            try:
-                return method(peer, message_id, message)
-            except BackendFailure as e:
-                self.database.failed(e)
-                return None
-            except (RecordDamaged, BackendRefused, TransactionRefused) as e:
-                raise refusal(peer, e) from None
-
-        return guarded
+        if isinstance(error, (RecordDamaged, BackendRefused, TransactionRefused)):
+            error = refusal(peer, error)
+        return super().failed(peer, error)

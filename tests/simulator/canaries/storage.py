@@ -148,7 +148,8 @@ def _reads_do_not_wait() -> list[Patch]:
     def when_readable(self: Locks, oid: bytes, read: Callable[[], None]) -> None:
         read()
 
-    return [(Locks, "when_readable", when_readable)]
+    patches: list[Patch] = [(Locks, "read_locked", lambda self, oid: False)]
+    return [*patches, (Locks, "when_readable", when_readable)]
 
 
 def _next_serial_lost() -> list[Patch]:

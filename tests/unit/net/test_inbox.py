@@ -41,9 +41,9 @@ class Failing(Decoder):
         super().feed(data)
         self._maybe()
 
-    def __next__(self) -> Any:
+    def take(self) -> Any:
         self._maybe()
-        packet = super().__next__()
+        packet = super().take()
         self._maybe()
         return packet
 

@@ -14,7 +14,6 @@ from neo.protocol.packets import (
     AnswerNewOIDs,
     AskLastTransaction,
     AskNewOIDs,
-    FlushLog,
     Message,
     Ping,
     Pong,
@@ -163,7 +162,20 @@ def test_handlers_inherit_and_replace() -> None:
         def other(self, peer: Peer, message_id: int, message: Message) -> Message:
             return AnswerLastTransaction(b"derived_")
 
-    assert Base.table == {Ping: "ping", AskLastTransaction: "last", AskNewOIDs: "oids"}
-    assert Derived.table == {Ping: "ping", AskLastTransaction: "other", AskNewOIDs: "oids"}
-    assert Derived().method(FlushLog) is None
-    assert Handler.table == {Ping: "ping"}
+    ping = {Ping: Handler.ping}
+    assert Base.table == ping | {AskLastTransaction: Base.last, AskNewOIDs: Base.oids}
+    assert Derived.table == ping | {AskLastTransaction: Derived.other, AskNewOIDs: Base.oids}
+    assert Handler.table == ping
+
+
+def test_a_method_that_is_overridden_takes_its_messages() -> None:
+    class Base(Handler):
+        @on(AskNewOIDs)
+        def oids(self, peer: Peer, message_id: int, message: Message) -> Message:
+            return AnswerNewOIDs([])
+
+    class Derived(Base):
+        def oids(self, peer: Peer, message_id: int, message: Message) -> Message:
+            return AnswerNewOIDs([bytes(8)])
+
+    assert Derived.table[AskNewOIDs] is Derived.oids

@@ -16,7 +16,7 @@ OID = bytes(8)
 def decode(data: bytes, limit: int = LIMIT_PEER) -> list[Any]:
     decoder = Decoder(limit)
     decoder.feed(data)
-    return list(decoder)
+    return list(iter(decoder.take, None))
 
 
 def refusal(data: bytes, limit: int = LIMIT_PEER) -> str:
