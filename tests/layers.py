@@ -64,5 +64,4 @@ EXCEPTIONS = {
     "neo.codec.stubs": {"threading.local"},  # what one call leaves to the next on the same stack
     "neo.net.tls": {"ssl", "threading.Lock"},  # TLS in memory, shared by two threads
     "neo.node.host": {"random.Random"},  # the type of what it gives
-    "neo.master.election.leadership": {"random.Random"},
 }

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from neo.master.election.election import SILENCE_SECONDS, Election
 from neo.master.election.epochs import Claim, Decision, Resign, encode
-from neo.master.election.leadership import Tenure, TenureHost
+from neo.master.election.leadership import PrimaryHost, Tenure
 from neo.master.election.links import MasterLink
 from neo.master.election.log import MasterLog
 from neo.master.election.member import LogMember
@@ -195,7 +195,8 @@ class Candidate:
         epoch = self.election.epochs.epoch
         logger.info("this master is the primary, %s, in epoch %d", format_nid(nid), epoch)
         self.tenure = Tenure(self, epoch, nid)
-        self.primary = self._make_primary(TenureHost(self), self.tenure)
+        host = PrimaryHost(self.shell, self._primary_stopped)
+        self.primary = self._make_primary(host, self.tenure)
         self.primary.set_masters(self.member.rows())
         self.primary.start()
         self.primary.flush()
@@ -232,7 +233,7 @@ class Candidate:
         if self._leaving:
             self._core.stop(0)
 
-    def primary_stopped(self, code: int) -> None:
+    def _primary_stopped(self, code: int) -> None:
         """End the process, as the primary did: the cluster stops (exit code 0), or it has failed."""
         if not code:
             self.links.broadcast(NotifyClusterInformation(ClusterState.STOPPING))

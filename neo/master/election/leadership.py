@@ -9,16 +9,12 @@ log.
 from __future__ import annotations
 
 from collections.abc import Callable
-from random import Random
 from typing import Protocol
 
 from neo.master.election import membership
 from neo.master.election.epochs import Table, encode
 from neo.master.election.membership import Membership
-from neo.net.fault_sites import FaultSite
 from neo.node.host import Host as NodeHost
-from neo.node.host import Timer
-from neo.node.peer import Peer
 from neo.transactor.messages import Kind
 
 
@@ -30,9 +26,6 @@ class Host(membership.Host, Protocol):
 
     def release(self) -> None:
         """Release the output of the primary: the log has its table."""
-
-    def primary_stopped(self, code: int) -> None:
-        """End the process with this exit code, as the primary did."""
 
 
 class Tenure:
@@ -93,34 +86,16 @@ class Tenure:
             self.node.release()
 
 
-class TenureHost:
-    """The shell of a primary master: that of the process, which outlives the primary."""
+class PrimaryHost:
+    """The host of a primary master: that of the process, but for ``stop``."""
 
-    def __init__(self, node: Host) -> None:
-        self._node = node
-        self._shell: NodeHost = node.shell
-        self.random: Random = node.shell.random
-
-    def time(self) -> float:
-        return self._shell.time()
-
-    def monotonic(self) -> float:
-        return self._shell.monotonic()
-
-    def call_later(self, delay: float, callback: Callable[[], None]) -> Timer:
-        return self._shell.call_later(delay, callback)
-
-    def from_thread(self, callback: Callable[..., None], *args: object) -> object:
-        return self._shell.from_thread(callback, *args)
-
-    def dial(self, peer: Peer) -> None:
-        self._shell.dial(peer)
-
-    def reopen_logs(self) -> None:
-        self._shell.reopen_logs()
-
-    def fault(self, site: FaultSite) -> bool:
-        return self._shell.fault(site)
-
-    def stop(self, code: int) -> None:
-        self._node.primary_stopped(code)
+    def __init__(self, host: NodeHost, stop: Callable[[int], None]) -> None:
+        self.random = host.random
+        self.time = host.time
+        self.monotonic = host.monotonic
+        self.call_later = host.call_later
+        self.from_thread = host.from_thread
+        self.dial = host.dial
+        self.reopen_logs = host.reopen_logs
+        self.fault = host.fault
+        self.stop = stop
