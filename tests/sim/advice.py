@@ -1,4 +1,4 @@
-"""An operator of simulated clusters who asks ``neoctl status`` and does what it says, to the letter."""
+"""An operator of simulated clusters that runs ``neoctl status`` and follows its advice literally."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from tests.simulator.memory_disk import MemoryDisk
 from tests.simulator.process import Process
 from tests.simulator.world import World
 
-#: Virtual seconds: for anything to become as it is to be.
+#: Virtual seconds within which an expected state must be reached.
 SECONDS = 120.0
-#: What stands in an advice where the operator chooses a node.
+#: The placeholder in an advice for a node that the operator chooses.
 CHOICE = "NODE"
 
 Data = dict[str, Any]
 
 
 class SimAdmin:
-    """In place of AdminClient: each question is one visit of the admin node."""
+    """A replacement for AdminClient: each question is one connection to the admin node."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -58,10 +58,10 @@ class SimAdmin:
 
 
 class Stage:
-    """A cluster, and the cluster that it follows or is to follow, in one world."""
+    """A cluster, and the upstream cluster that it follows or shall follow, in one world."""
 
     def __init__(self, *shape: int, backup: bool = False, follows: bool = True) -> None:
-        """``shape``: as Shape. ``backup``: it is one, at least while ``follows``."""
+        """``shape``: as Shape. ``backup``: the cluster is a backup, at least while ``follows``."""
         self.world = World(1)
         self.up: Cluster | None = None
         if backup:
@@ -69,13 +69,13 @@ class Stage:
         self.cluster = self._cluster(Shape(*shape), Site(), self.up)
         self.cluster.upstream = self.up
         self.admin = SimAdmin(self.cluster)
-        #: Storage nodes that are not part of it yet.
+        #: Storage nodes that are not part of the cluster yet.
         self.spare: list[Process] = []
         if self.up is not None:
             self.up.start()
             self.cluster.start()
             if follows:
-                self.wait(ClusterState.RUNNING)  # the admin node has heard of it
+                self.wait(ClusterState.RUNNING)  # the admin node knows the state
                 self.neoctl("set cluster starting_backup")
                 self.wait(ClusterState.BACKINGUP)
 
@@ -92,14 +92,14 @@ class Stage:
     # -- processes -----------------------------------------------------------------------------------
 
     def start(self, *away: Process) -> Stage:
-        """All but some."""
+        """Start all processes except ``away``."""
         for process in self.cluster.servers:
             if process not in away:
                 process.start()
         return self
 
     def begin(self, storages: int) -> Stage:
-        """A new database on some of the storage nodes; the others are spare."""
+        """Create a new database on some of the storage nodes; the others are spare."""
         self.spare = self.cluster.storages[storages:]
         self.start(*self.spare)
         self.until(lambda: self.answered(storages), "storage nodes are there")
@@ -117,7 +117,7 @@ class Stage:
         )
 
     def lose(self, *processes: Process) -> Stage:
-        """The master and the admin node notice it."""
+        """Kill processes, and wait until the master and the admin node have noticed."""
         for process in processes:
             process.kill()
         self.world.run(1.0)
@@ -130,21 +130,21 @@ class Stage:
         return self
 
     def revive(self) -> None:
-        """Everything that does not run; what was never part of the cluster stays away."""
+        """Start every process that does not run, except those that were never part of the cluster."""
         clusters = [self.cluster] if self.up is None else [self.cluster, self.up]
         for process in [process for cluster in clusters for process in cluster.servers]:
             if process not in self.spare:
                 process.revive()
 
     def cut(self, source: Process, target: Process) -> None:
-        """One direction."""
+        """Cut the network from ``source`` to ``target``."""
         self.cluster.network.cut(source.host, target.host)
 
     # -- state ---------------------------------------------------------------------------------------
 
     @property
     def state(self) -> ClusterState | None:
-        """As the admin node knows it."""
+        """Return the state of the cluster that the admin node knows."""
         return cast(Any, self.cluster.admin.core).state if self.cluster.admin.core else None
 
     def until(self, condition: Callable[[], bool], what: str) -> None:
@@ -162,7 +162,7 @@ class Stage:
     # -- neoctl --------------------------------------------------------------------------------------
 
     def neoctl(self, line: str) -> Reply:
-        """Raises what neoctl refuses a command with."""
+        """Run a command. Raise the error with which neoctl refuses it."""
         found, words = find(line.split())
         return found.run(cast(AdminClient, self.admin), Arguments(words, False))
 
@@ -171,7 +171,7 @@ class Stage:
         return problems
 
     def find(self, advice: str) -> Data:
-        """The problem that is printed with such an advice, ``…`` for what varies."""
+        """Return the problem that is printed with this advice. ``…`` stands for variable text."""
         pattern = template(advice)
         problems = self.problems()
         found = [problem for problem in problems if pattern.fullmatch(problem["advice"])]
@@ -179,7 +179,7 @@ class Stage:
         return found[0]
 
     def gone(self, text: str) -> None:
-        """Wait until that is no problem any more."""
+        """Wait until the problem is gone."""
         end = self.world.now + SECONDS
         while any(problem["text"] == text for problem in self._asked_again(text)):
             assert self.world.now < end, f"still: {text}"
@@ -189,7 +189,7 @@ class Stage:
         try:
             return self.problems()
         except (AdminAway, ErrorAnswer):
-            return [{"text": text}]  # a master is elected, or starts
+            return [{"text": text}]  # a master is being elected, or starts
 
 
 def template(advice: str) -> re.Pattern[str]:
@@ -197,7 +197,7 @@ def template(advice: str) -> re.Pattern[str]:
 
 
 def steps(advice: str) -> tuple[list[str], list[str]]:
-    """What is to be done, and what instead in the case that is named with 'if'."""
+    """Return the steps of an advice, and those for the case that it names with 'if'."""
     tokens = re.split(r"[;,:] (?:then:? |and |or )?", advice)
     for index, token in enumerate(tokens):
         if token.startswith("if "):

@@ -24,7 +24,7 @@ class Server:
 
 
 class Client:
-    """A process with a thread that reads what a server sends."""
+    """A process with a thread that reads the bytes of a server."""
 
     def __init__(self, rate: float = 1.0) -> None:
         self.world = world = World(0)

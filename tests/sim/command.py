@@ -1,4 +1,4 @@
-"""``python -m tests.simulator`` as a user runs it."""
+"""Run ``python -m tests.simulator`` as a user does."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-#: A run of the command takes some minutes beside other tests, and a quarter of an hour if the machine is
-#: slow that day; a test of it must not wait for ever.
+#: A run of the command takes some minutes beside other tests, and a quarter of an hour on a slow
+#: machine. A test must not wait for ever.
 SECONDS_MAX = 2400
 
 
@@ -28,12 +28,12 @@ def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
     try:
         stdout, stderr = process.communicate(timeout=SECONDS_MAX)
     except BaseException:
-        os.killpg(process.pid, signal.SIGKILL)  # its workers, too
+        os.killpg(process.pid, signal.SIGKILL)  # also kills its workers
         process.wait()
         raise
     return subprocess.CompletedProcess(command, process.returncode, stdout, stderr)
 
 
 def told(run: subprocess.CompletedProcess[str]) -> str:
-    """For the message of a test that fails: the end of the story, and what replays it."""
+    """Return the end of the story and the command that replays it, for the message of a failed test."""
     return f"exit code {run.returncode}\n{run.stdout[-8000:]}\n{run.stderr[-2000:]}"

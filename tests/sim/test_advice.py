@@ -1,7 +1,7 @@
 """Every advice of ``neoctl status`` can be followed in the state in which it is given.
 
-Each scene brings a simulated cluster into a state, finds the advice, does what it says, word by word, and
-waits until the problem is gone. An advice that no scene follows is found by reading the program.
+Each scene brings a simulated cluster into a state, finds the advice, follows it literally, and waits
+until the problem is gone. A test reads the program to find an advice that no scene follows.
 """
 
 from __future__ import annotations
@@ -33,8 +33,10 @@ ROOT = Path(__file__).parents[2]
 
 
 class Scene(NamedTuple):
-    """``advice``: as the program has it, ``…`` for what varies. ``otherwise``: what it says for the case
-    that is named with 'if' is done, not the rest."""
+    """``advice``: the text of the program, with ``…`` for variable text.
+
+    ``otherwise``: the scene follows the part for the case that is named with 'if', not the rest.
+    """
 
     advice: str
     make: Callable[[], Stage]
@@ -59,7 +61,7 @@ def served(*shape: int) -> Stage:
 
 
 def emptied() -> Stage:
-    """The only disk is not mounted. The master knows that there was a database; the admin node is new."""
+    """The only disk is not mounted. The master knows that a database existed; the admin node is new."""
     stage = served(1, 4)
     (mount,) = stage.cluster.mounts
     stage.cluster.admin.kill()
@@ -78,7 +80,7 @@ def without_copy() -> Stage:
 
 
 def after_restart() -> Stage:
-    """There are copies, but the master does not know whether they are the last."""
+    """There are copies, but the master does not know whether they are the newest."""
     stage = served(2, 4, 1)
     stage.cluster.storages[1].kill()
     return stage.restart_master()
@@ -95,7 +97,7 @@ def two_down() -> Stage:
 
 
 def spare() -> Stage:
-    """A storage node more than the database was created with."""
+    """One more storage node than at the creation of the database."""
     stage = Stage(2, 4).begin(1)
     stage.spare.pop().start()
     stage.world.run(2.0)
@@ -122,7 +124,7 @@ def not_spread() -> Stage:
 
 
 def copying() -> Stage:
-    """The copy cannot go on before the network is mended."""
+    """Replication cannot go on before the network is repaired."""
     stage = served(2, 4, 1)
     one, two = stage.cluster.storages
     stage.lose(two)
@@ -151,7 +153,7 @@ def nid(process: Process) -> int | None:
 
 
 def verifying() -> Stage:
-    """A storage node stands still in the middle of it."""
+    """A storage node stands still during verification."""
     stage = served(1, 4)
     stage.cluster.masters.restart()
     stage.wait(ClusterState.VERIFYING)
@@ -161,7 +163,7 @@ def verifying() -> Stage:
 
 
 def not_told_yet() -> Stage:
-    """The admin node is connected, and what it asked is under way."""
+    """The admin node is connected, and the answers to its questions have not arrived yet."""
     stage = served(1, 4)
     admin, master = stage.cluster.admin, stage.cluster.master
     admin.kill()
@@ -175,7 +177,7 @@ def not_told_yet() -> Stage:
 
 
 def waits_for_database() -> Stage:
-    """A process says what it waits for to whoever connects, as neo.node.process does."""
+    """A process tells each peer that connects what it waits for, as neo.node.process does."""
     stage = one_down()
     process = stage.cluster.storages[1]
     stage.cluster.network.listeners[process.address] = Waiting(process.host)
@@ -261,7 +263,7 @@ def not_configured() -> Stage:
 
 
 def damage(stage: Stage, process: Process) -> None:
-    """What was written is not in partition 0 of one node any more."""
+    """Delete all rows of partition 0 on one node."""
     core = process.core
     assert isinstance(core, StorageNode)
     backend = core.database.backend
@@ -309,7 +311,7 @@ def differing_from_upstream() -> Stage:
 
 
 def went_back() -> Stage:
-    """The disk of one storage node is an old copy when all start again."""
+    """All nodes start again, and the disk of one storage node is an old copy."""
     stage = served(2, 1, 1)
     write(stage, "own")
     mount = stage.cluster.mounts[1]
@@ -330,8 +332,10 @@ def went_back() -> Stage:
 
 
 def blocked(count: int = 1, *, finish: bool = False) -> Stage:
-    """``count`` transactions stand still after the vote, and of each another one wants the object.
-    ``finish``: they are finished, but a storage node stands still."""
+    """``count`` transactions stand still after the vote, and another transaction waits for each.
+
+    ``finish``: they are being finished, but a storage node stands still.
+    """
     stage = served(2, 4, 1)
 
     def store(process: ClientProcess, oid: bytes, holds: bool) -> None:
@@ -388,7 +392,7 @@ def nameless() -> Stage:
 
 
 def learning() -> Stage:
-    """A master lost its log, and it takes a while to teach it."""
+    """A master lost its log, and takes a while to learn it."""
     stage = served(1, 4, 0, 3)
     primary = stage.cluster.master
     one, *others = [p for p in stage.cluster.masters.processes if p is not primary]
@@ -486,7 +490,7 @@ SCENES = [
 
 
 def nothing(stage: Stage) -> None:
-    """Time passes, or it is said only where to look."""
+    """Do nothing: the advice is to wait, or only says where to look."""
 
 
 def revive(stage: Stage) -> None:
@@ -538,7 +542,7 @@ WORDS: dict[str, Callable[[Stage], None]] = {
     "start neomaster there": revive,
     "start them": revive,
     "start it": revive,
-    "start the others": wait,  # they run, and learn
+    "start the others": wait,  # they run already, and learn the log
     "start the other masters": revive,
     "start the upstream cluster": revive,
     "start the storage nodes that have its data": remount,
@@ -579,7 +583,7 @@ def do(stage: Stage, step: str) -> None:
         stage.world.run(1.0)
     elif re.fullmatch(r"start [SM]\d+", step):
         revive(stage)
-    elif not re.fullmatch(r"S\d+( differ.*)?", step):  # that tells which nodes
+    elif not re.fullmatch(r"S\d+( differ.*)?", step):  # names the nodes
         WORDS[step](stage)
 
 
@@ -587,7 +591,7 @@ def do(stage: Stage, step: str) -> None:
 
 
 def templates(expression: ast.expr) -> Iterator[str]:
-    """What an expression may be, with ``…`` for what varies."""
+    """Yield the texts that an expression may give, with ``…`` for variable text."""
     if isinstance(expression, ast.Constant):
         yield str(expression.value)
     elif isinstance(expression, ast.JoinedStr):
@@ -604,14 +608,14 @@ def templates(expression: ast.expr) -> Iterator[str]:
 
 
 def findings() -> Iterator[str]:
-    """What the master advises where it cannot decide between copies."""
+    """Yield the master's advice where it cannot decide between copies."""
     for node in ast.walk(ast.parse((ROOT / "neo/master/maintenance/check.py").read_text())):
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "row.text":
             yield from (text for text in _literals(node.value) if " differ" in text)
 
 
 def blocking_advice() -> Iterator[str]:
-    """What is advised where transactions make others wait."""
+    """Yield the advice where transactions make others wait."""
     for node in ast.walk(ast.parse((ROOT / "neoctl/blocking.py").read_text())):
         if isinstance(node, ast.FunctionDef) and node.name == "_advice":
             for step in ast.walk(node):
@@ -635,7 +639,7 @@ def advised() -> set[str]:
 
 
 def test_every_advice_is_followed_in_some_scene() -> None:
-    """If this fails: write a scene for the advice that is new, or drop the one that is given no more."""
+    """If this fails: write a scene for the new advice, or delete the scene of a removed one."""
     assert advised() == {scene.advice for scene in SCENES}
     with_instead = {scene.advice for scene in SCENES if steps(scene.advice)[1]}
     assert with_instead == {scene.advice for scene in SCENES if scene.otherwise}

@@ -1,4 +1,4 @@
-"""Nodes that complain of themselves, or of each other, end the run."""
+"""Nodes that log internal errors, or errors of their peers, end the run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Planted bugs are found; what is not planted is not."""
+"""Planted bugs are found, and without them no bug is found."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_the_options_of_a_canary_replay_it() -> None:
 
 
 def test_the_options_of_canaries_find_nothing_in_right_code() -> None:
-    """What finds the bugs are the oracles, not the options."""
+    """The oracles find the bugs, not the options of the runs."""
     run = simulate(
         "--seeds", "0:6", "--seconds", "2", "--faults", "none", "--workloads", "bank,deadlocks"
     )  # fmt: skip

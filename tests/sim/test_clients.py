@@ -1,4 +1,4 @@
-"""Simulated client processes: what waits while they are stopped, and clocks of their own."""
+"""Simulated client processes: events that wait while they are stopped, and their clocks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.simulator.faults import Faults
 from tests.simulator.process import Process
 from tests.simulator.run import Options, Run
 
-#: A seed whose wall clocks differ; those of others may be equal.
+#: A seed with different wall clocks; with other seeds they may be equal.
 WRONG = 2
 
 
@@ -71,7 +71,7 @@ def test_a_client_has_the_time_of_its_own_clock() -> None:
 
 
 def stories(kind: str) -> list[list[str]]:
-    """Of some seeds, as long as something fails: in each process they are others."""
+    """Return the stories of the safety phase of some seeds. They differ from process to process."""
     options = Options(
         seconds=2.0, workloads=("bank", "deadlocks"), faults=(kind,), sites=("none",),
         knobs=("none",), disk="memory", masters=1, backup=False,
@@ -93,7 +93,7 @@ def test_clients_are_stopped_while_they_hold_the_locks_of_a_vote() -> None:
         if line.endswith("has voted") and story[i + 1].endswith("is paused")
     ]
     assert stopped
-    # Somebody else does something before it goes on.
+    # Another process executes an event before the stopped one goes on.
     assert any(after and not after[0].endswith("goes on") for after in stopped)
 
 

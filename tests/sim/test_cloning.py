@@ -63,7 +63,7 @@ def test_a_copy_joins_and_has_what_the_others_have(disk: str, killed: bool) -> N
             }
             assert len(nids) == 2
             assert all(len(master.partitions.readable(p)) == 2 for p in range(PARTITIONS))
-            # The id that was given in vain is forgotten.
+            # The master forgets the id that was given in vain.
             assert len(master.nodes.of_type(NodeType.STORAGE)) == 2
             check_tables(cluster)
             check_replicas(master, [(n, d.tables()) for n, d in cluster.disks.items()])
@@ -74,6 +74,6 @@ def test_a_copy_joins_and_has_what_the_others_have(disk: str, killed: bool) -> N
 
 
 def _given(cluster: Cluster) -> bool:
-    """Whether the clone is on its way: it has not kept its id yet."""
+    """Return whether the clone has an id that it has not stored yet."""
     master = cluster.master_core
     return master is not None and len(master.nodes.of_type(NodeType.STORAGE)) > 1

@@ -1,4 +1,4 @@
-"""What the simulator knows of its cluster."""
+"""The state of a simulated cluster, as the simulator sees it."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.sim.command import simulate, told
 
-#: Found by the first seeds, in runs that are short.
+#: A canary that the first seeds find, in short runs.
 QUICK = ("--canary", "reads-do-not-wait")
 
 
@@ -38,7 +38,7 @@ def test_seeds_that_pass_end_with_exit_code_0() -> None:
 
 
 def test_a_canary_that_no_seed_finds_ends_with_exit_code_1() -> None:
-    # Nobody packs in this workload.
+    # No transaction of this workload packs.
     run = simulate("--canary", "pack-takes-the-current", "--workloads", "bank", "--seeds", "0:2")
     assert run.returncode == 1, told(run)
 
@@ -62,7 +62,7 @@ def test_wrong_usage_ends_with_exit_code_2_and_names_the_option(arguments: tuple
 
 @pytest.mark.parametrize("canary", ["reads-do-not-wait", "conflicts-compared-wrongly"])
 def test_the_shrinker_finds_a_shorter_failure(canary: str) -> None:
-    # Found in a run with much that has nothing to do with it.
+    # Found in a run with many unrelated faults, sites and knobs.
     run = simulate(
         "--canary", canary, "--workloads", "bank,counters,deadlocks", "--seconds", "4",
         "--faults", "pause,slow-link", "--once", "--shrink", "--jobs", "1",
@@ -73,7 +73,7 @@ def test_the_shrinker_finds_a_shorter_failure(canary: str) -> None:
     shortest = run.stdout.partition("shortest failure found")[2]
     command = re.search(r"replay: python -m tests\.simulator (.*)", shortest)
     assert command, told(run)
-    # Of two faults, ten sites and two dozen knobs, next to nothing is left.
+    # Of two faults, ten sites and two dozen knobs, very few are left.
     names = re.findall(r"--(?:faults|sites|knobs) (\S+)", command[1])
     assert len(names) == 3, told(run)
     assert len([name for name in ",".join(names).split(",") if name != "none"]) <= 2, told(run)

@@ -1,4 +1,4 @@
-"""What replays a run: its options as arguments, parsed, are the same options."""
+"""The command that replays a run: the arguments of its options are parsed to the same options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The operator of a simulated cluster: commands, their answers, and refusals with consequences."""
+"""The operator of a simulated cluster: commands, their answers, and refusals that changed something."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def cluster() -> Iterator[Cluster]:
 
 
 def told(cluster: Cluster, message: Message) -> Message | None:
-    """What the operator hears."""
+    """Return the answer that the operator gets."""
     heard: list[Message | None] = []
     Command(cluster, message, heard.append)
     cluster.world.run_until(lambda: bool(heard), 60, "an answer")

@@ -1,4 +1,4 @@
-"""Deadlocks of the simulator include cascades: whoever gave way has to do so again before it is over."""
+"""Deadlocks of the simulator include cascades: a transaction is rebased while it is being rebased."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from neo.protocol.ids import ZERO_TID
 from tests.simulator.planting import plant
 from tests.simulator.run import Options, Run
 
-#: Some with such cascades: one in ten has.
+#: Seeds with such cascades, which one in ten has.
 SEEDS = range(34, 38)
 OPTIONS = Options(
     seconds=2.0, faults=("none",), sites=("none",), workloads=("cascades",),
@@ -17,8 +17,11 @@ OPTIONS = Options(
 
 
 class Rebases:
-    """Of all clients: how many there were, how many were those of a transaction that had been rebased
-    before, and how many of one that was not through with it."""
+    """Count the rebases of all clients.
+
+    Also count those of a transaction that had been rebased before, and of one whose rebase was not
+    complete.
+    """
 
     def __init__(self) -> None:
         self.all = self.again = self.nested = 0

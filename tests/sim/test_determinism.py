@@ -1,4 +1,4 @@
-"""The same seed is the same run, in this process and in any other."""
+"""The same seed gives the same run, in this process and in any other."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_two_seeds_are_different_runs() -> None:
 
 def test_processes_agree_on_a_seed() -> None:
     runs = [simulate("--seeds", "3", "--seconds", "1", "--once") for _ in range(2)]
-    summaries = [run.stdout.rpartition(",")[0] for run in runs]  # without seeds a minute
+    summaries = [run.stdout.rpartition(",")[0] for run in runs]  # without the rate, seeds a minute
     assert runs[0].returncode == 0, told(runs[0])
     assert summaries[0] == summaries[1] and "1 seeds, 0 failed" in summaries[0]
 
@@ -46,7 +46,7 @@ def test_a_run_that_looks_at_the_real_world_is_found_out(monkeypatch: pytest.Mon
 
 
 def test_a_story_takes_no_part_in_the_run() -> None:
-    """A seed that fails is run again with its messages told, and must fail in the same way."""
+    """A seed that fails is run again with its messages in the story, and must fail in the same way."""
     options = Options(
         seconds=2.0,
         faults=("none",),

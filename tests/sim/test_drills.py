@@ -1,4 +1,4 @@
-"""How long drills wait for what is done a few rows at a time."""
+"""Drills wait long enough for work that nodes do a few rows at a time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.simulator.world import Violation, World
 
 
 def waiting(rows: Callable[[World], int]) -> tuple[World, Drills]:
-    """Drills of a cluster with one disk, whose events come once a second."""
+    """Return a world and the drills of a cluster with one disk, with an event each second."""
     world = World(0)
     tables = Namespace(tables=lambda: {"obj": [()] * rows(world), "trans": []})
     cluster = Namespace(world=world, disks={"disk": tables})
@@ -44,7 +44,7 @@ def test_what_stands_still_is_found() -> None:
 
 
 def test_what_the_operator_typed_is_done_before_cells_are_compared() -> None:
-    """Cells were complete for a moment, and then they moved; and nothing is typed any more."""
+    """Cells were complete for a moment, and then moved; no more commands follow."""
     world, drills = waiting(lambda world: 1000 - int(world.now))
 
     class Hasty:
@@ -62,7 +62,7 @@ def test_what_the_operator_typed_is_done_before_cells_are_compared() -> None:
 
 
 def test_a_node_that_comes_back_late_is_let_in_before_cells_are_compared() -> None:
-    """All was complete without it; then it came, and waited for the operator."""
+    """All cells were complete without the node; then it came, and waited for the operator."""
     world, drills = waiting(lambda world: 1000 - int(world.now))
 
     class Attentive:

@@ -1,4 +1,4 @@
-"""A simulated cluster is started without nodes that are lost (docs/failures.md), and that come back."""
+"""A simulated cluster is started without lost nodes (docs/failures.md), which come back later."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SETTLED_SECONDS = 60.0
 
 class Rewound(Counter):
     def check(self, db: Any) -> None:
-        """Not all that was acknowledged is there."""
+        """Check nothing: acknowledged transactions may be given up."""
         with db.transaction() as connection:
             assert 0 < connection.root()["value"] < self.commits
 

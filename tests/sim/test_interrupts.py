@@ -1,4 +1,4 @@
-"""Exceptions from outside in simulated threads: where they come, and that they come everywhere."""
+"""Exceptions from outside in simulated threads come at every point, and only there."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ALONE = Options(
 
 
 class Interrupting(Client):
-    """A client with a thread that is interrupted at a point of a call."""
+    """A client whose thread is interrupted at a point of a call."""
 
     def interrupt(self, call: Callable[[SimHost], object], points: int) -> bool:
         """Return whether the exception came."""
@@ -64,7 +64,7 @@ def receive(host: SimHost) -> None:
 
 
 def contend(host: SimHost) -> None:
-    """Wait for a lock that another thread has."""
+    """Wait for a lock that another thread holds."""
     lock = host.lock()
 
     def other() -> None:
@@ -86,12 +86,12 @@ def test_whatever_waits_is_interrupted_before_it_waits_while_it_waits_and_afterw
 ) -> None:
     came = [Interrupting().interrupt(call, points) for points in range(20)]
     assert came.count(True) >= 2
-    assert not came[-1]  # it does not pass so many points
+    assert not came[-1]  # the call has fewer points
     assert came == sorted(came, reverse=True)
 
 
 class Reading:
-    """A server that keeps what it is sent."""
+    """A server that keeps the bytes that it receives."""
 
     host = "server"
 
@@ -127,13 +127,13 @@ def test_the_rest_of_what_was_half_sent_is_sent_by_the_next_call() -> None:
 
     client.process.spawn(lambda: send(client.host))
     client.world.run(5.0)
-    # Before it, in its middle, and in the middle of the rest; then nothing is left.
+    # Interrupted before the send, in its middle, and in the middle of the rest; then nothing is left.
     assert rests[:2] == [12, 6] and rests[-1] == 0
     assert server.data == b"hello, world!"
 
 
 def test_interrupts_alone_cost_no_other_call() -> None:
-    """The oracles judge; here it is seen that there was something to judge."""
+    """The oracles judge the run; this test checks that there were interrupts to judge."""
     interrupts = 0
     for seed in range(2):
         run = Run(seed, ALONE)
@@ -160,7 +160,7 @@ def test_a_call_that_fails_because_of_an_interrupt_of_another_thread_is_a_violat
 
 
 def test_other_seeds_stay_what_they_are() -> None:
-    """A thread that is not interrupted draws no random numbers for it, and nothing sweeps."""
+    """Without interrupts no random number is drawn for them, and no sweep runs."""
     run = Run(2, replace(ALONE, faults=("none",), seconds=2.0))
     with alarmed(run.world):
         run.execute()

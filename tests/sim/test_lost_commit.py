@@ -17,12 +17,12 @@ from tests.simulator.world import Violation, World
 from tests.simulator.zodb_world import simulated_zodb
 
 SEEDS = 10
-#: In which somebody would start from what is there, if anybody did.
+#: Time within which a wrong master would start with the nodes that are connected.
 WAIT_SECONDS = 60.0
 
 
 class Writer(Writing):
-    """Counts up an object; the world fails when what was acknowledged is gone."""
+    """Increments an object. The world fails when an acknowledged value is lost."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.acknowledged = 0
@@ -46,7 +46,7 @@ class Writer(Writing):
 
 
 def _waiting(cluster: Cluster) -> bool:
-    """Whether the cluster waits; then it says for whom."""
+    """Return whether the cluster waits and names the node for which it waits."""
     master = cluster.master_core
     assert master is not None
     if master.cluster.state is ClusterState.RUNNING:
@@ -60,12 +60,12 @@ def _waiting(cluster: Cluster) -> bool:
 @pytest.mark.parametrize("master_too", [False, True], ids=["same master", "new master"])
 def test_the_commit_survives_or_the_cluster_waits_for_the_node_that_has_it(master_too: bool) -> None:
     waited = sum(_lose_one_after_the_other(seed, master_too) for seed in range(SEEDS))
-    # It need not wait if the first node had all that was acknowledged.
+    # The cluster need not wait if the first node had all acknowledged transactions.
     assert waited > SEEDS / 2
 
 
 def _lose_one_after_the_other(seed: int, master_too: bool) -> bool:
-    """Whether the cluster waited. The writer complains if a commit does not survive."""
+    """Return whether the cluster waited. The writer fails the world if a commit does not survive."""
     world, choices = World(seed), Random(seed)
     cluster = Cluster(world, Shape(2, 4, 1), lambda name: MemoryDisk(world, name))
     with alarmed(world), simulated_zodb(cluster.threads):
@@ -74,7 +74,7 @@ def _lose_one_after_the_other(seed: int, master_too: bool) -> bool:
         try:
             writer.wait_commits(2)
             first, second = cluster.storages if choices.random() < 0.5 else cluster.storages[::-1]
-            world.run(choices.random() * 0.05)  # anywhere within a commit
+            world.run(choices.random() * 0.05)  # at any moment of a commit
             first.kill()
             writer.wait_commits(1 + choices.randrange(3))
             world.run(choices.random() * 0.05)

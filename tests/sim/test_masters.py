@@ -68,7 +68,7 @@ def test_a_timer_that_goes_on_can_be_cancelled() -> None:
     clock = Clock(world, Random(2))
     rang: list[int] = []
     timers: list[Event] = [clock.call_later(1.0, lambda: rang.append(1), "timer")]
-    clock.rate = 0.9  # it has become slower: the event comes too early, and once more
+    clock.rate = 0.9  # now slower: the event comes too early, and once more
     world.run(1.05)
     assert not rang
     timers[0].cancel()
@@ -150,7 +150,7 @@ def test_a_full_disk_takes_nothing_until_it_is_healed() -> None:
 
 
 def fails(world: World) -> str:
-    """What the world failed with, if it did."""
+    """Return the error of the world, or an empty text."""
     world.call_later(0, lambda: None)
     try:
         world.step()
@@ -182,7 +182,7 @@ def test_the_watch_knows_what_the_log_says() -> None:
 
 
 class Reigning(PrimaryMaster):
-    """All that the oracle looks at."""
+    """A core with the attributes that the oracle reads."""
 
     def __init__(self, epoch: int, ptid: int = 1) -> None:
         self.tenure = Namespace(epoch=epoch)  # type: ignore[assignment]
@@ -219,14 +219,14 @@ def test_a_primary_that_acts_after_the_next_one_is_found() -> None:
     first, second = Reigning(1), Reigning(2)
     assert not watched.act(watched.one, first)
     assert not watched.act(watched.two, second)
-    assert not watched.act(watched.one, first, NodeType.ADMIN)  # it asks nobody to believe it
+    assert not watched.act(watched.one, first, NodeType.ADMIN)  # an admin node does not count
     assert "in epoch 1, from 1.0000 to 1.0000 acts again" in watched.act(watched.one, first)
 
 
 def test_an_epoch_with_two_processes_is_found() -> None:
     watched = Watched()
     assert not watched.act(watched.one, Reigning(3))
-    assert not watched.act(watched.one, Reigning(3))  # it lost its lease, and got it back
+    assert not watched.act(watched.one, Reigning(3))  # lost its lease, and got it again
     assert "master2 in epoch 3" in watched.act(watched.two, Reigning(3))
 
 
@@ -290,8 +290,10 @@ def test_there_are_enough_planted_bugs_of_several_masters() -> None:
 
 
 def test_nobody_is_away_while_a_new_master_may_be_added() -> None:
-    """The operator heard of an error, but a majority may have the list: the new one has to learn, and a
-    majority with it needs all others."""
+    """The operator got an error, but a majority may have the new list of members.
+
+    The new master has to learn the log, and a majority with it needs all others.
+    """
     run = Run(1, Options(masters=3, storages=1))
     run.cluster.start()
     process = run.cluster.master

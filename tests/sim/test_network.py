@@ -11,7 +11,7 @@ ADDRESS = ("127.0.0.1", 1)
 
 
 class Sink:
-    """Takes what arrives."""
+    """A receiver that keeps what arrives."""
 
     def __init__(self, end: End) -> None:
         self.data = b""
@@ -121,7 +121,7 @@ def test_what_was_written_before_a_close_arrives_before_the_end() -> None:
     client.end.close()
     net.run()
     assert (server.data, server.ended) == (b"last words", "closed by the peer")
-    assert client.ended is None  # it was its own doing
+    assert client.ended is None  # the client closed it
 
 
 def test_a_close_over_a_cut_link_is_heard_of_when_it_heals() -> None:
@@ -172,7 +172,7 @@ def test_a_slow_link_takes_its_time_in_one_direction() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_what_waits_for_one_late_portion_arrives_in_order(seed: int) -> None:
-    # At the beginning of time, differences of times are rounded most.
+    # At small times, differences of times are rounded most.
     net = Net(seed)
     sink = net.dial(seconds=0.01)
     net.network.slow("a", "b", 1.0)

@@ -27,7 +27,7 @@ SECONDS = 60.0
 
 
 class Old:
-    """Two nodes with a copy each of one partition, and a client that writes."""
+    """Two nodes with copies of one partition, and a client that writes."""
 
     def __init__(self, disk: str) -> None:
         self.world = world = World(0)
@@ -81,7 +81,7 @@ def test_it_is_found_and_catches_up_while_a_client_writes(disk: str, kind: str) 
 
 @pytest.mark.parametrize("disk", sorted(DISKS))
 def test_without_a_sound_copy_nobody_is_served_before_the_operator_decides(disk: str) -> None:
-    """Each disk lost a part of the history that the other one has."""
+    """Each disk lost a part of the history that the other disk has."""
     old = Old(disk)
     cluster = old.cluster
     with old.serving() as writer:
@@ -124,7 +124,7 @@ def test_without_a_sound_copy_nobody_is_served_before_the_operator_decides(disk:
 
 
 def test_a_master_that_finds_sound_copies_to_differ_is_a_failure() -> None:
-    """Here they do, and the fault is not told."""
+    """The copies differ, and the oracle does not know of the fault."""
     old = Old("memory")
     with old.serving(), watched_comparisons(old.world, lambda: False):
         old.disks.gap()

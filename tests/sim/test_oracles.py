@@ -1,4 +1,4 @@
-"""Each oracle finds its violation in a history made by hand, and nothing in a right one."""
+"""Each oracle finds its violation in a history made by hand, and none in a correct history."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ T0, T1, T2, T3, T4 = (p64(n) for n in (0, 10, 20, 30, 40))
 
 
 class Case:
-    """Two transactions: x wrote A and B at T1, y wrote A at T2, based on T1; and reads of them."""
+    """Two transactions and reads of them: x wrote A and B at T1, y wrote A at T2, based on T1."""
 
     def __init__(self) -> None:
         self.history = History(World(0))
@@ -93,7 +93,7 @@ def made_by_nobody(case: Case) -> None:
 
 
 def lost_update(case: Case) -> None:
-    z = case.attempt("z", T3, {A: T1}, after=T2)  # based on what y replaced
+    z = case.attempt("z", T3, {A: T1}, after=T2)  # based on the revision that y replaced
     case.tables.transactions[T3] = z.mark, frozenset([A])
     case.tables.serials[A].append(T3)
 
@@ -113,7 +113,7 @@ def other_objects(case: Case) -> None:
 
 
 def order_of_real_time(case: Case) -> None:
-    case.y.after = T3  # somebody was told of T3 before y began to finish
+    case.y.after = T3  # a client knew T3 before y began to finish
 
 
 def stale_read(case: Case) -> None:
@@ -225,7 +225,7 @@ def test_what_nobody_learned_may_be_there_or_not() -> None:
 
 
 def test_a_deletion_that_one_node_has_packed_away_reads_as_nothing() -> None:
-    """That node has a later revision, so that the object is not missing."""
+    """The node has a later revision, so that the object is not missing."""
     case = Case()
     case.history.reads.append(Read("x", A, T3, None))
     case.tables.contents[A, T2] = None
@@ -333,7 +333,7 @@ def test_storages_with_different_data_of_a_revision_are_found() -> None:
 
 
 def truncated(after: bytes = T1) -> Case:
-    """y is deleted with what is later than T1; it was asked when all was over."""
+    """y was deleted by a truncation after T1, which was commanded at the end."""
     case = Case()
     case.history.truncated(after, T3)
     lost(case)

@@ -1,4 +1,4 @@
-"""Data that a crash leaves without references is forgiven until ``neoctl prune_orphan`` was asked."""
+"""Data that a crash leaves without references is allowed until ``neoctl prune_orphan`` is run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ VALUE = b"stored, and not voted"
 
 @contextmanager
 def crashed(kind: str) -> Iterator[Cluster]:
-    """A cluster whose node was killed when it had stored, and synced, what nobody voted for."""
+    """Yield a cluster whose node was killed when it had stored and synced data without a vote."""
     world = World(0)
     cluster = Cluster(world, Shape(1, 1, 0), lambda name: DISKS[kind](world, name))
     with alarmed(world):
@@ -39,7 +39,7 @@ def crashed(kind: str) -> Iterator[Cluster]:
         process.core.database.backend.stored(lambda: durable.append(True))
         world.run_until(lambda: bool(durable), 10.0, "it is durable")
         process.kill()
-        # The master notices.
+        # Until the master has noticed.
         world.run(1.0)
         process.start()
         cluster.wait_running()

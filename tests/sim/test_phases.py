@@ -54,7 +54,7 @@ from tests.simulator.world import Violation, World
 from tests.simulator.zodb_world import simulated_zodb
 
 LIMIT_BYTES = 1 << 20
-#: In the order in which they are sent.
+#: The messages of a commit, in the order in which they are sent.
 PHASES = (
     AskBeginTransaction,
     AnswerBeginTransaction,
@@ -75,10 +75,10 @@ PHASES = (
     NotifyUnlockInformation,
     InvalidateObjects,
 )
-#: With a copy of everything on both nodes, all keep the metadata: nobody only votes. Without, a
-#: transaction fails with a node.
+#: Messages that are sent only with so many replicas. With a copy of everything on both nodes, all keep
+#: the metadata, and no node only votes. Without replicas, a transaction fails when a node is lost.
 ONLY = {AskVoteTransaction: 0, AnswerVoteTransaction: 0, FailedVote: 1}
-#: What makes a client, once, say what it would not say otherwise.
+#: Fault sites that make a client send, once, a message that it would not send otherwise.
 SITES = {
     FailedVote: FaultSite.STORAGE_LOST_BEFORE_VOTE,
     AskFinalTID: FaultSite.MASTER_LOST_IN_FINISH,
@@ -88,13 +88,13 @@ CASES = [
     (phase, replicas) for phase in PHASES for replicas in (0, 1) if ONLY.get(phase) != 1 - replicas
 ]
 OBJECTS = 4
-#: Before a loss, and after it.
+#: Number of commits before a loss, and after it.
 COMMITS = 2
 AWAY_SECONDS = 1.0
 
 
 class Writer(Writing):
-    """Changes objects in all partitions together, and does what the phase needs besides."""
+    """Changes objects in all partitions in one transaction, and does what the phase needs besides."""
 
     def __init__(self, cluster: Cluster, history: History, phase: type) -> None:
         self._history = history
@@ -143,7 +143,7 @@ class Writer(Writing):
 
 
 class Reader(Writer):
-    """Sees what the writer does."""
+    """Checks the writer's changes."""
 
     def step(self, db: DB) -> None:
         db.storage.sync()
@@ -153,7 +153,8 @@ class Reader(Writer):
 
 
 class Loss:
-    """``armed``: the next message of this type is the one. ``victim``: who was killed then."""
+    """``armed``: the next message of this type triggers the loss. ``victim``: the node that was
+    killed."""
 
     def __init__(self, cluster: Cluster, phase: type, before: bool, kind: str) -> None:
         self._cluster = cluster
@@ -165,7 +166,7 @@ class Loss:
         self.victim: Process | None = None
 
     def _has_come(self, end: End, data: bytes) -> bool:
-        """Whether these bytes end a message of the type."""
+        """Return whether these bytes end a message of the type."""
         decoder = self._decoders.get(end)
         if decoder is None:
             decoder = self._decoders[end] = Decoder(LIMIT_BYTES)
@@ -176,7 +177,7 @@ class Loss:
     def _strike(self, end: End) -> None:
         self.armed = False
         cluster, hosts = self._cluster, (end.host, end.other.host)
-        # The storage node that the message is about, or any.
+        # The storage node that sends or gets the message, or any other.
         storages = [p for p in cluster.storages if p.host in hosts] or cluster.storages
         victim = self.victim = cluster.master if self._kind == "master" else storages[0]
         victim.kill()
@@ -216,7 +217,7 @@ def test_a_loss_in_this_phase_loses_and_halves_nothing(
         return False
 
     cluster = Cluster(world, Shape(2, 4, replicas), lambda name: MemoryDisk(world, name), fault)
-    # A portion of a message may arrive with others: what is before and after must be clear.
+    # Messages are not split, so that it is clear what is before and after one.
     cluster.network.split_probability = 0.0
     loss, history = Loss(cluster, phase, before, kind), History(world)
     with (

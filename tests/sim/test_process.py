@@ -1,4 +1,4 @@
-"""Simulated processes: what dies with them, what waits while they are stopped, clocks of their own."""
+"""Simulated processes: what ends with them, events that wait while they are stopped, their clocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a simulated client's storage answers is judged as soon as it is answered."""
+"""The answers of a simulated client's storage are checked at once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T1, T2, T3 = (p64(n) for n in (10, 20, 30))
 
 
 class Storage:
-    """It answers one record, of before a truncation, and says that it is at ``last_tid``."""
+    """A storage that answers one record from before a truncation, and is at ``last_tid``."""
 
     def __init__(self, last_tid: bytes) -> None:
         self._last_tid = last_tid

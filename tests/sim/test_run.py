@@ -11,7 +11,7 @@ from tests.simulator.run import Options, Run
 
 
 def test_threads_think_while_a_backup_cluster_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With links that take next to no time, they would commit thousands of times until it runs."""
+    """With very fast links, threads would otherwise commit thousands of times until it runs."""
     monkeypatch.setattr(network, "LATENCY_SECONDS", 0.00002)
     start = BackupSite.start
     events = []

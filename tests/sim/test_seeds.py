@@ -1,8 +1,8 @@
-"""The full mix of workloads and faults. A failure names the seed and the one command that replays it.
+"""The full mix of workloads and faults. A failure names the seed and the command that replays it.
 
-Which seeds nobody has tried before is told by the product's code: whoever changes it gets others, and
-what was found with them is found again, here and by whoever looks at it. ``NEO_SIM_SEEDS``: how many;
-``NEO_SIM_FIRST``: another first one.
+The new seeds depend on the product's code: a change of the code brings other seeds, and the same code
+gives the same seeds on every machine. ``NEO_SIM_SEEDS``: their number; ``NEO_SIM_FIRST``: the first
+one.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import pytest
 
 from tests.sim.command import ROOT, SECONDS_MAX, simulate, told
 
-#: Five to ten minutes on two cores.
+#: Number of new seeds, which take five to ten minutes on two cores.
 SEEDS = 250
-#: These have been tried often. They are run twice, to see the same events.
+#: Seeds that have been tried often. They run twice, to compare the events.
 KNOWN = range(30_000, 30_050)
 
 

@@ -1,4 +1,4 @@
-"""The shrinker leaves out whatever a failure does not need, and keeps what it does."""
+"""The shrinker leaves out what a failure does not need, and keeps what it needs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def failing(options: Options, seed: int = 7, error: str = FAILURE) -> Trial:
 
 
 def needs_a_cut_master(seed: int, options: Options, twice: bool) -> Trial:
-    """Fails in one way with this fault and three masters, in another one with a backup."""
+    """Fail in one way with this fault and three masters, and in another way with a backup."""
     if options.backup is not False:
         return failing(options, seed, "Violation: the backup misses 3 rows")
     if "cut-master" in (options.faults or shrink.FAULTS) and (options.masters or 5) >= 3:
@@ -54,7 +54,7 @@ def test_a_run_with_fewer_names_may_be_longer_but_not_much_and_not_longer_than_t
     def attempt(seed: int, options: Options, twice: bool) -> Trial:
         trial = failing(options, seed)
         trial.events = int(1000 * (longer if options.knobs == shrink.NONE else 1))
-        # One node less does not make up for a single event.
+        # One node less does not outweigh one more event.
         trial.events += options.storages == 1
         return trial
 

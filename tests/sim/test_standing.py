@@ -22,7 +22,7 @@ CALM = Options(
 )
 
 
-#: What the story of a run tells when there was something to judge.
+#: Lines of a story that show that there were waits to judge.
 SEEN = (
     "stands still",
     "the object is locked by another transaction for",
@@ -31,7 +31,7 @@ SEEN = (
 
 
 def test_others_get_a_conflict_in_time_and_the_operator_ends_transactions() -> None:
-    """The oracles judge; here it is seen that there was something to judge."""
+    """The oracles judge the run; this test checks that there were waits to judge."""
     missing = set(SEEN)
     for seed in range(8, 38):
         run = Run(seed, CALM)

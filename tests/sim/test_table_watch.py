@@ -1,4 +1,4 @@
-"""Partition tables that may not be, and changes of them, are found wherever the table lives."""
+"""Illegal partition tables, and illegal changes of them, are found on nodes of all types."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ UP, OUT, FEEDING = CellState.UP_TO_DATE, CellState.OUT_OF_DATE, CellState.FEEDIN
 
 
 def change(ptid: int, *changes: CellChange) -> None:
-    """What a world says to the change of a table of version 1: node 1 has all, up to date."""
+    """Check a change of a table of version 1, in which node 1 has all cells, UP_TO_DATE."""
     world = World(0)
     table = PartitionTable()
     table.create(2, 0, [1])
@@ -59,8 +59,10 @@ def test_each_legal_transition_is_the_specifications_or_ours() -> None:
 
 
 class Watched:
-    """A cluster with two copies of everything, whose second node was lost and came back: there is an
-    older table."""
+    """A cluster with two copies of everything, whose second node was lost and came back.
+
+    So there is an older table.
+    """
 
     def __init__(self) -> None:
         self.world = world = World(0)
@@ -84,7 +86,7 @@ class Watched:
         return [p.core for p in self.cluster.storages if isinstance(p.core, StorageNode)]
 
     def send(self, table: SendPartitionTable) -> None:
-        """To everybody, as no master would."""
+        """Send a wrong table to all nodes."""
         for peer in self.master.cluster.connected.values():
             peer.send(table)
         self.master.flush()
@@ -133,7 +135,7 @@ def test_a_change_that_leaves_nobody_to_read_from_is_found(watched: Watched) -> 
 
 @pytest.fixture
 def credulous(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Storage nodes take every table."""
+    """Make storage nodes accept every table."""
     monkeypatch.setattr(Cells, "check", lambda self, table: None)
 
 
@@ -164,7 +166,7 @@ def test_a_client_that_takes_an_older_table_is_found(watched: Watched) -> None:
 def test_a_recovery_from_an_older_table_is_found(
     watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One node alone went on, and the other one is asked."""
+    """One node went on alone, and the master asks the other one."""
     known = watched.master.cluster.table()
     watched.cluster.storages[1].kill()
     watched.world.run_until(lambda: watched.master.cluster.table() != known, 10.0, "a change")

@@ -1,4 +1,4 @@
-"""Messages in the story."""
+"""The story has every message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Seeds that never end, or that take their process with them, are named."""
+"""Seeds that never end, or that end their process, are named."""
 
 from __future__ import annotations
 

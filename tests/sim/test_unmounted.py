@@ -42,7 +42,7 @@ def test_an_empty_database_takes_nobody_s_place_and_makes_place_for_it(disk: str
             assert cluster.unmounted
             world.run_until(lambda: _is_there(cluster, 3), SETTLED_SECONDS, "the empty node comes")
             assert cluster.unmounted
-            writer.wait_commits(2)  # the other node has everything
+            writer.wait_commits(2)  # the other node has all data
             world.run_until(lambda: not cluster.unmounted, SETTLED_SECONDS, "it is noticed")
             operator.settle()
             world.run_until(lambda: operator.settled, SETTLED_SECONDS, "all cells are complete")
@@ -60,7 +60,8 @@ def test_an_empty_database_takes_nobody_s_place_and_makes_place_for_it(disk: str
 
 
 def test_the_operator_drops_nobody_while_the_master_takes_another_one_for_there() -> None:
-    """The empty node is gone, and the master has not noticed: as many are there as should be."""
+    """The empty node is gone and the master has not noticed, so that the number of nodes looks
+    right."""
     world = World(0)
     cluster = Cluster(world, Shape(2, 2, 1), lambda name: DISKS["memory"](world, name))
     operator = Operator(cluster, Random(0), History(world), rewindable=False)

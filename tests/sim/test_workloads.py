@@ -1,4 +1,4 @@
-"""Each workload does its work, and its invariants complain of what must not be."""
+"""Each workload does its work, and its invariants find damage."""
 
 from __future__ import annotations
 
@@ -48,8 +48,11 @@ def test_a_workload_survives_faults(name: str) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_all_workloads_compose(seed: int) -> None:
-    """With knobs as users have them: if objects are read one by one, a garbage collection falls behind
-    what forty threads commit meanwhile, and reads for ever."""
+    """Run with the usual knobs.
+
+    If objects were read one by one, a garbage collection would fall behind forty threads, and never
+    end.
+    """
     nothing = ("none",)
     options = Options(seconds=1.0, workloads=tuple(WORKLOADS), faults=nothing, knobs=nothing)
     trial = attempt(seed, options, twice=False)
@@ -60,7 +63,7 @@ def test_all_workloads_compose(seed: int) -> None:
 
 
 def _alone(db: DB, **given: Any) -> Context:
-    """A context of one thread, whose workload has its database for itself."""
+    """Return a context of one thread, the only user of the database."""
     nothing: dict[str, Any] = dict.fromkeys(("log", "spawn", "sleep"), lambda _: None)
     return Context(**{"db": db, "random": Random(1), "open": lambda: db} | nothing | given)
 
@@ -157,7 +160,7 @@ def _debt(root: Any) -> None:
 
 
 def _delete_in_use(context: Context) -> None:
-    """As a garbage collection would that is too eager."""
+    """Delete an object that is in use, like a wrong garbage collection."""
     with context.connection() as (connection, manager):
         item = connection.root()["box0"]["head"] = PersistentMapping()
         manager.commit()
@@ -188,7 +191,7 @@ DAMAGES: dict[str, Callable[[Context], None]] = {
 
 @pytest.mark.parametrize("name", sorted(DAMAGES))
 def test_a_damaged_invariant_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The data is damaged by a commit like any other, before the check at the end."""
+    """An ordinary commit damages the data before the check at the end."""
     check = WORKLOADS[name].check
 
     def damaged(self: Any, context: Context) -> None:

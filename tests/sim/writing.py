@@ -1,4 +1,4 @@
-"""A client of a simulated cluster that commits again and again, whoever is away."""
+"""A client of a simulated cluster that commits again and again, whichever nodes are away."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from ZODB.DB import DB
 from tests.simulator.cluster import Cluster
 from tests.simulator.workloads.base import EXPECTED
 
-#: Virtual time in which it must go on once it can.
+#: Virtual time within which the client must go on when the cluster serves.
 GO_ON_SECONDS = 300.0
 
 
 class Writing(ABC):
-    """``commits``: how many were acknowledged."""
+    """A client that writes. ``commits``: the number of acknowledged transactions."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.commits = 0
@@ -30,7 +30,7 @@ class Writing(ABC):
                 self.step(db)
                 self.commits += 1
             except EXPECTED:
-                pass  # somebody is away
+                pass  # a node is away
         db.storage.sync()
         self.check(db)
         db.close()
@@ -41,11 +41,11 @@ class Writing(ABC):
 
     @abstractmethod
     def step(self, db: DB) -> None:
-        """One transaction."""
+        """Execute one transaction."""
 
     @abstractmethod
     def check(self, db: DB) -> None:
-        """At the end, when everybody is there."""
+        """Check the data at the end, when all nodes are connected."""
 
     def wait_commits(self, count: int) -> None:
         goal = self.commits + count
@@ -62,7 +62,7 @@ class Writing(ABC):
 
 
 class Counter(Writing):
-    """One object, which never goes back."""
+    """Increments one object, which never goes back."""
 
     def step(self, db: DB) -> None:
         with db.transaction() as connection:
