@@ -1,4 +1,5 @@
-"""For tests of bad input: a cluster under a well-behaved client, raw peers that know how to join."""
+"""Helpers of tests of bad input: a cluster with a well-behaved client, and raw peers that can join
+it."""
 
 from __future__ import annotations
 
@@ -55,7 +56,7 @@ class Patient:
         return DB(Storage(self.cluster.masters, NAME, **tls))
 
     def commit(self) -> None:
-        """Objects in many partitions are written, and read back by another connection."""
+        """Write objects in many partitions, and read them back with another connection."""
         self.commits += 1
         manager = transaction.TransactionManager()
         connection = self.db.open(manager)
@@ -69,7 +70,7 @@ class Patient:
             connection.close()
 
     def check(self) -> None:
-        """Everybody is alive, and the client goes on."""
+        """Check that all processes run and the client can commit."""
         self.commit()
         self.cluster.check()
 
@@ -79,7 +80,7 @@ class Patient:
     # -- logs ------------------------------------------------------------------------------------
 
     def mark(self) -> None:
-        """What is in the logs now is of no interest."""
+        """Ignore what is in the logs now."""
         for name in self.cluster.processes:
             self._read[name] = len(self._text(name))
 
@@ -88,8 +89,10 @@ class Patient:
         return path.read_text() if path.exists() else ""
 
     def logged(self, role: str, text: str, ever: bool = False) -> None:
-        """Wait until a line with ``text`` is in the log of the first node of a role, since mark() or
-        since the beginning."""
+        """Wait until a line with ``text`` is in the log of the first node of a role.
+
+        Lines before mark() do not count, except with ``ever``.
+        """
         name = next(name for name in self.cluster.processes if name.startswith(role))
 
         begin = 0 if ever else self._read.get(name, 0)
@@ -105,7 +108,7 @@ class Patient:
     # -- raw peers -------------------------------------------------------------------------------
 
     def connect(self, role: str) -> RawPeer:
-        """A raw peer of a node, after the handshake."""
+        """Return a raw peer of a node, after the handshake."""
         peer = RawPeer(self.address(role))
         try:
             peer.greet()
@@ -115,7 +118,7 @@ class Patient:
         return peer
 
     def client_of_master(self) -> tuple[RawPeer, RequestIdentification]:
-        """A client that the master accepted, and what it says to storage nodes."""
+        """Return a client that the master accepted, and its request for storage nodes."""
         peer = self.connect("master")
         accepted = peer.ask(RequestIdentification(NodeType.CLIENT, None, None, NAME, None, {}))
         assert isinstance(accepted, AcceptIdentification), accepted
@@ -125,7 +128,7 @@ class Patient:
         return peer, RequestIdentification(NodeType.CLIENT, nid, None, NAME, id_timestamp, {})
 
     def client_of_storage(self, request: RequestIdentification) -> RawPeer:
-        """A client that a storage node accepted."""
+        """Return a client that a storage node accepted."""
         peer = self.connect("storage")
         accepted = peer.ask(request)
         assert isinstance(accepted, AcceptIdentification), accepted

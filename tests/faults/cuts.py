@@ -1,10 +1,11 @@
 """Every subset of a cluster's machines is cut off from every other: ``python -m tests.faults.cuts``.
 
-Three masters and two storage nodes, each on a machine of its own (:mod:`tests.faults.network`); clients,
-the admin node and observers are on the hub, which reaches everybody whatever is cut: the hardest place
-to be, since two primaries could both be found from there. Where a majority of the masters has a storage
-node, clients must go on; where none has, nothing may be acknowledged; when all is healed, they go on.
-Who serves is asked and read all the time, and never are there two (:mod:`tests.faults.reigns`).
+Three masters and two storage nodes run on a machine of their own each (:mod:`tests.faults.network`).
+Clients, the admin node and observers are on the hub, which always reaches all machines. That is the
+hardest place, because two primaries could both be reached from there. Where a majority of the masters
+reaches a storage node, clients must go on; where none does, nothing may be acknowledged; when all is
+healed, clients go on. Observers and logs show all the time which master serves: never two
+(:mod:`tests.faults.reigns`).
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ MACHINES = (*MASTERS, *STORAGES)
 CLUSTER, PARTITIONS, CLIENTS = "cuts", 6, 2
 #: Longer than a lease, and than a failover usually takes.
 HOLD_SECONDS = 4.5
-#: So long nobody may commit. A fixed time: what is looked for is that nothing happens.
+#: Time in which no client may commit. It is fixed, because the absence of an event is tested.
 SILENT_SECONDS = 4.5
 
 
@@ -52,7 +53,10 @@ SILENT_SECONDS = 4.5
 
 
 class Cut(NamedTuple):
-    """``pairs``: what the first sends to the second is lost. ``serves``: clients must go on meanwhile."""
+    """A cut. ``pairs``: packets from the first machine to the second are lost.
+
+    ``serves``: clients must go on meanwhile.
+    """
 
     what: str
     pairs: list[tuple[str, str]]
@@ -65,7 +69,7 @@ def _serves(group: Sequence[str]) -> bool:
 
 
 def split(group: Sequence[str]) -> Cut:
-    """``group`` and all others do not hear each other."""
+    """Return a cut between ``group`` and all other machines."""
     rest = [name for name in MACHINES if name not in group]
     pairs = [*product(group, rest), *product(rest, group)]
     return Cut(f"{' '.join(group)} | {' '.join(rest)}", pairs, _serves(group) or _serves(rest))
@@ -112,7 +116,7 @@ def configuration(folder: Path, network: Network) -> configparser.ConfigParser:
 
 
 def _newest_commit(database: Path) -> float:
-    """Its time, in seconds since 1970; also of one that is only locked."""
+    """Return the time of the last commit, in seconds since 1970; a locked transaction counts, too."""
     with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as db:
         ((tid,),) = db.execute(
             "SELECT MAX(tid) FROM (SELECT tid FROM trans UNION ALL SELECT tid FROM ttrans)"
@@ -121,7 +125,7 @@ def _newest_commit(database: Path) -> float:
 
 
 class Trial:
-    """One cut after the other, under load."""
+    """Tries one cut after the other, under load."""
 
     def __init__(self, cluster: MachineCluster, load: Load) -> None:
         self.cluster = cluster
@@ -129,14 +133,14 @@ class Trial:
         self.served: list[Fault] = []
 
     def suffer(self, cut: Cut) -> None:
-        # What was cut off before must have caught up: else its other half may have to be waited for.
+        # A node that was cut off must have caught up, or the cluster may have to wait for its replica.
         self.load.wait(self.cluster.complete, "some cell is not up to date")
         machines = self.cluster.machines
         begin = time.monotonic()
         print(f"{begin:.3f} {cut.what}", flush=True)
         for one, other in cut.pairs:
             machines[one].lose(machines[other])
-        # The old primary loses its lease, and another one begins, or not.
+        # Meanwhile the old primary loses its lease, and another one may begin.
         time.sleep(HOLD_SECONDS)
         if cut.serves:
             self.load.wait_progress()
@@ -149,7 +153,7 @@ class Trial:
         self.load.wait_progress()
 
     def _check_silence(self) -> None:
-        """Nobody may serve."""
+        """Check that no master serves and nothing is acknowledged."""
         before = [len(journals.acknowledged) for journals in self.load.journals]
         time.sleep(SILENT_SECONDS)
         after = [len(journals.acknowledged) for journals in self.load.journals]
@@ -162,7 +166,7 @@ class Trial:
         return epochs_of(map(self.log, MASTERS))
 
     def _check_commits(self) -> None:
-        """Nobody takes part in commits of a primary that is not one any more."""
+        """Check that no storage node took part in commits of a former primary."""
         newest = {name: _newest_commit(self.cluster.folder / f"{name}.sqlite") for name in STORAGES}
         logs = {name: self.log(name) for name in STORAGES}
         epochs = self.epochs()
@@ -170,7 +174,8 @@ class Trial:
             check_commits(epochs, logs[name], newest[name])
 
     def pauses(self) -> list[tuple[float, str]]:
-        """Seconds without a commit of some client, for each cut in which they had to go on."""
+        """Return the longest time without a commit of a client, for each cut in which clients had to go
+        on."""
         found = []
         times = [[e.when for e in j.acknowledged.entries()] for j in self.load.journals]
         for cut in self.served:
@@ -183,7 +188,7 @@ class Trial:
 
 
 def _chosen(choices: random.Random, count: int) -> list[Cut]:
-    """One at least in which clients must go on."""
+    """Choose cuts, at least one in which clients must go on."""
     cuts = all_cuts()
     choices.shuffle(cuts)
     cuts.sort(key=lambda cut: not cut.serves)
@@ -191,7 +196,7 @@ def _chosen(choices: random.Random, count: int) -> list[Cut]:
 
 
 def _observers(masters: str, stop: threading.Event) -> list[Observer]:
-    """Of each master, as a client and as an admin node."""
+    """Return two observers of each master: a client and an admin node."""
     return [
         Observer(name, parse_address(address), CLUSTER, own, stop)
         for number, (name, address) in enumerate(zip(MASTERS, masters.split(), strict=True))
@@ -200,7 +205,7 @@ def _observers(masters: str, stop: threading.Event) -> list[Observer]:
 
 
 def run(folder: Path, seed: int, count: int) -> str:
-    """The report. ``count`` cuts, or all. Raises AssertionError, Violation."""
+    """Run ``count`` cuts, or all. Return the report. Raise AssertionError, Violation."""
     cuts = _chosen(random.Random(seed), count)
     with ExitStack() as stack:
         network = Network(MACHINES)
@@ -221,7 +226,7 @@ def run(folder: Path, seed: int, count: int) -> str:
         for cut in cuts:
             trial.suffer(cut)
         load.wait(cluster.complete, "some cell is not up to date")
-        # Who is not reached is not told that the cluster stops.
+        # A master that is not reached would not be told that the cluster stops.
         load.wait(cluster.together, "some master is not reached")
         load.stop()
         stop.set()
@@ -253,7 +258,7 @@ def run(folder: Path, seed: int, count: int) -> str:
 
 
 def command(folder: Path, seed: int, count: int) -> list[str]:
-    """What runs it on a network of its own. Raises NetworkError."""
+    """Return the command that runs the cuts on a network of its own. Raise NetworkError."""
     module = [sys.executable, "-m", "tests.faults.cuts", "--inside", str(folder)]
     return isolated([*module, "--seed", str(seed), "--count", str(count)])
 

@@ -1,4 +1,4 @@
-"""What a node loses in one partition while it is away."""
+"""Delete rows of one partition of a node that is away."""
 
 from __future__ import annotations
 

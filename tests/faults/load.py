@@ -1,4 +1,4 @@
-"""Writers in processes of their own, and what must be true of their work whatever happens."""
+"""Writers in processes of their own, and the invariants of their work."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WRITERS = 2
 
 
 class Load:
-    """Writers in processes of their own, that are started again when they are killed."""
+    """Writers in processes of their own, which are started again when they are killed."""
 
     def __init__(self, cluster: Cluster, folder: Path) -> None:
         self.cluster = cluster
@@ -61,7 +61,7 @@ class Load:
             time.sleep(0.002)
 
     def logged(self, name: str, text: str) -> None:
-        """Wait until the log of a node says it."""
+        """Wait until the log of a node has the text."""
         log = self.cluster.simple.log(name)
         self.wait(lambda: text in log.read_text(), f"{name} does not say {text!r}")
 
@@ -70,7 +70,7 @@ class Load:
         return "\n".join(f"--- {path.name}\n{path.read_text()[-2500:]}" for path in paths)
 
     def wait_commits(self, count: int) -> None:
-        """Every writer acknowledges some more."""
+        """Wait until every writer has ``count`` more acknowledged commits."""
         goals = [ledger.acknowledged + count for ledger in self.ledgers]
         self.wait(
             lambda: all(
@@ -82,7 +82,7 @@ class Load:
 
 
 def check(cluster: Cluster, load: Load) -> None:
-    """A client that knows nothing yet sees whole transactions, and all acknowledged ones."""
+    """Check that a new client sees complete transactions, and all acknowledged ones."""
     acknowledged = [ledger.acknowledged for ledger in load.ledgers]
     db = DB(cluster.storage(wait_timeout=DEADLINE_SECONDS))
     try:

@@ -1,4 +1,4 @@
-"""A cluster of which each process runs on a machine of its own (:mod:`tests.faults.network`)."""
+"""A cluster with each process on a machine of its own (:mod:`tests.faults.network`)."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from tests.faults.network import Network
 
 
 class MachineCluster(Cluster):
-    """Its nodes run on machines of the network; the admin node, and we, on the hub."""
+    """A cluster whose nodes run on machines of the network; the admin node and the test, on the hub."""
 
     def __init__(self, folder: Path, network: Network, conf: configparser.ConfigParser) -> None:
-        """``conf``: what becomes neo.conf."""
+        """``conf``: the content of neo.conf."""
         self.machines = network.machines
         with open(folder / "neo.conf", "x") as file:
             conf.write(file)
@@ -36,14 +36,15 @@ class MachineCluster(Cluster):
         return [*(machine.prefix if machine else ()), *super().command(node)]
 
     def rows(self) -> list[dict[int, CellState]]:
-        """The partition table. Raises AdminAway, ErrorAnswer while nobody knows it."""
+        """Return the partition table. Raise AdminAway, ErrorAnswer while the admin node does not know
+        it."""
         with self.admin() as admin:
             answer = admin.ask(AskPartitionList(0, 0, None))
         assert isinstance(answer, AnswerPartitionList)
         return [dict(row) for row in answer.row_list]
 
     def complete(self) -> bool:
-        """Every cell is up to date."""
+        """Return whether every cell is UP_TO_DATE."""
         try:
             rows = self.rows()
         except (AdminAway, ErrorAnswer):
@@ -51,7 +52,7 @@ class MachineCluster(Cluster):
         return bool(rows) and all(s is CellState.UP_TO_DATE for row in rows for s in row.values())
 
     def together(self) -> bool:
-        """The primary of several masters reaches all others, and they have its log."""
+        """Return whether the primary reaches all other masters, and they have its log."""
         try:
             with self.admin() as admin:
                 answer = admin.ask(AskElection())
@@ -61,7 +62,8 @@ class MachineCluster(Cluster):
         return not any(row[4] for row in answer.master_list)
 
     def stop_all(self) -> None:
-        """As an operator does: transactions in progress end first, on all nodes alike."""
+        """Stop the cluster as the operator does: transactions in progress end first, on all nodes
+        alike."""
         with self.admin() as admin:
             admin.ask(SetClusterState(ClusterState.STOPPING))
         for name, process in self.processes.items():

@@ -1,9 +1,9 @@
-"""A client with a mixed load that knows what must be true: ``python -m tests.faults.mixed``.
+"""A client with a mixed load that checks its invariants: ``python -m tests.faults.mixed``.
 
-It transfers between accounts, counts and inserts with conflict resolution, undoes, and commits
-big transactions, while a second thread reads all of that in snapshots. What it tries and what is
-acknowledged goes to a :class:`Journal` first and afterwards. It ends when asked (SIGTERM), or with a
-message when it sees what must not be; whatever fails otherwise is tried again.
+It transfers between accounts, counts and inserts with conflict resolution, undoes, and commits big
+transactions, while a second thread reads all of that in snapshots. A :class:`Journal` gets each attempt
+before the commit, and each acknowledgement after it. The client ends at SIGTERM, or with a message when
+an invariant is violated. It retries after all other errors.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ from neo.client.errors import CorruptedError
 
 KINDS = ("transfer", "count", "insert", "whole", "undo", "big")
 ACCOUNTS, BALANCE = 24, 100
-#: Objects of a client that always hold one number, and the same with much data each.
+#: Number of a client's objects that always hold the same number, and of those with much data each.
 WHOLE, BIG = 4, 100
 BIG_BYTES = 20_000
-#: A big transaction is 2 MB on each of its nodes: not more often, for the disk's sake.
+#: Interval of big transactions: each writes 2 MB on each of its nodes.
 BIG_SECONDS = 5.0
 WAIT_SECONDS = 10.0
-#: Between two looks of the reading thread.
+#: Interval between two reads of the reading thread.
 READ_SECONDS = 0.05
 
 
 class Violation(Exception):
-    """Something that must never be seen."""
+    """An invariant is violated."""
 
 
 class Entry(NamedTuple):
-    """``when``: of the monotonic clock. ``number``: of the attempt, among those of the client."""
+    """``when``: time of the monotonic clock. ``number``: number of the client's attempt."""
 
     when: float
     kind: str
@@ -56,7 +56,7 @@ class Entry(NamedTuple):
 
 
 class Journal:
-    """Entries in a file, each written by one system call: whoever reads sees whole ones."""
+    """Entries in a file, each written by one system call, so that readers see complete entries."""
 
     _FORM = struct.Struct("<dII")
 
@@ -79,7 +79,7 @@ class Journal:
 
 
 class Journals:
-    """Of one client: what it tried, and what was acknowledged."""
+    """The journals of one client: attempts, and acknowledged transactions."""
 
     def __init__(self, folder: Path, client: int) -> None:
         self.attempted = Journal(folder / f"client{client}.attempted")
@@ -90,7 +90,7 @@ class Journals:
 
 
 def prepare(storage: Any, clients: int) -> None:
-    """Create everything that the clients work on."""
+    """Create all objects of the clients."""
     db = DB(storage)
     try:
         with db.transaction() as connection:
@@ -110,7 +110,7 @@ def prepare(storage: Any, clients: int) -> None:
 
 
 def one_number(root: Any, kind: str, client: int, count: int) -> int:
-    """What the objects of a client hold. Raises Violation when they hold different numbers."""
+    """Return the number that the objects of a client hold. Raise Violation if they differ."""
     found = {root[kind, client, number]["value"] for number in range(count)}
     if len(found) != 1:
         raise Violation(f"half a transaction ({kind}) of client {client}: {sorted(found)}")
@@ -125,10 +125,10 @@ def check_sum(root: Any) -> None:
 
 
 def check_end(connection: Any, folder: Path, clients: int) -> Counter[str]:
-    """What a client that knows nothing yet sees at the end. Raises Violation.
+    """Check the data at the end with a new client. Raise Violation.
 
-    Returns how many transactions of each kind were acknowledged; none of them is missing, none that
-    was never tried is there, and none is there in halves.
+    Return the number of acknowledged transactions of each kind. None of them is missing, each
+    transaction in the database was tried, and none is there in part.
     """
     root = connection.root()
     check_sum(root)
@@ -166,7 +166,7 @@ def check_end(connection: Any, folder: Path, clients: int) -> Counter[str]:
 
 
 class Client:
-    """The main thread writes; see :meth:`read_for_ever` for the other one."""
+    """The client. Its main thread writes; the other thread is :meth:`read_for_ever`."""
 
     def __init__(self, storage: Any, client: int, clients: int, folder: Path, seed: int) -> None:
         self.client = client
@@ -178,10 +178,10 @@ class Client:
         self._number = 0
         self._big_after = 0.0
         self._last: Counter[str] = Counter()  # the last acknowledged number of each kind
-        self._undone = {0}  # what the object of undo() may hold
+        self._undone = {0}  # values that the object of undo() may hold
 
     def run(self) -> None:
-        """Until SIGTERM."""
+        """Write until SIGTERM."""
         while not self.stopping.is_set():
             kind = self._random.choice(KINDS)
             if kind == "big":
@@ -195,7 +195,7 @@ class Client:
 
     @contextmanager
     def _told(self, what: str) -> Iterator[None]:
-        """Whatever a cluster that fails may raise is told, and passes."""
+        """Print and swallow the errors that a failing cluster may cause."""
         try:
             yield
         except (POSKeyError, CorruptedError) as e:
@@ -205,7 +205,7 @@ class Client:
 
     @contextmanager
     def _transaction(self) -> Iterator[tuple[Any, Any]]:
-        """A snapshot's root, and what commits its changes. Unlike that of DB, it closes always."""
+        """Yield a snapshot's root and the manager that commits changes. Always close the connection."""
         manager = transaction.TransactionManager()
         connection = self._db.open(manager)
         try:
@@ -236,7 +236,7 @@ class Client:
         self._commit("count", lambda root: root["length"].change(1))
 
     def insert(self) -> None:
-        """Clients insert side by side into the same buckets."""
+        """Insert into buckets into which other clients insert, too."""
         key = self._number * self.clients + self.client
         self._commit("insert", lambda root: root["tree"].insert(key, self._number))
 
@@ -260,7 +260,7 @@ class Client:
         self._commit("big", change)
 
     def undo(self) -> None:
-        """Change an object, undo that, and find what was there before."""
+        """Change an object, undo that, and check that the old value is back."""
         before = 0
 
         def change(root: Any) -> None:
@@ -285,7 +285,7 @@ class Client:
         self._undone = {before}
 
     def read_for_ever(self) -> None:
-        """Snapshots are whole, whoever wrote them. A thread of its own."""
+        """Check snapshots, in a thread of its own: transactions of all clients are complete."""
         choices = random.Random(self.client)
         while not self.stopping.wait(READ_SECONDS):
             client = choices.randrange(self.clients)
@@ -298,7 +298,7 @@ class Client:
 
 
 def _guarded(function: Callable[[], None]) -> None:
-    """Any thread that sees what must not be ends the process."""
+    """Run a function in a thread; end the process if an invariant is violated."""
     try:
         function()
     except BaseException as e:  # noqa: BLE001 - the process ends with it

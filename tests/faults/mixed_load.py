@@ -1,4 +1,4 @@
-"""Clients with a mixed load (:mod:`tests.faults.mixed`), each a process from the beginning to the end."""
+"""Clients with a mixed load (:mod:`tests.faults.mixed`), each one process for the whole test."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ from pathlib import Path
 
 from tests.faults.mixed import Journals
 
-#: What a cluster may take after the end of all faults: the time in which a lost connection is noticed
-#: is in it, and a machine that runs other tests beside this one.
+#: Time within which a cluster recovers after the end of all faults. It includes the time until a lost
+#: connection is noticed, and allows for a busy machine.
 HEAL_SECONDS = 150.0
 STOP_SECONDS = 60.0
 POLL_SECONDS = 0.02
 
 
 class Load:
-    """A client for each of ``prefixes``: what its command begins with. ``folder``: their logs and
-    journals, and all other ``*.log`` that a failure should show."""
+    """A client for each of ``prefixes``, with which its command begins.
+
+    ``folder``: logs and journals of the clients, and all other ``*.log`` that a failure shows.
+    """
 
     def __init__(
         self, masters: str, name: str, folder: Path, prefixes: Sequence[Sequence[str]], seed: int = 0
@@ -58,7 +60,7 @@ class Load:
             time.sleep(POLL_SECONDS)
 
     def wait_progress(self) -> None:
-        """Every client commits something that it begins later than now."""
+        """Wait until every client has committed a transaction that began later than now."""
         goals = [len(journals.acknowledged) + 2 for journals in self.journals]
         self.wait(
             lambda: all(len(j.acknowledged) >= g for j, g in zip(self.journals, goals, strict=True)),
@@ -66,7 +68,7 @@ class Load:
         )
 
     def stop(self) -> None:
-        """Each client ends by itself, in good order."""
+        """Stop the clients. Each must end with exit code 0."""
         self.check_alive()
         for process in self._processes:
             process.terminate()

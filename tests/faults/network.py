@@ -1,11 +1,11 @@
-"""A network of machines in one: each has a network namespace, an address, and a cable to a switch.
+"""A network of machines on one machine: each has a network namespace, an address, and a cable to a
+switch.
 
-Everything is made inside a namespace that the calling process must already be in (:func:`isolated`
-gives the command), with a namespace of process ids around it: when the calling process ends, however
-it ends, the kernel ends all the rest. Nothing is left on the machine, and no name or address of it is
-touched.
+The calling process must already be in a namespace of its own (:func:`isolated` gives the command),
+inside a namespace of process ids. When the calling process ends in any way, the kernel ends all the
+others. Nothing is left on the machine, and none of its names and addresses is touched.
 
-What is cut loses packets in silence, as a broken switch does: nobody is told that a connection is over.
+A cut loses packets silently, as a broken switch does: no process learns that a connection is over.
 """
 
 from __future__ import annotations
@@ -17,21 +17,23 @@ import time
 from collections.abc import Sequence
 
 HUB = "10.77.0.1"
-#: A station that does not exist: what is sent to it is lost.
+#: The hardware address of a station that does not exist: packets to it are lost.
 _NOBODY = "02:00:00:00:00:01"
-#: In Debian it is where not everybody looks.
+#: Debian installs it into a folder that is not in every PATH.
 _IP = shutil.which("ip", path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin") or "ip"
-#: A namespace is there within milliseconds.
+#: A namespace is created within milliseconds.
 _DEADLINE_SECONDS = 30
 
 
 class NetworkError(Exception):
-    """The machine does not allow it; the message says what would."""
+    """The machine does not allow namespaces. The message says which setting would allow them."""
 
 
 def isolated(command: Sequence[str]) -> list[str]:
-    """``command``, to be run in namespaces of its own: as root, or as anybody whom the kernel allows
-    user namespaces. Raises NetworkError."""
+    """Return the command that runs ``command`` in namespaces of its own. Raise NetworkError.
+
+    It works as root, or as a user that the kernel allows user namespaces.
+    """
     unshare = ["unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
     if os.getuid() != 0:
         unshare[1:1] = ["--user", "--map-root-user"]
@@ -52,7 +54,7 @@ def _run(*command: str) -> None:
 
 
 class Machine:
-    """A namespace that lives as long as a process that sleeps in it."""
+    """A network namespace, which lives as long as a process that sleeps in it."""
 
     def __init__(self, number: int) -> None:
         self.address = f"10.77.0.{number}"
@@ -76,19 +78,19 @@ class Machine:
             time.sleep(0.001)
 
     def unplug(self) -> None:
-        """Nobody reaches it, and it reaches nobody."""
+        """Cut the machine off from all others, in both directions."""
         _run(_IP, "link", "set", self._cable, "down")
 
     def plug(self) -> None:
         _run(_IP, "link", "set", self._cable, "up")
 
     def set_mtu(self, size: int) -> None:
-        """Of its cable: what is larger does not get through, neither way."""
+        """Set the MTU of the cable: larger packets are lost in both directions."""
         _run(_IP, "link", "set", self._cable, "mtu", str(size))
         _run(*self.prefix, _IP, "link", "set", "eth0", "mtu", str(size))
 
     def lose(self, other: Machine) -> None:
-        """What it sends to another machine is lost; the other way is open."""
+        """Lose the packets from this machine to another one; the other direction stays open."""
         where = ["to", other.address, "dev", "eth0"]
         _run(
             *self.prefix, _IP, "neighbour", "replace", *where, "lladdr", _NOBODY, "nud", "permanent"
@@ -103,7 +105,8 @@ class Machine:
 
 
 class Network:
-    """The calling process is on a machine with the address :data:`HUB`, which is never cut off."""
+    """The network. The calling process is on a machine with the address :data:`HUB`, which is never cut
+    off."""
 
     def __init__(self, names: Sequence[str]) -> None:
         _run(_IP, "link", "set", "lo", "up")

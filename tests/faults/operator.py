@@ -1,4 +1,4 @@
-"""What an operator types: ``neoctl``, as a process."""
+"""Run ``neoctl`` as an operator does, as a process."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import time
 from collections import Counter
 from typing import Any
 
-#: A machine that runs other tests beside this one is slow.
+#: Long enough for a machine that runs other tests, too.
 DEADLINE_SECONDS = 90
 LOOK_SECONDS = 0.1
 
 
 def neoctl(admin: str, *words: str) -> Any:
-    """What ``neoctl --json`` says. Raises AssertionError if it refuses."""
+    """Return the output of ``neoctl --json``. Raise AssertionError if it refuses."""
     done = subprocess.run(
         [sys.executable, "-m", "neoctl", "-a", admin, "--json", *words],
         capture_output=True,
@@ -27,7 +27,7 @@ def neoctl(admin: str, *words: str) -> Any:
 
 
 def findings(admin: str, *which: str) -> Counter[str]:
-    """``neoctl check``: how many partitions were found how, when it is over."""
+    """Run ``neoctl check`` to its end. Return the number of partitions with each finding."""
     neoctl(admin, "check", *which)
     deadline = time.monotonic() + DEADLINE_SECONDS
     while True:

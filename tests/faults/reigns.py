@@ -1,10 +1,16 @@
-"""Who was the primary master, and when: never two at once, whomever one asks.
+"""Check which master was the primary, and when: never two at the same time.
 
-Three answers. Observers ask each master all the time, as clients and admin nodes do (:class:`Observer`).
-The masters' logs tell of epochs (:func:`epochs_of`). The storage nodes' logs tell whom they joined and
-what they heard (:func:`check_heard`), and their databases in which commits they took part
-(:func:`check_commits`): a node that is cut off may believe in its old primary for a while, but must not
-hear anything from it any more, let alone a commit. All on one machine, with one clock.
+There are three sources:
+
+* Observers send requests to each master all the time, as clients and admin nodes do
+  (:class:`Observer`).
+* The masters' logs have the epochs (:func:`epochs_of`).
+* The storage nodes' logs say which primaries they joined and heard (:func:`check_heard`), and their
+  databases in which commits they took part (:func:`check_commits`). A node that is cut off may regard
+  its old primary as the primary for a while, but must not get any message from it any more, let alone a
+  commit.
+
+All processes run on one machine, with one clock.
 """
 
 from __future__ import annotations
@@ -28,10 +34,10 @@ from neo.protocol.packets import (
 )
 from tests.support.raw import RawPeer
 
-#: Between two questions of an observer.
+#: Interval between two requests of an observer.
 LOOK_SECONDS = 0.02
-#: What a node heard it may write into its log so much later, on a busy machine. A lease that is too
-#: long by less is found by observers and commits, for which this does not count.
+#: On a busy machine a node may log a message so much later. If a lease is too long by less than this,
+#: observers and commits still find that, because the tolerance does not apply to them.
 LATE_SECONDS = 0.5
 
 
@@ -39,8 +45,10 @@ LATE_SECONDS = 0.5
 
 
 class Reign(NamedTuple):
-    """A master served at least from ``begin`` to ``end``: one connection was served all the time, and
-    a primary closes all when it ends. Seconds of the monotonic clock."""
+    """A master served at least from ``begin`` to ``end``, in seconds of the monotonic clock.
+
+    It served one connection all the time, and a primary closes all connections when it ends.
+    """
 
     begin: float
     end: float
@@ -48,8 +56,11 @@ class Reign(NamedTuple):
 
 
 class Observer(threading.Thread):
-    """Asks a master again and again, as a client or an admin node would: whom it serves it tells
-    that it is the primary. ``address``: of the master. ``own``: as an admin node has one."""
+    """Sends requests to a master again and again, as a client or an admin node does.
+
+    A master that serves is the primary. ``address``: that of the master. ``own``: the address of an
+    admin node.
+    """
 
     def __init__(
         self, name: str, address: Address, cluster: str, own: Address | None, stop: threading.Event
@@ -70,7 +81,7 @@ class Observer(threading.Thread):
                     if type(peer.ask(self._request)) is AcceptIdentification:
                         self._watch(peer)
             except (OSError, EOFError):
-                continue  # it does not serve, or not any more
+                continue  # the master does not serve, or does not serve any more
 
     def _watch(self, peer: RawPeer) -> None:
         begin = end = time.monotonic()
@@ -84,7 +95,7 @@ class Observer(threading.Thread):
 
 
 def check_alone(reigns: Iterable[Reign]) -> None:
-    """Never do two masters serve at once. Raises AssertionError."""
+    """Raise AssertionError if two masters served at the same time."""
     for one, other in combinations(sorted(reigns), 2):
         assert one.end < other.begin or one.master == other.master, f"{one} and {other}"
 
@@ -93,7 +104,7 @@ def check_alone(reigns: Iterable[Reign]) -> None:
 
 
 class Epoch(NamedTuple):
-    """``begin``: when its primary began to serve, for the first time. Seconds since 1970."""
+    """An epoch. ``begin``: when its primary first began to serve, in seconds since 1970."""
 
     number: int
     begin: float
@@ -110,8 +121,10 @@ def _lines(log: str) -> Iterator[tuple[float, str]]:
 
 
 def epochs_of(logs: Iterable[str]) -> list[Epoch]:
-    """In their order; ``logs`` of all masters. Raises AssertionError if an epoch had two primaries, or
-    began before the one before."""
+    """Return the epochs in their order, from the ``logs`` of all masters.
+
+    Raise AssertionError if an epoch had two primaries, or began before an earlier epoch.
+    """
     begun = sorted(
         (when, int(found[2]), found[1])
         for log in logs
@@ -136,7 +149,7 @@ _TOLD = re.compile(r"cluster state: ")
 
 
 class Heard(NamedTuple):
-    """A storage node heard something of the primary of ``epoch``."""
+    """A storage node got a message of the primary of ``epoch``."""
 
     when: float
     what: str
@@ -144,7 +157,7 @@ class Heard(NamedTuple):
 
 
 def heard(epochs: Sequence[Epoch], log: str) -> list[Heard]:
-    """All that a storage node heard, from which primary. Raises AssertionError if one never began."""
+    """Return what a storage node heard of which primary. Raise AssertionError if one never began."""
     found: list[Heard] = []
     epoch: Epoch | None = None
     for when, text in _lines(log):
@@ -162,8 +175,10 @@ def _next(epochs: Sequence[Epoch], epoch: Epoch) -> Epoch | None:
 
 
 def check_heard(epochs: Sequence[Epoch], logs: Mapping[str, str]) -> int:
-    """No storage node hears of a primary after the next one began; of how much it heard. ``logs``: by
-    the name of the node. Raises AssertionError."""
+    """Raise AssertionError if a storage node heard of a primary after the next one began.
+
+    Return the number of messages. ``logs``: by the name of the node.
+    """
     count = 0
     for name, log in logs.items():
         for one in heard(epochs, log):
@@ -175,8 +190,11 @@ def check_heard(epochs: Sequence[Epoch], logs: Mapping[str, str]) -> int:
 
 
 def check_commits(epochs: Sequence[Epoch], log: str, newest: float) -> None:
-    """A storage node took part in no commit of its primary after the next one began. ``newest``: the
-    time of the last commit in its database, read before its ``log``. Raises AssertionError."""
+    """Raise AssertionError if a storage node took part in a commit of a primary after the next one
+    began.
+
+    ``newest``: the time of the last commit in its database, which was read before its ``log``.
+    """
     *_, last = heard(epochs, log)
     later = _next(epochs, last.epoch)
     assert later is None or newest < later.begin, f"a commit at {newest}, {last}, after {later}"

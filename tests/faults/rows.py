@@ -1,4 +1,4 @@
-"""What the databases of stopped storage nodes have, row by row: replicas must have the same."""
+"""Compare the databases of stopped storage nodes row by row: replicas must be equal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from neo.protocol.enums import CellState
 
 Rows = Iterable[tuple[Any, ...]]
 Query = Callable[[str], Rows]
-#: Rows of a cell, by partition and name of the node.
+#: The rows of a cell: partition → name of the node → rows.
 Cells = dict[int, dict[str, set[tuple[Any, ...]]]]
 
 
@@ -43,10 +43,10 @@ def _mariadb(database: str) -> Iterator[Query]:
 
 
 def cells(conf: Path, names: Sequence[str] = ()) -> Cells:
-    """All cells of the cluster of a ``neo.conf``, or of its storage nodes with such names. Data
-    counts, not the numbers of its rows.
+    """Return all cells of the cluster of a ``neo.conf``, or of its storage nodes with such names.
 
-    Raises AssertionError for a cell that is not UP_TO_DATE, or for what transactions left behind.
+    Rows have the data itself in place of data ids. Raise AssertionError for a cell that is not
+    UP_TO_DATE, or for rows of unfinished transactions.
     """
     parser = configparser.ConfigParser(interpolation=None)
     parser.read(conf)
@@ -55,7 +55,7 @@ def cells(conf: Path, names: Sequence[str] = ()) -> Cells:
         if name in names or (not names and name.startswith("storage")):
             section = parser[name]
             opened = _sqlite if section.get("adapter", "SQLite") == "SQLite" else _mariadb
-            # A file may be named from the folder in which the nodes run.
+            # A path may be relative to the folder in which the nodes run.
             database = section["database"]
             with opened(database if "@" in database else str(conf.parent / database)) as query:
                 _read(name, query, found)
@@ -79,7 +79,7 @@ def _read(name: str, query: Query, found: Cells) -> None:
 
 
 def _digested(row: tuple[Any, ...]) -> tuple[Any, ...]:
-    """A database may have more data than there is memory."""
+    """Replace data by its digest: a database may have more data than memory."""
     *others, checksum, compression, value = row
     if value is not None:
         assert hashlib.sha1(value).digest() == checksum, f"{others}: the data is damaged"
@@ -87,7 +87,7 @@ def _digested(row: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def check_equal(conf: Path, partitions: int, copies: int, names: Sequence[str] = ()) -> None:
-    """Every partition has so many copies, all with the same rows. Raises AssertionError."""
+    """Raise AssertionError unless every partition has ``copies`` copies with the same rows."""
     compared = cells(conf, names)
     assert len(compared) == partitions, sorted(compared)
     for partition, by_node in compared.items():

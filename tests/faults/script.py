@@ -1,4 +1,4 @@
-"""Tests that are scripts as well: a test runs the script in a process of its own."""
+"""Tests that are scripts, too: a test runs the script in a process of its own."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 
 def passes(command: Sequence[str], seconds: float) -> str:
-    """What the script says, which is shown when the test fails. It must end by itself, with 0."""
+    """Run a script, which must end with exit code 0. Return its output, which a failure shows."""
     done = subprocess.run(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=seconds
     )

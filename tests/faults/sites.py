@@ -29,7 +29,7 @@ DEADLINE_SECONDS = 60.0
 
 
 class Site:
-    """A cluster and what is asked of it."""
+    """A cluster and its admin node."""
 
     def __init__(self, cluster: Cluster, tls: dict[str, str]) -> None:
         self.cluster = cluster
@@ -43,7 +43,7 @@ class Site:
         return DB(self.cluster.storage(**self.tls))
 
     def wait(self, condition: Callable[[], bool], what: str) -> None:
-        """An admin node that is not ready yet is asked again."""
+        """Wait for a condition. An admin node that is not ready yet is asked again."""
         deadline = time.monotonic() + DEADLINE_SECONDS
         while True:
             self.cluster.simple.check()
@@ -51,7 +51,7 @@ class Site:
                 if condition():
                     return
             except (AdminAway, ErrorAnswer):
-                pass  # the master, or the admin node, is not there yet
+                pass  # the master or the admin node does not answer yet
             assert time.monotonic() < deadline, what
             time.sleep(POLL_SECONDS)
 
@@ -61,7 +61,7 @@ class Site:
         return answer.state
 
     def set_state(self, wanted: ClusterState, reached: ClusterState) -> None:
-        """Refused as long as clients are connected."""
+        """Repeat the command, which is refused as long as clients are connected."""
 
         def asked() -> bool:
             self.ask(SetClusterState(wanted))
@@ -71,7 +71,7 @@ class Site:
         self.wait(lambda: self.state() is reached, f"it does not become {reached.name}")
 
     def has(self, tid: bytes) -> bool:
-        """As a backup, with all nodes."""
+        """Return whether the cluster is a backup and all its nodes have the transaction."""
         answer = self.ask(AskRecovery())
         nodes = self.ask(AskNodeList(NodeType.STORAGE))
         assert isinstance(answer, AnswerRecovery) and isinstance(nodes, AnswerNodeList)
@@ -79,7 +79,7 @@ class Site:
         return running and answer.backup_tid == tid
 
     def configure_upstream(self, other: Cluster) -> None:
-        """Another line in neo.conf, and the master is started again."""
+        """Add the upstream cluster to neo.conf, and restart the master."""
         path = self.cluster.simple.conf.path
         lines = (
             f"[DEFAULT]\nupstream_cluster = {other.simple.name}\n"
@@ -99,7 +99,7 @@ class Site:
 
 
 def write(db: DB, count: int = 5) -> bytes:
-    """Some transactions; returns the last tid."""
+    """Commit some transactions. Return the last tid."""
     for _ in range(count):
         with db.transaction() as connection:
             root = connection.root()

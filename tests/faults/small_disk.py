@@ -1,7 +1,7 @@
 """Databases on a small disk of their own, which fills up or becomes read-only.
 
-``python -m tests.faults.small_disk FOLDER full-sqlite|full-mariadb|readonly`` mounts it on the folder:
-run it by ``unshare --mount``, so that nobody else sees the disk and nothing of it is left.
+``python -m tests.faults.small_disk FOLDER full-sqlite|full-mariadb|readonly`` mounts the disk on the
+folder. Run it by ``unshare --mount``, so that no other process sees the disk and nothing of it is left.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from tests.faults.writer import OBJECTS, prepare, values
 from tests.support.cluster import Cluster
 from tests.support.mariadb import Server
 
-#: What the databases of a new cluster leave free; the writers need some seconds to fill it.
+#: Free space beside the databases of a new cluster; the writers need some seconds to fill it.
 FREE_BYTES = 3 << 20
-#: More than the writers fill between two loads of ballast, on a busy machine too.
+#: More than the writers fill between two loads of ballast, also on a busy machine.
 SQLITE_BYTES = 64 << 20
 #: A MariaDB server needs room for itself.
 MARIADB_BYTES = 400 << 20
@@ -35,7 +35,7 @@ def mount(folder: Path, size: int) -> None:
 
 
 class Ballast:
-    """A file that takes what is free, but for FREE_BYTES."""
+    """A file that takes the free space except FREE_BYTES."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / "ballast"
@@ -43,7 +43,7 @@ class Ballast:
     def load(self) -> None:
         portion = bytes(1 << 16)
         with open(self._path, "wb", buffering=0) as file:
-            with suppress(OSError):  # until nothing is free
+            with suppress(OSError):  # until no space is free
                 while True:
                     file.write(portion)
             file.truncate(self._path.stat().st_size - FREE_BYTES)
@@ -53,12 +53,12 @@ class Ballast:
 
 
 def _is_full(log: str) -> bool:
-    """A MariaDB server without space may end by itself."""
+    """Return whether a log says that the disk is full. A MariaDB server may end by itself then."""
     return "no space" in log or "the server is away" in log
 
 
 def write_until_full(cluster: Cluster, ballast: Ballast) -> None:
-    """Neither nodes nor clients are started again: they go on when there is room."""
+    """Fill the disk. Neither nodes nor clients are restarted: they go on when there is space."""
     log = cluster.simple.log("storage1")
     with tempfile.TemporaryDirectory() as ledgers:
         prepare(cluster.storage(), 2)
@@ -106,7 +106,7 @@ def full_mariadb(folder: Path) -> None:
 
 
 def readonly(folder: Path) -> None:
-    """A disk that the system mounts read-only, as it does after an error."""
+    """Mount the disk read-only, as the system does after an error."""
     mount(folder, SQLITE_BYTES)
     with Cluster(storages=1, partitions=4, database=f"{folder}/storage{{n}}.sqlite") as cluster:
         prepare(cluster.storage(), 1)

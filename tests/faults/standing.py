@@ -17,7 +17,7 @@ from neo.client import Storage
 
 
 def _begin(storage: Any, oid: bytes, serial: bytes) -> TransactionMetaData:
-    """A transaction that has voted."""
+    """Return a transaction that has voted."""
     transaction = TransactionMetaData()
     storage.tpc_begin(transaction)
     storage.store(oid, serial, b"data", "", transaction)

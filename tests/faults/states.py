@@ -1,4 +1,4 @@
-"""What is seen of a cluster of processes, and waiting for it."""
+"""Read and wait for states of a cluster of processes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def ask(cluster: Cluster, message: Request[A]) -> A:
 
 
 def table(cluster: Cluster) -> list[dict[int, CellState]]:
-    """The partition table: node ids and states for each partition. Empty while nobody answers."""
+    """Return the partition table: node ids and states of each partition. Empty without an answer."""
     try:
         with cluster.simple.admin() as admin:
             return [dict(row) for row in admin.ask(AskPartitionList(0, 0, None)).row_list]
@@ -40,13 +40,13 @@ def table(cluster: Cluster) -> list[dict[int, CellState]]:
 
 
 def complete(cluster: Cluster, copies: int) -> bool:
-    """Whether there are so many copies of each partition, all of them up to date."""
+    """Return whether each partition has ``copies`` copies, all of them UP_TO_DATE."""
     rows = table(cluster)
     return bool(rows) and all(list(row.values()) == [CellState.UP_TO_DATE] * copies for row in rows)
 
 
 def stop(cluster: Cluster) -> None:
-    """As an operator does: transactions in progress end first, on all nodes alike."""
+    """Stop the cluster as the operator does: transactions in progress end first, on all nodes alike."""
     ask(cluster, SetClusterState(ClusterState.STOPPING))
     deadline = time.monotonic() + DEADLINE_SECONDS
     for name, process in cluster.simple.processes.items():
@@ -56,7 +56,7 @@ def stop(cluster: Cluster) -> None:
 
 
 def status(cluster: Cluster) -> Any:
-    """``neoctl --json status``, which may tell of problems."""
+    """Return the output of ``neoctl --json status``, which may have problems."""
     done = subprocess.run(
         [sys.executable, "-m", "neoctl", "-a", cluster.simple.admin_address, "--json", "status"],
         stdout=subprocess.PIPE,
@@ -66,7 +66,7 @@ def status(cluster: Cluster) -> Any:
 
 
 def reason(cluster: Cluster) -> str:
-    """Why it does not start, according to the last lines of the master's log."""
+    """Return why the cluster does not start, from the last lines of the master's log."""
     text = cluster.simple.log("master1").read_text()
     return text.rpartition("waiting to start: ")[2].partition("\n")[0]
 
@@ -77,7 +77,7 @@ def node_state(cluster: Cluster, nid: str) -> str | None:
 
 
 def nid_of(cluster: Cluster, name: str) -> str:
-    """Node ids are given in the order of arrival."""
+    """Return the node id of a storage node; ids are given in the order of arrival."""
     port = cluster.simple.conf.of_role("storage")[int(name[-1]) - 1].address[1]
     return next(
         node["nid"]
@@ -87,6 +87,6 @@ def nid_of(cluster: Cluster, name: str) -> str:
 
 
 def pending(cluster: Cluster) -> list[str]:
-    """Node ids of storage nodes that are not taken into service."""
+    """Return the ids of PENDING storage nodes."""
     rows = neoctl(cluster.simple.admin_address, "print", "node", "storage")["nodes"]
     return [row["nid"] for row in rows if row["state"] == "PENDING"]

@@ -1,10 +1,10 @@
 """Everything fails at random under a mixed load: ``python -m tests.faults.storm --seconds 600``.
 
 A cluster of real processes, each on a machine of its own (:mod:`tests.faults.network`), and clients
-with a mixed load (:mod:`tests.faults.mixed`). Processes are killed, end, stand still; machines are cut
-off; two machines lose what one sends to the other; and all that in twos. In the end everything is
-healed. Then no client may have ended, all invariants hold, ``neoctl check`` finds nothing, and replicas
-are equal row by row.
+with a mixed load (:mod:`tests.faults.mixed`). Processes are killed, terminated or stopped; machines are
+cut off; packets from one machine to another are lost; one or two faults are active at a time. In the
+end everything is healed. Then no client may have ended, all invariants hold, ``neoctl check`` finds no
+difference, and replicas are equal row by row.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def configuration(
 
 
 class Fault(NamedTuple):
-    """``begin``, ``end``: seconds of the monotonic clock."""
+    """A fault. ``begin``, ``end``: seconds of the monotonic clock."""
 
     begin: float
     end: float
@@ -78,7 +78,7 @@ class Fault(NamedTuple):
 
 
 class Storm:
-    """Faults drawn from a seed. ``patient``: some last longer than anybody waits for a peer."""
+    """Faults drawn from a seed. ``patient``: some last longer than any timeout for a peer."""
 
     def __init__(self, cluster: MachineCluster, load: Load, seed: int, patient: bool) -> None:
         self.cluster = cluster
@@ -88,21 +88,23 @@ class Storm:
         self._patient = patient
 
     def run(self, seconds: float) -> None:
-        """Until ``seconds`` are over and the last fault is healed."""
+        """Inject faults until ``seconds`` are over and the last fault is healed."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             with ExitStack() as stack:
                 for victim in self._victims():
                     stack.enter_context(self._fault(victim))
-                # What happens while something fails is up to the cluster.
+                # A fixed time: the cluster need not reach any state during the fault.
                 time.sleep(self._seconds())
             self.load.wait_progress()
             if self._random.random() < 0.5:
                 self.load.wait(self.cluster.complete, "some cell is not up to date")
 
     def vanish(self) -> None:
-        """A machine disappears for good: no connection is closed, and no packet comes any more. Others
-        have copies of all that it had; when it comes back later, it catches up."""
+        """Let a machine disappear: no connection is closed, and no packet comes any more.
+
+        Other nodes have copies of all its data. When it comes back later, it catches up.
+        """
         name = self._random.choice([n for n in self.cluster.machines if n.startswith("storage")])
         machine = self.cluster.machines[name]
         begin = time.monotonic()
@@ -115,7 +117,7 @@ class Storm:
         self.faults.append(Fault(begin, time.monotonic(), f"{name} vanishes", "vanished"))
 
     def _given_up(self, name: str) -> bool:
-        """Nothing is asked from it any more."""
+        """Return whether the others have given the node up."""
         number = int(name.removeprefix("storage"))
         address = self.cluster.conf.of_role("storage")[number - 1].address
         with self.cluster.admin() as admin:
@@ -172,7 +174,7 @@ class Storm:
 
     @contextmanager
     def one_way(self, name: str) -> Iterator[str]:
-        """Also between a storage node and one client, of which the master sees nothing."""
+        """Lose packets in one direction, perhaps where the master does not notice it."""
         other, its = self._other(name)
         machine = self.cluster.machines[name]
         machine.lose(its)
@@ -204,7 +206,7 @@ KINDS = {
 
 
 class Gap(NamedTuple):
-    """Without any acknowledged commit."""
+    """A time without any acknowledged commit."""
 
     begin: float
     end: float
@@ -215,13 +217,13 @@ class Gap(NamedTuple):
 
 
 def longest_gap(times: Sequence[float]) -> Gap:
-    """Between two of these times. Raises ValueError for fewer than two."""
+    """Return the longest gap between two of these times. Raise ValueError for fewer than two."""
     times = sorted(times)
     return max(map(Gap, times, times[1:]), key=lambda gap: gap.seconds)
 
 
 def report(faults: Sequence[Fault], load: Load, done: Counter[str]) -> str:
-    """For people: what failed, what was done, and how long nothing was."""
+    """Return a text with the faults, the acknowledged transactions, and the longest gap."""
     times = [[e.when for e in j.acknowledged.entries()] for j in load.journals]
     everybody = [when for of_client in times for when in of_client]
     lines = [
@@ -249,7 +251,7 @@ def report(faults: Sequence[Fault], load: Load, done: Counter[str]) -> str:
 
 @contextmanager
 def databases(backend: str, folder: Path) -> Iterator[list[str]]:
-    """Settings ``database`` of the storage nodes."""
+    """Yield the settings ``database`` of the storage nodes."""
     numbers = range(1, STORAGES + 1)
     if backend == "sqlite":
         yield [str(folder / f"storage{number}.sqlite") for number in numbers]
@@ -259,7 +261,7 @@ def databases(backend: str, folder: Path) -> Iterator[list[str]]:
 
 
 def run(folder: Path, backend: str, seconds: float, seed: int) -> str:
-    """The report. Raises AssertionError, Violation."""
+    """Run the storm. Return the report. Raise AssertionError, Violation."""
     nodes = ["master1", *(f"storage{n}" for n in range(1, STORAGES + 1))]
     with ExitStack() as stack:
         network = Network([*nodes, *(f"client{n}" for n in range(CLIENTS))])
@@ -291,7 +293,7 @@ def run(folder: Path, backend: str, seconds: float, seed: int) -> str:
 
 
 def command(folder: Path, backend: str, seconds: float, seed: int) -> list[str]:
-    """What runs a storm on a network of its own. Raises NetworkError."""
+    """Return the command that runs a storm on a network of its own. Raise NetworkError."""
     options = ["--backend", backend, "--seconds", str(seconds), "--seed", str(seed)]
     module = [sys.executable, "-m", "tests.faults.storm", "--inside", str(folder)]
     return isolated([*module, *options])

@@ -1,6 +1,6 @@
-"""A backup cluster of real processes: it follows through losses on either side, takes over, is followed.
+"""A backup cluster of real processes follows through losses on either side, takes over, is followed.
 
-Everything is encrypted, between the clusters as well.
+All connections use TLS, also between the clusters.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def backend() -> str:
 
 @pytest.fixture
 def sites(tmp_path: Path, backend: str) -> Iterator[tuple[Site, Site]]:
-    """An upstream cluster, and one that is configured to be its backup."""
+    """Yield an upstream cluster, and a cluster that is configured to be its backup."""
     shape: dict[str, Any] = {"storages": 2, "backend": backend, "partitions": PARTITIONS}
     tls = Authority(tmp_path).node()._asdict()
     with ExitStack() as stack:
@@ -60,7 +60,7 @@ def test_follows_through_losses_and_changes_roles(sites: tuple[Site, Site]) -> N
     bak.set_state(ClusterState.STARTING_BACKUP, ClusterState.BACKINGUP)
     follows(bak, write(db))
 
-    # A reader hears of what is new, and cannot write.
+    # A reader sees new transactions, and cannot write.
     reader = bak.db()
     manager = transaction.TransactionManager()
     connection = reader.open(manager)
@@ -114,7 +114,7 @@ def test_follows_through_losses_and_changes_roles(sites: tuple[Site, Site]) -> N
 
 
 def check_alike(up: Site, bak: Site) -> None:
-    """Both clusters, which are stopped, have the same rows in all cells."""
+    """Check that both clusters, which are stopped, have the same rows in all cells."""
     for site in (bak, up):
         site.stop()
     ours, theirs = (cells(site.cluster.simple.conf.path) for site in (up, bak))
@@ -127,7 +127,7 @@ def check_alike(up: Site, bak: Site) -> None:
 def test_follows_an_upstream_that_was_truncated_when_it_is_truncated_too(
     sites: tuple[Site, Site],
 ) -> None:
-    """As docs/operating.md says (*When something stands still*)."""
+    """The steps of docs/operating.md, *When something stands still*."""
     up, bak = sites
 
     def truncate(site: Site, tid: bytes) -> None:

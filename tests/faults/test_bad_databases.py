@@ -1,4 +1,4 @@
-"""Databases that a storage node must not use: it says why in its log and on stderr, and ends with 1."""
+"""Databases that a storage node must not use: it logs the reason, prints it, and ends with 1."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def patient(running: Patient) -> Iterator[Patient]:
     running.check()
 
 
-#: A storage node that gives up the rights of the superuser, who may write anything; it may not be
-#: able to read the program afterwards.
+#: A storage node that gives up the rights of root, which may write any file. Imports come first,
+#: because it may not be able to read the program afterwards.
 AS_NOBODY = f"""
 import encodings.idna, os, sys
 import neo.storage.backend.sqlite.engine
@@ -49,7 +49,7 @@ sys.exit(main())
 
 
 def refusal(patient: Patient, database: Path | str, *program: str, adapter: str = "SQLite") -> str:
-    """What a storage node of the cluster says of its database before it ends."""
+    """Start a storage node of the cluster. Return the reason for which it refuses its database."""
     with tempfile.NamedTemporaryFile("r") as log:
         os.chmod(log.name, 0o666)
         command = [sys.executable, *(program or ["-m", "neo.storage"])]
@@ -67,7 +67,7 @@ def refusal(patient: Patient, database: Path | str, *program: str, adapter: str 
 
 
 class File:
-    """A place for a database of SQLite."""
+    """A place for a SQLite database."""
 
     adapter = "SQLite"
 
@@ -81,7 +81,7 @@ class File:
 
 
 class OnServer:
-    """A place for a database in a server of MariaDB."""
+    """A place for a database in a MariaDB server."""
 
     adapter = "MySQL"
 
@@ -104,7 +104,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
 
 
 def database(place: Place, **config: str) -> str:
-    """A database of a storage node, with some settings changed."""
+    """Make a database of a storage node with changed rows of ``config``."""
     backend = make_backend(
         place.adapter, place.name, None, lambda callback, *args: None, lambda failure: None
     )

@@ -1,4 +1,4 @@
-"""Bad peers and bad databases, with real processes: each has its own clear error, nobody else suffers."""
+"""Bad peers, with real processes: each gets a clear error, and no other peer is affected."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from neoctl.__main__ import main as neoctl
 from tests.faults.bad_peers import NAME, ROLES, Patient
 from tests.support.raw import RawPeer
 
-#: Of no object of the well-behaved client.
+#: The oid of no object of the well-behaved client.
 OID = bytes(7) + b"\x54"
 LAST_OID = b"\xff" * 7 + b"\xfc"
 ZERO = bytes(8)
@@ -196,7 +196,7 @@ def test_duplicates(patient: Patient, nid: int | None, role: str | None, reason:
         assert isinstance(error, Error)
         assert error.code == ErrorCode.PROTOCOL_ERROR.value
         assert error.message.startswith(reason)
-    # The same of the same node is logged once a minute only.
+    # The same message about the same node is logged only once a minute.
     patient.logged("master", reason, ever=True)
 
 
@@ -204,7 +204,7 @@ def test_duplicates(patient: Patient, nid: int | None, role: str | None, reason:
 
 
 class BadClient:
-    """Accepted by the master and by a storage node."""
+    """A client that the master and a storage node have accepted."""
 
     def __init__(self, patient: Patient) -> None:
         self.master, self.request = patient.client_of_master()
@@ -233,7 +233,7 @@ def test_data_that_does_not_match_its_checksum(patient: Patient, bad: BadClient)
     assert answer.code == ErrorCode.PROTOCOL_ERROR.value
     assert f"the data of object {OID.hex()} does not match its checksum" in answer.message
     patient.logged("storage", "does not match its checksum")
-    # It may be sent again, whole.
+    # The store may be sent again with correct data.
     answer = bad.storage.ask(store(ttid, b"data", sha1(b"data").digest()))
     assert answer == AnswerStoreObject(None)
 
@@ -266,7 +266,7 @@ def test_unknown_compression(bad: BadClient) -> None:
     ids=repr,
 )
 def test_questions_of_no_sense_hurt_nobody(bad: BadClient, question: Request[Any]) -> None:
-    """They are answered, mostly by a refusal, and the connection goes on."""
+    """Such questions are answered, mostly with an Error, and the connection goes on."""
     bad.storage.ask(question)
     assert bad.storage.ask(Ping()) == Pong()
 
@@ -306,7 +306,7 @@ def test_finishing_an_unknown_transaction(bad: BadClient, ttid: bytes) -> None:
 
 @pytest.fixture
 def fresh() -> Iterator[Patient]:
-    """A cluster of its own for what would break it for good."""
+    """Yield a separate cluster, for tests that break it for good."""
     with Patient(storages=1) as patient:
         yield patient
         patient.check()
@@ -331,7 +331,7 @@ def test_the_last_oid_does_not_use_up_all_oids(fresh: Patient, oid: bytes) -> No
 
 
 def test_a_gigabyte_announced_by_an_identified_client(patient: Patient, bad: BadClient) -> None:
-    # The master tells the storage node of the client that it drops: it comes last.
+    # The master tells the storage node that the client is dropped, so the storage node comes first.
     for role, peer in (("storage", bad.storage), ("master", bad.master)):
         peer.send(GIGABYTE)
         error = peer.rest()[-1]
@@ -359,7 +359,7 @@ def test_many_strangers_at_once(patient: Patient) -> None:
 
 
 def test_an_accepted_client_is_a_client(bad: BadClient) -> None:
-    """The helpers of these tests do identify."""
+    """The helpers of these tests identify themselves correctly."""
     assert bad.master.ask(Ping()) == Pong()
     assert bad.storage.ask(Ping()) == Pong()
 

@@ -1,4 +1,4 @@
-"""A master that is none, or that lies: storage and admin nodes say so and look for it again."""
+"""A wrong master, or one that sends wrong messages: nodes log that, and look for a master again."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ACCEPT = AcceptIdentification(NodeType.MASTER, -0x0FFFFFFF, 1)
 
 
 class FakeMaster:
-    """Listens, and does to who connects what the test says."""
+    """Listens, and does with each connection what the test says."""
 
     def __init__(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -43,13 +43,13 @@ class FakeMaster:
         self._listener.close()
 
     def accept(self) -> socket.socket:
-        """The next connection. Raises TimeoutError."""
+        """Return the next connection. Raise TimeoutError."""
         connection, _ = self._listener.accept()
         connection.settimeout(PATIENCE_SECONDS)
         return connection
 
     def identify(self) -> tuple[socket.socket, int]:
-        """A node that connects, after its handshake and request; with the id of the request."""
+        """Return a node that connected, after its handshake and request, and the id of the request."""
         connection = self.accept()
         connection.sendall(HANDSHAKE)
         decoder = Decoder(LIMIT_PEER)
@@ -64,7 +64,7 @@ class FakeMaster:
 
 
 class Node:
-    """A storage or admin node, and the fake master that is the only one it has."""
+    """A storage or admin node, and the fake master, which is its only master."""
 
     def __init__(self, role: str, folder: Path) -> None:
         self.master = FakeMaster()
@@ -80,7 +80,7 @@ class Node:
         return self._log.read_text()[self._read :] if self._log.exists() else ""
 
     def mark(self) -> None:
-        """What is in the log now is of no interest."""
+        """Ignore what is in the log now."""
         self._read += len(self._text())
 
     def logged(self, text: str) -> None:
@@ -90,7 +90,7 @@ class Node:
             raise AssertionError(f"{e}:\n{self._text()}") from None
 
     def stop(self) -> None:
-        """It must still be alive, and obey."""
+        """Stop the node, which must still run and end cleanly."""
         try:
             assert self.process.poll() is None, self._log.read_text()
             self.process.terminate()
@@ -103,7 +103,7 @@ class Node:
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Node]]:
-    """They live through all tests: each finds them looking for the master again."""
+    """Yield nodes that run through all tests. At the begin of each they look for the master."""
     folder = tmp_path_factory.mktemp("nodes")
     with ExitStack() as stack:
         nodes = []

@@ -1,4 +1,4 @@
-"""TLS against plaintext and strange certificates, with real processes: who reads a log knows why."""
+"""TLS with plaintext and wrong certificates, with real processes: the logs say the reason."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def running_plain() -> Iterator[Patient]:
 
 @pytest.fixture
 def patient(running: Patient) -> Iterator[Patient]:
-    """A cluster that uses TLS on every link, its client included."""
+    """Return a cluster that uses TLS on every link, also that of its client."""
     running.check()
     running.mark()
     yield running
@@ -68,7 +68,7 @@ def test_a_peer_with_a_certificate_is_served(patient: Patient, role: str, files:
 def test_plaintext_to_tls(patient: Patient, role: str, data: bytes) -> None:
     with RawPeer(patient.address(role)) as peer:
         peer.send(data)
-        assert peer.read_until_closed()[:1] == b"\x15"  # an alert, which plain nodes explain
+        assert peer.read_until_closed()[:1] == b"\x15"  # an alert, explained in the logs
     patient.logged(role, "this node uses TLS and the peer does not: give all nodes ca, cert and key")
 
 
@@ -83,7 +83,7 @@ def test_tls_to_plaintext(running_plain: Patient, role: str, files: NodeFiles) -
 
 
 def refused(patient: Patient, role: str, ssl_context: ssl.SSLContext) -> str:
-    """The alert that a peer gets; with TLS 1.3 it comes after the handshake."""
+    """Return the alert that a peer gets; with TLS 1.3 it comes after the handshake."""
     with pytest.raises(ssl.SSLError) as caught:
         with RawPeer(patient.address(role), ssl_context) as peer:
             peer.receive()

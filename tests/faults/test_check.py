@@ -36,7 +36,7 @@ def backend(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def cluster(request: pytest.FixtureRequest, backend: str) -> Iterator[Cluster]:
-    """As many copies as storage nodes, with something in each partition."""
+    """Yield a cluster with a copy of everything on each storage node, and rows in each partition."""
     storages = request.param
     with Cluster(storages, backend, PARTITIONS, replicas=storages - 1) as running:
         write(running)
@@ -44,8 +44,11 @@ def cluster(request: pytest.FixtureRequest, backend: str) -> Iterator[Cluster]:
 
 
 def write(cluster: Cluster) -> None:
-    """A transaction for each object; then so many objects that the first ones are before the tails, which
-    are compared when a node comes back."""
+    """Commit a transaction for each object, and then so many objects that the first are before the
+    tails.
+
+    Tails are compared when a node comes back.
+    """
     with closing(DB(cluster.storage())) as db:
         for number in range(OBJECTS):
             with db.transaction() as connection:
@@ -63,7 +66,7 @@ def settings(cluster: Cluster) -> configparser.ConfigParser:
 
 @contextmanager
 def _away(cluster: Cluster, name: str, copies: int) -> Iterator[None]:
-    """The node ends, and it comes back."""
+    """Stop the node, and start it again after the block."""
     assert cluster.simple.terminate(name) == 0
     yield
     cluster.simple.restart(name)
@@ -103,14 +106,14 @@ def test_a_copied_disk_becomes_a_node_that_gets_what_it_lacks(
     parser = settings(cluster)
     with _away(cluster, "storage1", 2):
         copy = cluster.copy("storage1", tmp_path)
-    write(cluster)  # what the copy lacks
+    write(cluster)  # the copy lacks this
     parser["storage3"] = {
         **dict(parser.items("storage1")),
         "bind": f"127.0.0.1:{free_range(1)}",
         "database": copy,
         "logfile": str(tmp_path / "storage3.log"),
     }
-    if parser.has_option("storage3", "mark"):  # of a node on MariaDB
+    if parser.has_option("storage3", "mark"):  # only with MariaDB
         parser["storage3"]["mark"] = str(tmp_path / "storage3.acknowledged")
     conf = tmp_path / "neo.conf"
     with open(conf, "w") as file:

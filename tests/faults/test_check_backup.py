@@ -1,6 +1,6 @@
 """``neoctl check`` and ``repair`` of a backup whose only copy lost rows, and a clone of its only node.
 
-Real processes, as an operator sees them.
+With real processes and ``neoctl``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PARTITIONS = 3
 
 @pytest.fixture(params=["sqlite", "mariadb"])
 def sites(request: pytest.FixtureRequest) -> Iterator[tuple[Site, Site]]:
-    """An upstream cluster, and its backup."""
+    """Yield an upstream cluster and its backup."""
     backend = request.param
     with ExitStack() as stack:
         up = stack.enter_context(Cluster(1, backend, PARTITIONS, name="up"))
@@ -39,7 +39,7 @@ def sites(request: pytest.FixtureRequest) -> Iterator[tuple[Site, Site]]:
 
 
 def backup(up: Site, bak: Site) -> bytes:
-    """The last tid that is there."""
+    """Make ``bak`` a backup. Return its last tid."""
     with closing(up.db()) as db:
         tid = write(db, 20)
     bak.set_state(ClusterState.STARTING_BACKUP, ClusterState.BACKINGUP)
@@ -54,7 +54,7 @@ def come_back(site: Site, tid: bytes) -> None:
 
 
 def found(admin: str) -> dict[str, str]:
-    """What the last check says of the damaged partition."""
+    """Return the finding of the last check for the damaged partition."""
     (row,) = (r for r in neoctl(admin, "print", "check")["partitions"] if r["partition"] == DAMAGED)
     return dict(row)
 
@@ -87,7 +87,7 @@ def test_a_copied_disk_becomes_a_node_of_the_backup(
     copy = bak.cluster.copy("storage1", tmp_path)
     come_back(bak, tid)
     with closing(up.db()) as db:
-        follows(bak, write(db))  # what the copy lacks
+        follows(bak, write(db))  # the copy lacks this
     parser = configparser.ConfigParser(interpolation=None)
     parser.read(simple.conf.path)
     parser["storage2"] = {
@@ -96,7 +96,7 @@ def test_a_copied_disk_becomes_a_node_of_the_backup(
         "database": copy,
         "logfile": str(tmp_path / "storage2.log"),
     }
-    if parser.has_option("storage2", "mark"):  # of a node on MariaDB
+    if parser.has_option("storage2", "mark"):  # only with MariaDB
         parser["storage2"]["mark"] = str(tmp_path / "storage2.acknowledged")
     conf = tmp_path / "neo.conf"
     with open(conf, "w") as file:

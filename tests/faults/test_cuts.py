@@ -1,7 +1,7 @@
-"""Every subset of three masters and two storage nodes is cut off from every other: see
+"""Every subset of three masters and two storage nodes is cut off from the rest:
 :mod:`tests.faults.cuts`.
 
-``NEO_CUTS`` and ``NEO_CUTS_SEED`` choose more of them, or repeat a run.
+``NEO_CUTS`` and ``NEO_CUTS_SEED`` choose more cuts, or repeat a run.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.faults.script import passes
 
 COUNT = int(os.environ.get("NEO_CUTS", "4"))
 SEED = os.environ.get("NEO_CUTS_SEED")
-#: A cut takes 15 s, and more if the cluster needs its time to recover.
+#: A cut takes 15 s, and more if the cluster recovers slowly.
 LIMIT_SECONDS = 60 * COUNT + 200
 
 
@@ -36,12 +36,12 @@ def test_two_reigns_at_once_are_seen() -> None:
     with pytest.raises(AssertionError, match="master2"):
         check_alone([Reign(0, 2, "master1"), Reign(1.9, 4, "master2")])
     with pytest.raises(AssertionError, match="master2"):
-        # Also if somebody else saw the first one for a shorter time.
+        # Also if another observer saw the first one for a shorter time.
         check_alone([Reign(0, 5, "master1"), Reign(1, 2, "master1"), Reign(3, 4, "master2")])
 
 
 def log(*lines: tuple[int, str]) -> str:
-    """With the second of each line."""
+    """Return a log with these lines. The number is the second of the line's time."""
     return "".join(f"2026-11-21 10:00:{s:02}.000 INFO     neo.x   {text}\n" for s, text in lines)
 
 

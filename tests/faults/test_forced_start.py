@@ -1,4 +1,4 @@
-"""``neoctl start`` without a node that is lost, which is found again later."""
+"""``neoctl start`` without a lost node, which comes back later."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def cluster() -> Iterator[Cluster]:
 
 
 def recovering_without(cluster: Cluster, nid: str) -> None:
-    """The cluster waits for this node, and says so."""
+    """Wait until the cluster says that it waits for this node."""
     wait(
         lambda: f"{nid} must be connected first" in reason(cluster), "it does not say what it lacks"
     )
@@ -41,8 +41,10 @@ def recovering_without(cluster: Cluster, nid: str) -> None:
 def test_a_node_that_was_left_out_becomes_equal_when_it_is_back(
     cluster: Cluster, given_up: int, goes_on: bool
 ) -> None:
-    """``given_up``: commits that the lost node alone had, and still has when it comes back. ``goes_on``:
-    others were made meanwhile."""
+    """``given_up``: number of commits that only the lost node has when it comes back.
+
+    ``goes_on``: other commits were made meanwhile.
+    """
     simple = cluster.simple
     first, second = nid_of(cluster, "storage1"), nid_of(cluster, "storage2")
     with closing(DB(cluster.storage(wait_timeout=DEADLINE_SECONDS))) as db:

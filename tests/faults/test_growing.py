@@ -1,4 +1,4 @@
-"""The commands of docs/growing.md, as they stand there, while clients write all the time."""
+"""The exact commands of docs/growing.md, while clients write all the time."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from tests.support.ports import free_range
 
 PAGE = Path(__file__).parents[2] / "docs" / "growing.md"
 CLIENTS = 4
-#: Eight nodes and a master in turn; a machine that runs other tests beside this one is slow.
+#: Long enough for eight nodes and a master in turn, on a machine that runs other tests, too.
 LIMIT_SECONDS = 400
 
 
 class Terminal:
-    """A shell in an empty folder, in which somebody types what the page says."""
+    """A shell in an empty folder, which executes the commands of the page."""
 
     def __init__(self, folder: Path, port: int) -> None:
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
@@ -42,7 +42,7 @@ class Terminal:
         )
 
     def type(self, commands: str) -> str:
-        """What they say. Raises AssertionError when one of them fails."""
+        """Execute commands. Return their output. Raise AssertionError when one of them fails."""
         assert self._shell.stdin is not None and self._shell.stdout is not None
         self._shell.stdin.write(f"{commands}\necho did: that\n")
         self._shell.stdin.flush()
@@ -54,12 +54,12 @@ class Terminal:
         raise AssertionError(f"{commands}\n{''.join(said)}\nexit code {self._shell.wait()}")
 
     def close(self) -> None:
-        """End everything that was started here."""
+        """End all processes that were started here."""
         assert self._shell.stdin is not None and self._shell.stdout is not None
         try:
             os.killpg(self._shell.pid, signal.SIGKILL)
         except ProcessLookupError:
-            pass  # it ended, with all that it had started
+            pass  # the shell ended, with all processes that it had started
         self._shell.wait()
         self._shell.stdin.close()
         self._shell.stdout.close()
@@ -67,7 +67,7 @@ class Terminal:
 
 @pytest.fixture
 def port() -> int:
-    """The first of ten that are free now."""
+    """Return the first of ten ports that are free now."""
     return free_range(10)
 
 

@@ -1,4 +1,4 @@
-"""A whole cluster on IPv6: no address of it, and no link, is an IPv4 one."""
+"""A whole cluster on IPv6: none of its addresses and links uses IPv4."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_cluster_on_ipv6(cluster: Cluster, options: dict[str, str]) -> None:
             assert connection.root.number == 1
             connection.root.number = 2
         cluster.simple.restart("storage1")
-        # What it missed comes from the other one.
+        # The node copies from the other one what it missed.
         deadline = time.monotonic() + 60
         while neoctl(cluster, options, "status").count("UUUUUUUUUUUU") < 2:
             assert time.monotonic() < deadline, "storage1 does not replicate"

@@ -1,4 +1,4 @@
-"""``kill -9`` of any process at any moment: nothing acknowledged is lost, nothing is half visible.
+"""``kill -9`` of any process at any moment: nothing acknowledged is lost, nothing is visible in part.
 
 ``NEO_KILL_ROUNDS`` and ``NEO_KILL_SEED`` choose a longer run, on both databases, or repeat one.
 """
@@ -20,10 +20,10 @@ from tests.support.cluster import Cluster
 ROUNDS = os.environ.get("NEO_KILL_ROUNDS")
 #: A round on MariaDB takes longer, above all when the server is killed.
 DEFAULT_ROUNDS = {"sqlite": 200, "mariadb": 20}
-#: A process that comes back has joined again within this time, mostly.
+#: Time within which a process that comes back has usually joined again.
 JOIN_SECONDS = 0.5
 SEED = os.environ.get("NEO_KILL_SEED")
-#: The process in which the databases of all storage nodes are.
+#: The process that has the databases of all storage nodes.
 SERVER = "MariaDB"
 
 
@@ -53,7 +53,7 @@ def kill(cluster: Cluster, load: Load, victim: Victim) -> None:
 
 
 def restart(cluster: Cluster, victim: Victim) -> None:
-    """Returns when it listens: it has not joined the cluster yet. A writer is restarted at once."""
+    """Restart a process. Return when it listens, before it has joined. A writer restarts at once."""
     if victim == SERVER:
         assert cluster.server is not None
         cluster.server.start()
@@ -62,8 +62,10 @@ def restart(cluster: Cluster, victim: Victim) -> None:
 
 
 def strike(cluster: Cluster, load: Load, victims: list[Victim], choices: random.Random) -> None:
-    """Mostly one process; or two at once; or another one, or the same, while the first comes back:
-    in recovery, in verification, while it joins."""
+    """Kill one process, or two at the same time, or a second one while the first comes back.
+
+    The second kill hits recovery, verification, or the moment of joining; it may hit the same process.
+    """
     first, second = choices.choice(victims), choices.choice(victims)
     kind = choices.choice(["one"] * 4 + ["at once", "on its way back"])
     kill(cluster, load, first)
@@ -97,7 +99,7 @@ def test_kill_any_process_at_any_moment(cluster: Cluster, backend: str, tmp_path
             victims.append(SERVER)
         for _ in range(rounds):
             load.wait_commits(choices.randrange(4))
-            # Anywhere within a commit, which takes some milliseconds.
+            # At any moment of a commit, which takes some milliseconds.
             time.sleep(choices.random() * 0.01)
             strike(cluster, load, victims, choices)
             load.wait_commits(1)

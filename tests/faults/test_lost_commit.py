@@ -54,7 +54,7 @@ def test_an_acknowledged_commit_survives_the_loss_of_one_copy_after_the_other(
         waits = f"the cluster waits for storage nodes: {second} ("
         assert any(text.startswith(waits) and expected in text for text in texts)
         if not master_too:
-            # Not even the operator can make it forget.
+            # Not even the operator's command makes it forget the table.
             with simple.admin() as admin, pytest.raises(ErrorAnswer, match=f"start {second}"):
                 admin.ask(SetClusterState(ClusterState.VERIFYING))
         simple.restart("storage2")

@@ -56,7 +56,7 @@ def test_what_comes_after_a_tid_is_gone_for_open_connections_too(cluster: Cluste
         manager.commit()
         write(db, TRANSACTIONS)
         manager.begin()
-        # No cache has what was deleted, whose tid is in the past now.
+        # Drop deleted objects from the cache: after the new commits their tids look like earlier ones.
         connection.cacheMinimize()
         assert child["value"] == "before" and root["new"] == "again"
         assert set(root) == {"child", "new", *range(2 * TRANSACTIONS)}

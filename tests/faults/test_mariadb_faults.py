@@ -1,5 +1,7 @@
-"""MariaDB as it fails: away, killed, read-only, too small for an object. The cluster says why, loses
-nothing, and goes on by itself."""
+"""Failures of MariaDB: away, killed, read-only, too small for an object.
+
+The cluster logs the reason, loses nothing, and goes on by itself.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ from tests.support.cluster import Cluster
 from tests.support.mariadb import running_server
 from tests.support.raw import PATIENCE_SECONDS
 
-#: A client that waits so long for a cluster that is away notices it, and does not delay the test.
+#: A short ``wait-timeout``, with which a client notices that the cluster is away.
 WAIT_SECONDS = 3.0
 BIG_BYTES = 40 << 20
 
@@ -39,14 +41,14 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.fixture
 def db(cluster: Cluster) -> Iterator[DB]:
-    """An application that is never started again."""
+    """Yield an application that is never restarted."""
     made = DB(cluster.storage(wait_timeout=WAIT_SECONDS))
     yield made
     made.close()
 
 
 def write(db: DB, value: Any, count: int = 8) -> None:
-    """One transaction over all partitions. Raises POSError."""
+    """Commit one transaction over all partitions. Raise POSError."""
     with db.transaction(transaction.TransactionManager()) as connection:
         root = connection.root()
         for number in range(count):
@@ -54,7 +56,7 @@ def write(db: DB, value: Any, count: int = 8) -> None:
 
 
 def read(cluster: Cluster) -> set[Any]:
-    """What a client that knows nothing yet sees."""
+    """Return the values that a new client reads."""
     fresh = DB(cluster.storage(wait_timeout=DEADLINE_SECONDS))
     try:
         root = fresh.open().root()
@@ -64,7 +66,7 @@ def read(cluster: Cluster) -> set[Any]:
 
 
 def in_time(attempt: Callable[[], None]) -> None:
-    """Until it is not refused any more."""
+    """Repeat the attempt until it succeeds."""
     deadline = time.monotonic() + DEADLINE_SECONDS
     while True:
         try:
@@ -88,7 +90,7 @@ def wait_logged(cluster: Cluster, name: str, text: str) -> None:
 
 
 def test_away_at_the_start() -> None:
-    """Without ``wait``, a storage node ends at once and says why."""
+    """Without ``wait``, a storage node ends at once and logs the reason."""
     command = [sys.executable, "-m", "neo.storage", "-c", "lab", "-m", "127.0.0.1:1"]
     command += ["-b", "127.0.0.1:0", "-a", "MySQL", "-d", "neo:secret@neo1/nonexistent/socket"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
@@ -99,7 +101,7 @@ def test_away_at_the_start() -> None:
 
 
 def test_a_cluster_that_is_started_before_its_server(tmp_path: Path) -> None:
-    """With ``wait``, nobody has to start the storage nodes in the right order."""
+    """With ``wait``, storage nodes may start before their server."""
     with Cluster(
         backend="mariadb", partitions=6, user="neo:secret", settings={"wait": "-1"}
     ) as cluster:
@@ -121,7 +123,7 @@ def test_a_cluster_that_is_started_before_its_server(tmp_path: Path) -> None:
 
 
 def assert_waits_for_database(cluster: Cluster) -> None:
-    """What ``neoctl status`` says of nodes whose processes run without their databases."""
+    """Check what ``neoctl status`` says about nodes whose processes run without their databases."""
     with cluster.simple.admin() as admin:
         reply = status_reply(admin)
     words = [node["says"] for node in reply.data["nodes"] if node["type"] == "STORAGE"]
@@ -131,7 +133,7 @@ def assert_waits_for_database(cluster: Cluster) -> None:
 
 
 def test_killed_under_a_writing_load(cluster: Cluster, tmp_path: Path) -> None:
-    """Neither the nodes nor the clients are started again; only MariaDB is."""
+    """Only MariaDB is restarted, neither the nodes nor the clients."""
     assert cluster.server is not None
     prepare(cluster.storage(), 2)
     load = Load(cluster, tmp_path)
@@ -141,7 +143,7 @@ def test_killed_under_a_writing_load(cluster: Cluster, tmp_path: Path) -> None:
         for _ in range(3):
             load.wait_commits(2)
             cluster.server.kill()
-            # Everybody has noticed, and has failed to open the database at least once.
+            # Both nodes have noticed, and have failed to open the database at least once.
             for name in ("storage1", "storage2"):
                 mark = cluster.simple.log(name).read_text().count("the server is away")
                 load.wait(
@@ -161,7 +163,7 @@ def test_killed_under_a_writing_load(cluster: Cluster, tmp_path: Path) -> None:
 
 
 def test_stopped_under_a_writing_load(cluster: Cluster, tmp_path: Path) -> None:
-    """A server that hangs for a while: commits hang with it, and end well when it goes on."""
+    """A server hangs for a while: commits wait for it, and succeed when it goes on."""
     assert cluster.server is not None
     prepare(cluster.storage(), 2)
     load = Load(cluster, tmp_path)
@@ -189,8 +191,8 @@ def test_stopped_under_a_writing_load(cluster: Cluster, tmp_path: Path) -> None:
 
 
 def test_read_only(cluster: Cluster, db: DB) -> None:
-    """The commit fails with an error of the application's, nothing of it is visible, and the same
-    application goes on when the server does."""
+    """The commit fails with an error, nothing of it is visible, and the same application goes on
+    later."""
     assert cluster.server is not None
     write(db, "old")
     cluster.server.query("SET GLOBAL read_only=1")
@@ -212,7 +214,7 @@ def test_read_only(cluster: Cluster, db: DB) -> None:
 
 
 def test_no_space_left() -> None:
-    """Nothing is lost, and the same application goes on when there is room."""
+    """Nothing is lost, and the same application goes on when there is space."""
     size = "--innodb-data-file-path=ibdata1:12M:autoextend:max:{}M"
     with (
         running_server("--innodb-file-per-table=0", size.format(40)) as server,
@@ -230,7 +232,7 @@ def test_no_space_left() -> None:
         wait_logged(cluster, "storage1", "the server has no space left. Free space on its disk")
         server.stop()
         server.start()
-        # The last one may have failed when it was decided already.
+        # The last transaction may have failed for the application after it was decided.
         assert read(cluster) in ({committed}, {value})
         in_time(lambda: write(db, b"again", 2))
         assert read(cluster) == {b"again"}
@@ -238,7 +240,7 @@ def test_no_space_left() -> None:
 
 
 def test_an_object_above_max_allowed_packet(cluster: Cluster, db: DB) -> None:
-    """It is cut in pieces; the client does not notice."""
+    """The node writes the object in pieces; the client does not notice."""
     assert cluster.server is not None
     cluster.server.query(f"SET GLOBAL max_allowed_packet={16 << 20}")
     for name in ("storage1", "storage2"):
@@ -250,7 +252,7 @@ def test_an_object_above_max_allowed_packet(cluster: Cluster, db: DB) -> None:
 
 
 def test_a_packet_that_became_too_small(cluster: Cluster, db: DB) -> None:
-    """A node refuses to work before it loses an object, and goes on when it can."""
+    """A node stops service before it loses an object, and goes on when the limit is raised."""
     assert cluster.server is not None
     write(db, "old")
     server = cluster.server

@@ -1,4 +1,4 @@
-"""Three masters are killed, stopped and restarted while clients write: one serves, and nothing is lost.
+"""Three masters are killed, stopped and restarted while clients write: one serves, nothing is lost.
 
 Real processes. ``NEO_MASTER_ROUNDS`` and ``NEO_MASTER_SEED`` choose a longer run or repeat one.
 """
@@ -55,7 +55,7 @@ def load(cluster: Cluster, tmp_path: Path) -> Iterator[Load]:
 
 
 def primary(cluster: Cluster, load: Load) -> str:
-    """The name of its process."""
+    """Return the name of the primary's process."""
     found: list[int] = []
 
     def known() -> bool:
@@ -86,7 +86,7 @@ def election(cluster: Cluster, load: Load) -> AnswerElection:
 
 
 def check_epochs(cluster: Cluster) -> None:
-    """Each had one primary, according to the logs."""
+    """Check that each epoch had one primary, by the masters' logs."""
     epochs_of(cluster.simple.log(f"master{number}").read_text() for number in (1, 2, 3))
 
 
@@ -111,7 +111,7 @@ def test_masters_are_lost_and_come_back(cluster: Cluster, load: Load) -> None:
             load.wait_commits(1 + choices.randrange(50))
             cluster.simple.restart(victim)
         load.wait_commits(1)
-        # Else the next loss could leave no majority that is up to date.
+        # Otherwise the next loss could leave no majority with the whole log.
         load.wait(
             lambda: all(not row[4] for row in election(cluster, load).master_list),
             "a master does not come back",
@@ -158,7 +158,8 @@ def test_the_primary_hands_over(cluster: Cluster, load: Load) -> None:
 
 @contextmanager
 def fourth_master(cluster: Cluster, running: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Its ``masters`` are itself and those that run; no other setting is changed anywhere."""
+    """Yield a fourth master, whose ``masters`` are itself and the running ones. No other setting
+    changes."""
     simple = cluster.simple
     own = f"127.0.0.1:{free_range(1)}"
     options = ["-c", simple.name, "-m", f"{own} {running}", "-b", own]
@@ -171,7 +172,7 @@ def fourth_master(cluster: Cluster, running: str) -> Iterator[subprocess.Popen[b
 
 
 def wait_state(cluster: Cluster, load: Load, name: str, state: str) -> None:
-    """``neoctl print node master`` says so."""
+    """Wait until ``neoctl print node master`` shows the state."""
 
     def shown() -> bool:
         try:
@@ -184,7 +185,7 @@ def wait_state(cluster: Cluster, load: Load, name: str, state: str) -> None:
 
 
 def notes(cluster: Cluster) -> dict[str, str]:
-    """Of ``neoctl print masters``."""
+    """Return the remarks of ``neoctl print masters``."""
     rows = neoctl(cluster.simple.admin_address, "print", "masters")["masters"]
     return {row["nid"]: row["note"] for row in rows}
 
@@ -209,7 +210,7 @@ def test_a_master_joins_and_the_primary_leaves_while_clients_go_on(
         neoctl(simple.admin_address, "drop", leaver)
         load.wait_commits(3)
         assert sorted(notes(cluster)) == sorted({"M1", "M2", "M3", "M4"} - {leaver})
-        # Two of the three that are left are a majority: the one that was dropped does not count.
+        # Two of the three members are a majority; the dropped master does not count.
         process.kill()
         load.wait_commits(3)
         check(cluster, load)
@@ -231,7 +232,7 @@ def test_a_master_that_is_lost_for_ever_is_replaced_by_one_with_another_address(
         neoctl(simple.admin_address, "add", "M4")
         load.wait(lambda: not notes(cluster)["M4"], "M4 does not vote")
         load.wait_commits(3)
-        # Without the new one the last of the first three would be alone.
+        # Without the new master the last of the first three would have no majority.
         simple.kill(first)
         load.wait_commits(3)
         check(cluster, load)

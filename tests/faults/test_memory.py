@@ -1,4 +1,4 @@
-"""The greatest memory of a process is what docs/operating.md says, whoever attacks it."""
+"""The greatest memory of a process is the formula of docs/operating.md, also under attacks."""
 
 from __future__ import annotations
 
@@ -31,27 +31,27 @@ from tests.faults.bad_peers import NAME, Patient
 
 MB = 1 << 20
 OBJECT_BYTES = 5_000_000
-#: What the formula leaves out: allocators, logs, connections.
+#: Memory that the formula omits: allocators, logs, connections.
 SLACK_BYTES = 24 * MB
-#: An object is read, packed, and written: three of it at once.
+#: Copies of an object in memory, which is read, packed and written.
 COPIES = 3
 ATTACKERS = 6
 LOADS = 100
 
 
 class Big(Persistent):
-    """An object that no compression makes smaller."""
+    """An object that cannot be compressed."""
 
     def __init__(self, size: int) -> None:
         self.data = os.urandom(size)
 
 
 class Process:
-    """Its memory above what it has when it is created."""
+    """Measures the memory of a process above that at the creation of this object."""
 
     def __init__(self, pid: int) -> None:
         self._folder = Path(f"/proc/{pid}")
-        (self._folder / "clear_refs").write_text("5")  # the peak is what it is now
+        (self._folder / "clear_refs").write_text("5")  # set the peak to the present value
         self._idle = self._peak()
 
     def _peak(self) -> int:
@@ -74,7 +74,7 @@ def pid(patient: Patient, role: str) -> int:
 
 
 def put(patient: Patient, name: str, count: int, size: int) -> list[bytes]:
-    """Store large objects; returns their oids."""
+    """Store large objects. Return their oids."""
     with transaction.manager, patient.db.transaction() as connection:
         bigs = [Big(size) for _ in range(count)]
         connection.root()[name] = bigs
@@ -90,7 +90,7 @@ def object_size(message: Message) -> int:
 
 
 def test_loads_whose_answers_are_not_read(patient: Patient) -> None:
-    """100 of 5 MB each in one write, by some clients: without flow control, 3 GB."""
+    """Some clients send 100 loads of 5 MB each in one write. Without flow control that takes 3 GB."""
     (oid,) = put(patient, "big", 1, OBJECT_BYTES)
     process = Process(pid(patient, "storage"))
     packet = encode(0, AskObject(oid, None, b"\x7f" + b"\xff" * 7))
@@ -107,10 +107,10 @@ def test_loads_whose_answers_are_not_read(patient: Patient) -> None:
         for attacker in attackers:
             assert object_size(attacker.receive().message) > OBJECT_BYTES
         patient.check()
-        # Others are served while the rest waits: hardly anything of it was executed.
+        # Other clients are served meanwhile: very few of the loads have been executed.
         each = PEER_BYTES + TURN_BYTES + 2 * OBJECT_BYTES
         assert process.above() < ATTACKERS * each + COPIES * OBJECT_BYTES + SLACK_BYTES
-        # And in the end everything is answered, in order.
+        # In the end all loads are answered, in order.
         for _ in range(LOADS - 1):
             assert object_size(attackers[0].receive().message) > OBJECT_BYTES
         assert attackers[0].ask(Ping()) == Pong()
@@ -129,7 +129,7 @@ def test_strangers_that_announce_long_messages(patient: Patient, role: str) -> N
             assert isinstance(error, Error)
             assert f"message of more than {LIMIT_GUEST} bytes" in error.message
         patient.check()
-        # As much as they may send, and some more of them than may do so at once.
+        # Each sends as much as a guest may, and there are more peers than may do so at a time.
         head = b"\x93\x00\x1e\x95\xc6" + (LIMIT_GUEST - 100).to_bytes(4, "big")
         for _ in range(GUESTS_BYTES // LIMIT_GUEST + 4):
             guest_ = stack.enter_context(patient.connect(role))
@@ -137,7 +137,7 @@ def test_strangers_that_announce_long_messages(patient: Patient, role: str) -> N
             try:
                 guest_.send(head + bytes(LIMIT_GUEST - 200))
             except OSError:
-                pass  # it is one of those that are disconnected
+                pass  # this peer is one of those that are disconnected
         patient.check()
     patient.logged(role, "no room for one more message of this size")
     assert process.above() < COPIES * GUESTS_BYTES + SLACK_BYTES

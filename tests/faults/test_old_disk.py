@@ -1,4 +1,4 @@
-"""An old copy of a node's database is put in the place of its own, on both databases."""
+"""A node's database is replaced by an old copy, on both kinds of databases."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ def last_value(cluster: Cluster) -> int:
 
 
 def copied(cluster: Cluster, name: str, folder: Path) -> Restore:
-    """Copy the database of a node that has ended; returns what puts the copy in its place."""
+    """Copy the database of a node that has ended. Return a function that restores the copy."""
     copy = cluster.copy(name, folder)
     own = cluster.database(name)
 
     def restore() -> None:
-        # Without its mark, as when all of the disk is an old copy: then the node alone cannot tell.
+        # Without its mark, as if the whole disk was an old copy: the node alone cannot notice that.
         if cluster.server is None:
             Path(f"{own}.acknowledged").unlink()
             Path(f"{own}-wal").unlink(missing_ok=True)
@@ -72,7 +72,7 @@ def copied(cluster: Cluster, name: str, folder: Path) -> Restore:
 
 
 def away(cluster: Cluster, change: Callable[[], object], copies: int = 2) -> None:
-    """The second node ends, and comes back alone."""
+    """Stop the second node, call ``change``, and start the node again."""
     cluster.simple.terminate("storage2")
     change()
     cluster.simple.restart("storage2")
@@ -96,7 +96,7 @@ def test_an_old_copy_serves_nobody_until_it_has_caught_up(
 
 
 def _comes_back_alone(cluster: Cluster, restore: Restore) -> None:
-    """To a cluster that serves."""
+    """The node comes back alone, to a cluster that serves."""
     away(cluster, restore)
     cluster.simple.kill("storage1")
     assert last_value(cluster) == LAST
@@ -127,7 +127,7 @@ def _starts_with_the_others(cluster: Cluster, restore: Restore, second: str) -> 
 
 
 def _each_has_what_the_other_has_not(cluster: Cluster, restore: Restore, second: str) -> None:
-    """The operator decides."""
+    """Each copy has what the other one lacks: the operator decides."""
     simple = cluster.simple
     stop(cluster)
     restore()

@@ -1,4 +1,4 @@
-"""A pack that ``kill -9`` cuts short: it goes on where it was, and nothing that was current is lost."""
+"""A pack that ``kill -9`` interrupts goes on where it was, and no current revision is lost."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OBJECTS = 400
 
 @pytest.fixture(params=["sqlite", "mariadb"])
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    """Two copies of many objects."""
+    """Yield a cluster with two copies of many objects."""
     with Cluster(len(STORAGES), request.param, PARTITIONS, replicas=1) as running:
         prepare(running.storage(), WRITERS)
         with closing(DB(running.storage())) as db, db.transaction() as connection:
@@ -39,9 +39,9 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 
 
 def settings(cluster: Cluster, name: str) -> dict[str, str]:
-    """Rows of ``config`` about packs."""
+    """Return the rows of ``config`` about packs."""
     query = "SELECT name, value FROM config WHERE name LIKE '%pack%' AND value IS NOT NULL"
-    # MariaDB has bytes.
+    # MariaDB returns bytes.
     texts = (
         [str(v, "ascii") if isinstance(v, bytes) else v for v in r]
         for r in cluster.query(name, query)
@@ -50,15 +50,17 @@ def settings(cluster: Cluster, name: str) -> dict[str, str]:
 
 
 def packed(cluster: Cluster, name: str) -> bool:
-    """Whether a node has finished all packs that it was asked for."""
+    """Return whether a node has finished all its packs."""
     rows = settings(cluster, name)
     done = [rows.get(f"_packed.{partition}") for partition in range(PARTITIONS)]
     return "_packing" not in rows and done == [rows.get("_pack_wanted")] * PARTITIONS
 
 
 def strike(cluster: Cluster, load: Load, db: DB, victims: Sequence[str]) -> bool:
-    """Write all objects, pack, and kill these in the middle of it; then wait until all is as it should
-    be. False if the pack was over when they were killed."""
+    """Write all objects, pack, and kill the victims during the pack; then wait for the end of the pack.
+
+    Return False if the pack was over before they were killed.
+    """
     with db.transaction() as connection:
         for item in connection.root()["many"]:
             item["value"] += 1
@@ -86,7 +88,7 @@ def strike(cluster: Cluster, load: Load, db: DB, victims: Sequence[str]) -> bool
 
 
 def test_a_pack_that_is_killed_goes_on_and_loses_nothing(cluster: Cluster, tmp_path: Path) -> None:
-    """One node of two; then everything, also the database server, as when the power fails."""
+    """Kill one node of two; then all processes with the database server, as in a power cut."""
     load = Load(cluster, tmp_path)
     load.start()
     written = 0

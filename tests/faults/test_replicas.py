@@ -45,13 +45,13 @@ def cluster(backend: str) -> Iterator[Cluster]:
 
 
 def away(choices: random.Random, cluster: Cluster, load: Load, victim: str) -> None:
-    """The node cannot be reached for a while, in which the others go on."""
+    """Make the node unreachable for a while, in which the others go on."""
     process = cluster.simple.processes[victim]
     how = choices.choice(("killed", "terminated", "stopped"))
     print(f"{victim} is {how}")
     if how == "stopped":
         process.send_signal(signal.SIGSTOP)
-        time.sleep(choices.random())  # nobody can tell how long it stands still
+        time.sleep(choices.random())  # the node stands still for a random time
         process.send_signal(signal.SIGCONT)
         return
     if how == "killed":
@@ -85,8 +85,10 @@ def test_nodes_come_and_go(cluster: Cluster, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("backend", ["sqlite", "mariadb"])
 def test_cells_move_while_clients_write(cluster: Cluster, tmp_path: Path) -> None:
-    """Every node is emptied in turn; in between there are copies more, and fewer. The last one is
-    dropped in the end, and erases its database."""
+    """Every node is emptied in turn; between, the number of replicas changes.
+
+    In the end the last node is dropped, and erases its database.
+    """
     prepare(cluster.storage(), WRITERS)
     load = Load(cluster, tmp_path)
     load.start()
@@ -112,7 +114,7 @@ def test_cells_move_while_clients_write(cluster: Cluster, tmp_path: Path) -> Non
 
 
 def empty(load: Load, cluster: Cluster, nid: int) -> None:
-    """Its cells move to the other nodes."""
+    """Move the node's cells to the other nodes."""
     ask(cluster, TweakPartitionTable(False, [nid]))
     load.wait(
         lambda: complete(cluster, 2) and not any(nid in row for row in table(cluster)),
@@ -122,8 +124,11 @@ def empty(load: Load, cluster: Cluster, nid: int) -> None:
 
 
 def drop(load: Load, cluster: Cluster, name: str) -> None:
-    """A node without cells that comes back stays in service. One that was dropped while it was away
-    is new when it comes back, and is erased when it is dropped then."""
+    """Drop a node without cells.
+
+    If it comes back before that, it stays in service. If it was dropped while it was away, it is a new
+    node when it comes back, and erases its database when it is dropped again.
+    """
     address = cluster.simple.conf.of_role("storage")[int(name[-1]) - 1].address
 
     def node() -> tuple[int | None, NodeState] | None:
@@ -171,7 +176,7 @@ def test_a_deleted_database_ends_its_node_and_is_filled_from_the_replicas(
         assert not database.exists()
         load.wait_commits(2)
         cluster.simple.restart("storage1")
-        # It is another node, since its disk may only be away: the operator says that it takes the place.
+        # It is a new node, because the old disk may only be away: the operator adds it.
         load.wait(lambda: "S4" in pending(cluster), "the new one is not shown")
         for words in (("add", "S4"), ("drop", nid), ("tweak",)):
             neoctl(cluster.simple.admin_address, *words)

@@ -1,4 +1,4 @@
-"""Disks that are full or read-only: nothing is lost, and the cluster goes on when they are mended."""
+"""Disks that are full or read-only: nothing is lost, and the cluster goes on when they are repaired."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from tests.faults.writer import prepare
 from tests.support.cluster import Cluster
 
 SECONDS = 300
-#: Who is not root becomes it, in a world where only the mounts are its own.
+#: Another user than root becomes root in a user namespace that has only its own mounts.
 OWN_MOUNTS = ["unshare", "--mount"] if os.getuid() == 0 else ["unshare", "--mount", "-Ur"]
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_on_a_small_disk(scenario: str) -> None:
-    # Not below a long temporary path: the path of a socket is at most 107 bytes.
+    # Not below a long temporary path, because the path of a socket has at most 107 bytes.
     with tempfile.TemporaryDirectory(prefix="neo-disk-", dir="/tmp") as folder:
         command = [*OWN_MOUNTS, sys.executable, "-m", "tests.faults.small_disk", folder, scenario]
         passes(command, SECONDS)
 
 
 def test_a_disk_that_fails_under_a_writing_load(tmp_path: Path) -> None:
-    """No write of the storage node beyond some place in a file succeeds, for a while."""
+    """For a while, every write of the storage node beyond some position of a file fails."""
     with Cluster(storages=2, partitions=4) as cluster:
         prepare(cluster.storage(), 2)
         load = Load(cluster, tmp_path)
@@ -38,7 +38,7 @@ def test_a_disk_that_fails_under_a_writing_load(tmp_path: Path) -> None:
         load.start()
         try:
             load.wait_commits(5)
-            # The log is shorter than this for long, and the database is not.
+            # The log stays shorter than this for a long time; the database does not.
             limit = cluster.simple.log("storage1").stat().st_size + (32 << 10)
             before = resource.prlimit(processes["storage1"], resource.RLIMIT_FSIZE)
             resource.prlimit(processes["storage1"], resource.RLIMIT_FSIZE, (limit, before[1]))

@@ -1,4 +1,5 @@
-"""A client stopped between vote and finish: others are told, the operator ends its transaction."""
+"""A client is stopped between vote and finish: others get its name, the operator ends its
+transaction."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from neoctl import blocking
 from neoctl.__main__ import main
 from tests.support.cluster import Cluster
 
-#: For what takes a moment.
+#: Timeout for events that take a moment.
 DEADLINE = 20.0
 
 
@@ -41,7 +42,7 @@ def standing(cluster: Cluster) -> Iterator[tuple[subprocess.Popen[str], IO[str],
 
 
 def commit(cluster: Cluster, oid: bytes, serial: bytes, wait_timeout: float) -> bytes:
-    """By a client of its own."""
+    """Commit with a separate client."""
     storage = cluster.storage(wait_timeout=wait_timeout)
     transaction = TransactionMetaData()
     try:
@@ -58,7 +59,7 @@ def commit(cluster: Cluster, oid: bytes, serial: bytes, wait_timeout: float) -> 
 def test_a_client_that_stands_still_blocks_nobody_for_ever(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(blocking, "BLOCKING_SECONDS", 1.0)  # else the test takes as long
+    monkeypatch.setattr(blocking, "BLOCKING_SECONDS", 1.0)  # shortens the test
     with Cluster(storages=2, partitions=4) as cluster, standing(cluster) as (process, tell, said):
 
         def neoctl(*words: str) -> str:
@@ -70,7 +71,7 @@ def test_a_client_that_stands_still_blocks_nobody_for_ever(
         oid, serial, ttid = map(bytes.fromhex, ids)
         process.send_signal(signal.SIGSTOP)
 
-        # It is named to who waits.
+        # The waiting client gets its name.
         began = time.monotonic()
         with pytest.raises(ConflictError) as raised:
             commit(cluster, oid, serial, 2.0)
@@ -79,7 +80,7 @@ def test_a_client_that_stands_still_blocks_nobody_for_ever(
         assert re.search(named, str(raised.value)) and raised.value.oid == oid
         assert "No problem" in neoctl("status")
 
-        # It is named to the operator, who ends it.
+        # The operator sees its name, and ends the transaction.
         tids: list[bytes] = []
         waiter = threading.Thread(
             target=lambda: tids.append(commit(cluster, oid, serial, DEADLINE)), daemon=True
@@ -96,7 +97,7 @@ def test_a_client_that_stands_still_blocks_nobody_for_ever(
         (tid,) = tids
         assert tid > serial and "No problem" in neoctl("status")
 
-        # When it goes on it hears that, commits nothing, and works.
+        # When the client goes on, it gets the error, has committed nothing, and can commit again.
         process.send_signal(signal.SIGCONT)
         tell.write("go on\n")
         tell.flush()

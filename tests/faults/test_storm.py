@@ -18,7 +18,7 @@ from tests.faults.storm import command
 SECONDS = float(os.environ.get("NEO_STORM_SECONDS", "40"))
 SEED = os.environ.get("NEO_STORM_SEED")
 BACKEND = os.environ.get("NEO_STORM_BACKEND")
-#: What faults that last, and the time to recover from them, may add.
+#: Includes the time of faults that last longer, and the time to recover from them.
 LIMIT_SECONDS = 2 * SECONDS + 400
 
 

@@ -1,4 +1,4 @@
-"""Real transactors: the table of the example over three of them, killed at random."""
+"""Real transactors: the table of the example on three of them, which are killed at random."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def three(tmp_path: Path) -> Iterator[Transactors]:
 
 
 class Writer(threading.Thread):
-    """Counts up in its row, one confirmed change after the other."""
+    """Increments its row, one confirmed change after the other."""
 
     def __init__(self, table: Table, row: str) -> None:
         super().__init__()
@@ -104,7 +104,7 @@ def test_application_servers_outlast_a_stop_and_a_start(three: Transactors) -> N
         stack.callback(table.close)
         table.set("k", "1", TIMEOUT)
         assert three["a"].say("stop") == "stopped\n"
-        wait_for(lambda: between.count > 2, three["a"].told)  # refused, and there again
+        wait_for(lambda: between.count > 2, three["a"].told)  # refused, and connected again
         writer = Writer(table, "row")
         writer.start()
         assert three["a"].say("start") == "started\n"
@@ -133,7 +133,7 @@ def test_a_node_without_its_logs_is_recovered_by_one_command(three: Transactors)
     assert refused.returncode == 1 and "--recover" in refused.stderr
     three["b"].start("--recover")
     wait_for(lambda: three["b"].info("role") == "votes", three["b"].told)
-    # It counts again: now another may be away.
+    # The node votes again: now another one may be away.
     three["c"].kill()
     table.set("k", "without c", TIMEOUT)
     wait_for(lambda: int(three["b"].info("tlog tid") or 0) >= table.tid - 1, three["b"].told)
@@ -167,7 +167,7 @@ def test_members_are_added_moved_and_removed_while_the_cluster_runs(three: Trans
     three["b"].kill()
     table.set("k", "with a and d only", TIMEOUT)
     wait_for(lambda: new.info("tlog tid") == str(table.tid - 1), new.told)
-    # The first members are in its log as it learned them, not as its configuration has them.
+    # The first members in its log are those that it learned, not those of its configuration.
     new.kill()
     new.start()
     table.set("k", "with a and d again", TIMEOUT)
@@ -182,7 +182,7 @@ def test_members_are_added_moved_and_removed_while_the_cluster_runs(three: Trans
 
 
 def test_a_peer_of_another_address_family_or_of_no_address_does_no_harm(tmp_path: Path) -> None:
-    """In the configuration, and in the log, where each start finds it again."""
+    """The peer is in the configuration, and in the log, where each start finds it again."""
     cluster = Transactors(tmp_path, 3)
     cluster["a"].elsewhere = {"b": "[::1]:7000"}
     for daemon in cluster.daemons.values():
@@ -229,13 +229,13 @@ def test_without_udp_tcp_is_enough(tmp_path: Path) -> None:
 
 
 def wait_linked(cluster: Transactors) -> None:
-    """Until each of three has a connection to each other one."""
+    """Wait until each of three nodes has a connection to each other one."""
     for daemon in cluster.daemons.values():
         wait_for(lambda d=daemon: d.say("peers").count(" tcp\n") == 2, daemon.told)
 
 
 def test_ports_of_peers_may_be_mapped(tmp_path: Path) -> None:
-    """All know each other by ports that only lead to the true ones; with TCP only."""
+    """All nodes know each other by mapped ports, which forward to the real ones; with TCP only."""
     cluster = Transactors(tmp_path, 3, udp="no")
     mapped = {}
     with ExitStack() as stack:
@@ -257,7 +257,7 @@ def test_ports_of_peers_may_be_mapped(tmp_path: Path) -> None:
         cluster["b"].kill()
         cluster["b"].start()
         wait_linked(cluster)
-        # Who has the lower name dials; who was dialed may see the end of the old connection late.
+        # The node with the lower name dials; the other one may see the end of the old connection late.
         wait_for(lambda: mapped["b"].count >= 2 and mapped["c"].count >= 3, cluster["c"].told)
         assert mapped["a"].count == 0
 

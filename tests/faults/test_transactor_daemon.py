@@ -103,7 +103,7 @@ def test_a_full_disk_ends_the_node_with_a_reason_and_the_others_go_on(tmp_path: 
         table = Table(cluster["a"].service)
         table.set("k", "1", TIMEOUT)
         cluster["b"].kill()
-        # A limit on the size of files is as good as a full disk: EFBIG instead of ENOSPC.
+        # A limit on the size of files acts like a full disk: EFBIG instead of ENOSPC.
         limited = ["prlimit", "--fsize=4096", *cluster["b"].command("-nd")]
         cluster["b"].process = subprocess.Popen(limited, stderr=subprocess.DEVNULL)
         wait_for(lambda: bool(cluster["b"].say("gettid")), cluster["b"].told)
@@ -147,7 +147,7 @@ def test_who_is_gone_before_he_was_seen_does_no_harm(tmp_path: Path, kind: str) 
     cluster = Transactors(tmp_path, 1)
     daemon = cluster["a"]
     address = f"127.0.0.1:{daemon.ports['admin']}"
-    # Without the secret nobody commands a port that others reach.
+    # Without the secret, commands on a port that other machines reach are refused.
     if kind == "admin":
         daemon.settings |= {"admin": address}
         refused = subprocess.run(daemon.command("-nd"), capture_output=True, text=True, timeout=30)
@@ -162,7 +162,7 @@ def test_who_is_gone_before_he_was_seen_does_no_harm(tmp_path: Path, kind: str) 
         if kind == "admin":
             with pytest.raises(TransactorError, match="error: the secret is wrong"):
                 ask_admin(daemon.admin, "terminate", "for nobody")
-        # The command of operators, by socket or with the secret.
+        # The operator's command, by socket or with the secret.
         for words, said, code in (("gettid", "tlog_tid 0\n", 0), ("gettspec", "error: 0 arg", 1)):
             run = subprocess.run(
                 daemon.command("--say", words), capture_output=True, text=True, timeout=30

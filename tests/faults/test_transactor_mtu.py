@@ -16,7 +16,7 @@ from tests.faults.script import passes
 from tests.support.transactors import wait_for
 
 LIMIT_SECONDS = 90
-#: Of the cable, IPv4 and UDP headers included.
+#: The MTU of the cable, with IPv4 and UDP headers.
 MTU = 1280
 NAMES = ("a", "b")
 
@@ -28,7 +28,7 @@ def test_the_largest_size_that_passes_a_narrow_path_is_found(tmp_path: Path) -> 
 
 
 def configure(folder: Path, name: str, addresses: dict[str, str]) -> list[str]:
-    """Settings of one node; the command that starts it."""
+    """Write the settings of one node. Return the command that starts it."""
     (folder / "tlog").mkdir(parents=True)
     (folder / "mlog").touch()
     here = addresses[name]
@@ -42,7 +42,7 @@ def configure(folder: Path, name: str, addresses: dict[str, str]) -> list[str]:
 
 
 def path_of(folder: Path) -> str:
-    """How the only peer is reached, as the admin port says; nothing if there is no answer."""
+    """Return the path to the only peer, as the admin port says, or an empty text without an answer."""
     try:
         lines = ask_admin(str(folder / "admin.sock"), "peers").splitlines()
     except OSError:

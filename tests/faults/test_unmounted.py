@@ -1,4 +1,4 @@
-"""A storage node is started before its disk is mounted: an empty database is made in its place."""
+"""A storage node starts before its disk is mounted, and creates an empty database."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 def test_who_has_copies_elsewhere_gets_what_was_committed_without_its_disk(
     cluster: Cluster,
 ) -> None:
-    """Nothing is filled under the place where the disk belongs, and believed later."""
+    """No cells are filled in the folder under the mount point, and believed later."""
     simple = cluster.simple
     with closing(DB(cluster.storage(wait_timeout=DEADLINE_SECONDS))) as db:
         commit(db, 0)
@@ -51,7 +51,7 @@ def test_who_has_copies_elsewhere_gets_what_was_committed_without_its_disk(
 def test_an_empty_database_is_not_served_in_the_place_of_one_with_data(
     cluster: Cluster, restarted: str
 ) -> None:
-    """The other node goes on, or comes later than the one without its disk."""
+    """The other node goes on, or comes later than the node without its disk."""
     simple = cluster.simple
     nid = nid_of(cluster, "storage1")
     with closing(DB(cluster.storage(wait_timeout=DEADLINE_SECONDS))) as db:
@@ -82,7 +82,7 @@ def test_an_empty_database_is_not_served_in_the_place_of_one_with_data(
 def test_who_has_data_does_not_join_an_empty_database_that_was_created_without_it(
     cluster: Cluster,
 ) -> None:
-    """No disk was mounted when all machines started, and 'autostart' was still set."""
+    """No disk was mounted when all machines started, with 'autostart' still set."""
     simple = cluster.simple
     databases = {name: Path(cluster.database(name)) for name in ("storage1", "storage2")}
     owners = {nid_of(cluster, name): name for name in databases}
@@ -98,11 +98,11 @@ def test_who_has_data_does_not_join_an_empty_database_that_was_created_without_i
     for name in names:
         simple.restart(name)
     simple.wait_running()
-    # Under the id that it has in the new database. Under another one it is refused at once.
+    # With the id that it has in the new database. With another id it is refused at once.
     owner = owners[nid_of(cluster, "storage2")]
     assert simple.terminate("storage2") == 0
     mounted[owner].replace(databases["storage2"])
-    with suppress(ClusterError):  # it may have ended before it is seen to listen
+    with suppress(ClusterError):  # the node may have ended before the test sees it listen
         simple.restart("storage2")
     process = simple.processes["storage2"]
     wait(lambda: process.poll() == 1, "it joins")

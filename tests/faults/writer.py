@@ -1,8 +1,8 @@
-"""A writing load that knows what must be true afterwards: ``python -m tests.faults.writer``.
+"""A writing load that records its commits: ``python -m tests.faults.writer``.
 
-Each writer owns a few objects in different partitions. One transaction writes the same number into
-all of them. Before a commit the number goes to its *attempted* file, after it to *acknowledged*: at
-any time, in any snapshot, all objects of a writer hold one number between the two.
+Each writer owns a few objects in different partitions. One transaction writes the same number into all
+of them. Before a commit the number goes to the file *attempted*, after it to *acknowledged*. At any
+time, in any snapshot, all objects of a writer hold one number between the two.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Ledger:
 
     @staticmethod
     def _write(path: Path, number: int) -> None:
-        # A record is written by one system call: whoever reads sees all of it or nothing.
+        # One system call writes a record, so that a reader sees all of it or nothing.
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
         try:
             os.write(fd, b"%020d" % number)
@@ -75,13 +75,13 @@ def prepare(storage: Any, writers: int) -> None:
 
 
 def values(connection: Any, writer: int) -> list[int]:
-    """What the objects of a writer hold in the connection's snapshot."""
+    """Return the values of a writer's objects in the connection's snapshot."""
     root = connection.root()
     return [root[writer, number]["value"] for number in range(OBJECTS)]
 
 
 def write_for_ever(db: DB, writer: int, ledger: Ledger) -> None:
-    """Ends only by a signal; a cluster that is away is asked again."""
+    """Write until a signal ends the process; try again while the cluster is away."""
     number = ledger.attempted
     while True:
         number += 1
@@ -102,8 +102,10 @@ def write_for_ever(db: DB, writer: int, ledger: Ledger) -> None:
 
 
 def opened(masters: str, name: str) -> DB:
-    """A cluster that is away for longer than a client waits is asked again, as an application is
-    started again; whoever started this process has the deadline."""
+    """Open the database. Try again while the cluster is away, as an application that is restarted.
+
+    There is no deadline here: the parent process has one.
+    """
     while True:
         try:
             storage = Storage(masters, name, wait_timeout=5)
