@@ -1,4 +1,4 @@
-"""What holds for all tests."""
+"""Settings of all tests."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Generator
 import hypothesis
 import pytest
 
-# A machine that runs other tests beside this one is slow now and then; no test is timed.
+# A machine that runs other tests may be slow, so that no test has a deadline.
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
 
 
 def _no_excuse(report: pytest.TestReport | pytest.CollectReport) -> None:
-    """Fail what was skipped, failed as expected, or passed where a failure was expected.
+    """Fail a test that was skipped, failed as expected, or passed where a failure was expected.
 
-    Suites of others skip where a storage lacks something: it would be missed by nobody.
+    Imported suites skip tests of features that a storage lacks, and the skip would not be noticed.
     """
     if report.skipped or hasattr(report, "wasxfail"):
         excuse = getattr(report, "wasxfail", None) or report.longrepr
@@ -24,7 +24,7 @@ def _no_excuse(report: pytest.TestReport | pytest.CollectReport) -> None:
         vars(report).pop("wasxfail", None)
 
 
-# First of the wrappers, so that it sees what pytest's own made of xfail and unittest's exceptions.
+# The first wrapper, so that it gets the results of pytest's own wrappers for xfail and unittest.
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield

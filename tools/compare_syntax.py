@@ -14,7 +14,7 @@ import ast
 import subprocess
 import sys
 
-#: Names of methods of a logger. What they are given as a text is for people.
+#: Methods of a logger. Their texts are read by people, not by programs.
 LOGGING = {"debug", "info", "warning", "error", "critical", "exception", "log"}
 
 
@@ -28,7 +28,7 @@ class WithoutProse(ast.NodeTransformer):
     def _documented(self, node: ast.AST) -> ast.AST:
         self.generic_visit(node)
         body: list[ast.stmt] = node.body  # type: ignore[attr-defined]
-        # A text that stands alone documents the name before it.
+        # A string that is a statement documents the name before it.
         rest = [statement for statement in body if not _is_text(statement)]
         node.body = rest or [ast.Pass()]  # type: ignore[attr-defined]
         if len(rest) > 1:
@@ -54,7 +54,7 @@ class WithoutProse(ast.NodeTransformer):
     def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.AST:
         if not (self._messages and self._inside):
             return self.generic_visit(node)
-        # What is shown counts, the words around it do not.
+        # The values of an f-string count, the words around them do not.
         values: list[ast.expr] = [v for v in node.values if isinstance(v, ast.FormattedValue)]
         return ast.copy_location(ast.JoinedStr(values), node) if values else ast.Constant("")
 

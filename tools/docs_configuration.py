@@ -73,7 +73,7 @@ def _own(chosen: tuple[Option, ...]) -> str:
 
 
 def _keys() -> dict[str, tuple[list[str], ElementTree.Element]]:
-    """By the name with underscores: the spellings of a key, and the element that describes it."""
+    """Return the spellings of each key and its element, by the name with underscores."""
     text = resources.files("neo.client").joinpath("component.xml").read_text("utf-8")
     section = ElementTree.fromstring(text).find("sectiontype")
     assert section is not None

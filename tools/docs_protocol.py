@@ -16,7 +16,7 @@ _NODE = r"(?:SM|M|S|C|A|ctl|\*)"
 _LINK = re.compile(rf"{_NODE}(?:(?: [→⇄] |, ){_NODE})*(?: [→⇄] |, ){_NODE}(?: \(not answered\))?$")
 _ARROW = re.compile(rf"{_NODE} [→⇄] {_NODE}")
 
-#: Types that fields name, in the order in which people need them.
+#: Types that fields name, in the order of the page.
 _ALIASES = (
     "Oid Tid Checksum Nid Count Number Unsigned Typed Finite Compression Address Extra "
     "NodeRow CellRow CellChange StoredData Conflict"
@@ -32,12 +32,12 @@ def table(header: list[str], rows: list[list[str]]) -> str:
 
 
 def _docstring(message: type) -> str:
-    """Without the one that is inherited."""
+    """Return the docstring of a message, but not the one that NamedTuple generates."""
     return inspect.cleandoc(vars(message).get("__doc__") or "")
 
 
 def describe(message: type) -> tuple[str, str]:
-    """(meaning, link) of a message, from its docstring."""
+    """Return the meaning and the link of a message, from its docstring."""
     first, _, rest = _docstring(message).partition("\n\n")
     first = " ".join(first.split())
     found = _LINK.search(first)
@@ -49,7 +49,7 @@ def describe(message: type) -> tuple[str, str]:
 
 
 def _field_type(annotation: Any) -> str:
-    """As the source writes it, with the words of the wire."""
+    """Return the type of a field as in the source, with the words of the wire."""
     text = getattr(annotation, "__forward_arg__", str(annotation))
     text = re.sub(r" \| None\b", " or nil", text)
     return re.sub(r"\bNone\b", "nil", text)
@@ -90,7 +90,7 @@ def _row(message: type) -> list[str]:
 
 
 def _sections() -> list[tuple[str, list[type]]]:
-    """The messages under the titles that the source gives them."""
+    """Return the messages by the titles of the source."""
     sections: list[tuple[str, list[type]]] = []
     asked = {message.__name__: message for message in packets.CODES if _leads(message)}
     pattern = re.compile(r"^# -- (.*?) -+$|^class (\w+)\((?:\w+|Request\[\w+\])\):$", re.MULTILINE)
@@ -103,7 +103,7 @@ def _sections() -> list[tuple[str, list[type]]]:
 
 
 def _leads(message: type) -> bool:
-    """It has a row of its own: requests and notifications, and Error, which answers many."""
+    """Return whether a message has a row of its own: a request, a notification, or Error."""
     return message is packets.Error or not packets.CODES[message] & packets.RESPONSE
 
 
@@ -129,7 +129,7 @@ def _ours(message: type) -> bool:
 
 
 def wire(hint: Any) -> str:
-    """How a type travels."""
+    """Return how a type is encoded."""
     origin, args = get_origin(hint), get_args(hint)
     if origin is Annotated:
         if args[0] is int:
@@ -152,7 +152,7 @@ def wire(hint: Any) -> str:
 
 
 def _power(number: int) -> str:
-    """The limit of a range, for people: a power of two as such."""
+    """Return the limit of a range as a text; a power of two is shown as such."""
     for bits in (31, 32, 63, 64):
         if number == -(1 << bits):
             return f"-2^{bits}"

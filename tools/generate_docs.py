@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent.parent
-# Run as a script: the packages of this tree, these tools among them.
+# As a script, import the packages of this tree and the tools beside this file.
 sys.path.insert(0, str(FOLDER))
 
 from tools import docs_configuration, docs_protocol  # noqa: E402
@@ -33,7 +33,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
 
 
 def generate(page: str) -> str:
-    """The text of a page. Raises KeyError when its template has a place that no part fills."""
+    """Return the text of a page. Raise KeyError if its template has a place that no part fills."""
     template = (FOLDER / "tools" / "templates" / f"{page}.in").read_text("utf-8")
     parts = PAGES[page]
     filled = re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]]().strip(), template)

@@ -2,8 +2,8 @@
 
     python tools/render_docs.py docs build/docs
 
-Links to files of the project and to headings are followed; links to the web are not. Exit code 1
-with one line per broken link.
+Links to files of the project and to headings are checked; links to the web are not. For broken links
+print one line each, and exit with code 1.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ td, th {{ border: 1px solid #ccc; padding: .2rem .5rem; text-align: left; vertic
 
 
 def slug(heading: str) -> str:
-    """The anchor of a heading, as the usual forges make it."""
+    """Return the anchor of a heading, as the usual forges make it."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
 def parse(path: Path) -> list[Token]:
-    """The tokens of a document, headings with their anchors."""
+    """Return the tokens of a document; headings get their anchors."""
     tokens = MarkdownIt("commonmark").enable("table").parse(path.read_text("utf-8"))
     for opening, content in zip(tokens, tokens[1:], strict=False):
         if opening.type == "heading_open":
@@ -51,7 +51,7 @@ def parse(path: Path) -> list[Token]:
 
 
 def links(tokens: list[Token]) -> Iterator[Token]:
-    """Every link and picture, whose target may be changed in place."""
+    """Yield every link and picture. The caller may change their targets."""
     for token in tokens:
         for child in token.children or ():
             if child.type in ("link_open", "image"):
@@ -59,7 +59,7 @@ def links(tokens: list[Token]) -> Iterator[Token]:
 
 
 def broken_links(documents: dict[Path, list[Token]]) -> Iterator[str]:
-    """One line for each link that leads nowhere."""
+    """Yield one line for each broken link."""
     anchors = {
         path: {token.attrGet("id") for token in tokens} for path, tokens in documents.items()
     }
@@ -77,7 +77,7 @@ def broken_links(documents: dict[Path, list[Token]]) -> Iterator[str]:
 
 
 def render(path: Path, tokens: list[Token]) -> str:
-    """One document as a page; links between documents lead to pages."""
+    """Return one document as a page; links between documents lead to pages."""
     for link in links(tokens):
         target = str(link.attrGet("href") or "")
         if target and not urlsplit(target).scheme:
@@ -88,7 +88,7 @@ def render(path: Path, tokens: list[Token]) -> str:
 
 
 def main(source: Path, target: Path) -> int:
-    """Render every document beneath ``source`` into ``target``."""
+    """Render every document under ``source`` into ``target``."""
     source = source.resolve()
     documents = {path: parse(path) for path in sorted(source.rglob("*.md"))}
     broken = list(broken_links(documents))

@@ -1,4 +1,4 @@
-"""Well-typed messages with extreme values, from a random source of its own: a seed repeats a run."""
+"""Well-typed messages with extreme values, from a separate random generator: a seed repeats a run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from neo.protocol.packets import (
     RequestIdentification,
 )
 
-#: Whether they are in the range of their field or not.
+#: Extreme integers, in the range of their field or not.
 INTEGERS = (
     0, 1, -1, 2, 3, 7, 100, 4096, 2**24 - 1, 2**24, 2**31 - 1, 2**31, -(2**31), -(2**31) - 1, 2**32 - 1,
     2**32, 2**63 - 1, 2**63, -(2**63), 2**64 - 1, -0x0FFFFFFF, -0x1FFFFFFF, -0x2FFFFFFF,
@@ -47,10 +47,10 @@ class Extremes:
         self._classes = sorted(CODES, key=CODES.__getitem__)
 
     def message(self, cls: type[Message] | None = None) -> Message:
-        """A message of ``cls``, or of any class."""
+        """Return a message of ``cls``, or of any class."""
         if cls is None:
             cls = self._random.choice(self._classes)
-        # Most fields of most messages are in order: else nothing gets past the decoder.
+        # Most fields of most messages are valid, or the decoder would refuse every message.
         wild = self._random.choice((0.0, 0.1, 0.5))
         values = [self.value(hint, wild) for hint in self._hints[cls].values()]
         message: Message = cls(*values)
@@ -59,8 +59,10 @@ class Extremes:
         return message
 
     def value(self, hint: Any, wild: float = 0.0) -> Any:
-        """A value of an annotation; ``wild``: how often an integer is out of its range, or a float is
-        none."""
+        """Return a value of an annotation.
+
+        ``wild``: probability that an integer is out of its range, or a float is not a number.
+        """
         random = self._random
         origin, args = get_origin(hint), get_args(hint)
         if origin is Annotated:

@@ -1,4 +1,4 @@
-"""Hypothesis strategies made from the table of messages itself."""
+"""Hypothesis strategies that are derived from the table of messages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from neo.protocol.enums import EXTENSION_TYPES, CellState
 from neo.protocol.packets import CODES, Message
 
 INTEGERS = st.integers(-(2**31), 2**32 - 1)
-#: Surrogates alone cannot be UTF-8.
+#: Texts without surrogates, which UTF-8 cannot encode.
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 _FREE = st.recursive(
     st.none() | st.booleans() | INTEGERS | st.floats(allow_nan=False) | TEXTS
@@ -23,7 +23,7 @@ _FREE = st.recursive(
 
 
 def values(hint: Any) -> st.SearchStrategy[Any]:
-    """Values of a field's type."""
+    """Return a strategy for values of a field's type."""
     origin, args = get_origin(hint), get_args(hint)
     if origin is Annotated:
         if args[0] is int:
@@ -52,7 +52,7 @@ def values(hint: Any) -> st.SearchStrategy[Any]:
 
 
 def instances(cls: type[Message]) -> st.SearchStrategy[Message]:
-    """Messages of one class."""
+    """Return a strategy for messages of one class."""
     hints = get_type_hints(cls, include_extras=True)
     return st.builds(cls, *(values(hint) for hint in hints.values()))
 

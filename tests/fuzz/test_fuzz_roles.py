@@ -1,7 +1,7 @@
-"""Whoever sends whatever well-typed message in whatever state: the node lives, and serves the others.
+"""A node survives any well-typed message of any peer in any state, and serves the other peers.
 
-Cores of all roles without sockets. ``NEO_FUZZ_SECONDS`` makes it longer; a failure prints the seed that
-repeats it (``NEO_FUZZ_SEED``), and the messages that were sent.
+Cores of all roles run without sockets. ``NEO_FUZZ_SECONDS`` makes a longer run. A failure prints the
+seed that repeats it (``NEO_FUZZ_SEED``), and the messages that were sent.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from tests.unit.storage import replicas, upstream
 from tests.unit.storage.world import C1
 from tests.unit.storage.world import World as StorageWorld
 
-#: Of each role; the whole takes four times as long.
+#: Duration for each of the four roles.
 SECONDS = float(os.environ.get("NEO_FUZZ_SECONDS", 2))
 SEED = int(os.environ.get("NEO_FUZZ_SEED", 0)) or Random().randrange(1, 2**32)
-#: Messages to one node before there is a new one.
+#: Number of messages to one node before a new one is made.
 ROUNDS = 40
 
 
@@ -43,7 +43,8 @@ Connect = Callable[[], Peer]
 
 
 class Node:
-    """A core in some state, with peers of every kind. ``again``: how some connect again."""
+    """A core in some state, with peers of every kind. ``again``: functions that connect a peer
+    again."""
 
     def __init__(
         self,
@@ -66,7 +67,7 @@ class Node:
         return remote.peer
 
     def choose(self, random: Random) -> tuple[str, Peer]:
-        """A peer that is connected."""
+        """Return a connected peer and its name."""
         who = random.choice(list(self._known))
         if self._known[who].closed:
             if who not in self._again:
@@ -134,7 +135,7 @@ def a_storage(random: Random, folder: Path) -> Node:
 
 
 class Failures(logging.Handler):
-    """Mistakes of ours that were caught: they cost a peer its connection for no fault of its own."""
+    """Collects log records of bugs that the node survived at the cost of a peer's connection."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
@@ -146,7 +147,7 @@ class Failures(logging.Handler):
 
 
 def attack(node: Node, random: Random, sent: list[str], only: type[Message] | None) -> str:
-    """Some messages of one peer, to which the node may do to it whatever it wants. Returns who it was."""
+    """Send some messages of one peer, which the node may disconnect. Return the name of the peer."""
     extremes = Extremes(random)
     who, peer = node.choose(random)
     for _ in range(random.choice((1, 1, 3))):
@@ -178,7 +179,7 @@ def fuzz(
     only: type[Message] | None = None,
     seed: int = SEED,
 ) -> int:
-    """Attack node after node; returns how many messages were sent. ``only``: nothing but these."""
+    """Attack node after node. Return the number of messages. ``only``: send only this type."""
     failures = Failures()
     logging.getLogger().addHandler(failures)
     end = time.monotonic() + seconds
@@ -192,7 +193,7 @@ def fuzz(
                 for _ in range(ROUNDS):
                     who = attack(node, random, sent, only)
                     assert not failures.found, failures.found[0]
-                    # Its master may give a node a table that it refuses to live with.
+                    # The master may send a table with which a node must end.
                     assert node.shell.exit_code in (None, 0) or who == "master"
                     if node.core.stopped:
                         break
@@ -219,7 +220,7 @@ def test_extreme_messages_hurt_nobody_else(
 def test_the_fuzzer_notices_a_mistake_in_a_job(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A canary: a length that is too great for the database was once what ended a storage node."""
+    """A canary: a length that was too great for the database once ended a storage node."""
 
     async def digest(self: object, m: AskCheckTIDRange) -> Message:
         if m.length >= 2**31:

@@ -1,4 +1,4 @@
-"""Whatever the bytes are: whole messages or PeerError, nothing else, within bounded memory."""
+"""Any bytes give complete messages or PeerError, nothing else, within bounded memory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GOOD = good_packets()
 CUTS = st.lists(st.integers(1, 60), max_size=8)
 IDS = st.integers(0, 2**32 - 1)
 
-#: MessagePack of any kind, most of it no message.
+#: MessagePack of any kind, most of which is no message.
 PACKABLE = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.binary(max_size=40)
     | st.builds(msgpack.ExtType, st.integers(0, 127), st.binary(max_size=20)),
@@ -39,7 +39,7 @@ def portions(data: bytes, cuts: list[int]) -> list[bytes]:
 
 
 def survive(data: bytes, cuts: list[int], trusted: bool) -> int:
-    """Messages that came before the end or the refusal."""
+    """Decode bytes. Return the number of messages before the end or the refusal."""
     connection = Connection(server=True)
     assert list(connection.receive(HANDSHAKE)) == []
     if trusted:
@@ -122,8 +122,8 @@ def test_mutated_golden_packets(
     survive(bytes(data) + encode(1, Ping()), cuts, trusted)
 
 
-#: 512 arrays in one another are as many as MessagePack reads, each with room for as many pointers as a
-#: stranger may announce.
+#: MessagePack reads at most 512 nested arrays, each with room for as many pointers as a stranger may
+#: announce.
 NESTED_BYTES = 512 * 8 * codec.ITEMS_STRANGER
 
 
@@ -162,7 +162,7 @@ def test_the_fuzzer_notices_a_decoder_without_checks(monkeypatch: pytest.MonkeyP
 
 
 def test_the_fuzzer_notices_lengths_that_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A canary: MessagePack alone waits for a gigabyte that is announced."""
+    """A canary: MessagePack alone waits for an announced gigabyte."""
     announced = b"\x93\x00\x1c\x97\xc6\x40\x00\x00\x00"
     with pytest.raises(PeerError):
         list(iter(_fed(announced).take, None))

@@ -1,4 +1,4 @@
-"""A cluster of real processes for tests and benchmarks: own folder, free ports, own MariaDB."""
+"""A cluster of real processes for tests and benchmarks, with its own folder, free ports and MariaDB."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _MARIADB_OPTIONS = ("--max-allowed-packet=1G",)
 
 
 class Cluster:
-    """``backend``: 'sqlite' or 'mariadb'. ``server``: a MariaDB server to use instead of an own one;
-    ``user``: ``name:password`` of one without its administration, which is created.
+    """``backend``: 'sqlite' or 'mariadb'. ``server``: an existing MariaDB server to use.
 
-    The object holds neither threads nor open storages, so that processes may be forked beside it.
+    ``user``: ``name:password`` of a user to create, without administrative rights. The object has
+    neither threads nor open storages, so that the process may fork.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Cluster:
         self._stack.close()
 
     def _databases(self) -> str:
-        """The template of the storages' database strings; the databases are created."""
+        """Create the databases. Return the template of the settings ``database``."""
         assert self.server is not None
         first = self.server.create_database()
         name = mariadb.schema(first)
@@ -82,20 +82,20 @@ class Cluster:
         return self.simple.uri
 
     def storage(self, **options: Any) -> Any:
-        """A new client: :class:`neo.client.Storage`."""
+        """Return a new client: :class:`neo.client.Storage`."""
         from neo.client import Storage
 
         return Storage(self.simple.masters, self.simple.name, **options)
 
     def database(self, name: str) -> str:
-        """The setting ``database`` of a storage node."""
+        """Return the setting ``database`` of a storage node."""
         parser = configparser.ConfigParser(interpolation=None)
         parser.read(self.simple.conf.path)
         setting = parser[name]["database"]
         return setting if self.server else str(self.simple.folder / setting)
 
     def query(self, name: str, *statements: str) -> list[tuple[Any, ...]]:
-        """Run statements in the database of a storage node; returns the rows of the last one."""
+        """Run statements in the database of a storage node. Return the rows of the last one."""
         database = self.database(name)
         if self.server is not None:
             return self.server.query(f"USE `{mariadb.schema(database)}`", *statements)
@@ -106,8 +106,10 @@ class Cluster:
         return rows
 
     def copy(self, name: str, folder: Path) -> str:
-        """Copy the database of a storage node that has ended, as a disk is copied. Returns the
-        setting ``database`` of a node that has the copy."""
+        """Copy the database of a storage node that has ended, as a copy of its disk.
+
+        Return the setting ``database`` of a node with the copy.
+        """
         database = self.database(name)
         if self.server is not None:
             return self.server.copy_database(database)

@@ -1,4 +1,4 @@
-"""A mapped port: connections to it go on to another one, like behind a router."""
+"""A mapped port: connections to it are forwarded to another port, as by a router."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from contextlib import suppress
 
 
 class Forwarder:
-    """``address`` leads to ``target``, as (host, port); each connection has two threads."""
+    """Forwards ``address`` to ``target``, as (host, port), with two threads per connection."""
 
     def __init__(self, target: tuple[str, int]) -> None:
         self.target = target
-        #: Connections that went through.
+        #: Number of forwarded connections.
         self.count = 0
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._sockets: list[socket.socket] = []
@@ -46,7 +46,7 @@ class Forwarder:
                 try:
                     back = socket.create_connection(self.target)
                 except OSError:
-                    front.close()  # the target is away
+                    front.close()  # the target does not listen
                     continue
                 self.count += 1
                 self._sockets += [front, back]
@@ -54,7 +54,7 @@ class Forwarder:
                 self._spawn(self._pass_on, back, front)
 
     def _pass_on(self, source: socket.socket, target: socket.socket) -> None:
-        with suppress(OSError):  # one of the two is gone, and so shall the other be
+        with suppress(OSError):  # one side has ended: end the other side, too
             while data := source.recv(1 << 16):
                 target.sendall(data)
         for sock in (source, target):

@@ -1,4 +1,4 @@
-"""An own MariaDB server for tests and benchmarks: a temporary folder, a socket, never the system's.
+"""A MariaDB server for tests and benchmarks, in a temporary folder, on a socket; never the system's.
 
 In a test, import the fixture into a ``conftest.py``::
 
@@ -29,7 +29,7 @@ import pytest
 
 from tests.support.ports import free_range
 
-#: Seconds in which a server starts or stops on a busy machine.
+#: Seconds within which a server starts or stops on a busy machine.
 DEADLINE = 120
 
 _OPTIONS = (
@@ -54,12 +54,12 @@ def _program(*names: str) -> str:
 
 
 def schema(database: str) -> str:
-    """The name in the string that NEO's configuration takes."""
+    """Return the name of the database in a setting ``database``."""
     return database.partition("@")[2].partition("/")[0]
 
 
 class Server:
-    """A server on its own data directory; ``options`` are added to the command line."""
+    """A server with its own data directory. ``options`` are added to the command line."""
 
     def __init__(self, directory: str | Path, *options: str, tcp: bool = False) -> None:
         self.directory = Path(directory)
@@ -80,7 +80,7 @@ class Server:
         return self._process is not None and self._process.poll() is None
 
     def install(self) -> None:
-        """Create the system tables; takes some seconds."""
+        """Create the system tables, which takes some seconds."""
         subprocess.run(
             [
                 _program("mariadb-install-db", "mysql_install_db"),
@@ -136,7 +136,7 @@ class Server:
     def _accepts(self) -> bool:
         if not self.running:
             return False
-        # It listens before it can be stopped; it greets when it is ready.
+        # The server listens before it can be stopped, and sends its greeting when it is ready.
         with socket.socket(socket.AF_UNIX) as probe:
             probe.settimeout(1)
             try:
@@ -146,7 +146,7 @@ class Server:
                 return False
 
     def stop(self) -> None:
-        """Shut down cleanly; SIGKILL after the deadline."""
+        """Shut down cleanly. Send SIGKILL after the deadline."""
         if self._process is None:
             return
         self._process.terminate()
@@ -157,7 +157,7 @@ class Server:
         self._process = None
 
     def kill(self) -> None:
-        """SIGKILL, as a crash of the server."""
+        """Kill the server, as in a crash."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -170,7 +170,7 @@ class Server:
         os.kill(self.pid, signal.SIGCONT)
 
     def query(self, *statements: str) -> list[tuple[object, ...]]:
-        """Run statements as root; returns the rows of the last one."""
+        """Run statements as root. Return the rows of the last one."""
         import MySQLdb
 
         connection = MySQLdb.connect(user="root", unix_socket=self.socket, autocommit=True)
@@ -183,21 +183,21 @@ class Server:
             connection.close()
 
     def create_user(self, name: str, password: str) -> None:
-        """A user who may do everything in databases, and nothing to the server."""
+        """Create a user with all rights in databases, and none to administer the server."""
         self.query(
             f"CREATE OR REPLACE USER {name} IDENTIFIED BY '{password}'",
             f"GRANT ALL ON `neo%`.* TO {name}",
         )
 
     def create_database(self, name: str | None = None) -> str:
-        """Create an empty database; returns the string that NEO's configuration takes."""
+        """Create an empty database. Return its setting ``database``."""
         if name is None:
             name = f"neo{next(self._numbers)}"
         self.query(f"DROP DATABASE IF EXISTS {name}", f"CREATE DATABASE {name}")
         return f"root@{name}{self.socket}"
 
     def copy_database(self, database: str) -> str:
-        """Returns the string of the copy."""
+        """Copy a database. Return the setting ``database`` of the copy."""
         source, copy = schema(database), self.create_database()
         query = f"SELECT table_name FROM information_schema.tables WHERE table_schema='{source}'"
         for (table,) in self.query(f"{query} AND table_type='BASE TABLE'"):
@@ -211,8 +211,8 @@ class Server:
 
 @contextmanager
 def running_server(*options: str, tcp: bool = False) -> Iterator[Server]:
-    """A server in a temporary folder, stopped and removed at the end."""
-    # Not below a long temporary path: the path of a socket is at most 107 bytes.
+    """Yield a server in a temporary folder; stop and remove it at the end."""
+    # Not below a long temporary path, because the path of a socket has at most 107 bytes.
     directory = tempfile.mkdtemp(prefix="neo-mariadb-", dir="/tmp")
     server = Server(directory, *options, tcp=tcp)
     try:
@@ -226,6 +226,6 @@ def running_server(*options: str, tcp: bool = False) -> Iterator[Server]:
 
 @pytest.fixture(scope="session")
 def mariadb_server() -> Iterator[Server]:
-    """One server for the whole run; each test creates its own databases in it."""
+    """Yield one server for the whole run. Each test creates its own databases in it."""
     with running_server() as server:
         yield server

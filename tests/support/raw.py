@@ -1,4 +1,4 @@
-"""A blocking peer that says whatever a test wants, byte for byte, to a real process."""
+"""A blocking peer that sends arbitrary bytes to a real process."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from neo.net.connection import HANDSHAKE
 from neo.protocol.codec import LIMIT_PEER, Decoder, Packet, encode
 from neo.protocol.packets import CODES, RESPONSE, Address, Message, Request
 
-#: A node under test answers or closes in milliseconds; a loaded machine takes longer.
+#: Timeout. A node under test answers or closes in milliseconds; a loaded machine takes longer.
 PATIENCE_SECONDS = 20.0
 
 
 class RawPeer:
-    """A socket with the handshake optional. Use it with ``with``."""
+    """A socket; the handshake is optional. Use it with ``with``."""
 
     def __init__(self, address: Address, context: ssl.SSLContext | None = None) -> None:
         sock = socket.create_connection(address, PATIENCE_SECONDS)
@@ -38,14 +38,14 @@ class RawPeer:
         self._sock.sendall(data)
 
     def say(self, message: Message) -> int:
-        """Send a message (after :meth:`greet`); returns its id."""
+        """Send a message, after :meth:`greet`. Return its id."""
         message_id = self._next_id
         self._next_id += 1
         self.send(encode(message_id, message))
         return message_id
 
     def greet(self) -> None:
-        """Both handshakes."""
+        """Send and receive the handshakes."""
         self.send(HANDSHAKE)
         while len(self._handshake) < len(HANDSHAKE):
             data = self._sock.recv(len(HANDSHAKE) - len(self._handshake))
@@ -54,13 +54,14 @@ class RawPeer:
         assert self._handshake == HANDSHAKE
 
     def end_of_stream(self) -> None:
-        """Say that nothing more will be sent."""
+        """Shut down the sending side."""
         self._sock.shutdown(socket.SHUT_WR)
 
     # -- receiving -------------------------------------------------------------------------------
 
     def receive(self) -> Packet:
-        """The next message. Raises EOFError when the node closes, TimeoutError when it is silent."""
+        """Return the next message. Raise EOFError when the node closes, TimeoutError when it is
+        silent."""
         while True:
             packet = self._decoder.take()
             if packet is not None:
@@ -71,14 +72,14 @@ class RawPeer:
             self._decoder.feed(data)
 
     def expect(self, kind: type[Message]) -> Any:
-        """The next message of a type, whatever comes before it."""
+        """Return the next message of a type; skip others before it."""
         while True:
             message = self.receive().message
             if type(message) is kind:
                 return message
 
     def ask(self, message: Request[Any]) -> Any:
-        """The answer; other messages that come before it are passed over."""
+        """Send a request and return the answer; skip other messages before it."""
         message_id = self.say(message)
         while True:
             packet = self.receive()
@@ -86,7 +87,7 @@ class RawPeer:
                 return packet.message
 
     def rest(self) -> list[Message]:
-        """The messages that still come until the node closes. Raises TimeoutError if it does not."""
+        """Return all messages until the node closes. Raise TimeoutError if it does not."""
         messages = []
         try:
             while True:
@@ -95,7 +96,7 @@ class RawPeer:
             return messages
 
     def read_until_closed(self) -> bytes:
-        """Raw bytes until the node closes."""
+        """Return the raw bytes until the node closes."""
         received = b""
         try:
             while data := self._sock.recv(65536):
@@ -110,7 +111,8 @@ def _is_answer(packet: Packet) -> bool:
 
 
 def wait_for(condition: Callable[[], Any], what: str, seconds: float = PATIENCE_SECONDS) -> Any:
-    """The first true value of ``condition``. Raises AssertionError naming ``what`` it waited for."""
+    """Return the first true value of ``condition``. Raise AssertionError with ``what`` at the
+    timeout."""
     deadline = time.monotonic() + seconds
     while not (value := condition()):
         assert time.monotonic() < deadline, f"{what}: not in {seconds} s"

@@ -1,7 +1,7 @@
 """Cores under test without IO: a shell with a virtual clock, and remote nodes played by the test.
 
-A :class:`Remote` is the other end of a connection: what it sends reaches the core at once, what the
-core sends is in :attr:`Remote.received`, as messages.
+A :class:`Remote` is the other end of a connection. Its messages reach the core at once; messages of the
+core are in :attr:`Remote.received`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class FakeTimer:
 
 
 class FakeShell:
-    """Time passes only in :meth:`advance`; threads do not exist."""
+    """A shell whose time passes only in :meth:`advance`, and that has no threads."""
 
     def __init__(self, start: float = 1_800_000_000.0) -> None:
         self.random = Random(0)
@@ -81,7 +81,7 @@ class FakeShell:
         pass
 
     def advance(self, seconds: float = 0.0) -> None:
-        """Let time pass and run what is due."""
+        """Let time pass, and run the timers that are due."""
         end = self.elapsed + seconds
         while self._timers and self._timers[0][0] <= end:
             due, _, timer = heapq.heappop(self._timers)
@@ -105,13 +105,13 @@ class Remote:
         self.closed = False
         self.unsent = 0
         self.paused = False
-        #: An Error that answers no question: why the core closes.
+        #: The text of an Error that answers no request: the reason why the core closes.
         self.complaint = ""
         peer.link = self
 
     @classmethod
     def connect(cls, core: Core, address: Address = ("127.0.0.1", 9999)) -> Remote:
-        """Somebody connects to the core."""
+        """Connect a new peer to the core."""
         remote = cls(core.accepted(address), server=False)
         core.flush()
         return remote
@@ -165,12 +165,12 @@ class Remote:
         self._flush()
 
     def lose(self, reason: str = "lost") -> None:
-        """The network breaks."""
+        """End the connection, as a broken network does."""
         self.closed = True
         self.peer.lost(reason)
 
     def take(self, kind: type[M]) -> M:
-        """Remove and return the first received message of a type. Raises AssertionError."""
+        """Remove and return the first received message of a type. Raise AssertionError."""
         for index, message in enumerate(self.received):
             if type(message) is kind:
                 del self.received[index]
@@ -181,7 +181,7 @@ class Remote:
         return any(type(message) is kind for message in self.received)
 
     def names(self) -> list[str]:
-        """Names of the received messages, in order; forgets them."""
+        """Return the names of the received messages in order, and forget the messages."""
         names = [type(message).__name__ for message in self.received]
         self.received.clear()
         return names
@@ -195,7 +195,7 @@ def _resolve(future: Future[Any], message: Message) -> None:
 
 
 def error_of(future: Future[Any]) -> ErrorAnswer:
-    """The Error packet that a question got."""
+    """Return the Error that answered a request."""
     try:
         result = future.result()
     except ErrorAnswer as e:

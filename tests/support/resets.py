@@ -1,4 +1,4 @@
-"""Connections that are reset before a process could look at them, as health checks and scanners do."""
+"""Connections that are reset before a process accepts them, as by health checks and scanners."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from pathlib import Path
 
 from tests.support.raw import wait_for
 
-#: All of them wait to be accepted at once.
+#: Number of connections that wait to be accepted at the same time.
 CONNECTIONS = 5
 
 
 def reset(sock: socket.socket) -> None:
-    """Close it; the other side hears of a reset, not of an end."""
+    """Close a socket with a reset instead of a normal end."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     sock.close()
 
 
 def reset_unseen(pid: int, address: tuple[str, int]) -> None:
-    """Stop the process that listens there, connect and reset, let it go on."""
+    """Stop the process that listens at ``address``, connect and reset, then continue the process."""
     os.kill(pid, signal.SIGSTOP)
     try:
         stopped = Path(f"/proc/{pid}/stat")

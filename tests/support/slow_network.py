@@ -1,4 +1,4 @@
-"""A network that takes its time: ports that pass datagrams on later, in a thread of their own."""
+"""A slow network: ports that forward datagrams after a delay, in a thread of their own."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Address = tuple[str, int]
 
 
 class _Back(asyncio.DatagramProtocol):
-    """What one sender looks like to the target: its answers go back the same way."""
+    """The socket of one sender towards the target; answers go back the same way."""
 
     def __init__(self, front: _Front, source: Address) -> None:
         self.front = front
@@ -66,7 +66,8 @@ class _Front(asyncio.DatagramProtocol):
 
 
 class SlowNetwork:
-    """``targets`` are reached at :attr:`ports`, ``delay`` seconds later each way."""
+    """Forwards datagrams from :attr:`ports` to ``targets``, with ``delay`` seconds in each
+    direction."""
 
     def __init__(self, targets: dict[str, int], delay: float) -> None:
         self.ports: dict[str, int] = {}
@@ -96,4 +97,4 @@ class SlowNetwork:
     async def _close(self) -> None:
         for front in self._fronts:
             front.close()
-        await asyncio.sleep(2 * self._delay)  # what is on its way finds nobody
+        await asyncio.sleep(2 * self._delay)  # packets on their way are dropped

@@ -1,4 +1,4 @@
-"""A peer with TLS that tells a stream which its other end closed from one that was cut."""
+"""A TLS peer that distinguishes a stream that was closed from one that was cut."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ SECONDS = 20
 
 
 class TlsPeer:
-    """Context manager: answers the Pings of one visitor. ``end`` afterwards: None if the stream was
-    closed as TLS wants it, else what was wrong."""
+    """Context manager that answers the Pings of one peer.
+
+    Afterwards ``end`` is None if the stream was closed as TLS requires, else the error.
+    """
 
     def __init__(self, context: ssl.SSLContext) -> None:
         self.end: Exception | None = AssertionError("the stream did not end")

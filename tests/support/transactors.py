@@ -15,7 +15,7 @@ from neo.transactor.client import ask_admin
 from tests.support.ports import free_range
 
 SECRET = "test secret"
-#: Enough for seven daemons, and one that moves.
+#: Number of ports: enough for seven daemons, and one that moves.
 PORTS = 24
 
 
@@ -28,7 +28,10 @@ def wait_for(condition: Callable[[], bool], what: Callable[[], str], seconds: fl
 
 
 def connected(daemon: Daemon) -> bool:
-    """By all ways that the settings allow; the slow network of the benchmark has datagrams only."""
+    """Return whether a daemon is connected to its peers by all paths that its settings allow.
+
+    The slow network of the benchmark has datagrams only.
+    """
     ways = ["tcp", "udp"] if daemon.settings.get("udp") != "no" else ["tcp"]
     if daemon.settings.get("bind"):
         ways = ["udp"]
@@ -44,7 +47,7 @@ class Daemon:
         self.log = self.folder / "log"
         self.ports = {kind: next(cluster.ports) for kind in ("peer", "service", "admin")}
         self.process: subprocess.Popen[bytes] | None = None
-        #: Addresses of peers that its configuration has instead of the true ones.
+        #: Addresses of peers that its configuration has instead of the real ones.
         self.elsewhere: dict[str, str] = {}
         self._cluster = cluster
         self.settings = dict(settings)
@@ -57,7 +60,7 @@ class Daemon:
 
     @property
     def admin(self) -> tuple[str, int] | str:
-        """Its port if one is configured, else its socket."""
+        """Return the daemon's admin port if one is configured, else its socket."""
         if "admin" in self.settings:
             return ("127.0.0.1", self.ports["admin"])
         return str(self.folder / "admin.sock")
@@ -102,14 +105,14 @@ class Daemon:
         return f"{self.name}: {self.log.read_text() if self.log.exists() else 'no log'}"
 
     def say(self, command: str) -> str:
-        """An answer of the admin port; nothing if there is none."""
+        """Return the answer of the admin port, or an empty text without an answer."""
         try:
             return ask_admin(self.admin, command, self.settings.get("admin_secret", ""))
         except OSError:
             return ""
 
     def info(self, name: str) -> str:
-        """One value of the command info."""
+        """Return one value of the command info."""
         lines = dict(line.split(": ", 1) for line in self.say("info").splitlines())
         return lines.get(name, "")
 
@@ -128,7 +131,7 @@ class Transactors:
         self.folder = folder
         self.settings = settings
         first = free_range(PORTS)
-        #: For all daemons, and for those that move.
+        #: Ports for all daemons, and for those that move.
         self.ports = iter(range(first, first + PORTS))
         self.daemons: dict[str, Daemon] = {}
         for name in "abcdefg"[:count]:
@@ -151,7 +154,7 @@ class Transactors:
 
     @contextmanager
     def running(self) -> Iterator[Transactors]:
-        """Those that were started are stopped in the end."""
+        """Stop all started daemons at the end of the block."""
         try:
             yield self
         finally:
@@ -170,6 +173,6 @@ class Transactors:
 
 
 def wait_same(cluster: Transactors, tid: int) -> None:
-    """Until each transactor has the log up to this transaction."""
+    """Wait until each transactor has the log up to this transaction."""
     for daemon in cluster.daemons.values():
         wait_for(lambda d=daemon: int(d.info("tlog tid") or -1) >= tid, daemon.told)

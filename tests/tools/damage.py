@@ -1,6 +1,6 @@
-"""Damage for the file of a FileStorage, and what a copy of the damaged file may lack.
+"""Damage the file of a FileStorage, and compute what a copy of the damaged file may lack.
 
-The layout of the undamaged file is what ZODB's own iterator says.
+ZODB's own iterator gives the layout of the undamaged file.
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ KINDS = (
 
 
 def make(path: Path) -> None:
-    """Make a small database with all that a file can hold: packed transactions, undone ones, undone
-    creations, an empty one, big and small records."""
+    """Make a small database with everything that a file can have.
+
+    It has packed, undone and empty transactions, undone creations, big and small records.
+    """
     with closing(FileStorage(str(path))) as storage:
         db = DB(storage)
         for number in range(12):
@@ -63,7 +65,8 @@ def _undo(db: Any, count: int) -> None:
 
 
 class Row(NamedTuple):
-    """A data record: its position, those of the records that it points to (0: none), and what it says."""
+    """A data record: its position, those of the records to which it points (0: none), and its
+    fields."""
 
     position: int
     previous: int
@@ -83,7 +86,7 @@ class Whole(NamedTuple):
 
 
 def layout(path: Path) -> list[Whole]:
-    """All transactions of an undamaged file."""
+    """Return all transactions of an undamaged file."""
     found = []
     formatter = FileStorageFormatter()
     with closing(FileStorage(str(path), read_only=True)) as storage, path.open("rb") as file:
@@ -99,18 +102,20 @@ def layout(path: Path) -> list[Whole]:
 
 
 class Damaged(NamedTuple):
-    """What was done: bytes ``start`` to ``end`` of the data file were changed, cut off or added; nothing
-    of the data file if both are 0."""
+    """A damage: bytes ``start`` to ``end`` of the data file were changed, cut off or added.
+
+    If both are 0, the data file is not damaged.
+    """
 
     kind: str
     start: int
     end: int
-    #: Bytes of the whole file that have another value now.
+    #: Positions in the undamaged file whose bytes have another value now.
     changed: frozenset[int] = frozenset()
 
 
 def damage(random: Random, kind: str, path: Path, whole: list[Whole]) -> Damaged:
-    """Damage a data file, or its index, and say where."""
+    """Damage a data file or its index. Return the place."""
     if kind.startswith("index"):
         name = Path(f"{path}.index")
         data = bytearray(name.read_bytes())
@@ -166,12 +171,12 @@ def _header_byte(random: Random, whole: list[Whole]) -> int:
 
 
 def touched(whole: list[Whole], done: Damaged) -> set[bytes]:
-    """Tids of the transactions with changed bytes."""
+    """Return the tids of the transactions with changed bytes."""
     return {each.tid for each in whole if each.start < done.end and done.start < each.end}
 
 
 def lost_data(whole: list[Whole], lost: set[bytes]) -> set[bytes]:
-    """Tids of lost transactions, and of those whose data was in them."""
+    """Return the tids of lost transactions, and of those whose data was in them."""
     lost = set(lost)
     owner = {row.position: each.tid for each in whole for row in each.rows}
     for each in whole:
@@ -181,8 +186,11 @@ def lost_data(whole: list[Whole], lost: set[bytes]) -> set[bytes]:
 
 
 def may_lack(whole: list[Whole], done: Damaged) -> set[bytes]:
-    """Tids of the transactions that a salvaged copy may leave out: those with changed bytes, both
-    revisions when the oid of one of them was changed, and those whose data was in one of these."""
+    """Return the tids of the transactions that a salvaged copy may leave out.
+
+    These are transactions with changed bytes, those of both revisions when the oid of one of them was
+    changed, and those whose data was in one of these.
+    """
     lost = touched(whole, done)
     owner = {row.position: each.tid for each in whole for row in each.rows}
     for each in whole:
@@ -195,10 +203,10 @@ def may_lack(whole: list[Whole], done: Damaged) -> set[bytes]:
 
 
 def is_seen(whole: list[Whole], done: Damaged, indexed: bool) -> bool:
-    """Whether the damage can be seen at all: a FileStorage has no checksums.
+    """Return whether the damage can be seen at all: a FileStorage has no checksums.
 
-    Changes inside data, texts and marks of packed transactions cannot, oids that nothing else names
-    cannot, and without index a cut between two transactions cannot. Pointers to previous revisions are
+    It cannot be seen inside data, texts, marks of packed transactions, or oids that nothing else names.
+    Without an index, a cut between two transactions cannot be seen. Pointers to previous revisions are
     not copied: those that are zero afterwards are not seen.
     """
     if done.kind.startswith("index"):
@@ -226,7 +234,7 @@ def is_seen(whole: list[Whole], done: Damaged, indexed: bool) -> bool:
 
 
 def is_unknown_oid(whole: list[Whole], done: Damaged) -> bool:
-    """Whether oids may have been changed that only the index, or nothing, contradicts."""
+    """Return whether changed oids may contradict only the index, or nothing."""
     return any(
         _hits(done, row.position, 8) and not row.previous for each in whole for row in each.rows
     )
@@ -237,7 +245,7 @@ def _hits(done: Damaged, start: int, size: int) -> bool:
 
 
 def contents(storage: Any) -> dict[bytes, Any]:
-    """By tid: texts, and by oid the data."""
+    """Return, by tid, the texts and the data by oid."""
     return {
         each.tid: (
             (each.user, each.description, each.extension_bytes),
@@ -248,5 +256,5 @@ def contents(storage: Any) -> dict[bytes, Any]:
 
 
 def originals(whole: Iterable[Whole]) -> dict[bytes, Any]:
-    """As contents(), of the undamaged file."""
+    """Return the same as contents(), for the undamaged file."""
     return {each.tid: (each.texts, {row.oid: row.data for row in each.rows}) for each in whole}

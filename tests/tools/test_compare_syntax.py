@@ -1,4 +1,5 @@
-"""The check of commits that change only prose: what it overlooks on purpose, and what it must see."""
+"""The check of commits that change only prose: differences that it ignores, and those that it
+reports."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ CHANGES = 12
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    """A database with objects, metadata, undone changes, an undone undo and an undone creation."""
+    """Make a database with objects, metadata, undone changes, an undone undo and an undone creation."""
     path = tmp_path / "source.fs"
     with closing(DB(FileStorage(str(path)))) as db:
         for number in range(CHANGES):
@@ -42,7 +42,7 @@ def source(tmp_path: Path) -> Path:
                 current = connection.transaction_manager.get()
                 current.setUser("ünï")
                 current.setExtendedInfo("number", number)
-        for _ in range(3):  # the first creates nothing again; the others undo undoing
+        for _ in range(3):  # the first undoes a creation; the others undo an undo
             last = db.undoInfo(0, 1)[0]["id"]
             db.undo(last, transaction.get())
             transaction.commit()
@@ -64,7 +64,7 @@ def tids(path: Path) -> list[bytes]:
 
 
 def loaded(storage: Any, oid: bytes, tid: bytes) -> Any:
-    """What a storage has of an object before a transaction."""
+    """Return the revision of an object before a transaction."""
     try:
         return storage.loadBefore(oid, tid)
     except POSKeyError:
@@ -72,7 +72,7 @@ def loaded(storage: Any, oid: bytes, tid: bytes) -> Any:
 
 
 def truncated(source: Path, destination: Path, count: int) -> None:
-    """The first transactions of a storage."""
+    """Copy the first ``count`` transactions of a storage."""
     with storage(source) as one, storage(destination) as two:
         with closing(copy_from(ZERO_TID, one, two)) as steps:
             for _ in range(count):
@@ -96,7 +96,7 @@ def test_copy_answers_what_the_source_answers(source: Path, tmp_path: Path) -> N
         for record in one.iterator():
             for row in record:
                 assert two.history(row.oid, 100) == one.history(row.oid, 100)
-                # Backpointers are kept: data that was brought back is not stored twice.
+                # Backpointers are kept: data that an undo restored is not stored twice.
                 assert loaded(one, row.oid, row.tid) == loaded(two, row.oid, row.tid)
         assert two.undoLog(0, 50) == one.undoLog(0, 50)
     assert destination.stat().st_size == source.stat().st_size
@@ -193,7 +193,7 @@ def test_boundary_transaction_with_the_same_tid_but_other_data_is_refused(
 def change_last(
     source: Path, destination: Path, count: int, **change: Callable[[Any], Any]
 ) -> bytes:
-    """Copy ``count`` transactions, the last of them changed; returns its tid."""
+    """Copy ``count`` transactions, the last of them changed. Return its tid."""
     truncated(source, destination, count - 1)
     with storage(source) as one, storage(destination) as two:
         iterator = one.iterator()
@@ -346,7 +346,7 @@ def test_wrong_argument_is_named_with_what_to_write(
 
 
 def test_a_database_in_memory_is_copied(tmp_path: Path) -> None:
-    """MappingStorage lists its transactions, with extensions that are no bytes."""
+    """MappingStorage lists its transactions, with extensions that are not bytes."""
     memory = MappingStorage()
     db = DB(memory)
     with db.transaction("a change") as connection:

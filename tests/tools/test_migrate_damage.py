@@ -1,4 +1,4 @@
-"""neomigrate of damaged files: a copy is complete, or says that it is not, and what is missing."""
+"""neomigrate of damaged files: a copy is complete, or the command says what is missing."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PLACE = re.compile(r"bytes \d+ to \d+|Data\.fs\.index|Ignoring index")
 
 
 class Sample:
-    """An undamaged database, and what is in it."""
+    """An undamaged database, and its content."""
 
     def __init__(self, folder: Path) -> None:
         path = folder / "whole.fs"
@@ -92,7 +92,7 @@ def check_report(sample: Sample, path: Path, done: Damaged, indexed: bool, capsy
 def test_a_damaged_destination_is_different_or_cannot_be_read(
     sample: Sample, tmp_path: Path, capsys: Capture
 ) -> None:
-    """ZODB reads it: whatever that stumbles over is a sentence."""
+    """ZODB reads the destination: every error of that is reported in a sentence."""
     seed = int(os.environ.get("NEO_DAMAGE_SEED", randrange(1 << 32)))
     for number in range(seed, seed + ROUNDS // 4):
         random = Random(number)
@@ -111,7 +111,7 @@ def test_a_damaged_destination_is_different_or_cannot_be_read(
 
 
 def readable(path: Path) -> dict[bytes, Any]:
-    """What is copied of a file that can be opened at all."""
+    """Return the content that is copied of a file that can be opened."""
     try:
         with closing(DataFile(str(path))) as file:
             return damage.contents(file)
@@ -137,7 +137,7 @@ def check_salvage(sample: Sample, path: Path, done: Damaged) -> None:
 
 
 def changed_tid(sample: Sample, done: Damaged) -> bool:
-    """An empty transaction has its tid in one place only."""
+    """Return whether a tid was changed that is in one place only, as that of an empty transaction."""
     return any(
         not each.rows and each.start < done.end and done.start < each.start + 8
         for each in sample.whole
@@ -147,7 +147,7 @@ def changed_tid(sample: Sample, done: Damaged) -> bool:
 def test_no_record_is_copied_under_an_oid_that_another_one_denies(
     sample: Sample, tmp_path: Path
 ) -> None:
-    """The first revision of an object says one oid, the second another: either may be right."""
+    """The first revision of an object has one oid, the second another: either may be right."""
     owner = {row.position: each for each in sample.whole for row in each.rows}
     second, row = next(
         (each, row)
@@ -172,7 +172,7 @@ def row_at(each: Whole, position: int) -> damage.Row:
 
 
 def damaged_in_the_middle(sample: Sample, path: Path) -> list[Whole]:
-    """Make a copy of the sample without the lengths of two neighbours to whose data nothing refers."""
+    """Copy the sample without the lengths of two neighbours to whose data nothing refers."""
     data = bytearray(sample.copy(path).read_bytes())
     for lost in pairwise(sample.whole[12:]):
         tids = {each.tid for each in lost}
@@ -219,7 +219,7 @@ def test_a_damaged_file_is_not_exported(sample: Sample, tmp_path: Path, capsys: 
     assert export([str(path), *words]) == 1
     assert "is damaged; nothing is copied. Lost are\n  bytes " in capsys.readouterr().err
     assert not (folder / "current").exists()
-    # What is complete, and beside a damaged index, is exported; the exit code says to look.
+    # Complete data beside a damaged index is exported; the exit code reports the index.
     sample.copy(path)
     Path(f"{path}.index").write_bytes(b"")
     assert export([str(path), *words]) == 1
@@ -244,7 +244,7 @@ def test_salvage_copies_both_sides_and_no_later_copy_skips_the_gap(
         found = damage.contents(storage)
     assert found.keys() == sample.originals.keys() - {each.tid for each in lost}
     assert all(found[tid] == sample.originals[tid] for tid in found)
-    # The same again has nothing to copy, and still says what is lost.
+    # A second run has nothing to copy, and still says what is lost.
     assert main(words) == 1
     assert "the copy is not complete" in capsys.readouterr().err
     assert main([str(sample.path), str(copy), "--quiet"]) == 1
@@ -338,7 +338,8 @@ def test_a_transaction_that_is_being_written_is_not_missing(
 def test_transactions_that_are_written_meanwhile_are_no_damage(
     sample: Sample, tmp_path: Path
 ) -> None:
-    """The file ends within a transaction when it is opened, and has grown when that is read."""
+    """The file ends inside a transaction when it is opened, and has grown when that transaction is
+    read."""
     path = sample.copy(tmp_path / "Data.fs", indexed=False)
     end = sample.whole[20].start + 100
     path.write_bytes(sample.data[:end])

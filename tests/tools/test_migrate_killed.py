@@ -1,4 +1,4 @@
-"""neomigrate after an earlier one was killed, whose last commit was on its way."""
+"""neomigrate after an earlier run was killed during its last commit."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ def destination(tmp_path: Path) -> Iterator[Any]:
 
 
 class Late:
-    """A destination where transactions of an earlier copy arrive when another one begins its first."""
+    """A destination where transactions of an earlier copy arrive when the next copy begins its
+    first."""
 
     def __init__(self, storage: Any, arriving: Iterator[object]) -> None:
         self._storage = storage
@@ -54,7 +55,7 @@ class Late:
 
 
 def some(count: int, source: Any, destination: Any) -> Iterator[object]:
-    """The next transactions, copied while this is iterated."""
+    """Copy the next transactions, one with each iteration."""
     start = starting_point(source, destination)
     assert start is not None
     with closing(copy_from(start, source, destination)) as steps:
@@ -74,7 +75,7 @@ def test_what_arrived_meanwhile_is_not_copied_again(source: Any, destination: An
 
 @pytest.mark.parametrize("arrived", [0, 2])
 def test_any_other_refusal_is_told(source: Any, destination: Any, arrived: int) -> None:
-    """One transaction can be on its way, not two; and a refusal may have another reason."""
+    """Only one transaction can be on its way; and a refusal may have another reason."""
     late = Late(destination, some(arrived, source, destination))
     with pytest.raises(StorageError, match="not later"):
         list(copy_from(ZERO_TID, source, late))

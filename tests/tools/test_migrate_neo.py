@@ -29,7 +29,7 @@ SECONDS = 60
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    """Several versions of objects, metadata, an undo, its undo and its undo."""
+    """Make a database with several revisions of objects, metadata, and undos of undos."""
     path = tmp_path / "source.fs"
     with closing(DB(FileStorage(str(path)))) as db:
         for number in range(TRANSACTIONS - 4):
@@ -62,7 +62,7 @@ def test_there_and_back_every_record_is_the_same(
     out = capsys.readouterr().out
     assert out.count(f"Copied {TRANSACTIONS} transactions") == 2
     assert out.count(f"Verified {TRANSACTIONS} transactions") == 3
-    # Undone changes are references there and back: nothing is stored twice.
+    # Undone changes stay references in both directions: no data is stored twice.
     assert back.stat().st_size == source.stat().st_size
 
 
@@ -95,7 +95,7 @@ def test_killed_copy_goes_on_where_it_was(source: Path, cluster: Cluster, capsys
 
 
 def wait_for_transactions(cluster: Cluster) -> None:
-    """Until the cluster has any."""
+    """Wait until the cluster has a transaction."""
 
     deadline = time.monotonic() + SECONDS
     with cluster.admin() as admin:

@@ -21,7 +21,7 @@ from neo.simple.children import Guardian, tail
 from neo.simple.conf import ConfError, Shape, create
 from tests.support.certificates import Authority
 
-#: Far more than anything here takes; a wait that reaches it is a failure.
+#: Timeout of all waits, far more than any of them takes.
 SECONDS = 30.0
 
 
@@ -33,7 +33,7 @@ def wait(condition: Callable[[], bool], what: str) -> None:
 
 
 def alive(pid: int) -> bool:
-    """Whether a process exists and is not a zombie."""
+    """Return whether a process exists and is not a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
@@ -41,7 +41,7 @@ def alive(pid: int) -> bool:
 
 
 def node_ids(cluster: Cluster) -> dict[tuple[str, int], int]:
-    """Address -> node id of the storages."""
+    """Return the node ids of the storage nodes by address."""
     with cluster.admin() as admin:
         rows = admin.ask(AskNodeList(NodeType.STORAGE)).node_list
     return {row[1]: row[2] for row in rows}
@@ -197,7 +197,7 @@ def test_databases_are_numbered_from_their_template(tmp_path: Path) -> None:
 
 def test_ports_start_where_they_are_told(tmp_path: Path) -> None:
     free = create(tmp_path / "free.conf", Shape()).of_role("master")[0].address[1]
-    for base in range(free, free + 300, 3):  # other programs have ports too
+    for base in range(free, free + 300, 3):  # other programs may have ports of this range
         try:
             conf = create(tmp_path / "neo.conf", Shape(port_base=base))
             break
@@ -255,7 +255,7 @@ def start_command(folder: Path, *words: str) -> subprocess.Popen[str]:
 
 
 def read_until(process: subprocess.Popen[str], end: str, name: str = "stdout") -> str:
-    """Output up to a line that begins so, or all."""
+    """Return the output up to a line that begins with ``end``, or all of it."""
     lines = []
     for line in getattr(process, name):
         lines.append(line)
@@ -265,7 +265,7 @@ def read_until(process: subprocess.Popen[str], end: str, name: str = "stdout") -
 
 
 def pids_of(folder: Path) -> list[int]:
-    """Processes that were given the neo.conf of this folder."""
+    """Return the processes with the neo.conf of this folder in their command line."""
     wanted = str(folder / "neo.conf").encode()
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
@@ -273,7 +273,7 @@ def pids_of(folder: Path) -> list[int]:
             if wanted in (entry / "cmdline").read_bytes().split(b"\0") and alive(int(entry.name)):
                 found.append(int(entry.name))
         except (FileNotFoundError, ProcessLookupError):
-            continue  # it ended while we looked
+            continue  # the process ended meanwhile
     return found
 
 

@@ -1,4 +1,4 @@
-"""Messages of our own about what cells have last: their bytes are decoded to what was encoded."""
+"""Extension messages with the tails of cells are decoded to what was encoded."""
 
 from __future__ import annotations
 
