@@ -1,1 +1,1 @@
-"""The benchmark driver: the same work on FileStorage, ZEO, RelStorage and NEO, in one run."""
+"""The benchmark driver: does the same work on FileStorage, ZEO, RelStorage and NEO, in one run."""

@@ -16,7 +16,7 @@ from tests.bench.sizes import QUICK, Sizes
 from tests.bench.systems import SYSTEMS
 from tests.bench.workloads import WORKLOADS
 
-WIDTH = 160  # of the tables in a file or a pipe: six systems side by side
+WIDTH = 160  # width of tables in a file or a pipe: six systems side by side
 
 
 def _chosen(known: dict[str, object]) -> Callable[[str], list[str]]:
@@ -31,7 +31,8 @@ def _chosen(known: dict[str, object]) -> Callable[[str], list[str]]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run; print the tables. 0, or 1 when a figure of NEO failed: a peer's failure is a result."""
+    """Run and print the tables. Return 1 if a figure of NEO failed; a failure of another system is a
+    result."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
     parser.add_argument(
         "--systems",
@@ -66,7 +67,7 @@ def main(arguments: list[str] | None = None) -> int:
         help="what the storages' clients log, warnings and worse, goes here (default: nowhere)",
     )
     options = parser.parse_args(arguments)
-    # The clients inherit this: ZEO logs a traceback for each invalidation that it gets late.
+    # Inherited by the clients, because ZEO logs a traceback for each late invalidation.
     logging.basicConfig(filename=options.log or os.devnull)
     sizes = QUICK if options.quick else Sizes()
     if options.limit is not None:

@@ -1,7 +1,7 @@
 """Client processes: every storage is opened in a forked process, never in the driver's.
 
-So a client's memory is its own, a client that hangs can be killed, a client that crashes hurts
-nobody, and the driver has no threads when it forks.
+So a client's memory is measured separately, a client that hangs can be killed, a crash affects no other
+process, and the driver has no threads when it forks.
 """
 
 import multiprocessing
@@ -23,20 +23,20 @@ class NotApplicable(Exception):
 
 
 class ClientFailed(Exception):
-    """A client process ended without a result: its own error, or the time it was given."""
+    """A client process ended without a result, because of an error or a timeout."""
 
 
 def run(function: Callable[[], T], seconds: float) -> T:
-    """The result of `function()` in a client process of its own. Raises ClientFailed."""
+    """Return the result of `function()` in a client process of its own. Raise ClientFailed."""
     return run_many(1, lambda index, ready: function(), seconds)[0]
 
 
 def run_many(count: int, function: Callable[[int, Ready], T], seconds: float) -> list[T]:
-    """The results of `function(index, ready)` in `count` client processes at once.
+    """Return the results of `function(index, ready)` in `count` client processes in parallel.
 
-    `ready()` returns when every client has called it: they open their storages first and start
-    to work together. Clients that have no result after `seconds` are killed. Raises ClientFailed
-    with the first error, after ending the others.
+    `ready()` returns when every client has called it: clients open their storages first and start to
+    work together. Clients without a result after `seconds` are killed. Raise ClientFailed with the
+    first error, after the end of the others.
     """
     barrier = _fork.Barrier(count)
     processes = []
@@ -63,7 +63,7 @@ def run_many(count: int, function: Callable[[int, Ready], T], seconds: float) ->
 
 
 def _collect(pipes: dict[Any, int], seconds: float) -> list[Any]:
-    """Take each client's answer off `pipes`; what remains there has not answered."""
+    """Collect the clients' answers. Remove their pipes from `pipes`; the others have not answered."""
     results: list[Any] = [None] * len(pipes)
     error: Exception | None
     end = time.monotonic() + seconds
@@ -100,10 +100,10 @@ def _client(
 
 
 class PeakMemory:
-    """How much more memory processes came to hold than they did when this was made.
+    """Measures the peak memory of processes above that at the creation of this object.
 
-    Linux counts the peak (VmHWM) from the start of a process; writing 5 to clear_refs sets it
-    back to what is resident now.
+    Linux counts the peak (VmHWM) from the start of a process; writing 5 to clear_refs resets it to the
+    present resident size.
     """
 
     def __init__(self, pids: dict[str, int]) -> None:
@@ -114,7 +114,7 @@ class PeakMemory:
             self._idle[name] = _status_kb(pid, "VmRSS")
 
     def rise(self) -> dict[str, float]:
-        """MB above idle of each process, by its name."""
+        """Return the MB above idle of each process, by its name."""
         return {
             name: max(_status_kb(pid, "VmHWM") - self._idle[name], 0) * 1024 / _MB
             for name, pid in self._pids.items()

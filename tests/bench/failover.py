@@ -1,10 +1,10 @@
-"""How long applications wait when the primary master is lost: ``python -m tests.bench.failover``.
+"""Measure how long applications wait when the primary is lost: ``python -m tests.bench.failover``.
 
-Three masters and two storage nodes, real processes, each on a machine of its own (network namespaces),
-with syncs. A client commits one small transaction after the other. The primary is killed, stopped
-(SIGSTOP), cut off from everybody without a word, asked to end, or told to hand over; what is measured is
-the time from then until the next commit is acknowledged, and until the admin node names the next primary
-and lists all storage nodes as running under it.
+Three masters and two storage nodes, real processes that sync, run in a network namespace of their own
+each. A client commits one small transaction after the other. The primary is killed, stopped (SIGSTOP),
+silently cut off from all machines, terminated, or commanded to hand over. Measured are the time until
+the next commit is acknowledged, and the time until the admin node names the next primary and lists all
+storage nodes as running under it.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ from tests.faults.network import HUB, Network, isolated
 MASTERS, STORAGES = 3, 2
 PORT = 2050
 DEADLINE_SECONDS = 60
-#: A cluster works for so long before its primary is lost again: all masters have heard that one serve
-#: (they ask for a lease each 0.4 s). Who has not waits for it longer: a second failure at once.
+#: Time between a recovery and the next loss of the primary, in which all masters hear that the primary
+#: serves (it asks for a lease each 0.4 s). A master that has not heard it would wait longer.
 QUIET_SECONDS = 1.0
 M1 = nid_namespace(NodeType.MASTER) + 1
-#: Whose seconds are told.
+#: The groups of nodes whose waits are measured.
 FOLLOWERS = ("applications", "admin and storage nodes")
 WAYS = ("kill -9", "SIGSTOP", "cut off", "SIGTERM", "hand over")
 
 
 def configure(folder: Path, network: Network) -> configparser.ConfigParser:
-    """What becomes neo.conf."""
+    """Return the content of neo.conf."""
     parser = configparser.ConfigParser(interpolation=None)
     machines = network.machines
     masters = [f"{machines[f'master{n + 1}'].address}:{PORT}" for n in range(MASTERS)]
@@ -73,7 +73,7 @@ def configure(folder: Path, network: Network) -> configparser.ConfigParser:
 
 
 class Counter:
-    """A client that adds one, and knows what was acknowledged."""
+    """A client that increments a number, and knows which commits were acknowledged."""
 
     def __init__(self, cluster: MachineCluster) -> None:
         self.db = DB(Storage(cluster.masters, cluster.name, wait_timeout=DEADLINE_SECONDS))
@@ -84,7 +84,7 @@ class Counter:
         self.acknowledged = 0
 
     def add(self) -> None:
-        """Until it is acknowledged. What was interrupted may have happened."""
+        """Add one; repeat until a commit is acknowledged. An interrupted commit may have succeeded."""
         deadline = time.monotonic() + DEADLINE_SECONDS
         while True:
             try:
@@ -106,7 +106,7 @@ class Counter:
 
 
 def settle(cluster: MachineCluster) -> str:
-    """Until all masters run and are up to date, and all storage nodes; the primary's process."""
+    """Wait until all nodes run and are up to date. Return the name of the primary's process."""
     deadline = time.monotonic() + DEADLINE_SECONDS
     while True:
         try:
@@ -126,7 +126,7 @@ def settle(cluster: MachineCluster) -> str:
 
 
 def lose(cluster: MachineCluster, how: str, name: str) -> None:
-    """Take the primary away."""
+    """Let the primary fail."""
     process = cluster.processes[name]
     if how == "kill -9":
         cluster.kill(name)
@@ -151,7 +151,8 @@ def bring_back(cluster: MachineCluster, how: str, name: str) -> None:
 
 
 def followed(cluster: MachineCluster, lost: int) -> float:
-    """When the admin node and all storage nodes are with another primary than ``lost``."""
+    """Return when the admin node and all storage nodes are connected to another primary than
+    ``lost``."""
     deadline = time.monotonic() + DEADLINE_SECONDS
     while True:
         try:
@@ -169,7 +170,8 @@ def followed(cluster: MachineCluster, lost: int) -> float:
 def measure(
     cluster: MachineCluster, client: Counter, how: str, rounds: int
 ) -> dict[str, list[float]]:
-    """Of each loss: seconds without a commit, and until the other nodes are with the next primary."""
+    """Return, for each loss, the seconds without a commit, and until nodes have joined the next
+    primary."""
     found: dict[str, list[float]] = {who: [] for who in FOLLOWERS}
     for _ in range(rounds):
         name = settle(cluster)

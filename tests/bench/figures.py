@@ -1,4 +1,4 @@
-"""What is measured: every figure with its unit, its direction and the floor it is compared with.
+"""The measured figures, with unit, direction and the floor with which each is compared.
 
 One table, read by the report (order of rows, ratios) and by the runner (which figures a failed
 workload leaves without a value).
@@ -12,8 +12,8 @@ Floor = Literal["echo_us", "fdatasync_us"]
 class Kind(NamedTuple):
     """One row of the table.
 
-    `floor` names the machine's own cost that no client and server can beat: a round trip of 300
-    bytes for a load, one fdatasync for a commit. None where neither is a fair comparison.
+    `floor` names the least cost on this machine: a round trip of 300 bytes for a load, one fdatasync
+    for a commit. None where neither is a fair comparison.
     """
 
     name: str
@@ -32,7 +32,7 @@ class Figure(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """Peak memory of each process above what it held before the work, in MB (10**6 bytes)."""
+    """Peak memory of each process above that before the work, in MB (10**6 bytes)."""
 
     work: str
     processes: dict[str, float]

@@ -1,4 +1,4 @@
-"""The machine's own floor: what a round trip and a sync cost with no database around them."""
+"""The floor of the machine: the cost of a round trip and of a sync without a database."""
 
 import asyncio
 import os
@@ -29,7 +29,7 @@ class _Echo(asyncio.Protocol):
 
 
 def measure(folder: Path, sizes: Sizes) -> dict[str, float]:
-    """Median µs of an echo of 300 bytes over loopback and of an fdatasync in `folder`."""
+    """Return the median µs of an echo of 300 bytes over loopback and of an fdatasync in `folder`."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = listener.getsockname()
         _, echo = clients.run_many(

@@ -1,4 +1,4 @@
-"""What is stored: records of a realistic shape, and a database to import."""
+"""Records of a realistic shape, and a database to import."""
 
 import pickle
 import random
@@ -15,7 +15,7 @@ from ZODB.utils import z64
 
 from tests.bench.sizes import Limit
 
-SIZE = 300  # bytes of a record in every figure that names no other size
+SIZE = 300  # bytes of a record, where a figure names no other size
 
 _CLASS = pickle.dumps((PersistentMapping, None), protocol=3)
 _TEXT = b"A record of a ZODB application compresses, but not down to nothing. " * 64
@@ -23,7 +23,7 @@ _FRAME = len(_CLASS) + len(pickle.dumps({"data": {"body": b"x" * 256}}, protocol
 
 
 def record(rng: random.Random, size: int = SIZE) -> bytes:
-    """A pickled PersistentMapping of about `size` bytes: half of it random, half of it text."""
+    """Return a pickled PersistentMapping of about `size` bytes: half of it random, half of it text."""
     length = max(size - _FRAME, 2)
     text = length // 2
     body = rng.randbytes(length - text) + (_TEXT * (text // len(_TEXT) + 1))[:text]
@@ -33,7 +33,8 @@ def record(rng: random.Random, size: int = SIZE) -> bytes:
 def make_source(path: Path, transactions: int) -> None:
     """Write a Data.fs of `transactions` transactions of one object each; run in a forked client.
 
-    Each object gets about ten revisions. Without syncs: nobody needs this file after a crash.
+    Each object gets about ten revisions. The file is not synced, because it is not needed after a
+    crash.
     """
     vars(modules[FileStorage.__module__])["fsync"] = None
     rng = random.Random(transactions)
@@ -52,7 +53,7 @@ def make_source(path: Path, transactions: int) -> None:
 
 
 class Source:
-    """The Data.fs to import, as copyTransactionsFrom wants it; it ends when the limit is over."""
+    """The Data.fs to import, for copyTransactionsFrom; it ends when the limit is over."""
 
     def __init__(self, path: Path, transactions: int, limit: Limit) -> None:
         self._storage = FileStorage(str(path), read_only=True)
@@ -78,7 +79,7 @@ class Source:
 
 
 class _Transactions:
-    """An iterator with a length: RelStorage reads through one that has none before it copies."""
+    """An iterator with a length. RelStorage would first read an iterator without one to its end."""
 
     def __init__(self, source: Source, transactions: Iterator[Any]) -> None:
         self._length = len(source)

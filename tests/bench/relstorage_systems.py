@@ -66,7 +66,7 @@ class RelStorageSQLite(System):
 
 
 class RelStorageMariaDB(System):
-    """Its own MariaDB instance; databases `stock` (the attempt) and, when refused, `adapted`."""
+    """RelStorage on a MariaDB server of its own, in the database `stock` or, if refused, `adapted`."""
 
     title = "RelStorage MariaDB"
     note = "driver MySQLdb, over TCP as all servers here"
@@ -90,7 +90,7 @@ class RelStorageMariaDB(System):
             )
 
     def _refusal(self) -> str | None:
-        """Why RelStorage cannot make and use its own schema here. None: it can."""
+        """Return why RelStorage cannot create and use its own schema here, or None if it can."""
 
         def attempt() -> None:
             logging.disable()  # RelStorage logs the statement; the report has the reason

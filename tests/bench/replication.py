@@ -1,9 +1,8 @@
-"""`python -m tests.bench.replication`: how fast cells are copied, how long a node that was away needs
-to catch up, how fast they are packed, and what clients notice of it.
+"""Measure replication, catching up and packs, and the latency of clients meanwhile.
 
-Two clients work all the time, each a process: one commits small objects, one loads without a cache.
-They pause between two operations, so that their latency shows what replication does to it, and not
-how full the processors are.
+Run `python -m tests.bench.replication`. Two client processes work all the time: one commits small
+objects, one loads without a cache. They pause between two operations, so that their latency shows the
+effect of replication, not the load of the processors.
 """
 
 import argparse
@@ -39,7 +38,7 @@ from tests.support.cluster import Cluster
 BACKENDS = ("sqlite", "mariadb")
 RECORD = 1024  # bytes of an object that is copied
 BATCH = 1_000  # objects in a transaction while the database is filled
-PAUSE_SECONDS = 0.005  # of a client between two operations
+PAUSE_SECONDS = 0.005  # pause of a client between two operations
 POLL_SECONDS = 0.02
 SECONDS_MAX = 900.0  # for one step
 _MB = 1_000_000
@@ -49,7 +48,8 @@ _fork = multiprocessing.get_context("fork")
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """``quiet``: seconds of measuring without replication. ``absences``: seconds."""
+    """``quiet``: seconds of measurement without replication. ``absences``: seconds that a node is
+    away."""
 
     objects: int = 100_000
     quiet: float = 10.0
@@ -68,14 +68,14 @@ class Row(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """Of the monotonic clock, in seconds."""
+    """An operation: its begin by the monotonic clock, and its duration, in seconds."""
 
     begin: float
     elapsed: float
 
 
 class Window:
-    """What clients did between two moments."""
+    """The operations of clients between two moments."""
 
     def __init__(self) -> None:
         self.begin = time.monotonic()
@@ -96,7 +96,7 @@ class Window:
 
 
 class Clients:
-    """One commits, one loads, until :meth:`stop`."""
+    """Two clients, of which one commits and one loads, until :meth:`stop`."""
 
     def __init__(self, cluster: Cluster, oids: Sequence[bytes]) -> None:
         self._cluster = cluster
@@ -149,7 +149,7 @@ class Clients:
         return once
 
     def stop(self) -> tuple[list[Sample], list[Sample]]:
-        """Samples of commits and of loads. Raises ClientFailed."""
+        """Stop the clients. Return the samples of commits and of loads. Raise ClientFailed."""
         self._stopping.set()
         found = []
         for process, receiver in self._running:
@@ -169,7 +169,7 @@ class Clients:
 
 
 class Bench:
-    """One backend."""
+    """The benchmark of one backend."""
 
     def __init__(self, backend: str, sizes: Sizes, say: Callable[[str], None]) -> None:
         self._backend = backend
@@ -182,7 +182,7 @@ class Bench:
 
     @contextmanager
     def _filled(self) -> Iterator[tuple[Cluster, list[bytes]]]:
-        """Two nodes without replicas, and the oids of what they have."""
+        """Yield a cluster of two nodes without replicas, and the oids of its objects."""
         with (
             tempfile.TemporaryDirectory(prefix="neo-bench-") as folder,
             Cluster(
@@ -256,7 +256,7 @@ def _fill(cluster: Cluster, count: int) -> list[bytes]:
 
 
 def _rewrite(cluster: Cluster, oids: Sequence[bytes]) -> None:
-    """A second revision of each object, so that a pack has something to remove."""
+    """Write a second revision of each object, so that a pack can remove the first one."""
     rng = random.Random(len(oids))
     storage = cluster.storage()
     view = session(storage)
@@ -267,7 +267,7 @@ def _rewrite(cluster: Cluster, oids: Sequence[bytes]) -> None:
 
 
 def _pack(cluster: Cluster) -> Window:
-    """Of everything, without garbage collection, which is work of the client."""
+    """Pack everything, without garbage collection, which the client does."""
     storage = cluster.storage()
     window = Window()
     storage.pack(time.time(), referencesf, gc=False)
@@ -282,7 +282,7 @@ def _ask(cluster: Cluster, message: Request[A]) -> A:
 
 
 def _copied(cluster: Cluster) -> bool:
-    """Every partition has two complete copies."""
+    """Return whether every partition has two complete copies."""
     try:
         rows = _ask(cluster, AskPartitionList(0, 0, None)).row_list
     except (AdminAway, ErrorAnswer):
@@ -301,7 +301,7 @@ def _wait(condition: Callable[[], bool], what: str) -> None:
 
 
 def _replicate(cluster: Cluster) -> Window:
-    """A second copy of everything; both nodes copy at once, each what the other has."""
+    """Make a second copy of everything: both nodes copy from each other at the same time."""
     _ask(cluster, SetNumReplicas(1))
     window = Window()
     _ask(cluster, TweakPartitionTable(False, []))
@@ -311,7 +311,7 @@ def _replicate(cluster: Cluster) -> Window:
 
 
 def _absence(cluster: Cluster, working: Clients, seconds: float) -> tuple[int, Window]:
-    """How many transactions a node missed, and the time from its start to its last cell."""
+    """Return how many transactions a node missed, and the time from its start to its last cell."""
     before = working.committed
     cluster.simple.kill("storage2")
     _wait(lambda: not _copied(cluster), "the node is known to be away")
@@ -328,7 +328,7 @@ def _absence(cluster: Cluster, working: Clients, seconds: float) -> tuple[int, W
 
 
 def merged(found: dict[str, list[Row]]) -> list[tuple[str, dict[str, float]]]:
-    """Title with unit → value by backend, in the order of the first backend."""
+    """Merge the rows of all backends: title with unit → values, in the order of the first backend."""
     lines: dict[str, dict[str, float]] = {}
     for backend, rows in found.items():
         for row in rows:
@@ -356,7 +356,7 @@ def markdown(found: dict[str, list[Row]]) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run; print the table. Raises ClientFailed."""
+    """Run and print the table. Raise ClientFailed."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.replication", description=__doc__)
     parser.add_argument("--backends", nargs="+", choices=BACKENDS, default=list(BACKENDS))
     parser.add_argument("--quick", action="store_true", help="shows that everything works")

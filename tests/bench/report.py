@@ -1,4 +1,4 @@
-"""What a run found: values by figure and system, medians, ratios; as JSON and as tables."""
+"""The results of a run: values by figure and system, medians, ratios; as JSON and as tables."""
 
 import dataclasses
 import importlib.metadata
@@ -15,7 +15,7 @@ from rich.text import Text
 from tests.bench.figures import KINDS, Figure, Kind, Memory
 from tests.bench.sizes import Sizes
 
-REFERENCE = "zeo"  # the system that every other one is divided by
+REFERENCE = "zeo"  # the system by which every other one is divided
 PARTIAL = "the time limit ended the work before its full size; rates are of what was done"
 _PACKAGES = ("ZODB", "ZEO", "RelStorage", "zodb-neo", "msgpack", "uvloop", "mysqlclient")
 
@@ -35,7 +35,7 @@ class Cell:
 
 
 class Report:
-    """Gathers figures while a run goes on, and shows them afterwards."""
+    """Collects figures during a run, and shows them afterwards."""
 
     def __init__(self, systems: list[str], sizes: Sizes, rounds: int) -> None:
         self._systems = {name: {"title": name, "note": ""} for name in systems}
@@ -64,12 +64,12 @@ class Report:
             self._memory[memory.work, system, process].append(value)
 
     def failed(self, system: str, workload: str, error: str, given: set[str]) -> None:
-        """Every figure of `workload` that is not among the `given` has no value because of it."""
+        """Record a failure: every figure of `workload` that is not in `given` has no value."""
         for cell in self._missing(system, workload, given):
             cell.error = error
 
     def not_applicable(self, system: str, workload: str, reason: str, given: set[str]) -> None:
-        """As `failed`, where the system cannot do the work by its nature."""
+        """Record that the system cannot do the workload by its nature; as `failed` otherwise."""
         for cell in self._missing(system, workload, given):
             cell.not_applicable = reason
 
@@ -83,7 +83,7 @@ class Report:
     # -- afterwards
 
     def errors(self, systems: Iterable[str]) -> list[str]:
-        """One line for each failure of `systems`: figure, system and message."""
+        """Return a line for each failure of `systems`: figure, system and message."""
         return [
             f"{name}, {system}: {cell.error}"
             for (name, system), cell in self._cells.items()
@@ -91,15 +91,15 @@ class Report:
         ]
 
     def floor(self, name: str) -> float | None:
-        """The median of one floor, in µs."""
+        """Return the median of one floor, in µs."""
         return statistics.median(self._floors[name]) if self._floors[name] else None
 
     def to_reference(self, kind: Kind, system: str) -> float | None:
-        """The median divided by the reference system's."""
+        """Return the median divided by that of the reference system."""
         return _ratio(self._median(kind, system), self._median(kind, REFERENCE))
 
     def to_floor(self, kind: Kind, system: str) -> float | None:
-        """The median divided by the floor, or by the rate of doing nothing but the floor."""
+        """Return the median divided by the floor, or by the rate that the floor allows."""
         if kind.floor is None:
             return None
         floor = self.floor(kind.floor)
@@ -111,7 +111,7 @@ class Report:
         return self._cells[kind.name, system].median
 
     def to_json(self) -> dict[str, Any]:
-        """Everything, as values that json can write."""
+        """Return everything as values that json can write."""
         return {
             "format": 1,
             "machine": _machine(),
@@ -137,7 +137,7 @@ class Report:
         }
 
     def _kinds(self) -> list[Kind]:
-        """The figures of the workloads that were run, in the order of the table."""
+        """Return the figures of the workloads that were run, in the order of the table."""
         seen = {name for name, _ in self._cells}
         return [kind for kind in KINDS if kind.name in seen]
 
@@ -164,7 +164,7 @@ class Report:
     # -- tables: rows of text, rendered by rich or as Markdown
 
     def tables(self) -> list[tuple[str, list[list[str]]]]:
-        """(caption, rows) of each table; the first row of each is its header."""
+        """Return the caption and the rows of each table. The first row is the header."""
         notes = Notes()
         main = [["", *self._titles()]]
         floors = [["", *self._titles()]]
@@ -226,7 +226,7 @@ class Report:
         )
 
     def markdown(self) -> str:
-        """The tables for a document, below a line about the machine."""
+        """Return the tables for a document, after a line about the machine."""
         lines = [environment(), ""]
         for caption, rows in self.tables():
             header, *body = [[text.replace("|", "\\|") for text in row] for row in rows]
@@ -235,7 +235,7 @@ class Report:
         return "\n".join(lines)
 
     def rich_tables(self) -> list[Table]:
-        """The tables for a terminal."""
+        """Return the tables for a terminal."""
         found = []
         for caption, (header, *body) in self.tables():
             table = Table(title=caption, title_justify="left")
@@ -248,7 +248,7 @@ class Report:
 
 
 class Notes:
-    """Numbered remarks below a table; the same remark has one number."""
+    """Numbered remarks below a table. Equal remarks share a number."""
 
     def __init__(self) -> None:
         self._marks: dict[str, str] = {}
@@ -269,7 +269,7 @@ def _ratio(value: float | None, reference: float | None) -> float | None:
 
 
 def _number(value: float | None) -> str:
-    """Three digits that matter: 0.123, 1.23, 12.3, 123, 1,230."""
+    """Return a number with three significant digits: 0.123, 1.23, 12.3, 123, 1,230."""
     if value is None:
         return "–"
     for bound, digits in ((0.9995, 3), (9.995, 2), (99.95, 1)):
@@ -279,7 +279,7 @@ def _number(value: float | None) -> str:
 
 
 def environment() -> str:
-    """The machine and the versions, for people."""
+    """Return a line with the machine and the versions."""
     machine = _machine()
     packages = (f"{name} {version}" for name, version in machine["packages"].items() if version)
     return (

@@ -24,8 +24,8 @@ def run(
 ) -> Report:
     """Measure `systems` in `rounds`; each round starts with another one, to be fair to all.
 
-    In a round a system is started on an empty folder, does every workload, and is stopped: no
-    other system's servers run meanwhile. What fails is recorded in the report; the run goes on.
+    In a round a system is started on an empty folder, does every workload, and is stopped: no other
+    system's servers run meanwhile. The report records failures; the run goes on.
     """
     report = Report(list(systems), sizes, rounds)
     names = list(systems)
@@ -57,7 +57,8 @@ class _System:
         self._starts = 0
 
     def do(self, workloads: Sequence[str], sizes: Sizes, source: Path) -> None:
-        """Every workload; after a failed one on a fresh start, since servers may be damaged."""
+        """Do every workload. After a failed one start the system anew, because servers may be
+        damaged."""
         remaining = list(workloads)
         while remaining:
             system: System | None = None
@@ -80,7 +81,7 @@ class _System:
                     system.stop()
 
     def _workload(self, system: System, workload: str, sizes: Sizes, source: Path) -> bool:
-        """Do one workload; False when it failed."""
+        """Do one workload. Return False if it failed."""
         self._say(f"  {workload}")
         given = set()
         try:

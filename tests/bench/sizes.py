@@ -1,4 +1,4 @@
-"""How much work a run does: each bound in count, all of them in time."""
+"""The amount of work of a run: bounds in counts and in time."""
 
 import time
 from dataclasses import dataclass
@@ -6,8 +6,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """The size of every workload. `seconds` bounds each rate, `whole_seconds` what means something as a
-    whole only (an import, one transaction, one object); what they cut short is partial."""
+    """The size of every workload.
+
+    `seconds` bounds each rate; `whole_seconds` bounds work that counts only as a whole (an import, one
+    transaction, one object). Work that a bound ends early is marked partial.
+    """
 
     imported: int = 50_000
     objects: int = 20_000
@@ -26,18 +29,21 @@ class Sizes:
 
     @property
     def seconds_max(self) -> float:
-        """When a client that does not answer is killed: a call into a storage cannot be cut short."""
+        """Return when a client without an answer is killed: a call of a storage cannot be
+        interrupted."""
         return _killed_after(self.seconds)
 
     @property
     def whole_seconds_max(self) -> float:
-        """The same, of what is bounded by `whole_seconds`."""
+        """Return the same for work that is bounded by `whole_seconds`."""
         return _killed_after(self.whole_seconds)
 
 
 def _killed_after(seconds: float) -> float:
-    """Twice the limit leaves room for one call that began just before it; 30 s more are for
-    filling the database and for opening storages on a busy machine."""
+    """Return twice the limit, for a call that began just before it, and 30 s more.
+
+    The 30 s are for filling the database and opening storages on a busy machine.
+    """
     return 2 * seconds + 30
 
 

@@ -18,7 +18,7 @@ from ZODB.FileStorage import FileStorage
 
 from tests.support.ports import free_range
 
-START_SECONDS_MAX = 60.0  # a MariaDB instance is created from nothing in two; machines are shared
+START_SECONDS_MAX = 60.0  # a new MariaDB server needs two on an idle machine
 
 
 class SystemFailed(Exception):
@@ -26,27 +26,27 @@ class SystemFailed(Exception):
 
 
 class System(ABC):
-    """One storage with its servers. One cycle of start and stop at a time."""
+    """A storage with its servers. Call stop before the next start."""
 
     title: str
-    note = ""  # what a reader must know to compare its figures
+    note = ""  # what readers must know to compare the figures
     one_process = False  # only one client process can open it
 
     @abstractmethod
     def start(self, folder: Path) -> None:
-        """Start an empty database below `folder` (empty, kept until stop). Raises SystemFailed."""
+        """Start an empty database below `folder` (empty, kept until stop). Raise SystemFailed."""
 
     @abstractmethod
     def storage(self) -> Any:
-        """A new client storage with an empty cache. In a client process."""
+        """Return a new client storage with an empty cache. Call in a client process."""
 
     @abstractmethod
     def pids(self) -> dict[str, int]:
-        """The server processes by a name for people; empty when there are none."""
+        """Return the pids of the servers by a readable name; empty without servers."""
 
     @abstractmethod
     def stop(self) -> None:
-        """End the servers. Also after a failed start."""
+        """End the servers; also call after a failed start."""
 
 
 class FileStorageSystem(System):
@@ -130,7 +130,7 @@ class NEOSystem(System):
 
 
 def _wait_for_port(address: tuple[str, int], server: subprocess.Popen[bytes], log: Path) -> None:
-    """Return when `server` accepts connections. Raises SystemFailed with its last words."""
+    """Return when `server` accepts connections. Raise SystemFailed with the last lines of its log."""
     end = time.monotonic() + START_SECONDS_MAX
     while server.poll() is None and time.monotonic() < end:
         with contextlib.suppress(ConnectionRefusedError), socket.create_connection(address, 1):
@@ -152,7 +152,7 @@ def _relstorage_mariadb() -> System:
     return RelStorageMariaDB()
 
 
-# A system whose packages are not installed fails when it is made, and alone.
+# A system whose packages are not installed fails when it is created; the others work.
 SYSTEMS: dict[str, Callable[[], System]] = {
     "filestorage": FileStorageSystem,
     "zeo": ZEOSystem,

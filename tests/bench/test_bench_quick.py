@@ -1,4 +1,4 @@
-"""The benchmark driver itself, at its smallest size: what it reports, and that it survives."""
+"""The benchmark driver at its smallest size reports all figures, and survives failures."""
 
 import json
 import threading
@@ -30,11 +30,11 @@ class Broken(FileStorageSystem):
 
 
 def silent(text: str) -> None:
-    """Progress that nobody reads."""
+    """Drop progress messages."""
 
 
 def figures(report: Report) -> dict[str, dict[str, Any]]:
-    """system -> cell of each figure, as another program would read them from the file."""
+    """Return the cells by figure and system, as another program would read them from the file."""
     found = json.loads(json.dumps(report.to_json()))
     return {figure["name"]: figure["systems"] for figure in found["figures"]}
 

@@ -1,4 +1,4 @@
-"""That the benchmark of failovers works."""
+"""The benchmark of failovers works."""
 
 from __future__ import annotations
 
@@ -17,6 +17,6 @@ def test_it_measures_each_way(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     found = json.loads(path.read_text())
     assert list(found) == ["kill -9", "hand over"]
     for who in FOLLOWERS:
-        assert 1 < found["kill -9"][who][0] < 30  # the lease of the lost one was waited for
+        assert 1 < found["kill -9"][who][0] < 30  # the wait for the lease of the lost primary
     assert found["hand over"]["applications"][0] < found["kill -9"]["applications"][0]
     assert capsys.readouterr().out.count("\n") == 4

@@ -1,4 +1,4 @@
-"""The benchmark of Spark: its database, and its arithmetic. Whoever measures runs all of it."""
+"""The benchmark of Spark: its database and its arithmetic. Only a measurement runs all of it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SPEEDS = {"iterator": 10.0, "one process": 20.0, "local[1]": 25.0, "local[2]": 4
 
 
 def measured() -> Measured:
-    """Three rounds, in the second of which the machine is ten times as slow."""
+    """Return figures of three rounds. In the second one the machine is ten times as slow."""
     figures = [
         Figure(kind, reader, number, 1000, 1000 / SPEEDS[reader] * slow, 0.5)
         for number, slow in enumerate((1, 10, 1))

@@ -1,4 +1,4 @@
-"""That the benchmark of the transactor works."""
+"""The benchmark of the transactor works."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a decision of the transactor costs: ``python -m tests.bench.transactor``.
+"""Measure the cost of a decision of the transactor: ``python -m tests.bench.transactor``.
 
-Real processes on loopback, with syncs. Packets per peer are those of the whole cluster for one decision,
-without heartbeats, divided by the number of peers of a node; the quiet case needs three.
+Real processes that sync, on loopback. Packets per peer are those of the whole cluster for one decision,
+without heartbeats, divided by the number of peers of a node; the normal case needs three.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from tests.support.slow_network import SlowNetwork
 from tests.support.transactors import Transactors, wait_for
 
 IDLE_SECONDS = 2.0
-#: Before measuring: connections are made, code is warm.
+#: Decisions before the measurement, until connections exist and code is warm.
 WARM = 20
 
 
 class Figures(NamedTuple):
     peers: int
-    #: Added to each packet, in milliseconds.
+    #: Delay of each packet, in milliseconds.
     delay: float
     decisions_per_second: float
     median_ms: float
@@ -43,7 +43,7 @@ def _sent(cluster: Transactors) -> int:
 
 
 def measure(peers: int, delay: float, decisions: int, folder: Path) -> Figures:
-    """``delay`` in seconds."""
+    """Measure one cluster. ``delay`` in seconds."""
     cluster = Transactors(folder, peers)
     network = None
     if delay:

@@ -1,9 +1,9 @@
-"""The work: one function per workload, each yielding its figures as it has them.
+"""The workloads: one function each, which yields its figures as soon as it has them.
 
-A workload gets a started System whose database may hold the objects of earlier workloads. It
-touches storages only in client processes (see clients). An error leaves the figures that were
-yielded before it. Reads and writes go through what a ZODB Connection itself would call: the MVCC
-view of the storage (`session`), or ZODB.DB where conflicts and invalidations matter.
+A workload gets a started System whose database may have the objects of earlier workloads. It uses
+storages only in client processes (see clients). After an error the figures that were yielded before
+remain. Reads and writes use the same interface as a ZODB Connection: the MVCC view of the storage
+(`session`), or ZODB.DB where conflicts and invalidations matter.
 """
 
 import os
@@ -39,11 +39,11 @@ Workload = Callable[[System, Sizes, Path], Results]
 
 _BATCH = 5_000  # objects per transaction while a database is filled: 1.5 MB, small for everyone
 _MB = 1_000_000
-_RETRIES_MAX = 1_000  # of one increment: far above what fair clients need, below for ever
+_RETRIES_MAX = 1_000  # of one increment: far more than fair clients need
 
 
 def session(storage: Any) -> Any:
-    """What one ZODB Connection sees of `storage`, at the newest transaction."""
+    """Return the view of one ZODB Connection of `storage`, at the newest transaction."""
     adapter = storage if IMVCCStorage.providedBy(storage) else MVCCAdapter(storage)
     instance = adapter.new_instance()
     instance.poll_invalidations()
@@ -51,7 +51,7 @@ def session(storage: Any) -> Any:
 
 
 def commit(view: Any, records: list[tuple[bytes, bytes, bytes]]) -> bytes:
-    """Commit (oid, serial, data) records through `view`; the tid."""
+    """Commit (oid, serial, data) records through `view`. Return the tid."""
     meta = TransactionMetaData("bench", "commit")
     view.tpc_begin(meta)
     for oid, serial, data in records:
@@ -62,7 +62,7 @@ def commit(view: Any, records: list[tuple[bytes, bytes, bytes]]) -> bytes:
 
 
 def _fill(system: System, count: int) -> list[bytes]:
-    """Store `count` new objects; their oids."""
+    """Store `count` new objects. Return their oids."""
     rng = random.Random(count)
     storage = system.storage()
     view = session(storage)
@@ -75,7 +75,7 @@ def _fill(system: System, count: int) -> list[bytes]:
 
 
 def import_and_iterate(system: System, sizes: Sizes, source: Path) -> Results:
-    """copyTransactionsFrom a Data.fs into the empty database, then iterate over all of it."""
+    """Copy a Data.fs into the empty database (copyTransactionsFrom), then iterate over all of it."""
 
     def copy() -> tuple[int, float]:
         storage = system.storage()
@@ -111,7 +111,7 @@ def import_and_iterate(system: System, sizes: Sizes, source: Path) -> Results:
 
 
 def cold_load(system: System, sizes: Sizes, source: Path) -> Results:
-    """The time of one load by one thread, each of another object, nothing in the cache."""
+    """Measure the time of one load by one thread, each of another object, with an empty cache."""
     oids = clients.run(lambda: _fill(system, sizes.loads), sizes.seconds_max)
 
     def load() -> list[float]:
@@ -126,7 +126,8 @@ def cold_load(system: System, sizes: Sizes, source: Path) -> Results:
 
 
 def loads(system: System, sizes: Sizes, source: Path) -> Results:
-    """Loads per second of one client process with 1 thread and with many, nothing in the cache."""
+    """Measure loads per second of one client process, with 1 and with many threads, and an empty
+    cache."""
     oids = clients.run(lambda: _fill(system, sizes.objects), sizes.seconds_max)
 
     def load(threads: int, wanted: list[bytes]) -> tuple[int, float]:
@@ -161,7 +162,7 @@ def loads(system: System, sizes: Sizes, source: Path) -> Results:
 
 
 def prefetch(system: System, sizes: Sizes, source: Path) -> Results:
-    """Prefetch many objects and load each: until the application has them all."""
+    """Measure the time to prefetch many objects and to load each of them."""
     oids = clients.run(lambda: _fill(system, sizes.prefetched), sizes.seconds_max)
 
     def fetch() -> float:
@@ -179,7 +180,7 @@ def prefetch(system: System, sizes: Sizes, source: Path) -> Results:
 
 
 def commits(system: System, sizes: Sizes, source: Path) -> Results:
-    """The time of committing a new revision of one object, one client, from begin to finish."""
+    """Measure the time of a commit of one object by one client, from begin to finish."""
 
     def work() -> list[float]:
         storage = system.storage()
@@ -199,7 +200,7 @@ def commits(system: System, sizes: Sizes, source: Path) -> Results:
 
 
 def disjoint(system: System, sizes: Sizes, source: Path) -> Results:
-    """Commits per second of several client processes, each writing an object of its own."""
+    """Measure commits per second of several client processes that each write an object of their own."""
 
     def work(index: int, ready: Ready) -> float:
         storage = system.storage()
@@ -221,10 +222,10 @@ def disjoint(system: System, sizes: Sizes, source: Path) -> Results:
 
 
 def counter(system: System, sizes: Sizes, source: Path) -> Results:
-    """Commits per second of several client processes adding 1 to one BTrees.Length.
+    """Measure commits per second of several client processes that add 1 to one BTrees.Length.
 
-    What conflict resolution leaves unresolved is retried, as an application would. The counter
-    must hold the number of commits in the end: a lost or doubled increment is an error.
+    Clients retry after unresolved conflicts, as applications do. In the end the counter must hold the
+    number of commits: a lost or doubled increment is an error.
     """
 
     def prepare() -> None:
@@ -264,7 +265,7 @@ def counter(system: System, sizes: Sizes, source: Path) -> Results:
 
 
 def big_transaction(system: System, sizes: Sizes, source: Path) -> Results:
-    """One transaction of many objects of 1 KiB, and what memory it takes in each process."""
+    """Measure one transaction of many objects of 1 KiB, and the memory of each process."""
 
     def work() -> tuple[int, float, dict[str, float]]:
         storage = system.storage()
@@ -290,7 +291,7 @@ def big_transaction(system: System, sizes: Sizes, source: Path) -> Results:
 
 
 def big_object(system: System, sizes: Sizes, source: Path) -> Results:
-    """Write one very large object, and read it back in another client."""
+    """Measure the write of one very large object, and the read by another client."""
     size = sizes.big_mb * _MB
     data = record(random.Random(3), 2 * _MB) * (size // (2 * _MB))
 
@@ -326,7 +327,7 @@ def big_object(system: System, sizes: Sizes, source: Path) -> Results:
 
 
 def _timed(limit: Limit, function: Callable[[T], object], items: Iterable[T]) -> list[float]:
-    """The µs of `function` on each of `items`, until the limit is over."""
+    """Return the µs of `function` for each of `items`, until the limit is over."""
     samples = []
     for item in items:
         begin = time.perf_counter_ns()
@@ -358,7 +359,7 @@ def _need_processes(system: System) -> None:
 
 @contextmanager
 def _root(system: System) -> Iterator[Any]:
-    """The root object of the database, whose changes are committed at the end."""
+    """Yield the root object of the database; commit its changes at the end."""
     database = DB(system.storage())
     with database.transaction() as connection:
         yield connection.root()

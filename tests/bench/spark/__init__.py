@@ -1,5 +1,7 @@
-"""``python -m tests.bench.spark``: what Spark reads out of a cluster in a second, against one process.
+"""Measure how many rows Spark reads per second, compared with one process.
 
-* ``database``: what is read; ``readers``: one process; ``driver``: one session of Spark
-* ``run``: rounds in which each reads the same; ``report``: figures and targets
+Run ``python -m tests.bench.spark``. Modules:
+
+* ``database``: the database to read; ``readers``: one process; ``driver``: one session of Spark
+* ``run``: rounds in which each reads the same data; ``report``: figures and targets
 """

@@ -1,4 +1,4 @@
-"""``python -m tests.bench.spark``: what Spark reads in a second, against one process; in one run."""
+"""Measure how many rows Spark reads per second, compared with one process, in one run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ QUICK_MODULES = 5
 
 
 def _demo(cluster: Cluster, modules: int | None) -> None:
-    """What ``make demo`` loads."""
+    """Load the database of ``make demo``."""
 
     def load() -> None:
         database = DB(cluster.storage())
@@ -39,7 +39,7 @@ def _demo(cluster: Cluster, modules: int | None) -> None:
 
 @contextmanager
 def _running(folder: Path, write: Callable[[Cluster], None], say: Say) -> Iterator[Cluster]:
-    """A cluster in ``folder``, with the database that a former run left there, or a new one."""
+    """Yield a cluster in ``folder``, with the database of a former run, or a new one."""
     complete = folder / "complete"
     with Cluster(
         storages=STORAGES, replicas=REPLICAS, partitions=PARTITIONS, folder=folder
@@ -52,7 +52,7 @@ def _running(folder: Path, write: Callable[[Cluster], None], say: Say) -> Iterat
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run; print the tables. Raises ClientFailed."""
+    """Run and print the tables. Raise ClientFailed."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.spark", description=__doc__)
     parser.add_argument(
         "--revisions", type=int, default=1_000_000, help="of the generated database (1,000,000)"

@@ -1,4 +1,4 @@
-"""Seconds of processor time that running processes have used, with their descendants (Linux)."""
+"""Measure the processor time of running processes and their descendants (Linux)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def used(pids: Iterable[int]) -> float:
-    """Of processes that end meanwhile, nothing."""
+    """Return the seconds of processor time; processes that end meanwhile count 0."""
     return sum(_own(pid) for parent in pids for pid in _tree(parent))
 
 

@@ -1,4 +1,4 @@
-"""A generated database of many small revisions, written by several clients at once."""
+"""A generated database of many small revisions, written by several clients in parallel."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.cluster import Cluster
 STORAGES = 4
 REPLICAS = 1
 PARTITIONS = 12
-#: Revisions of one object, and in one transaction, on average.
+#: Mean number of revisions of an object, and of revisions in a transaction.
 REVISIONS = 5
 OBJECTS_PER_TRANSACTION = 45
 WRITERS = 4
@@ -36,11 +36,11 @@ _START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class Document(Persistent):
-    """Seven of eight objects; the others are buckets of a tree of documents."""
+    """A document: seven of eight objects; the others are buckets of a tree of documents."""
 
 
 class Target(NamedTuple):
-    """A reference to be written."""
+    """A reference to write."""
 
     oid: bytes
 
@@ -50,7 +50,7 @@ def _persistent_id(value: object) -> object:
 
 
 def _pickled(*parts: object) -> bytes:
-    """Like the serializer of ZODB: several pickles with one memo."""
+    """Return several pickles with one memo, as the serializer of ZODB writes them."""
     file = io.BytesIO()
     pickler = Pickler(file, 3)
     pickler.persistent_id = _persistent_id
@@ -60,7 +60,7 @@ def _pickled(*parts: object) -> bytes:
 
 
 class Records:
-    """Records of about 550 bytes with 7 references each, on average."""
+    """Makes records of about 550 bytes with 7 references each, on average."""
 
     def __init__(self, seed: int, oids: range) -> None:
         self._rng = random.Random(seed)
@@ -96,7 +96,7 @@ class Records:
 def transactions(
     seed: int, oids: range, every: range, revisions: int
 ) -> Iterator[list[tuple[int, bytes]]]:
-    """Creations of all the oids, then changes of any of them: (oid, record) of each transaction."""
+    """Yield transactions as pairs (oid, record): creations of all oids, then changes of any of them."""
     rng = random.Random(seed)
     records = Records(seed, every)
     waiting = list(oids)[:revisions]
@@ -109,7 +109,8 @@ def transactions(
 
 
 def fill(cluster: Cluster, revisions: int) -> None:
-    """Write them. Oids are given by us: each writer has its own, so that none conflicts."""
+    """Write the database. Each writer has oids of its own, which are chosen here, so that none
+    conflicts."""
     objects = max(revisions // REVISIONS, OBJECTS_PER_TRANSACTION * WRITERS)
     every = range(1, objects + 1)
 

@@ -1,7 +1,7 @@
 """One session of Spark, in a process of its own: ``python -m tests.bench.spark.driver CORES``.
 
-Reads orders, one JSON object in a line: ``options`` of a load, and ``columns``; answers with the seconds
-that it took to load and read everything. The rows go nowhere: Spark's own sink "noop" takes them.
+It reads orders, one JSON object in a line: ``options`` of a load, and ``columns``. It answers with the
+seconds to load and read everything. Spark's own sink "noop" drops the rows.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def session(cores: int) -> SparkSession:
 
 
 def main(arguments: list[str]) -> int:
-    # What else comes to the standard output, of the JVM and of Python's workers, is no answer.
+    # Other output of the JVM and of Python's workers must not be taken for an answer.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     spark = session(int(arguments[0]))
@@ -55,7 +55,7 @@ def main(arguments: list[str]) -> int:
 
 
 class Driver:
-    """The process, from outside."""
+    """The driver's process, as its parent sees it."""
 
     def __init__(self, cores: int, log: Path) -> None:
         environment = {
@@ -81,7 +81,7 @@ class Driver:
         return self._process.pid
 
     def read(self, options: Mapping[str, Any]) -> float:
-        """Seconds. Raises ClientFailed."""
+        """Read with these options. Return the seconds. Raise ClientFailed."""
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.write(json.dumps(options) + "\n")
         self._process.stdin.flush()

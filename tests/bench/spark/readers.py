@@ -1,4 +1,4 @@
-"""What one Python process reads, and how fast. Each function runs in a client process of its own."""
+"""Readers in one Python process. Each function runs in a client process of its own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from neo.protocol.ids import u64
 from neo.spark.reading import Query, read
 from neo.spark.tables import columns_of
 
-#: kind → the columns of ``history`` that Spark is asked for.
+#: kind → the columns of ``history`` that Spark reads.
 KINDS = {
     "raw": "oid,tid,data",
     "default": "partition,oid,tid,timestamp,class,size",
@@ -28,7 +28,7 @@ _DECODE: dict[str, Callable[[bytes], object]] = {
 
 
 class Work(NamedTuple):
-    """``rows`` read in ``seconds``; ``cpu``: seconds of the reader's processes."""
+    """A read of ``rows`` rows in ``seconds``. ``cpu``: processor seconds of the reader's processes."""
 
     rows: int
     seconds: float
@@ -36,8 +36,10 @@ class Work(NamedTuple):
 
 
 def by_iterator(storage: Any, kind: str, seconds: float) -> Work:
-    """All revisions as any ZODB storage gives them, and what is decoded for ``kind`` out of each,
-    until ``seconds`` are over."""
+    """Read all revisions with the iterator of any ZODB storage, until ``seconds`` are over.
+
+    Decode from each record what ``kind`` needs.
+    """
     decoded = _DECODE[kind]
     begin, cpu = time.monotonic(), time.process_time()
     rows = 0
@@ -52,7 +54,8 @@ def by_iterator(storage: Any, kind: str, seconds: float) -> Work:
 
 
 def by_pages(storage: Any, kind: str, seconds: float) -> Work:
-    """What a task of Spark does, without Spark: the same rows as Arrow batches, for each partition."""
+    """Read as a task of Spark does, without Spark: the same rows as Arrow batches, for each
+    partition."""
     begin, cpu = time.monotonic(), time.process_time()
     scanner = Scanner(storage)
     columns = columns_of("history", KINDS[kind].split(","))
@@ -66,7 +69,7 @@ def by_pages(storage: Any, kind: str, seconds: float) -> Work:
 
 
 def count(storage: Any) -> tuple[int, int]:
-    """Revisions, and bytes of their records as ZODB wrote them."""
+    """Return the number of revisions, and the bytes of their records as ZODB wrote them."""
     scanner = Scanner(storage)
     query = Query("history", columns_of("history", ["size", "deleted"]), u64(scanner.last_tid()))
     rows = size = 0

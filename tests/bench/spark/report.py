@@ -1,4 +1,4 @@
-"""What a run found: figures of each round, medians, ratios to one process, targets."""
+"""The results of a run: figures of each round, medians, ratios to one process, targets."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from tests.bench.spark.run import READERS, Figure, Measured
 
 
 class Target(NamedTuple):
-    """Of Spark on two cores: so many times the rows per second of another reader."""
+    """A target of Spark on two cores: so many times the rows per second of another reader."""
 
     kind: str
     reader: str
     ratio: float
 
 
-#: The iterator is that of any ZODB storage; "one process" reads the same pages as Spark does, which
-#: other readers of one process would have to learn first.
+#: "iterator" is that of any ZODB storage. "one process" reads the same pages as Spark does, which no
+#: ordinary reader in one process does.
 TARGETS = (
     Target("raw", "iterator", 5.0),
     Target("references", "iterator", 1.5),
@@ -32,7 +32,7 @@ _SPARK = "local[2]"
 
 
 class Figures:
-    """Of one database."""
+    """The figures of one database."""
 
     def __init__(self, measured: Measured) -> None:
         self._measured = measured
@@ -44,14 +44,15 @@ class Figures:
         return self.median(kind, reader, lambda f: f.rows / f.seconds)
 
     def cpu_per_row(self, kind: str, reader: str) -> float:
-        """Microseconds."""
+        """Return the microseconds of processor time per row."""
         return self.median(kind, reader, lambda f: f.cpu / f.rows * 1e6)
 
     def bytes_per_row(self) -> float:
         return self._measured.size / self._measured.revisions
 
     def ratio(self, kind: str, reader: str, other: str) -> float:
-        """The median of the ratios inside each round: what else the machine does changes slowly."""
+        """Return the median of the ratios within each round, because the load of the machine changes
+        slowly."""
         pairs = zip(self._of(kind, reader), self._of(kind, other), strict=True)
         return statistics.median(
             (one.rows / one.seconds) / (two.rows / two.seconds) for one, two in pairs

@@ -1,4 +1,4 @@
-"""Rounds in which everyone reads the same database, one after the other."""
+"""Rounds in which all readers read the same database, one after the other."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tests.support.cluster import Cluster
 
 Say = Callable[[str], None]
 
-#: When a client that does not answer is killed; the readers themselves look at their limit.
+#: When a client without an answer is killed; the readers have limits of their own.
 SECONDS_MAX = 3600.0
 CORES = (1, 2)
 READERS = ("iterator", "one process", *(f"local[{cores}]" for cores in CORES))
 
 
 class Figure(NamedTuple):
-    """``cpu``: seconds of the reader and of the cluster together."""
+    """A figure. ``cpu``: processor seconds of the reader and of the cluster together."""
 
     kind: str
     reader: str
@@ -33,7 +33,7 @@ class Figure(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """A database, and what was read of it."""
+    """A database, and the figures of its readers."""
 
     revisions: int
     size: int
@@ -41,7 +41,7 @@ class Measured(NamedTuple):
 
 
 class Bench:
-    """Of one cluster that is filled. Drivers of Spark stay, warm, until the block ends."""
+    """The benchmark of one filled cluster. Drivers of Spark stay warm until the end of the block."""
 
     def __init__(self, cluster: Cluster, seconds: float, say: Say) -> None:
         self._cluster = cluster
@@ -54,7 +54,7 @@ class Bench:
         }
 
     def run(self, rounds: int, folder: Path) -> Measured:
-        """``folder``: of logs. Raises ClientFailed."""
+        """Run the rounds. ``folder``: the folder of logs. Raise ClientFailed."""
         revisions, size = clients.run(lambda: self._with_storage(count), SECONDS_MAX)
         self._say(f"  {revisions:,} revisions, {size / 1e6:,.0f} MB of records")
         figures = []
