@@ -163,7 +163,7 @@ def followed(cluster: MachineCluster, lost: int) -> float:
                         return time.monotonic()
         except (AdminAway, ErrorAnswer):
             pass
-        assert time.monotonic() < deadline, "nobody follows another primary"
+        assert time.monotonic() < deadline, "no node follows another primary"
         time.sleep(0.01)
 
 

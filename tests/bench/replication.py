@@ -198,8 +198,8 @@ class Bench:
 
     def _alone(self) -> Iterator[Row]:
         with self._filled() as (cluster, _):
-            self._say("  replication, nobody else works")
-            yield from self._speed("while nobody works", _replicate(cluster).seconds)
+            self._say("  replication, no client works")
+            yield from self._speed("while no client works", _replicate(cluster).seconds)
 
     def _loaded(self) -> Iterator[Row]:
         with self._filled() as (cluster, oids):

@@ -51,7 +51,7 @@ class System(ABC):
 
 class FileStorageSystem(System):
     title = "FileStorage"
-    note = "inside the client's process, which nobody can share"
+    note = "inside the client's process; no other process can share it"
     one_process = True
 
     def start(self, folder: Path) -> None:

@@ -20,7 +20,7 @@ def test_every_figure_is_there(tmp_path: Path) -> None:
     assert list(found) == ["sqlite"]
     for rows in found.values():
         by_title = {f"{row['title']}, {row['unit']}": row["value"] for row in rows}
-        for what in ("while nobody works", "while clients work"):
+        for what in ("while no client works", "while clients work"):
             assert by_title[f"copied {what}, MB/s"] > 0
         for kind in ("commit", "load"):
             for when in ("without replicas", "with a replica"):

@@ -85,8 +85,8 @@ def all_cuts() -> list[Cut]:
     cuts += [Cut("each master is alone", list(permutations(MASTERS, 2)), False)]
     for one in MASTERS:
         others = [name for name in MACHINES if name != one]
-        cuts += [Cut(f"{one} does not reach anybody", list(product([one], others)), True)]
-        cuts += [Cut(f"nobody reaches {one}", list(product(others, [one])), True)]
+        cuts += [Cut(f"{one} reaches no other machine", list(product([one], others)), True)]
+        cuts += [Cut(f"no machine reaches {one}", list(product(others, [one])), True)]
     return cuts
 
 

@@ -153,7 +153,7 @@ def check_end(connection: Any, folder: Path, clients: int) -> Counter[str]:
         keys.update(e.number * clients + client for e in attempted if e.kind == "insert")
     strange = set(root["tree"].keys()) - keys
     if strange:
-        raise Violation(f"nobody inserted {sorted(strange)[:5]}")
+        raise Violation(f"no client inserted {sorted(strange)[:5]}")
     if not done["count"] <= root["length"]() <= tried["count"]:
         raise Violation(
             f"{done['count']} increments were acknowledged, {tried['count']} tried, "

@@ -54,7 +54,10 @@ def test_a_node_that_was_left_out_becomes_equal_when_it_is_back(
             filled.add(u64(db.lastTransaction()) % PARTITIONS)
         if given_up:
             simple.kill("storage1")
-            wait(lambda: node_state(cluster, first) == NodeState.DOWN.name, "nobody misses it")
+            wait(
+                lambda: node_state(cluster, first) == NodeState.DOWN.name,
+                "the master does not notice the loss",
+            )
         for value in range(given_up):
             commit(db, -value)
     for name in list(simple.processes):

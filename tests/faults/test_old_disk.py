@@ -136,7 +136,7 @@ def _each_has_what_the_other_has_not(cluster: Cluster, restore: Restore, second:
     for name in ("master1", "admin", "storage1", "storage2"):
         simple.restart(name)
     problem = "and none has all that the others have (neoctl print check): stop the node that"
-    wait(lambda: problem in reason(cluster), "nobody is asked")
+    wait(lambda: problem in reason(cluster), "the operator is not asked")
     found = status(cluster)
     assert found["state"] == ClusterState.RECOVERING.name
     assert "the copies of partition 1 differ" in [each["text"] for each in found["problems"]]

@@ -150,7 +150,7 @@ def test_a_call_that_fails_because_of_an_interrupt_of_another_thread_is_a_violat
     run.interrupts.begun = True
     run.interrupts.failed(TransactionLostError("tpc_finish: INCOMPLETE_TRANSACTION"))
     run.interrupts.failed(TransactionLostError("connection to the master lost"))
-    with pytest.raises(Violation, match="cost a call: connection to the master lost"):
+    with pytest.raises(Violation, match="failed a call: connection to the master lost"):
         run.world.run(1.0)
     other = Run(1, replace(ALONE, faults=("interrupted", "reset")))
     other.cluster.start()

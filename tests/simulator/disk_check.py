@@ -105,7 +105,7 @@ def _transaction_problems(
         for i in range(0, len(oids), 8):
             oid = int.from_bytes(oids[i : i + 8], "big")
             if oid % modulo in readable and (oid, tid) not in known:
-                yield f"{where}: object {oid:016x} is listed and not there"
+                yield f"{where}: object {oid:016x} is listed and missing"
     begun = {row[7] for row in tables["ttrans"]}
     if len(begun) != len(tables["ttrans"]):
         yield "ttrans has a transaction twice"

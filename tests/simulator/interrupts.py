@@ -72,7 +72,7 @@ class Interrupts:
         # Visitors close their storage while they commit.
         lost = lost and "the storage is closed" not in str(error)
         if lost and self.begun and run.faults.calm and not run.sites.fired:
-            run.world.fail(Violation(f"an interrupt of another thread cost a call: {error}"))
+            run.world.fail(Violation(f"an interrupt of another thread failed a call: {error}"))
 
     def wait_heard(self) -> None:
         """Wait until idle clients have heard of the last transaction. Call when no thread works any

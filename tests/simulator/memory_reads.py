@@ -151,7 +151,7 @@ class MemoryReads(ABC):
         self.drain()
         row = self.tables.data.get(data_id)
         if row is None:
-            raise Violation(f"{self.name}: data {data_id:#x} is asked for and not there")
+            raise Violation(f"{self.name}: data {data_id:#x} is requested and missing")
         return row.compression, row.checksum, row.value
 
     # -- undo ------------------------------------------------------------------------------------

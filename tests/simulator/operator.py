@@ -114,7 +114,7 @@ class Operator:
                 world.fail(
                     Violation(
                         f"the operator is told that {answer.tid.hex()} is the last transaction,"
-                        f" but {told_tid.hex()} was told to somebody before"
+                        f" but {told_tid.hex()} was known to a client before"
                     )
                 )
 

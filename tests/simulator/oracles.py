@@ -42,7 +42,7 @@ def check_transactions(history: History, tables: Tables) -> None:
         if mark.startswith(MAINTENANCE):
             continue
         if mark not in known:
-            raise Violation(f"nobody made transaction {tid.hex()} ({mark})")
+            raise Violation(f"no attempt made transaction {tid.hex()} ({mark})")
         if mark in by_mark:
             raise Violation(f"{mark} was committed twice: {by_mark[mark].hex()}, {tid.hex()}")
         by_mark[mark] = tid
@@ -69,7 +69,7 @@ def check_attempts(history: History, tables: Tables) -> None:
             if tid <= attempt.after:
                 raise Violation(
                     f"{attempt.mark} has tid {tid.hex()}, but {attempt.after.hex()} was"
-                    " told to somebody before it was finished"
+                    " known to a client before its finish"
                 )
             if tid > tables.packed:
                 _check_bases(tables, attempt, tid)
@@ -181,7 +181,7 @@ def check_contents(history: History, tables: Tables) -> None:
     """Check that each revision has the data that was stored there, and every read returned it."""
     for (oid, serial), content in history.contents.items():
         if tables.contents.get((oid, serial), content) != content:
-            raise Violation(f"{oid.hex()} at {serial.hex()} has not the data that was read there")
+            raise Violation(f"{oid.hex()} at {serial.hex()} has other data than was read there")
     by_mark = {mark: tid for tid, (mark, _) in tables.transactions.items()}
     for attempt in history.attempts:
         tid = by_mark.get(attempt.mark)
@@ -190,7 +190,7 @@ def check_contents(history: History, tables: Tables) -> None:
         for oid, content in attempt.contents.items():
             if tables.contents.get((oid, tid), content) != content:
                 raise Violation(
-                    f"{oid.hex()} at {tid.hex()} has not the data that {attempt.mark} stored"
+                    f"{oid.hex()} at {tid.hex()} has other data than {attempt.mark} stored"
                 )
 
 

@@ -81,7 +81,7 @@ class Recorded:
         if len(self._history.voids) == voids and force and self.lastTransaction() < told:
             raise self._history.violated(
                 f"{self._client()} synced and is at {self._last_tid.hex()}, but {told.hex()} was"
-                " told to somebody before"
+                " known to a client before"
             )
 
     def _seen(self, oid: bytes, serial: bytes, data: bytes | None) -> None:
@@ -220,7 +220,7 @@ class Recorded:
         other = sorted(r[:2] for r in found.symmetric_difference(expected) if not r.deleted)
         if other and len(self._history.voids) == voids:
             raise self._history.violated(
-                f"{self._client()} finds others by oid than in the pages of partition {partition}"
+                f"{self._client()} finds other objects by oid than in the pages of partition {partition}"
                 f" up to {what.last.hex()}: {other}"
             )
 

@@ -92,7 +92,7 @@ class TableWatch:
             self._check_recovered(what, master)
         for partition in range(len(table)):
             if not table.readable(partition):
-                self._fail(f"{what}, in which nobody has partition {partition}")
+                self._fail(f"{what}, in which no node has partition {partition}")
         told = Told(reign, table.replicas, table.row_list())
         others = self._told.setdefault((cluster, table.ptid), [])
         if any(other.master == reign and other != told for other in others):
@@ -137,7 +137,7 @@ class TableWatch:
         told = self._told.get((cluster, table.ptid), [])
         reigns = [other.master for other in told if (other.replicas, other.rows) == here]
         if not reigns:
-            self._fail(f"{who} has a partition table {table.ptid} that no master told")
+            self._fail(f"{who} has a partition table {table.ptid} that no master sent")
         return max(reigns, default=(0, 0))
 
     def has(self, who: str, cluster: str, table: PartitionTable, process: object = None) -> None:

@@ -87,7 +87,7 @@ class Pack(Workload):
         missing = self._missing(context)
         # An old snapshot may refer to objects that are packed away by now; a new one may not.
         if missing and (still := missing & self._missing(context)):
-            raise Violation(f"pack: {sorted(oid.hex() for oid in still)} are referred to and gone")
+            raise Violation(f"pack: {sorted(oid.hex() for oid in still)} are gone, but referred to")
 
     def _missing(self, context: Context) -> set[bytes]:
         missing: set[bytes] = set()

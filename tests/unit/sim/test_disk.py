@@ -246,7 +246,7 @@ DAMAGES: dict[str, tuple[Callable[[Rows], object], str]] = {
     "data gone": (lambda t: t["data"].pop(), "is missing"),
     "data nobody uses": (lambda t: t["data"].append((99, sha(b"a"), 0, b"a")), "nothing refers"),
     "damaged data": (damage_value, "checksum"),
-    "half a transaction": (lambda t: remove(t, "obj", 1, 5), "listed and not there"),
+    "half a transaction": (lambda t: remove(t, "obj", 1, 5), "listed and missing"),
     "no transaction": (lambda t: t["trans"].pop(), "not in trans"),
     "a vote left": (lambda t: t["tobj"].append((0, 3, 18, None, None)), "tobj has rows left"),
     "metadata left": (lambda t: t["ttrans"].append(EMPTY_META), "ttrans has rows left"),
