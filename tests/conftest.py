@@ -14,9 +14,7 @@ hypothesis.settings.load_profile("untimed")
 
 def _no_excuse(report: pytest.TestReport | pytest.CollectReport) -> None:
     """Fail a test that was skipped, failed as expected, or passed where a failure was expected.
-
-    Imported suites skip tests of features that a storage lacks, and the skip would not be noticed.
-    """
+    Imported suites skip tests of features that a storage lacks, and the skip would not be noticed."""
     if report.skipped or hasattr(report, "wasxfail"):
         excuse = getattr(report, "wasxfail", None) or report.longrepr
         report.outcome = "failed"

@@ -10,11 +10,8 @@ Floor = Literal["echo_us", "fdatasync_us"]
 
 
 class Kind(NamedTuple):
-    """One row of the table.
-
-    `floor` names the least cost on this machine: a round trip of 300 bytes for a load, one fdatasync
-    for a commit. None where neither is a fair comparison.
-    """
+    """One row of the table. `floor` names the least cost on this machine: a round trip of 300 bytes for
+    a load, one fdatasync for a commit. None where neither is a fair comparison."""
 
     name: str
     workload: str

@@ -31,11 +31,8 @@ def record(rng: random.Random, size: int = SIZE) -> bytes:
 
 
 def make_source(path: Path, transactions: int) -> None:
-    """Write a Data.fs of `transactions` transactions of one object each; run in a forked client.
-
-    Each object gets about ten revisions. The file is not synced, because it is not needed after a
-    crash.
-    """
+    """Write a Data.fs of `transactions` transactions of one object each; run in a forked client. Each
+    object gets about ten revisions. The file is not synced, because it is not needed after a crash."""
     vars(modules[FileStorage.__module__])["fsync"] = None
     rng = random.Random(transactions)
     storage = FileStorage(str(path))

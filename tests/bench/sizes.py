@@ -40,10 +40,8 @@ class Sizes:
 
 
 def _killed_after(seconds: float) -> float:
-    """Return twice the limit, for a call that began just before it, and 30 s more.
-
-    The 30 s are for filling the database and opening storages on a busy machine.
-    """
+    """Return twice the limit, for a call that began just before it, and 30 s more. The 30 s are for
+    filling the database and opening storages on a busy machine."""
     return 2 * seconds + 30
 
 

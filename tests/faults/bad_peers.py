@@ -89,10 +89,8 @@ class Patient:
         return path.read_text() if path.exists() else ""
 
     def logged(self, role: str, text: str, ever: bool = False) -> None:
-        """Wait until a line with ``text`` is in the log of the first node of a role.
-
-        Lines before mark() do not count, except with ``ever``.
-        """
+        """Wait until a line with ``text`` is in the log of the first node of a role. Lines before
+        mark() do not count, except with ``ever``."""
         name = next(name for name in self.cluster.processes if name.startswith(role))
 
         begin = 0 if ever else self._read.get(name, 0)

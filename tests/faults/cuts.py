@@ -53,10 +53,8 @@ SILENT_SECONDS = 4.5
 
 
 class Cut(NamedTuple):
-    """A cut. ``pairs``: packets from the first machine to the second are lost.
-
-    ``serves``: clients must go on meanwhile.
-    """
+    """A cut. ``pairs``: packets from the first machine to the second are lost. ``serves``: clients must
+    go on meanwhile."""
 
     what: str
     pairs: list[tuple[str, str]]

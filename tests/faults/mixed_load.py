@@ -18,10 +18,8 @@ POLL_SECONDS = 0.02
 
 
 class Load:
-    """A client for each of ``prefixes``, with which its command begins.
-
-    ``folder``: logs and journals of the clients, and all other ``*.log`` that a failure shows.
-    """
+    """A client for each of ``prefixes``, with which its command begins. ``folder``: logs and journals
+    of the clients, and all other ``*.log`` that a failure shows."""
 
     def __init__(
         self, masters: str, name: str, folder: Path, prefixes: Sequence[Sequence[str]], seed: int = 0

@@ -30,10 +30,8 @@ class NetworkError(Exception):
 
 
 def isolated(command: Sequence[str]) -> list[str]:
-    """Return the command that runs ``command`` in namespaces of its own. Raise NetworkError.
-
-    It works as root, or as a user that the kernel allows user namespaces.
-    """
+    """Return the command that runs ``command`` in namespaces of its own. Raise NetworkError. It works
+    as root, or as a user that the kernel allows user namespaces."""
     unshare = ["unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
     if os.getuid() != 0:
         unshare[1:1] = ["--user", "--map-root-user"]

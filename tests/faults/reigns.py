@@ -45,10 +45,8 @@ LATE_SECONDS = 0.5
 
 
 class Reign(NamedTuple):
-    """A master served at least from ``begin`` to ``end``, in seconds of the monotonic clock.
-
-    It served one connection all the time, and a primary closes all connections when it ends.
-    """
+    """A master served at least from ``begin`` to ``end``, in seconds of the monotonic clock. It served
+    one connection all the time, and a primary closes all connections when it ends."""
 
     begin: float
     end: float
@@ -56,11 +54,8 @@ class Reign(NamedTuple):
 
 
 class Observer(threading.Thread):
-    """Sends requests to a master again and again, as a client or an admin node does.
-
-    A master that serves is the primary. ``address``: that of the master. ``own``: the address of an
-    admin node.
-    """
+    """Sends requests to a master again and again, as a client or an admin node does. A master that
+    serves is the primary. ``address``: that of the master. ``own``: the address of an admin node."""
 
     def __init__(
         self, name: str, address: Address, cluster: str, own: Address | None, stop: threading.Event
@@ -121,10 +116,8 @@ def _lines(log: str) -> Iterator[tuple[float, str]]:
 
 
 def epochs_of(logs: Iterable[str]) -> list[Epoch]:
-    """Return the epochs in their order, from the ``logs`` of all masters.
-
-    Raise AssertionError if an epoch had two primaries, or began before an earlier epoch.
-    """
+    """Return the epochs in their order, from the ``logs`` of all masters. Raise AssertionError if an
+    epoch had two primaries, or began before an earlier epoch."""
     begun = sorted(
         (when, int(found[2]), found[1])
         for log in logs
@@ -175,10 +168,8 @@ def _next(epochs: Sequence[Epoch], epoch: Epoch) -> Epoch | None:
 
 
 def check_heard(epochs: Sequence[Epoch], logs: Mapping[str, str]) -> int:
-    """Raise AssertionError if a storage node heard of a primary after the next one began.
-
-    Return the number of messages. ``logs``: by the name of the node.
-    """
+    """Raise AssertionError if a storage node heard of a primary after the next one began. Return the
+    number of messages. ``logs``: by the name of the node."""
     count = 0
     for name, log in logs.items():
         for one in heard(epochs, log):

@@ -101,10 +101,8 @@ class Storm:
                 self.load.wait(self.cluster.complete, "some cell is not up to date")
 
     def vanish(self) -> None:
-        """Let a machine disappear: no connection is closed, and no packet comes any more.
-
-        Other nodes have copies of all its data. When it comes back later, it catches up.
-        """
+        """Let a machine disappear: no connection is closed, and no packet comes any more. Other nodes
+        have copies of all its data. When it comes back later, it catches up."""
         name = self._random.choice([n for n in self.cluster.machines if n.startswith("storage")])
         machine = self.cluster.machines[name]
         begin = time.monotonic()

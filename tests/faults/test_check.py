@@ -45,10 +45,7 @@ def cluster(request: pytest.FixtureRequest, backend: str) -> Iterator[Cluster]:
 
 def write(cluster: Cluster) -> None:
     """Commit a transaction for each object, and then so many objects that the first are before the
-    tails.
-
-    Tails are compared when a node comes back.
-    """
+    tails. Tails are compared when a node comes back."""
     with closing(DB(cluster.storage())) as db:
         for number in range(OBJECTS):
             with db.transaction() as connection:

@@ -41,10 +41,8 @@ def recovering_without(cluster: Cluster, nid: str) -> None:
 def test_a_node_that_was_left_out_becomes_equal_when_it_is_back(
     cluster: Cluster, given_up: int, goes_on: bool
 ) -> None:
-    """``given_up``: number of commits that only the lost node has when it comes back.
-
-    ``goes_on``: other commits were made meanwhile.
-    """
+    """``given_up``: number of commits that only the lost node has when it comes back. ``goes_on``:
+    other commits were made meanwhile."""
     simple = cluster.simple
     first, second = nid_of(cluster, "storage1"), nid_of(cluster, "storage2")
     with closing(DB(cluster.storage(wait_timeout=DEADLINE_SECONDS))) as db:

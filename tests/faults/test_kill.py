@@ -62,10 +62,8 @@ def restart(cluster: Cluster, victim: Victim) -> None:
 
 
 def strike(cluster: Cluster, load: Load, victims: list[Victim], choices: random.Random) -> None:
-    """Kill one process, or two at the same time, or a second one while the first comes back.
-
-    The second kill hits recovery, verification, or the moment of joining; it may hit the same process.
-    """
+    """Kill one process, or two at the same time, or a second one while the first comes back. The second
+    kill hits recovery, verification, or the moment of joining; it may hit the same process."""
     first, second = choices.choice(victims), choices.choice(victims)
     kind = choices.choice(["one"] * 4 + ["at once", "on its way back"])
     kill(cluster, load, first)

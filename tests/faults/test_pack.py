@@ -58,9 +58,7 @@ def packed(cluster: Cluster, name: str) -> bool:
 
 def strike(cluster: Cluster, load: Load, db: DB, victims: Sequence[str]) -> bool:
     """Write all objects, pack, and kill the victims during the pack; then wait for the end of the pack.
-
-    Return False if the pack was over before they were killed.
-    """
+    Return False if the pack was over before they were killed."""
     with db.transaction() as connection:
         for item in connection.root()["many"]:
             item["value"] += 1

@@ -85,10 +85,8 @@ def test_nodes_come_and_go(cluster: Cluster, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("backend", ["sqlite", "mariadb"])
 def test_cells_move_while_clients_write(cluster: Cluster, tmp_path: Path) -> None:
-    """Every node is emptied in turn; between, the number of replicas changes.
-
-    In the end the last node is dropped, and erases its database.
-    """
+    """Every node is emptied in turn; between, the number of replicas changes. In the end the last node
+    is dropped, and erases its database."""
     prepare(cluster.storage(), WRITERS)
     load = Load(cluster, tmp_path)
     load.start()

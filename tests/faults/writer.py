@@ -103,9 +103,7 @@ def write_for_ever(db: DB, writer: int, ledger: Ledger) -> None:
 
 def opened(masters: str, name: str) -> DB:
     """Open the database. Try again while the cluster is away, as an application that is restarted.
-
-    There is no deadline here: the parent process has one.
-    """
+    There is no deadline here: the parent process has one."""
     while True:
         try:
             storage = Storage(masters, name, wait_timeout=5)

@@ -59,10 +59,8 @@ class Extremes:
         return message
 
     def value(self, hint: Any, wild: float = 0.0) -> Any:
-        """Return a value of an annotation.
-
-        ``wild``: probability that an integer is out of its range, or a float is not a number.
-        """
+        """Return a value of an annotation. ``wild``: probability that an integer is out of its range,
+        or a float is not a number."""
         random = self._random
         origin, args = get_origin(hint), get_args(hint)
         if origin is Annotated:

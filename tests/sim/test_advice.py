@@ -33,10 +33,8 @@ ROOT = Path(__file__).parents[2]
 
 
 class Scene(NamedTuple):
-    """``advice``: the text of the program, with ``…`` for variable text.
-
-    ``otherwise``: the scene follows the part for the case that is named with 'if', not the rest.
-    """
+    """``advice``: the text of the program, with ``…`` for variable text. ``otherwise``: the scene
+    follows the part for the case that is named with 'if', not the rest."""
 
     advice: str
     make: Callable[[], Stage]
@@ -333,9 +331,7 @@ def went_back() -> Stage:
 
 def blocked(count: int = 1, *, finish: bool = False) -> Stage:
     """``count`` transactions stand still after the vote, and another transaction waits for each.
-
-    ``finish``: they are being finished, but a storage node stands still.
-    """
+    ``finish``: they are being finished, but a storage node stands still."""
     stage = served(2, 4, 1)
 
     def store(process: ClientProcess, oid: bytes, holds: bool) -> None:

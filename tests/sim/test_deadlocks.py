@@ -17,11 +17,8 @@ OPTIONS = Options(
 
 
 class Rebases:
-    """Count the rebases of all clients.
-
-    Also count those of a transaction that had been rebased before, and of one whose rebase was not
-    complete.
-    """
+    """Count the rebases of all clients. Also count those of a transaction that had been rebased before,
+    and of one whose rebase was not complete."""
 
     def __init__(self) -> None:
         self.all = self.again = self.nested = 0

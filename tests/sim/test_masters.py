@@ -290,10 +290,8 @@ def test_there_are_enough_planted_bugs_of_several_masters() -> None:
 
 
 def test_nobody_is_away_while_a_new_master_may_be_added() -> None:
-    """The operator got an error, but a majority may have the new list of members.
-
-    The new master has to learn the log, and a majority with it needs all others.
-    """
+    """The operator got an error, but a majority may have the new list of members. The new master has to
+    learn the log, and a majority with it needs all others."""
     run = Run(1, Options(masters=3, storages=1))
     run.cluster.start()
     process = run.cluster.master

@@ -59,10 +59,8 @@ def test_each_legal_transition_is_the_specifications_or_ours() -> None:
 
 
 class Watched:
-    """A cluster with two copies of everything, whose second node was lost and came back.
-
-    So there is an older table.
-    """
+    """A cluster with two copies of everything, whose second node was lost and came back. So there is an
+    older table."""
 
     def __init__(self) -> None:
         self.world = world = World(0)

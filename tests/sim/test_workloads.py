@@ -48,11 +48,8 @@ def test_a_workload_survives_faults(name: str) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_all_workloads_compose(seed: int) -> None:
-    """Run with the usual knobs.
-
-    If objects were read one by one, a garbage collection would fall behind forty threads, and never
-    end.
-    """
+    """Run with the usual knobs. If objects were read one by one, a garbage collection would fall behind
+    forty threads, and never end."""
     nothing = ("none",)
     options = Options(seconds=1.0, workloads=tuple(WORKLOADS), faults=nothing, knobs=nothing)
     trial = attempt(seed, options, twice=False)

@@ -328,9 +328,7 @@ class BackupSite:
         packed: int | None = None,
     ) -> None:
         """Compare rows. ``last``: the last transaction that may be there; None: nothing may be missing.
-
-        ``packed``: older rows are not compared; None means the last pack of either cluster.
-        """
+        ``packed``: older rows are not compared; None means the last pack of either cluster."""
         bound = MAX_TID if last is None else last
         if packed is None:
             packed = self._packed()

@@ -84,10 +84,8 @@ class Drills:
         self._cluster.world.run_until(condition, SECONDS, what)
 
     def _wait_moving(self, condition: Callable[[], bool], what: str) -> None:
-        """Wait as :meth:`_wait`, but as long as rows come and go.
-
-        Cells are erased and fetched a few rows at a time, with a sync after each piece.
-        """
+        """Wait as :meth:`_wait`, but as long as rows come and go. Cells are erased and fetched a few
+        rows at a time, with a sync after each piece."""
         world, before = self._cluster.world, list[int]()
         while not condition():
             tables = [disk.tables() for disk in self._cluster.disks.values()]
@@ -106,12 +104,9 @@ class Drills:
 
     @contextmanager
     def _resting(self) -> Iterator[None]:
-        """Inside the block, all cells are complete and stay where they are; the operator rests.
-
-        A node that copied damaged data would be wrong, too, and a node that gives its cell away while
-        the cell is compared makes the check fail. Before, the operator lets in nodes that come back
-        late.
-        """
+        """Inside the block, all cells are complete and stay where they are; the operator rests. A node
+        that copied damaged data would be wrong, too, and a node that gives its cell away while the cell
+        is compared makes the check fail. Before, the operator lets in nodes that come back late."""
         for _ in range(ROUNDS_MAX):
             self._wait_complete()
             self._operator.rests = True

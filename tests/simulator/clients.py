@@ -65,10 +65,8 @@ class ClientProcess:
         return all(thread.finished for thread in self.members)
 
     def interrupt(self, thread: SimThread, points: list[int]) -> None:
-        """Raise exceptions from outside in ``thread``, each after the given number of points.
-
-        If the thread waits at a point now, that is the next one.
-        """
+        """Raise exceptions from outside in ``thread``, each after the given number of points. If the
+        thread waits at a point now, that is the next one."""
         if not self.dead:
             thread.interrupts = points
             thread.wake()

@@ -61,11 +61,8 @@ class Clock:
 
 
 class Clocks:
-    """Give each machine of a world a clock.
-
-    The random numbers are separate, so that the other choices of a seed are the same as with right
-    clocks.
-    """
+    """Give each machine of a world a clock. The random numbers are separate, so that the other choices
+    of a seed are the same as with right clocks."""
 
     def __init__(self, world: World) -> None:
         self._world = world

@@ -82,12 +82,9 @@ class Mount:
 
 
 class Cluster:
-    """A cluster of simulated processes.
-
-    ``make_disk(name)`` returns the disk of a storage node's machine. ``beside`` is another cluster of
-    the same world. ``upstream`` is the upstream cluster in the configuration of the masters when they
-    start.
-    """
+    """A cluster of simulated processes. ``make_disk(name)`` returns the disk of a storage node's
+    machine. ``beside`` is another cluster of the same world. ``upstream`` is the upstream cluster in
+    the configuration of the masters when they start."""
 
     def __init__(
         self,
@@ -227,10 +224,8 @@ class Cluster:
         return self.is_at(ClusterState.RUNNING)
 
     def is_at(self, state: ClusterState) -> bool:
-        """Return whether the cluster is in this state and all nodes are connected and alive.
-
-        Both are checked, because the master may not have heard yet that a process ended.
-        """
+        """Return whether the cluster is in this state and all nodes are connected and alive. Both are
+        checked, because the master may not have heard yet that a process ended."""
         master = self.master_core
         if master is None or master.cluster.state is not state or master.cluster.starting:
             return False

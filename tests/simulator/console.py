@@ -19,10 +19,8 @@ Told = Callable[[Message | None], None]
 
 
 class Command:
-    """One command. ``told`` gets the answer, which may be an Error, or None if there is none.
-
-    A message without an answer is followed by a Ping, as in ``neoctl``.
-    """
+    """One command. ``told`` gets the answer, which may be an Error, or None if there is none. A message
+    without an answer is followed by a Ping, as in ``neoctl``."""
 
     def __init__(self, cluster: Cluster, message: Message, told: Told) -> None:
         self._world = cluster.world

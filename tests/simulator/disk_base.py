@@ -117,9 +117,7 @@ class SimDisk(ABC):
 
     def open_backend(self, shell: DiskShell, failed: OnFailure | None = None) -> Backend:
         """Return an open backend of this disk. Raise BackendFailure while the disk is full or failing.
-
-        ``failed`` runs on the loop's thread when a sync fails; by default that ends the world.
-        """
+        ``failed`` runs on the loop's thread when a sync fails; by default that ends the world."""
         backend = self.make_backend(shell, self.world.fail if failed is None else failed)
         backend.open()
         self._orphans = orphans(self.tables())
@@ -159,10 +157,8 @@ class SimDisk(ABC):
         counts."""
 
     def check(self, quiet: bool = True) -> None:
-        """Raise Violation if the tables contradict themselves; see :func:`check_tables`.
-
-        ``quiet``: no transaction is in progress, so that no rows of one may be left.
-        """
+        """Raise Violation if the tables contradict themselves; see :func:`check_tables`. ``quiet``: no
+        transaction is in progress, so that no rows of one may be left."""
         check_tables(self.name, self.tables(), quiet, self._orphans)
         held = self.references() if quiet else {}
         if held:

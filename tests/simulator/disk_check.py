@@ -28,11 +28,8 @@ def orphans(tables: Rows) -> set[int]:
 def check_tables(
     name: str, tables: Rows, quiet: bool = False, allowed_orphans: Collection[int] = ()
 ) -> None:
-    """Raise Violation if the tables are inconsistent.
-
-    ``quiet``: no transaction is in progress in the cluster. ``allowed_orphans``: data that a crash left
-    behind, which only a repair deletes.
-    """
+    """Raise Violation if the tables are inconsistent. ``quiet``: no transaction is in progress in the
+    cluster. ``allowed_orphans``: data that a crash left behind, which only a repair deletes."""
     for problem in _problems(tables):
         raise Violation(f"{name}: {problem}")
     if not quiet:

@@ -26,10 +26,8 @@ FIRE_CHANCES = (0.005, 0.05, 0.2)
 
 
 class Sites:
-    """Fault sites in the code of nodes and clients, as in FoundationDB.
-
-    The seed enables each of them or not. An enabled site fires with a probability of its own.
-    """
+    """Fault sites in the code of nodes and clients, as in FoundationDB. The seed enables each of them
+    or not. An enabled site fires with a probability of its own."""
 
     def __init__(self, world: World, names: Collection[str] | None = None) -> None:
         """``names``: the sites that may fire, None for all."""

@@ -82,10 +82,8 @@ class Read:
 
 @dataclass(frozen=True)
 class Listing:
-    """A list of all transactions from ``first`` to ``last``, as answered: tid → oids.
-
-    The oids are None where only the tids were listed.
-    """
+    """A list of all transactions from ``first`` to ``last``, as answered: tid → oids. The oids are None
+    where only the tids were listed."""
 
     client: str
     first: bytes
@@ -199,10 +197,7 @@ class History:
 
     def given_up(self, after: bytes, last: bytes) -> None:
         """Record a forced start with transactions up to ``after``; masters had given tids up to
-        ``last``.
-
-        No client need have heard of these tids yet.
-        """
+        ``last``. No client need have heard of these tids yet."""
         if after < last:
             self.truncated(after, last)
 

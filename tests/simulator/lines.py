@@ -45,10 +45,8 @@ exclude_also =
 
 
 def cover(seeds: range, seconds: float, jobs: int) -> int:
-    """Run the seeds and print a report of each role.
-
-    Return exit code 0 if all seeds pass and reach enough lines of every role.
-    """
+    """Run the seeds and print a report of each role. Return exit code 0 if all seeds pass and reach
+    enough lines of every role."""
     with tempfile.TemporaryDirectory(prefix="neo-sim-") as folder:
         settings = Path(folder) / "settings"
         settings.write_text(_SETTINGS.format(concurrency=_concurrency()))

@@ -275,11 +275,8 @@ class MasterFaults:
         self._later(platter.heal, f"heal log of {name}")
 
     def _lose_log(self, cluster: Cluster) -> None:
-        """Lose the log of one master.
-
-        Only while a majority still has its promises, and no change of the members may be decided any
-        moment.
-        """
+        """Lose the log of one master. Only while a majority still has its promises, and no change of
+        the members may be decided any moment."""
         masters, process = cluster.masters, self._any(cluster)
         expendable = masters.expendable() and not self._changing(cluster)
         if process not in masters.forgetful() and not expendable:
@@ -293,10 +290,8 @@ class MasterFaults:
         self._later(process.revive, f"start {process.name}")
 
     def _changing(self, cluster: Cluster) -> bool:
-        """Return whether a change of the members was commanded and may be decided any moment.
-
-        That also holds when the operator got an error, because the primary was lost.
-        """
+        """Return whether a change of the members was commanded and may be decided any moment. That also
+        holds when the operator got an error, because the primary was lost."""
         members = cluster.masters.members()
         return any(self._wanted.get(p, p in members) != (p in members) for p in cluster.masters.all)
 
@@ -304,9 +299,7 @@ class MasterFaults:
 
     def demand_progress(self) -> None:
         """Raise Violation unless a majority of the masters serves, and then all have the whole log.
-
-        Nothing fails any more, but a minority of the masters may still be away at first.
-        """
+        Nothing fails any more, but a minority of the masters may still be away at first."""
         for cluster in self._run.clusters:
             if cluster.masters.several:
                 away = self._away(cluster)
@@ -326,11 +319,8 @@ class MasterFaults:
 
     def _away(self, cluster: Cluster) -> list[Process]:
         """Stop some masters and return them: not more than may fail, counting members that do not vote
-        yet.
-
-        Stop none while a change of the members may be decided: a new member must first learn the log
-        from a majority.
-        """
+        yet. Stop none while a change of the members may be decided: a new member must first learn the
+        log from a majority."""
         masters, random = cluster.masters, self._random
         forgetful = masters.forgetful()
         others = [process for process in masters.members() if process not in forgetful]

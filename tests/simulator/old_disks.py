@@ -139,10 +139,8 @@ def varied_tails(seed: int) -> Iterator[None]:
 
 @contextmanager
 def watched_comparisons(world: World, allowed: Callable[[], bool]) -> Iterator[None]:
-    """Inside the block, fail the world when a master finds an incomplete copy without this fault.
-
-    As long as no disk goes back in time, verification makes copies equal, whatever else happens.
-    """
+    """Inside the block, fail the world when a master finds an incomplete copy without this fault. As
+    long as no disk goes back in time, verification makes copies equal, whatever else happens."""
 
     def watch(name: str) -> tuple[Any, str, Any]:
         original = getattr(comparison, name)

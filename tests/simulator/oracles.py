@@ -92,10 +92,8 @@ def _check_bases(tables: Tables, attempt: Attempt, tid: bytes) -> None:
 
 
 def _executed(history: History, by_mark: Mapping[str, bytes]) -> list[tuple[int, Void]]:
-    """Return the truncations that may have been executed, with their numbers.
-
-    Nothing that they should delete is left. Others were forgotten with the master that got the command.
-    """
+    """Return the truncations that may have been executed, with their numbers. Nothing that they should
+    delete is left. Others were forgotten with the master that got the command."""
     found = [
         (attempt.era, tid)
         for attempt in history.attempts

@@ -174,11 +174,8 @@ MakeCore = Callable[[SimShell], Core]
 
 
 class Process:
-    """A node process on a host of its own.
-
-    ``make_core`` raises Violation where a real process raises StartFailure, because a simulated node
-    has no wrong settings.
-    """
+    """A node process on a host of its own. ``make_core`` raises Violation where a real process raises
+    StartFailure, because a simulated node has no wrong settings."""
 
     def __init__(
         self,

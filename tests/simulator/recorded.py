@@ -21,11 +21,8 @@ SOUGHT_MAX = 50
 
 
 class Recorded:
-    """A storage that records its calls by ZODB or an application.
-
-    ``client()`` returns the name of the thread. ``voted`` is called by the thread between tpc_vote and
-    tpc_finish.
-    """
+    """A storage that records its calls by ZODB or an application. ``client()`` returns the name of the
+    thread. ``voted`` is called by the thread between tpc_vote and tpc_finish."""
 
     def __init__(
         self,
@@ -167,10 +164,8 @@ class Recorded:
     # -- what a pipeline sees ------------------------------------------------------------------------
 
     def scan(self, order: Order, page_bytes: int) -> None:
-        """Read everything up to now, as pipelines do.
-
-        Raise ErrorAnswer TID_NOT_FOUND if a pack removed some of it meanwhile.
-        """
+        """Read everything up to now, as pipelines do. Raise ErrorAnswer TID_NOT_FOUND if a pack removed
+        some of it meanwhile."""
         scanner = Scanner(self._storage)
         voids = len(self._history.voids)
         last = scanner.last_tid()
@@ -210,10 +205,8 @@ class Recorded:
     def _seek(
         self, scanner: Scanner, partition: int, expected: list[Revision], what: Range
     ) -> None:
-        """Check that objects of a snapshot that are sought by oid are the same again.
-
-        Deleted objects may be missing, because of a pack up to the snapshot.
-        """
+        """Check that objects of a snapshot that are sought by oid are the same again. Deleted objects
+        may be missing, because of a pack up to the snapshot."""
         voids = len(self._history.voids)
         oids = [revision.oid for revision in expected]
         found = {r for page in scanner.objects(partition, oids, what) for r in page}

@@ -58,10 +58,8 @@ def illegal(before: CellState | None, after: CellState | None) -> str | None:
 def check_changes(
     before: PartitionTable, changes: list[CellChange], damaged: Container[int] = ()
 ) -> None:
-    """Raise Violation for an illegal change. ``before``: the table until now.
-
-    ``damaged``: partitions whose replicas differ, so that a check finds a difference.
-    """
+    """Raise Violation for an illegal change. ``before``: the table until now. ``damaged``: partitions
+    whose replicas differ, so that a check finds a difference."""
     for partition, nid, state in changes:
         if wrong := illegal(before.rows[partition].get(nid), state):
             raise Violation(f"partition {partition} of node {nid}: {wrong}")
@@ -70,10 +68,8 @@ def check_changes(
 
 
 def check_replicas(master: PrimaryMaster, disks: Iterable[tuple[str, Rows]], packed: int = 0) -> None:
-    """Raise Violation unless all readable cells of a partition have the same rows.
-
-    ``packed``: rows up to this tid are not compared, because a pack is in progress.
-    """
+    """Raise Violation unless all readable cells of a partition have the same rows. ``packed``: rows up
+    to this tid are not compared, because a pack is in progress."""
     nodes, _ = node_rows(disks)
     for partition in range(len(master.partitions)):
         cells = {

@@ -94,10 +94,8 @@ class Options:
     canary: str | None = None
 
     def arguments(self) -> str:
-        """Return the arguments of the command line that give these options again.
-
-        Defaults that the canary gives are left out.
-        """
+        """Return the arguments of the command line that give these options again. Defaults that the
+        canary gives are left out."""
         given = {
             "seconds": None if self.seconds == 10.0 else self.seconds,
             "faults": None if self.faults is None else ",".join(self.faults),
@@ -295,10 +293,8 @@ class Run:
 
     @contextmanager
     def _thinking(self, seconds: float) -> Iterator[None]:
-        """Inside the block, make threads pause, so that they leave time to each other.
-
-        With very fast links, a few virtual seconds would otherwise be a million events.
-        """
+        """Inside the block, make threads pause, so that they leave time to each other. With very fast
+        links, a few virtual seconds would otherwise be a million events."""
         usual = self.think_seconds
         self.think_seconds = max(usual, seconds)
         yield

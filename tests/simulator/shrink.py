@@ -84,10 +84,8 @@ def alike(first: Trial, second: Trial) -> bool:
 
 
 def _simpler(options: Options) -> Iterator[Options]:
-    """Yield simpler options. An option that the seed chooses counts as all its values.
-
-    With a canary the seed chooses neither masters nor replicas nor a backup: there are none.
-    """
+    """Yield simpler options. An option that the seed chooses counts as all its values. With a canary
+    the seed chooses neither masters nor replicas nor a backup: there are none."""
     by_seed = options.canary is None
     workloads = options.workloads or tuple(WORKLOADS)
     if len(workloads) > 1:

@@ -127,10 +127,8 @@ class SimMark(SQLiteMark):
 
 
 class SimSyncer(Syncer):
-    """A syncer that does the same work in steps of virtual time, without a thread.
-
-    It does not look for deleted files, because no process deletes them.
-    """
+    """A syncer that does the same work in steps of virtual time, without a thread. It does not look for
+    deleted files, because no process deletes them."""
 
     def __init__(
         self,

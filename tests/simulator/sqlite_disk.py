@@ -47,10 +47,8 @@ class Files(NamedTuple):
 
 
 class SQLiteDisk(SimDisk):
-    """A disk with SQLite files. ``folder``: an empty folder; None: a temporary one in memory.
-
-    The seed chooses the sizes of pages and of their cache, and the interval of checkpoints.
-    """
+    """A disk with SQLite files. ``folder``: an empty folder; None: a temporary one in memory. The seed
+    chooses the sizes of pages and of their cache, and the interval of checkpoints."""
 
     def __init__(
         self, world: World, name: str, folder: str | None = None, dedup: bool | None = None

@@ -112,10 +112,8 @@ class Standing:
 
 
 def find_circle(waits: dict[bytes, set[bytes]]) -> list[bytes]:
-    """Return transactions that wait for each other in a circle, sorted, or an empty list.
-
-    ``waits``: waiting transaction → the transactions that hold its locks.
-    """
+    """Return transactions that wait for each other in a circle, sorted, or an empty list. ``waits``:
+    waiting transaction → the transactions that hold its locks."""
     left = {ttid: set(holders) for ttid, holders in waits.items()}
     while free := [ttid for ttid, holders in left.items() if not holders & left.keys()]:
         for ttid in free:

@@ -40,11 +40,8 @@ class Threads:
 
 
 class SimThread:
-    """A simulated thread.
-
-    ``dead()`` returns whether the process of this thread was killed. ``hold(thread)`` returns whether
-    the process is stopped; it then resumes the thread later.
-    """
+    """A simulated thread. ``dead()`` returns whether the process of this thread was killed.
+    ``hold(thread)`` returns whether the process is stopped; it then resumes the thread later."""
 
     def __init__(
         self,

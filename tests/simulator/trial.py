@@ -50,10 +50,8 @@ class Trial:
         return f"{story}\n{self.details}seed {self.seed} failed after {self.describe()}"
 
     def told(self, lines: int) -> list[str]:
-        """Return the last lines of the story.
-
-        If the error names objects or transactions, return only lines about them or about the nodes.
-        """
+        """Return the last lines of the story. If the error names objects or transactions, return only
+        lines about them or about the nodes."""
         ids = set(_ID.findall(self.error)) - {_NO_ID}
         story = [
             line
@@ -64,10 +62,8 @@ class Trial:
 
 
 def attempt(seed: int, options: Options, twice: bool = True, story: bool = False) -> Trial:
-    """Run a seed. ``twice``: a second run must give the same digest.
-
-    ``story``: run a failing seed again, with every message in its story.
-    """
+    """Run a seed. ``twice``: a second run must give the same digest. ``story``: run a failing seed
+    again, with every message in its story."""
     trial = _once(seed, options)
     if twice and trial.result is not None:
         again = _once(seed, options)
@@ -99,11 +95,8 @@ def _differ(first: Trial, second: Trial) -> Trial:
 
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """Inside the block, switch the garbage collector off.
-
-    Finalizers may take locks, and so random numbers, and the seed does not decide when the collector
-    runs them.
-    """
+    """Inside the block, switch the garbage collector off. Finalizers may take locks, and so random
+    numbers, and the seed does not decide when the collector runs them."""
     gc.collect()
     # Modules stay for ever: to traverse them again at each seed takes longer than many a seed.
     gc.freeze()

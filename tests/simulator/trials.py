@@ -31,10 +31,8 @@ class ProcessLost(Exception):
 def trials(
     seeds: range, options: Options, twice: bool, jobs: int, seconds_max: float = SECONDS_MAX
 ) -> Iterator[Trial]:
-    """Yield trials in the order of the seeds, a few at a time. Raise ProcessLost.
-
-    A single seed runs in this process without a time limit, so that it can be debugged.
-    """
+    """Yield trials in the order of the seeds, a few at a time. Raise ProcessLost. A single seed runs in
+    this process without a time limit, so that it can be debugged."""
     if len(seeds) == 1:
         yield attempt(seeds[0], options, twice, story=True)
         return

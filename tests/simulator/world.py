@@ -85,10 +85,7 @@ class World:
 
     def call_at(self, time: float, callback: Callable[[], None], name: str = "") -> Event:
         """Call back at ``time``, but not before now. Callbacks at one time run in the order of these
-        calls.
-
-        To convert a time to a delay would round it, which could change the order.
-        """
+        calls. To convert a time to a delay would round it, which could change the order."""
         event = Event(callback, name)
         self._push(time, event)
         return event
@@ -140,9 +137,7 @@ class World:
 
     def run_until(self, condition: Callable[[], bool], seconds: float, what: str) -> None:
         """Run until the condition holds. Raise Violation if it does not within the virtual time.
-
-        ``seconds`` is the limit of a world with usual links; ``slowness`` extends it.
-        """
+        ``seconds`` is the limit of a world with usual links; ``slowness`` extends it."""
         seconds *= self.slowness
         end = self.now + seconds
         while not condition():

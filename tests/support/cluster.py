@@ -106,10 +106,8 @@ class Cluster:
         return rows
 
     def copy(self, name: str, folder: Path) -> str:
-        """Copy the database of a storage node that has ended, as a copy of its disk.
-
-        Return the setting ``database`` of a node with the copy.
-        """
+        """Copy the database of a storage node that has ended, as a copy of its disk. Return the setting
+        ``database`` of a node with the copy."""
         database = self.database(name)
         if self.server is not None:
             return self.server.copy_database(database)

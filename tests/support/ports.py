@@ -17,10 +17,8 @@ WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
 
 
 def free_range(count: int) -> int:
-    """Return the first of ``count`` free ports in a row, below those of outgoing connections.
-
-    Not with the global generator, which each process of a test run seeds with the same number.
-    """
+    """Return the first of ``count`` free ports in a row, below those of outgoing connections. Not with
+    the global generator, which each process of a test run seeds with the same number."""
     choices = random.SystemRandom()
     share = (LAST_PORT - FIRST_PORT) // WORKERS
     own = FIRST_PORT + WORKER * share

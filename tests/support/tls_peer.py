@@ -13,10 +13,8 @@ SECONDS = 20
 
 
 class TlsPeer:
-    """Context manager that answers the Pings of one peer.
-
-    Afterwards ``end`` is None if the stream was closed as TLS requires, else the error.
-    """
+    """Context manager that answers the Pings of one peer. Afterwards ``end`` is None if the stream was
+    closed as TLS requires, else the error."""
 
     def __init__(self, context: ssl.SSLContext) -> None:
         self.end: Exception | None = AssertionError("the stream did not end")

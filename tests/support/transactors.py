@@ -28,10 +28,8 @@ def wait_for(condition: Callable[[], bool], what: Callable[[], str], seconds: fl
 
 
 def connected(daemon: Daemon) -> bool:
-    """Return whether a daemon is connected to its peers by all paths that its settings allow.
-
-    The slow network of the benchmark has datagrams only.
-    """
+    """Return whether a daemon is connected to its peers by all paths that its settings allow. The slow
+    network of the benchmark has datagrams only."""
     ways = ["tcp", "udp"] if daemon.settings.get("udp") != "no" else ["tcp"]
     if daemon.settings.get("bind"):
         ways = ["udp"]

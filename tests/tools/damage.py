@@ -26,10 +26,8 @@ KINDS = (
 
 
 def make(path: Path) -> None:
-    """Make a small database with everything that a file can have.
-
-    It has packed, undone and empty transactions, undone creations, big and small records.
-    """
+    """Make a small database with everything that a file can have. It has packed, undone and empty
+    transactions, undone creations, big and small records."""
     with closing(FileStorage(str(path))) as storage:
         db = DB(storage)
         for number in range(12):
@@ -102,10 +100,8 @@ def layout(path: Path) -> list[Whole]:
 
 
 class Damaged(NamedTuple):
-    """A damage: bytes ``start`` to ``end`` of the data file were changed, cut off or added.
-
-    If both are 0, the data file is not damaged.
-    """
+    """A damage: bytes ``start`` to ``end`` of the data file were changed, cut off or added. If both are
+    0, the data file is not damaged."""
 
     kind: str
     start: int

@@ -36,10 +36,8 @@ class Work(NamedTuple):
 
 
 def by_iterator(storage: Any, kind: str, seconds: float) -> Work:
-    """Read all revisions with the iterator of any ZODB storage, until ``seconds`` are over.
-
-    Decode from each record what ``kind`` needs.
-    """
+    """Read all revisions with the iterator of any ZODB storage, until ``seconds`` are over. Decode from
+    each record what ``kind`` needs."""
     decoded = _DECODE[kind]
     begin, cpu = time.monotonic(), time.process_time()
     rows = 0

@@ -51,11 +51,8 @@ class Context:
 
     @contextmanager
     def connection(self) -> Iterator[tuple[Any, Any]]:
-        """Yield a connection and its transaction manager; abort what is left open.
-
-        The connection is one of the pool, or the thread's own, which it keeps from transaction to
-        transaction.
-        """
+        """Yield a connection and its transaction manager; abort what is left open. The connection is
+        one of the pool, or the thread's own, which it keeps from transaction to transaction."""
         held = self.random.random() < HELD_CHANCE
         if held and self._held is not None:
             connection, manager = self._held
