@@ -48,8 +48,7 @@ _fork = multiprocessing.get_context("fork")
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """``quiet``: seconds of measurement without replication. ``absences``: seconds that a node is
-    away."""
+    """``quiet``: seconds without replication. ``absences``: seconds that a node is away."""
 
     objects: int = 100_000
     quiet: float = 10.0

@@ -29,8 +29,7 @@ class Sizes:
 
     @property
     def seconds_max(self) -> float:
-        """Return when a client without an answer is killed: a call of a storage cannot be
-        interrupted."""
+        """Return when a client without an answer is killed: storage calls cannot be interrupted."""
         return _killed_after(self.seconds)
 
     @property

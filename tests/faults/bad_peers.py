@@ -1,5 +1,4 @@
-"""Helpers of tests of bad input: a cluster with a well-behaved client, and raw peers that can join
-it."""
+"""Helpers of tests of bad input: a cluster with a well-behaved client, and raw peers."""
 
 from __future__ import annotations
 

@@ -172,8 +172,7 @@ class Trial:
             check_commits(epochs, logs[name], newest[name])
 
     def pauses(self) -> list[tuple[float, str]]:
-        """Return the longest time without a commit of a client, for each cut in which clients had to go
-        on."""
+        """Return the longest time without a commit for each cut in which clients had to go on."""
         found = []
         times = [[e.when for e in j.acknowledged.entries()] for j in self.load.journals]
         for cut in self.served:

@@ -36,8 +36,7 @@ class MachineCluster(Cluster):
         return [*(machine.prefix if machine else ()), *super().command(node)]
 
     def rows(self) -> list[dict[int, CellState]]:
-        """Return the partition table. Raise AdminAway, ErrorAnswer while the admin node does not know
-        it."""
+        """Return the partition table. Raise AdminAway, ErrorAnswer while it is not known."""
         with self.admin() as admin:
             answer = admin.ask(AskPartitionList(0, 0, None))
         assert isinstance(answer, AnswerPartitionList)

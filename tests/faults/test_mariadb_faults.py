@@ -191,8 +191,7 @@ def test_stopped_under_a_writing_load(cluster: Cluster, tmp_path: Path) -> None:
 
 
 def test_read_only(cluster: Cluster, db: DB) -> None:
-    """The commit fails with an error, nothing of it is visible, and the same application goes on
-    later."""
+    """The commit fails, nothing of it is visible, and the same application goes on later."""
     assert cluster.server is not None
     write(db, "old")
     cluster.server.query("SET GLOBAL read_only=1")

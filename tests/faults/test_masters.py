@@ -158,8 +158,7 @@ def test_the_primary_hands_over(cluster: Cluster, load: Load) -> None:
 
 @contextmanager
 def fourth_master(cluster: Cluster, running: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Yield a fourth master, whose ``masters`` are itself and the running ones. No other setting
-    changes."""
+    """Yield a fourth master. Its ``masters`` are itself and the running ones."""
     simple = cluster.simple
     own = f"127.0.0.1:{free_range(1)}"
     options = ["-c", simple.name, "-m", f"{own} {running}", "-b", own]

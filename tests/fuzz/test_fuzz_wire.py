@@ -122,8 +122,7 @@ def test_mutated_golden_packets(
     survive(bytes(data) + encode(1, Ping()), cuts, trusted)
 
 
-#: MessagePack reads at most 512 nested arrays, each with room for as many pointers as a stranger may
-#: announce.
+#: MessagePack reads at most 512 nested arrays, each with as many items as a stranger may announce.
 NESTED_BYTES = 512 * 8 * codec.ITEMS_STRANGER
 
 

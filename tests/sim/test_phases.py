@@ -153,8 +153,7 @@ class Reader(Writer):
 
 
 class Loss:
-    """``armed``: the next message of this type triggers the loss. ``victim``: the node that was
-    killed."""
+    """``armed``: the next message of this type triggers the loss. ``victim``: the killed node."""
 
     def __init__(self, cluster: Cluster, phase: type, before: bool, kind: str) -> None:
         self._cluster = cluster

@@ -60,8 +60,7 @@ def test_an_empty_database_takes_nobody_s_place_and_makes_place_for_it(disk: str
 
 
 def test_the_operator_drops_nobody_while_the_master_takes_another_one_for_there() -> None:
-    """The empty node is gone and the master has not noticed, so that the number of nodes looks
-    right."""
+    """The empty node is gone and the master has not noticed: the number of nodes looks right."""
     world = World(0)
     cluster = Cluster(world, Shape(2, 2, 1), lambda name: DISKS["memory"](world, name))
     operator = Operator(cluster, Random(0), History(world), rewindable=False)

@@ -129,16 +129,14 @@ class Application:
     # -- progress ----------------------------------------------------------------------------------
 
     def demand_progress(self) -> None:
-        """Start to count: every thread must complete a step, every workload and this process must
-        commit."""
+        """Start to count steps of threads, and commits of workloads and of this process."""
         self.done = [0] * len(self.jobs)
         self._before = self.run.history.commits.copy()
         self.process.spawn(self._probe, PROBE)
 
     @property
     def works(self) -> bool:
-        """Return whether every thread has completed a step since, and a commit of the process
-        succeeded."""
+        """Return whether every thread has completed a step since, and the process a commit."""
         return all(self.done) and self._commits(PROBE)
 
     def writing(self) -> dict[str, bool]:

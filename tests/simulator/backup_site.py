@@ -59,8 +59,7 @@ class Shown(Recorded):
         self._storage.sync(force)
 
     def new_oid(self) -> bytes:
-        """Return a new oid, which is unique only in this cluster while it is not a backup for a
-        moment."""
+        """Return a new oid. While the cluster is no backup, it is unique in this cluster only."""
         oid: bytes = self._storage.new_oid()
         return oid
 

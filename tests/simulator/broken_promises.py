@@ -55,8 +55,7 @@ class Promises:
         self._acknowledged = files()
 
     def breaks(self, files: Files) -> bool:
-        """Damage the files at the end of the process. Return whether the next process finds other
-        files."""
+        """Damage the files at the end of the process. Return whether they are changed."""
         random, self._random = self._random, None
         if random is None or self._acknowledged is None:
             return False

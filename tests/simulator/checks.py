@@ -37,8 +37,7 @@ SECONDS = 120.0
 KILL_CHANCE = 0.3
 KILL_SECONDS = 0.05
 AWAY_SECONDS = 2.0
-#: Storage nodes delete orphans in the background, a few rows at a time. Checked at most this often, at
-#: this interval.
+#: Greatest number of checks whether nodes have deleted orphans in the background, and interval.
 PRUNE_LOOKS = 10
 PRUNE_SECONDS = 5.0
 #: Time in which the operator's last command is executed and every node has heard of it.
@@ -168,8 +167,7 @@ class Drills:
         self._end_repair()
 
     def _damage_one(self) -> tuple[int, int] | None:
-        """Damage a cell that has a right copy. Return its partition and node, or None if there is
-        none."""
+        """Damage a cell that has a right copy. Return its partition and node, or None."""
         table = self._master.partitions
         readable = [(p, table.readable(p)) for p in range(len(table))]
         cells = [(p, nids) for p, nids in readable if len(nids) > 1]

@@ -34,8 +34,7 @@ HEAL_SECONDS = 300.0
 
 @dataclass(frozen=True)
 class Site:
-    """A cluster's place in a world: its name, the prefix of its processes' names, the offset of its
-    ports."""
+    """A cluster's place in a world: name, prefix of the processes' names, offset of the ports."""
 
     cluster: str = CLUSTER_NAME
     prefix: str = ""
@@ -281,8 +280,7 @@ class Cluster:
             process.revive()
 
     def tables(self) -> Tables:
-        """Return the rows of all storage nodes together. The oracle of cells checks that replicas
-        agree."""
+        """Return the rows of all storage nodes together. The oracle of cells compares replicas."""
         return join_tables((disk.tables() for disk in self.disks.values()), self.masters.primaries)
 
     def validate(self) -> None:

@@ -153,8 +153,7 @@ class SimDisk(ABC):
 
     @abstractmethod
     def references(self) -> dict[int, int]:
-        """Return the data ids that the open backend counts as stored and not voted, with their
-        counts."""
+        """Return the data ids that the open backend counts as stored and not voted, and counts."""
 
     def check(self, quiet: bool = True) -> None:
         """Raise Violation if the tables contradict themselves; see :func:`check_tables`. ``quiet``: no

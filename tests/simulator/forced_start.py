@@ -41,8 +41,7 @@ VAIN_MAX = 10
 
 
 class Forsaking:
-    """Force a start, once in a run. ``allowed``: the workloads tolerate the loss of their last
-    commits."""
+    """Force a start, once in a run. ``allowed``: the workloads tolerate the loss of commits."""
 
     def __init__(self, cluster: Cluster, operator: Operator, random: Random, allowed: bool) -> None:
         self._cluster = cluster
@@ -52,8 +51,7 @@ class Forsaking:
         self._away: list[Process] = []
         #: The lost nodes that are not back yet.
         self._out: set[Process] = set()
-        #: Number of refusals because the others do not have all data; minus infinity after another
-        #: answer.
+        #: Number of refusals for lack of data; minus infinity after another answer.
         self._vain = 0.0
 
     @property
@@ -130,8 +128,7 @@ class Forsaking:
             self._later(TRY_SECONDS, partial(self._start, process), f"start {process.name}")
 
     def _look(self, process: Process) -> None:
-        """Let the node run once it has stored the others' partition table; stop it if they do not
-        serve."""
+        """Let the node run when it has stored the others' table; stop it if they do not serve."""
         core = process.core
         knows = (
             isinstance(core, StorageNode)

@@ -49,8 +49,7 @@ class Attempt:
     #: oid → serial on which the change is based; None when a conflict was resolved.
     stored: dict[bytes, bytes | None] = field(default_factory=dict)
     checked: dict[bytes, bytes] = field(default_factory=dict)
-    #: oid → digest of the data that was stored without conflict resolution; None: the object was
-    #: deleted.
+    #: oid → digest of data that was stored without conflict resolution; None: deleted.
     contents: dict[bytes, bytes | None] = field(default_factory=dict)
 
 
@@ -202,8 +201,7 @@ class History:
             self.truncated(after, last)
 
     def violated(self, what: str) -> Violation:
-        """Return an error for a client to raise. The run ends even if ZODB or an application catches
-        it."""
+        """Return an error for a client to raise. It ends the run even if it is caught."""
         violation = Violation(what)
         self.world.fail(violation)
         return violation

@@ -75,8 +75,7 @@ class Interrupts:
             run.world.fail(Violation(f"an interrupt of another thread failed a call: {error}"))
 
     def wait_heard(self) -> None:
-        """Wait until idle clients have heard of the last transaction. Call when no thread works any
-        more."""
+        """Wait until idle clients have heard of the last transaction. No thread may work."""
         if self.begun:
             self._run.world.run_until(
                 self._heard, HEARD_SECONDS, "clients that do nothing hear of the last transaction"

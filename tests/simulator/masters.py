@@ -66,8 +66,7 @@ class Masters:
                 self._one_of_several(f"{site.prefix}master{i + 1}", address)
                 for i, address in enumerate(self.addresses)
             ]
-            # Sorted before the others, so that each master's index in the log differs from that in its
-            # settings.
+            # Sorted before the others, so that indices in the log differ from those in its settings.
             name, address = f"{site.prefix}master{count + 1}", site.address(MASTER_PORT - 1)
             self.spare = self._one_of_several(name, address)
         self.reigns = Reigns(world, self.all, self.log)
@@ -172,8 +171,7 @@ class Masters:
         return max(0, (len(members) - 1) // 2 - len(self.forgetful()))
 
     def can_go_on(self, members: Collection[Process]) -> bool:
-        """Return whether a majority of these members would vote. A new one does not before the log
-        grows."""
+        """Return whether a majority of these members would vote. A new one does not at once."""
         remember = [p for p in members if not self.platters[p.name].forgetful]
         return 2 * len(remember) > len(members)
 

@@ -64,8 +64,7 @@ class Operator:
         self._random = random
         self._history = history
         self._rewindable = rewindable
-        #: The last tid at the first command. Truncations keep what is earlier, because workloads need
-        #: it.
+        #: The last tid at the first command. Truncations keep earlier data for the workloads.
         self._floor: bytes | None = None
         #: Whether this operator does anything before the end.
         self.busy = random.random() < 0.6
@@ -176,8 +175,7 @@ class Operator:
     # -- drastic -----------------------------------------------------------------------------------
 
     def _drastic(self) -> Message:
-        """Return a command that affects the whole cluster. Supervisors restart a cluster that was
-        stopped."""
+        """Return a command that affects the whole cluster. Supervisors restart a stopped one."""
         messages: list[Message] = [SetClusterState(ClusterState.STOPPING)]
         if len(self._cluster.storages) == 1:
             # With more nodes, some that have the last commits may be away.
@@ -262,8 +260,7 @@ class Operator:
         self._cluster.world.call_later(LOOK_SECONDS, self.settle, "operator looks")
 
     def _drop_nobody(self, master: PrimaryMaster) -> None:
-        """Drop ids that clones got in vain: when all nodes are connected, an absent one is such an
-        id."""
+        """Drop ids that clones got in vain: when all nodes are connected, an absent id is one."""
         cluster = self._cluster
         cores = [process.core for process in cluster.storages]
         there = {core.cluster.nid if isinstance(core, StorageNode) else None for core in cores}

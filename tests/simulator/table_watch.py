@@ -221,8 +221,7 @@ def _table(core: Core | None) -> PartitionTable | None:
 
 
 def check_tables(cluster: Cluster) -> None:
-    """Raise Violation unless all processes have the master's table. Call when nothing happens any
-    more."""
+    """Raise Violation unless all processes have the master's table. Call on a quiet cluster."""
     master = cluster.master_core
     assert master is not None
     expected = master.partitions.ptid, master.partitions.row_list()

@@ -59,8 +59,7 @@ class SimThread:
         self._hold = hold
         #: Whether the process was killed, so that the thread only unwinds.
         self._killed = False
-        #: Exceptions from outside to come: the number of points before each, counted from the one
-        #: before.
+        #: Exceptions from outside to come: the number of points from one to the next.
         self.interrupts: list[int] = []
         self._greenlet = greenlet(self._run)
         self._scheduler: greenlet | None = None

@@ -25,8 +25,7 @@ TRACED_LENGTH = 100_000
 
 @dataclass
 class Trial:
-    """The outcome of a seed. If ``result`` is None it failed: see ``error``, ``details`` and
-    ``story``."""
+    """The outcome of a seed. It failed if ``result`` is None; then the other fields say how."""
 
     seed: int
     options: Options
@@ -44,8 +43,7 @@ class Trial:
         return f"{self.events} events: {self.error}\n  replay: {self.command()}"
 
     def report(self, lines: int) -> str:
-        """Return the last events before the failure, the error, and the command that replays the
-        run."""
+        """Return the last events before the failure, the error, and the command to replay it."""
         story = "\n".join(self.told(lines))
         return f"{story}\n{self.details}seed {self.seed} failed after {self.describe()}"
 

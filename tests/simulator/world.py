@@ -70,8 +70,7 @@ class World:
         self.events_max = EVENTS_MAX
         self.story: deque[str] = deque(maxlen=STORY_LENGTH)
         self._digest = blake2b(digest_size=16)
-        # Events that are not in the digest yet: to add each one by itself would take longer than the
-        # events.
+        # Events that are not in the digest yet: to add each one by itself would take too long.
         self._names: list[str] = []
         self._times = array("d")
         self._queue: list[tuple[float, int, Event]] = []

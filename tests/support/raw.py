@@ -111,8 +111,7 @@ def _is_answer(packet: Packet) -> bool:
 
 
 def wait_for(condition: Callable[[], Any], what: str, seconds: float = PATIENCE_SECONDS) -> Any:
-    """Return the first true value of ``condition``. Raise AssertionError with ``what`` at the
-    timeout."""
+    """Return the first true value of ``condition``. Raise AssertionError at the timeout."""
     deadline = time.monotonic() + seconds
     while not (value := condition()):
         assert time.monotonic() < deadline, f"{what}: not in {seconds} s"

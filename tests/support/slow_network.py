@@ -66,8 +66,7 @@ class _Front(asyncio.DatagramProtocol):
 
 
 class SlowNetwork:
-    """Forwards datagrams from :attr:`ports` to ``targets``, with ``delay`` seconds in each
-    direction."""
+    """Forwards datagrams from :attr:`ports` to ``targets``, with a ``delay`` each way."""
 
     def __init__(self, targets: dict[str, int], delay: float) -> None:
         self.ports: dict[str, int] = {}

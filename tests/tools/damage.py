@@ -63,8 +63,7 @@ def _undo(db: Any, count: int) -> None:
 
 
 class Row(NamedTuple):
-    """A data record: its position, those of the records to which it points (0: none), and its
-    fields."""
+    """A data record: its position, those of records to which it points (0: none), its fields."""
 
     position: int
     previous: int

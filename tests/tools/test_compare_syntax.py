@@ -1,5 +1,4 @@
-"""The check of commits that change only prose: differences that it ignores, and those that it
-reports."""
+"""The check of commits that change only prose ignores some differences and reports all others."""
 
 from __future__ import annotations
 

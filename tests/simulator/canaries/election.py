@@ -42,8 +42,7 @@ CHANGED: dict[str, Any] = {
 }
 
 
-#: Masters that suspect the primary before its lease is over. That is allowed, because a new primary
-#: waits.
+#: Masters that suspect the primary before its lease is over. Allowed, because a new primary waits.
 IMPATIENT: list[Patch] = [(election, "SILENCE_SECONDS", 1.0)]
 
 

@@ -111,8 +111,7 @@ class Workload:
         """Create the data, in one transaction or several. Called again until it succeeds."""
 
     def step(self, context: Context, thread: int) -> None:
-        """Do one piece of work. May raise EXPECTED errors; raise Violation if an invariant is
-        violated."""
+        """Do one piece of work. May raise EXPECTED errors; raise Violation for wrong data."""
         raise AssertionError("a workload without work")
 
     def writes(self, thread: int) -> bool:

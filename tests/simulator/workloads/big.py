@@ -1,5 +1,4 @@
-"""Transactions with many objects and much data: more than the windows and caches of client and
-nodes."""
+"""Transactions with more objects and data than the windows and caches of client and nodes."""
 
 from __future__ import annotations
 

@@ -73,8 +73,7 @@ class Pack(Workload):
             manager.commit()
 
     def _take_back(self, context: Context, connection: Any, box: PersistentMapping) -> None:
-        """Use garbage again, if it still exists when that is committed: a chain exists as long as its
-        head."""
+        """Use garbage again, if it still exists then: a chain exists as long as its head."""
         oid = context.random.choice(self.thrown)
         self.thrown.remove(oid)
         item = connection.get(oid)
