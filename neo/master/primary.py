@@ -66,18 +66,7 @@ class PrimaryMaster(Core):
         super().__init__(shell)
         self.settings = settings
         self.tenure = tenure
-        nid = settings.nid if settings.nid is not None else nid_namespace(NodeType.MASTER) + 1
-        if tenure is not None:
-            nid = tenure.nid
-        node = self.nodes.add(Node(NodeType.MASTER, nid, bind, NodeState.RUNNING, identified=True))
-        self.cluster = cluster = self.cluster_type(
-            settings.cluster, node, self.nodes, self.partitions, shell.time, self, tenure
-        )
-        if tenure is not None:
-            # What earlier primaries published.
-            cluster.published.ptid = tenure.greatest
-            cluster.served_ptid = tenure.ptid
-            cluster.served_nodes = set(tenure.nodes)
+        self.cluster = cluster = self._make_cluster(bind)
         #: This master has verified the database: its storage nodes are connected, or away.
         self._was_operational = False
         #: Output that waits until the log has the partition table.
@@ -90,8 +79,14 @@ class PrimaryMaster(Core):
             cluster, self, transactions, self.replication, self.check_stopped
         )
         self.backup = BackupMode(
-            *(cluster, self, settings, transactions, self.replication, self.packs),
-            *(self, self._upstream_lost),
+            cluster,
+            self,
+            settings,
+            transactions,
+            self.replication,
+            self.packs,
+            self,
+            self._upstream_lost,
         )
         self.checks = Checks(cluster, self.packs, self.backup)
         self.comparison = Comparison(cluster, self.checks, self)
@@ -111,6 +106,22 @@ class PrimaryMaster(Core):
         self._identification = Identification(cluster, settings, self.packs, self.backup, self)
         self._reader_handler = ServeReader(cluster)
         self._handlers = self._make_handlers()
+
+    def _make_cluster(self, bind: Address) -> Cluster:
+        settings, tenure = self.settings, self.tenure
+        nid = settings.nid if settings.nid is not None else nid_namespace(NodeType.MASTER) + 1
+        if tenure is not None:
+            nid = tenure.nid
+        node = self.nodes.add(Node(NodeType.MASTER, nid, bind, NodeState.RUNNING, identified=True))
+        cluster = self.cluster_type(
+            settings.cluster, node, self.nodes, self.partitions, self.shell.time, self, tenure
+        )
+        if tenure is not None:
+            # What earlier primaries published.
+            cluster.published.ptid = tenure.greatest
+            cluster.served_ptid = tenure.ptid
+            cluster.served_nodes = set(tenure.nodes)
+        return cluster
 
     def _make_handlers(self) -> dict[NodeType, Handler]:
         cluster, core, coordinator = self.cluster, self, self.coordinator

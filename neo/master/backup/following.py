@@ -104,8 +104,7 @@ class Backup:
         #: The last transaction that was announced while the histories were compared.
         self._heard = ZERO_TID
         self._orders = Orders(
-            *(cluster, core, self.cells, settings.upstream_cluster or ""),
-            *(self._sources, self._ask),
+            cluster, core, self.cells, self.upstream_name or "", self._sources, self._ask
         )
         self._asking: dict[int, bool] = {}  # by AskRecovery; True: ask again when it is answered
         self._readers = Readers(cluster, known.last)
@@ -157,9 +156,9 @@ class Backup:
         reported, peer = "", None
         try:
             while True:
+                own_name, nid = self._cluster.name, self._cluster_nid
                 peer, upstream = await join(
-                    *(self._core, self, self._cluster.name, cluster, self._cluster_nid),
-                    failed=self.contact.failed,
+                    self._core, self, own_name, cluster, nid, self.contact.failed
                 )
                 self._cluster_nid = upstream.nid
                 pause = RETRY_SECONDS

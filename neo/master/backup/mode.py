@@ -95,8 +95,13 @@ class BackupMode:
         """Begin service in STARTING_BACKUP. ``memory``: what storage nodes remember; None if the cluster
         was RUNNING until now, so that all readable cells have everything."""
         self.current = Backup(
-            *(self._cluster, self._core, self._settings, self._replication, self._packs),
-            *(self._upstream_lost, self._known(memory)),
+            self._cluster,
+            self._core,
+            self._settings,
+            self._replication,
+            self._packs,
+            self._upstream_lost,
+            self._known(memory),
         )
         begin_service(self._cluster, self._replication, backup=True)
         self.current.start()
