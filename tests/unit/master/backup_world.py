@@ -39,7 +39,7 @@ class BackupWorld(MasterWorld):
     def upstream(
         self, last: int, rows: Any = None, admin: Any = None, sources: Any = (SOURCE, OTHER)
     ) -> Remote:
-        """The upstream master was dialed; it accepts, and its last transaction is known."""
+        """Play the upstream master, which was dialed: accept, and answer with its last transaction."""
         remote = self.shell.dialed[-1]
         question = remote.take(RequestIdentification)
         assert question.extra["backup"] == "test" and question.name == "up"
@@ -57,7 +57,7 @@ class BackupWorld(MasterWorld):
         return remote
 
     def backingup(self, count: int = 1, last: int = 0) -> tuple[Remote, list[Remote]]:
-        """A new cluster that follows."""
+        """Make a new cluster that is BACKINGUP."""
         storages = self.running(count)
         self.admin().ask(SetClusterState(ClusterState.STARTING_BACKUP)).result()
         upstream = self.upstream(last)
@@ -70,5 +70,6 @@ class BackupWorld(MasterWorld):
 
 
 def durable(storage: Remote, last: int, ptid: int = 1) -> None:
-    """The storage node says what it has durably: its data up to ``last``, and this partition table."""
+    """Answer for a storage node that has its data up to ``last``, and this partition table, on its
+    disk."""
     storage.answer(storage.take(AskRecovery), AnswerRecovery(ptid, tid(last), None))

@@ -22,7 +22,7 @@ from tests.unit.master.cluster import MasterWorld, tid
 
 
 class Served(MasterWorld):
-    """Storages that tell when they have compared, and all partitions on all of them."""
+    """Storage nodes that report the end of comparisons, each with all partitions."""
 
     def __init__(self, count: int = 2, **settings: Any) -> None:
         super().__init__(replicas=count - 1, **settings)
@@ -58,7 +58,7 @@ class Served(MasterWorld):
         return {partition: finding for partition, _, finding, _ in report.row_list}
 
     def asked(self) -> list[tuple[int, CheckPartition]]:
-        """(node, question) of all checks that were sent."""
+        """Return (node, question) of all checks that were sent."""
         return [
             (nid, message)
             for nid, storage in enumerate(self.storages, 1)

@@ -1,4 +1,4 @@
-"""A master core with storages, clients and admins played by the tests."""
+"""A primary master; the tests play its storage nodes, clients and admin nodes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class MasterWorld:
         values = {"partitions": 4, "replicas": 0, **settings}
         self.shell = FakeShell()
         self._admin: Remote | None = None
-        #: Those that the maker of a world played.
+        #: Storage nodes of a world that was made in a certain state.
         self.storages: list[Remote] = []
         self.master = PrimaryMaster(
             self.shell, MasterSettings("test", [MASTER_ADDRESS], **values), MASTER_ADDRESS
@@ -58,7 +58,7 @@ class MasterWorld:
         return remote
 
     def admin(self) -> Remote:
-        """The one admin node, its old messages forgotten."""
+        """Return the admin node, without the messages that it received before."""
         if self._admin is None:
             self._admin = self.join(NodeType.ADMIN, port=9000)
         self._admin.received.clear()
@@ -74,13 +74,13 @@ class MasterWorld:
         rows: Rows | None = None,
         nid: int | None = None,
     ) -> Remote:
-        """A storage that answers AskRecovery; with a table, also AskPartitionTable."""
+        """Join a storage node that answers AskRecovery; with a table, also AskPartitionTable."""
         remote = self.join(NodeType.STORAGE, nid, port=9100 + number)
         self.remember(remote, ptid, rows)
         return remote
 
     def join_storage(self, nid: int) -> Remote:
-        """A storage with an id, which has not answered anything yet."""
+        """Join a storage node with an id that has not answered anything yet."""
         return self.join(NodeType.STORAGE, nid, port=9100 + nid)
 
     def remember(
@@ -90,7 +90,7 @@ class MasterWorld:
         rows: Rows | None = None,
         backup_tid: bytes | None = None,
     ) -> None:
-        """The storage answers AskRecovery, and AskPartitionTable if it is asked and has a table."""
+        """Answer AskRecovery, and AskPartitionTable if the storage node is asked and has a table."""
         storage.answer(storage.take(AskRecovery), AnswerRecovery(ptid, backup_tid, None))
         if rows is not None and storage.has(AskPartitionTable):
             self.tell_table(storage, ptid, rows)
@@ -114,7 +114,7 @@ class MasterWorld:
             storage.send(NotifyReady())
 
     def running(self, count: int = 2, **settings: Any) -> list[Remote]:
-        """A new database served by some storages."""
+        """Create a database that ``count`` storage nodes serve."""
         storages = [self.storage(i + 1) for i in range(count)]
         admin = self.admin()
         admin.ask(SetClusterState(ClusterState.VERIFYING)).result()
@@ -126,5 +126,5 @@ class MasterWorld:
 
 
 def spread(*nids: int, partitions: int = 4) -> Rows:
-    """Rows without replicas, partitions given in turn."""
+    """Return rows without replicas, whose partitions are assigned to the nodes in turn."""
     return [[(nids[p % len(nids)], CellState.UP_TO_DATE)] for p in range(partitions)]

@@ -1,4 +1,4 @@
-"""What operators may ask, and what is refused (FACTS 6)."""
+"""Commands of operators, and refusals (FACTS 6)."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _state(world: MasterWorld) -> object:
 
 
 def refusal(world: MasterWorld, message: Request[Any]) -> str:
-    """The text of a refusal, which must have changed nothing and kept the connection."""
+    """Return the text of a refusal, which must have changed nothing and kept the connection."""
     admin = world.admin()
     before = _state(world)
     error = error_of(admin.ask(message))
@@ -174,7 +174,7 @@ def test_drop_of_a_dead_replica_discards_its_cells() -> None:
 
 
 def test_the_only_copy_is_kept_when_the_node_that_it_feeds_is_dropped() -> None:
-    """Else it would be discarded, as if the move were over, and all data with it."""
+    """Otherwise it would be discarded, as if the move were over, and all data with it."""
     world = MasterWorld(replicas=1)
     first, second = world.running(2)
     second.lose()
@@ -205,7 +205,7 @@ def test_repair_is_passed_to_the_named_storages(world: MasterWorld) -> None:
 def test_a_node_without_cells_that_was_added_is_running_when_it_comes_back(
     world: MasterWorld,
 ) -> None:
-    """FACTS 5.6. With another database it is another node, which nobody added."""
+    """FACTS 5.6. With another database it is another node, which was not added."""
     world.running(1)
     storage = world.join(NodeType.STORAGE, port=9102)
     ack(world, AddPendingNodes([2]))
@@ -238,7 +238,7 @@ def test_stopping_tells_each_storage_that_it_is_down(world: MasterWorld) -> None
 
 
 def test_stopping_waits_for_no_client_that_aborts(world: MasterWorld) -> None:
-    """What is in its first phase must be aborted by its client, which is told so."""
+    """A transaction in its first phase must be aborted by its client, which is told so."""
     (storage,) = world.running(1)
     client = world.client()
     ttid = begin(client)

@@ -1,4 +1,4 @@
-"""The master of a backup cluster: how it becomes one, follows its upstream, and stops to be one."""
+"""Backup mode of a master: enter it, follow the upstream cluster, leave it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def world() -> BackupWorld:
     return BackupWorld()
 
 
-# -- to become a backup --------------------------------------------------------------------------
+# -- enter backup mode ---------------------------------------------------------------------------
 
 
 def test_becomes_a_backup_when_all_storages_know_it_durably(world: BackupWorld) -> None:
@@ -104,7 +104,7 @@ def test_another_number_of_partitions_is_refused(world: BackupWorld) -> None:
     assert len(world.shell.dialed) == 2
 
 
-# -- to follow -----------------------------------------------------------------------------------
+# -- follow --------------------------------------------------------------------------------------
 
 
 def test_fetches_everything_after_it_joined(world: BackupWorld) -> None:
@@ -143,7 +143,8 @@ def test_readers_hear_of_a_transaction_when_all_of_it_is_durable(world: BackupWo
 
 
 def test_a_node_that_was_held_back_by_a_cell_that_it_loses_is_asked_again() -> None:
-    """It says what all of its cells have; nothing else would make it say more before the next commit."""
+    """The answer is about all cells of the node; without it, the node reports nothing before the next
+    commit."""
     world = BackupWorld(replicas=1)
     upstream, (first, second) = world.backingup(2)
     reader = world.client()
@@ -164,7 +165,7 @@ def test_a_node_that_was_held_back_by_a_cell_that_it_loses_is_asked_again() -> N
 
 
 class Logged:
-    """Of several masters: what is decided is in the log at once."""
+    """The log of several masters, in which each table is at once."""
 
     waits = False
 
@@ -173,8 +174,8 @@ class Logged:
 
 
 def test_readers_see_nothing_by_a_table_that_no_storage_node_could_prove() -> None:
-    """S2 is behind and lost. If S1 is lost before it has this on its disk, and both are back, the log of
-    the masters misses nobody, and S2 can be read again (decision 6)."""
+    """S2 is behind and lost. If S1 is lost before it has this table on its disk, and both come back,
+    the log of the masters waits for no other node, and S2 can be read again (decision 6)."""
     world = BackupWorld(replicas=1)
     upstream, (first, second) = world.backingup(2)
     world.master.cluster._log = Logged()
@@ -298,7 +299,7 @@ def test_an_upstream_introduces_its_admin_only_to_the_backup_that_it_watches() -
         assert any(row[0] is NodeType.ADMIN for row in rows) is hears
 
 
-# -- to stop being a backup ----------------------------------------------------------------------
+# -- leave backup mode ---------------------------------------------------------------------------
 
 
 def test_is_truncated_to_whole_transactions_and_runs(

@@ -1,4 +1,4 @@
-"""Which cell of a backup fetches what, and what clients may see."""
+"""Orders for the cells of a backup, and the watermark that clients see."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a master makes of what storage nodes of a backup remember (specification, *Backup*)."""
+"""A backup starts again with what its storage nodes remember (specification, *Backup*)."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Restart:
 
 
 def test_a_node_without_readable_cells_does_not_end_the_backup() -> None:
-    """It has the newest table, and nothing that it could remember: it was just added, or is a clone."""
+    """The node has the newest table and remembers nothing: it was just added, or is a clone."""
     world = BackupWorld()
     new = world.join(NodeType.STORAGE, 2, port=9102)
     world.remember(new, 8, [[(1, UP), (2, OUT)], [(1, UP), (2, OUT)]])
@@ -71,7 +71,7 @@ def test_what_is_complete_counts_for_cells_that_the_node_knows_to_be_readable() 
 def test_a_cell_whose_node_does_not_know_that_it_is_readable_is_replicated_again(
     known: CellState | None,
 ) -> None:
-    """The node was lost when it became so. What it remembers is about another one of its cells."""
+    """The node was lost when its cell became readable. What it remembers is about another cell."""
     both: list[Any] = [(1, UP), (2, UP)]
     own = [both[:1] if known is None else [(1, UP), (2, known)], both]
     restart = Restart([both, both], own, 17)
@@ -82,7 +82,7 @@ def test_a_cell_whose_node_does_not_know_that_it_is_readable_is_replicated_again
 
 
 def test_a_node_that_had_no_readable_cell_does_not_make_the_backup_begin_anew() -> None:
-    """It remembers nothing, as all do when the beginning was interrupted."""
+    """The node remembers nothing, as all nodes do when the begin of backup mode was interrupted."""
     restart = Restart([[(1, UP), (2, UP)]] * 2, [[(1, UP), (2, OUT)]] * 2, None)
     restart.tell_own()
     restart.start()
@@ -92,7 +92,7 @@ def test_a_node_that_had_no_readable_cell_does_not_make_the_backup_begin_anew() 
 
 @pytest.mark.parametrize("said", [12, 0])
 def test_nothing_is_known_of_such_a_cell_that_no_other_can_replace(said: int) -> None:
-    """S1 fed it, and has given it up."""
+    """S1 was the source of the cell, and has lost its own."""
     others: list[Any] = [[(1, UP)]] * 3
     restart = Restart([[(2, UP)], *others], [[(1, FEEDING), (2, OUT)], *others], 12)
     restart.tell_own()

@@ -39,7 +39,8 @@ def world() -> BackupWorld:
 
 
 def replicated(world: BackupWorld) -> tuple[Remote, Remote, Remote]:
-    """Two storages with copies of all, the second one lost and back, out of date."""
+    """Make a backup with two copies of all partitions; the second node was lost, is back and out of
+    date."""
     upstream, storages = world.backingup(2)
     storages[1].lose()
     upstream.send(InvalidateObjects(tid(21), [tid(1)]))
@@ -71,7 +72,7 @@ def test_a_node_that_was_away_joins_when_it_has_what_readers_see() -> None:
 
 
 def restarted(world: BackupWorld) -> Remote:
-    """The storage node has all up to 15, and some of what is not later than 18."""
+    """The storage node has all data up to 15, and some up to 18."""
     storage = world.storage(1, None, nid=1)
     rows = spread(1)
     storage.lose()
@@ -95,7 +96,7 @@ def test_a_restart_goes_on_as_a_backup(world: BackupWorld) -> None:
 def test_after_a_restart_readers_join_again_when_what_was_fetched_in_part_is_complete(
     world: BackupWorld,
 ) -> None:
-    """What changed until then was told to another master."""
+    """Changes until then were announced to another master."""
     storage = restarted(world)
     durable(storage, 15, ptid=7 + UNKNOWN_TABLES)
     reader = world.client()
@@ -137,7 +138,7 @@ def test_packs_as_its_upstream_does_when_it_has_all_of_it(world: BackupWorld) ->
 
 
 def test_a_cell_that_is_behind_a_pack_is_ordered_to_go_on_beyond_it(world: BackupWorld) -> None:
-    """What was committed up to the pack must be there to compare with."""
+    """The pack needs all transactions up to its tid."""
     upstream, (storage,) = world.backingup()
     upstream.send(InvalidateObjects(tid(21), [tid(1)]))
     fetched = [m.tid for m in storage.received if isinstance(m, Replicate) and m.upstream_name]

@@ -1,5 +1,5 @@
 """Every command in every state of the cluster, and with every wrong argument: a clear refusal, and
-nothing is changed. Of several masters: ``test_bad_master_commands``."""
+nothing is changed. For several masters see ``test_bad_master_commands``."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ STOPPING_BACKUP = ClusterState.STOPPING_BACKUP
 
 
 def snapshot(world: MasterWorld) -> object:
-    """All that a command could change, and all that others could have been told."""
+    """Return all state that a command could change, and all messages to other nodes."""
     master = world.master
     storages = world.storages
     return (
@@ -67,7 +67,7 @@ def snapshot(world: MasterWorld) -> object:
 
 
 def refused(world: MasterWorld, message: Request[Any]) -> str:
-    """The text of the refusal. Nothing else happened."""
+    """Return the text of the refusal. Nothing else may have happened."""
     admin = world.admin()
     before = snapshot(world)
     error = error_of(admin.ask(message))
@@ -81,7 +81,7 @@ def refused(world: MasterWorld, message: Request[Any]) -> str:
 # -- states -------------------------------------------------------------------------------------
 
 IN_SERVICE = {worlds.starting, worlds.without_cells}
-#: A command that makes sense, and where it may be obeyed; in all other clusters it is refused.
+#: Valid commands, and the worlds in which each may be executed; it is refused in all others.
 COMMANDS: list[tuple[Request[Any], set[Make]]] = [
     (SetClusterState(STOPPING), set(WORLDS)),
     (SetClusterState(VERIFYING), {worlds.new}),
@@ -149,13 +149,13 @@ def test_logs_are_written_out_in_every_state(make: Make) -> None:
 
 
 def test_every_state_is_there() -> None:
-    """STOPPING_BACKUP lasts no longer than the call that ends in RECOVERING: nobody meets it."""
+    """STOPPING_BACKUP is left within the call that enters it, so no command finds it."""
     assert set(WORLDS.values()) == set(ClusterState) - {STOPPING_BACKUP}
 
 
 # -- arguments ----------------------------------------------------------------------------------
 
-#: What is never obeyed, whatever the cluster does.
+#: Commands that are refused in all states.
 WRONG: list[Request[Any]] = [
     *(SetNodeState(nid, state) for nid in (9, M1, A1, 0, -1) for state in (DOWN, UNKNOWN)),
     *(SetNodeState(nid, state) for nid in (1, 9) for state in (NodeState.RUNNING, PENDING)),
@@ -244,7 +244,7 @@ def test_what_became_of_each_node_is_told(make: Make, nids: list[int], text: str
 
 
 def test_commands_of_one_kind_are_refused_as_a_whole() -> None:
-    """The second argument is wrong: the first one is not obeyed either."""
+    """The second argument is wrong: nothing is done for the first one either."""
     world = worlds.damaged()
     world.storages[1] = world.join_storage(2)
     for message in (
@@ -257,6 +257,6 @@ def test_commands_of_one_kind_are_refused_as_a_whole() -> None:
 
 
 def test_a_node_is_not_dropped_before_it_is_known_what_it_has() -> None:
-    """It would erase what may be the only copy."""
+    """The node would erase what may be the only copy."""
     world = worlds.waiting()
     assert "must be RUNNING to drop a node" in refused(world, SetNodeState(1, UNKNOWN))

@@ -1,4 +1,4 @@
-"""What operators say to a cluster of several masters: wrong words are refused, and change nothing."""
+"""Wrong commands about several masters are refused and change nothing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ A1, M9 = parse_nid("A1"), parse_nid("M9")
 
 
 class Names:
-    """Of four masters: P is the primary, R runs, D is down, N was not added."""
+    """Four masters: P is the primary, R runs, D is down, N was not added."""
 
     def __init__(self) -> None:
         self.masters = Masters(4, configured=3)
@@ -45,7 +45,7 @@ class Names:
         return members, states(self.masters), self.masters.serving(), running
 
     def refused(self, message: Request[Any]) -> str:
-        """The text of the refusal. Nothing else happened."""
+        """Return the text of the refusal. Nothing else may have happened."""
         before = self.snapshot()
         error = error_of(admin(self.masters).ask(message))
         self.masters.run(1)

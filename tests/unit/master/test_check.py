@@ -43,7 +43,7 @@ def test_the_reference_is_told_by_its_address_to_another_node() -> None:
 
 
 def test_later_transactions_than_the_last_are_not_compared() -> None:
-    """They may be committed on one node and not yet on another."""
+    """Later transactions may be committed on one node and not yet on another."""
     world = Served()
     world.do(CheckReplicas({1: None}, ZERO_TID, tid(1000)))
     ((_, question),) = world.asked()

@@ -38,7 +38,7 @@ SOURCES = [("up", SOURCE), ("up", OTHER)]
 
 
 class Followed(BackupWorld):
-    """A backup with all partitions on all of its nodes, which show what is up to 10."""
+    """A backup with all partitions on all of its nodes, whose watermark is 10."""
 
     def __init__(self, count: int = 1) -> None:
         super().__init__(replicas=count - 1)
@@ -124,7 +124,7 @@ def test_without_the_upstream_cluster_copies_are_compared_with_each_other() -> N
 
 
 def test_a_check_fails_with_the_upstream_cluster() -> None:
-    """It may come back with another history, from which everything differs."""
+    """The upstream cluster may come back with another history."""
     world = Followed(2)
     world.check()
     world.following.lose()

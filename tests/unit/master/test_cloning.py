@@ -38,7 +38,7 @@ def ask(
 
 
 def test_a_clone_gets_a_free_id_and_outdated_cells(world: MasterWorld) -> None:
-    """As in the capture: the others hear of the node, which is DOWN, then of its cells."""
+    """As in the capture: other nodes are told of the node, which is DOWN, then of its cells."""
     first, second = world.running(2)
     for storage in (first, second):
         storage.received.clear()
@@ -68,7 +68,7 @@ def test_two_clones_get_different_ids(world: MasterWorld) -> None:
 
 
 def asked_for_a_clone(world: MasterWorld) -> tuple[Remote, Future[Any], list[Remote]]:
-    """Storage nodes that say what is on their disks."""
+    """A cluster whose storage nodes report what is on their disks."""
     world.extra = {"features": [FEATURE_MAINTENANCE]}
     storages = world.running(2)
     clone, answer = ask(world, [0])
@@ -76,14 +76,14 @@ def asked_for_a_clone(world: MasterWorld) -> tuple[Remote, Future[Any], list[Rem
 
 
 def stored(storage: Remote) -> None:
-    """What it was told is on its disk."""
+    """Confirm that the storage node has on its disk what it was told."""
     while storage.has(AskRecovery):
         storage.answer(storage.take(AskRecovery), AnswerRecovery(2, None, None))
 
 
 def test_a_clone_hears_of_its_id_when_who_can_be_read_has_it_on_disk(world: MasterWorld) -> None:
-    """Else a master that does not know would give it again: two nodes would have one id, and what one of
-    them lacks would be read from it."""
+    """Otherwise another master could allocate the id again: two nodes would have one id, and clients
+    would read from one of them what only the other one has."""
     clone, answer, (first, second) = asked_for_a_clone(world)
     stored(first)
     assert not answer.done and not clone.received
@@ -99,7 +99,7 @@ def test_a_clone_asks_again_when_nobody_knows_its_id(world: MasterWorld) -> None
 
 
 def test_an_id_that_a_clone_did_not_wait_for_is_taken_back(world: MasterWorld) -> None:
-    """It asks for another one: without end, if disks are slow, each would be a node that is DOWN."""
+    """The clone asks for another id. If disks are slow, each attempt would leave a node that is DOWN."""
     clone, _, storages = asked_for_a_clone(world)
     clone.lose()
     for storage in storages:

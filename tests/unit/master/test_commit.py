@@ -1,4 +1,4 @@
-"""Two-phase commit as the master drives it (specification, *Commit*; FACTS 7)."""
+"""The coordinator of two-phase commit (specification, *Commit*; FACTS 7)."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_only_storages_of_the_touched_partitions_are_locked(world: MasterWorld) 
 
 
 def test_order_of_the_end_of_a_commit(world: MasterWorld) -> None:
-    """FACTS 7.2: the committer and the other clients before the storages unlock."""
+    """FACTS 7.2: clients are told before the storage nodes unlock."""
     (storage,) = world.running(1)
     client, other = world.client(), world.client()
     other.received.clear()
@@ -149,7 +149,7 @@ def test_an_imposed_tid_that_is_not_later_than_what_is_committed_is_refused(
 
 
 def test_an_imposed_tid_that_is_overtaken_is_aborted(world: MasterWorld) -> None:
-    """Another transaction got a later one meanwhile, whether it is finished already or not."""
+    """Another transaction got a later tid meanwhile, whether it is finished already or not."""
     (storage,) = world.running(1)
     restorer, other = world.client(), world.client()
     imposed = begin(restorer, tid(12345))

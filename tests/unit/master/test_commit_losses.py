@@ -60,7 +60,7 @@ def test_final_tid_of_what_the_master_does_not_know(world: MasterWorld) -> None:
 def test_finish_that_comes_after_its_client_was_told_that_nothing_is_committed_is_refused(
     world: MasterWorld,
 ) -> None:
-    """The request is on its way by a connection that the client has given up for another one."""
+    """The request is under way on a connection that the client has replaced by another one."""
     (storage,) = world.running(1)
     old = world.client()
     ttid = begin(old)
@@ -173,7 +173,7 @@ def test_a_failed_vote_is_looked_at_again_at_the_end() -> None:
 
 
 def test_a_node_that_came_after_the_beginning_is_not_disconnected() -> None:
-    """It is not expected to have the transaction in full: replication brings it."""
+    """The node need not have all of the transaction: replication copies it."""
     world = MasterWorld(replicas=1)
     first, second = world.running(2)
     client = world.client()
@@ -192,7 +192,7 @@ def test_a_node_that_came_after_the_beginning_is_not_disconnected() -> None:
 
 
 def test_a_check_must_have_been_kept_by_a_node_that_is_still_there() -> None:
-    """Else others may have changed the object meanwhile."""
+    """Otherwise other transactions may have changed the object meanwhile."""
     world = MasterWorld()
     first, second = world.running(2)
     client = world.client()

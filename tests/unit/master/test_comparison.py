@@ -1,4 +1,4 @@
-"""Copies are compared before service: which one is behind (neo/master/phases/comparison.py)."""
+"""Comparison of copies before service (neo/master/phases/comparison.py)."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Compared(MasterWorld):
         self.nodes: dict[int, Remote] = {}
 
     def start(self, *nids: int, foreign: int | None = None) -> None:
-        """They join, and are verified as far as tails are asked. ``foreign``: announces nothing."""
+        """Join nodes, and verify until they are asked for tails. ``foreign``: a node without features."""
         for nid in nids:
             self.extra = {} if nid == foreign else Compared.extra
             self.nodes[nid] = self.storage(nid, self.ptid, self.rows, nid=nid)
@@ -79,7 +79,7 @@ class Compared(MasterWorld):
         self.nodes[nid].lose()
 
     def recover(self) -> None:
-        """What nodes remember, when the cluster is back in RECOVERING."""
+        """Answer AskRecovery for all nodes, when the cluster is back in RECOVERING."""
         for node in self.nodes.values():
             if not node.closed and node.has(AskRecovery):
                 self.remember(node, self.ptid, self.rows)
@@ -116,7 +116,7 @@ def test_who_is_behind_is_out_of_date_before_anybody_serves(
     world.start(1, 2)
     world.tails(1, row([1, 2, 3]))
     world.tails(2, row(ALL))
-    # The old copy must have nothing that the other has not.
+    # The old copy must have no row that the other one lacks.
     assert world.tails(1, row([1, 2, 3])).max_tid == tid(3)
     assert world.master.cluster.state is VERIFYING
     world.tails(2, row([1, 2, 3]))
@@ -166,7 +166,7 @@ def conflict(world: Compared) -> None:
 
 
 def test_where_nobody_can_be_believed_the_operator_decides(world: Compared) -> None:
-    """He stops one, starts the cluster, and starts the other one again: it becomes a copy."""
+    """The operator stops one node, starts the cluster, and starts that node again: it becomes a copy."""
     conflict(world)
     problem = (
         "the copies of partitions 0 on S1, S2 differ from 0000000000000004 on, and none has all that the"
@@ -194,7 +194,7 @@ def test_where_nobody_can_be_believed_the_operator_decides(world: Compared) -> N
 
 
 def test_a_node_that_comes_back_is_compared_again(world: Compared) -> None:
-    """Somebody gave it the right disk."""
+    """The node may have got the right disk meanwhile."""
     conflict(world)
     world.leave(2)
     assert world.master.cluster.state is RECOVERING
@@ -205,7 +205,7 @@ def test_a_node_that_comes_back_is_compared_again(world: Compared) -> None:
 
 
 def test_a_master_that_served_does_not_go_on_with_one_of_them(world: Compared) -> None:
-    """It would else, as soon as the other one is lost."""
+    """Otherwise the node would serve as soon as the other one is lost."""
     world.start(1, 2)
     for nid in (1, 2):
         world.tails(nid, row([1]))
@@ -228,7 +228,7 @@ def test_a_master_that_served_does_not_go_on_with_one_of_them(world: Compared) -
 
 
 def test_an_old_copy_may_have_what_the_others_never_had(world: Compared) -> None:
-    """Far behind, and before that it was alone for a while."""
+    """The cell is far behind, and its node was alone for a while before that."""
     world.start(1, 2)
     world.tails(1, row([*range(1, 50), 60]))
     world.tails(2, row(range(101, 201)))
@@ -287,7 +287,7 @@ def test_a_node_that_is_lost_meanwhile_decides_nothing(world: Compared) -> None:
 
 
 def test_a_node_that_had_more_and_is_lost_meanwhile_is_not_forgotten(world: Compared) -> None:
-    """The operator hears of it before an old copy is read."""
+    """The operator is told before an old copy is read."""
     world.start(1, 2)
     world.tails(1, row([1, 2, 3]))
     world.tails(2, row(ALL))
@@ -322,7 +322,7 @@ def test_partitions_are_asked_in_portions() -> None:
 
 
 def test_a_node_that_joins_a_cluster_that_serves_has_no_readable_cell(world: Compared) -> None:
-    """It replicates, whatever its disk is; so it need not be compared."""
+    """The node replicates, whatever its disk has, so it need not be compared."""
     world.start(1, 2)
     for nid in (1, 2):
         world.tails(nid, row(ALL))

@@ -1,4 +1,4 @@
-"""A backup knows since when it gets nothing from its upstream cluster, and why."""
+"""A backup reports since when its upstream cluster has been silent, and why."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def starting(world: BackupWorld) -> None:
 
 
 def pass_by(world: BackupWorld, seconds: float, *alive: Remote) -> None:
-    """Time in which these answer."""
+    """Let time pass, while these nodes answer."""
     for _ in range(int(seconds / LOOK_SECONDS)):
         for remote in alive:
             while remote.has(Ping):

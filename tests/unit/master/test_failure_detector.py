@@ -1,4 +1,4 @@
-"""A storage node that falls silent is given up, if others have what it has."""
+"""The failure detector declares a silent storage node down if other nodes have its data."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.unit.master.cluster import MasterWorld
 from tests.unit.master.database import Database
 
 UP, OLD = CellState.UP_TO_DATE, CellState.OUT_OF_DATE
-#: The first question, and the look that is too much.
+#: The first question, and the tick that is one too many.
 LIMIT_SECONDS = SILENCE_SECONDS + 3 * LOOK_SECONDS
 
 
@@ -30,7 +30,7 @@ class Watched(Database):
             storage.send(NotifyReady())
 
     def pass_by(self, seconds: float, *alive: Remote) -> None:
-        """Time in which these answer."""
+        """Let time pass, while these nodes answer."""
         for _ in range(int(seconds / LOOK_SECONDS)):
             for storage in alive:
                 while storage.has(Ping):
@@ -74,7 +74,7 @@ def test_nobody_is_given_up_when_all_are_silent(watched: Watched) -> None:
 
 
 def test_nobody_is_given_up_when_the_other_one_falls_silent_too(watched: Watched) -> None:
-    """What cut both off need not meet both at the same look."""
+    """A fault that cuts off both nodes need not be noticed for both at the same tick."""
     watched.pass_by(SILENCE_SECONDS / 2 - 2 * LOOK_SECONDS, watched.first)
     watched.pass_by(2 * LIMIT_SECONDS)
     assert watched.row() == {1: UP, 2: UP}

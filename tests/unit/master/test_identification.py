@@ -146,14 +146,14 @@ def test_masters_are_refused_while_there_is_no_election(world: MasterWorld) -> N
 
 
 def test_a_newcomer_does_not_get_the_id_of_a_storage_node_that_was_dropped() -> None:
-    """Its database may come back, with data of which the table would say that it is up to date."""
+    """The database with that id may come back, and the table would call its data up to date."""
     world = MasterWorld(replicas=1)
     first, _ = world.running()
     first.lose()
     world.admin().ask(SetNodeState(1, NodeState.UNKNOWN)).result()
     newcomer = world.join(NodeType.STORAGE, port=9300)
     assert newcomer.identified.result().your_nid == 3  # type: ignore[attr-defined]
-    # Another master knows of the one that was dropped only that others have greater ids.
+    # Another master does not know the dropped node, only that other nodes have greater ids.
     rows = world.master.partitions.row_list()
     other = MasterWorld(replicas=1)
     other.storage(2, 2, rows, nid=2)
@@ -162,7 +162,7 @@ def test_a_newcomer_does_not_get_the_id_of_a_storage_node_that_was_dropped() -> 
 
 
 def test_a_storage_is_vouched_for_when_it_is_a_node_of_the_cluster(world: MasterWorld) -> None:
-    """Before that it may be anybody who knows the name of the cluster."""
+    """Before that, any process that knows the name of the cluster could be the peer."""
     world.running(1)
     newcomer = world.join(NodeType.STORAGE, port=9300)
     client = world.client()

@@ -1,4 +1,4 @@
-"""What a cluster in RECOVERING waits for, and whether the operator can make it start, for status."""
+"""The status of a cluster in RECOVERING: what it waits for, and whether the operator can start it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def told(world: MasterWorld) -> Any:
 
 
 def starts(world: MasterWorld) -> bool:
-    """Whether the operator can start it."""
+    """Return whether the operator can start the cluster."""
     try:
         world.admin().ask(SetClusterState(ClusterState.VERIFYING)).result()
     except ErrorAnswer as e:
@@ -75,7 +75,7 @@ def test_a_cluster_that_serves_waits_for_nothing(world: MasterWorld) -> None:
 
 
 def test_nodes_that_go_one_after_the_other_are_all_missed(world: MasterWorld) -> None:
-    """The table is forgotten when the first one is lost."""
+    """The table is dropped when the first node is lost."""
     first, second = world.running(2)
     third = world.join_storage(3)
     for storage in (first, second, third):

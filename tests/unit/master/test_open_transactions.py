@@ -1,4 +1,4 @@
-"""Open transactions as the master shows them, and the end of one by the operator."""
+"""List open transactions, and end one, as the operator asks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ HERE = ("127.0.0.1", 9999)
 
 
 def knowing(world: MasterWorld) -> Remote:
-    """A client that announces the feature."""
+    """Join a client that announces FEATURE_LOCKS."""
     world.extra = {FEATURES: [FEATURE_LOCKS]}
     client = world.client()
     world.extra = {}
@@ -42,7 +42,7 @@ def knowing(world: MasterWorld) -> Remote:
 
 
 def knows(storage: Remote) -> None:
-    """The storage node has announced the feature."""
+    """Announce FEATURE_LOCKS for a storage node."""
     assert storage.peer.node is not None
     storage.peer.node.features = frozenset({FEATURE_LOCKS})
 
@@ -50,7 +50,7 @@ def knows(storage: Remote) -> None:
 def tell(
     world: MasterWorld, storages: list[Remote], *reports: list[LockRow]
 ) -> list[TransactionRow]:
-    """What the operator is shown when the storage nodes answer so."""
+    """Return the list for the operator when the storage nodes answer with these rows."""
     for storage in storages:
         knows(storage)
     answer = world.admin().ask(AskTransactions())
@@ -124,7 +124,7 @@ def test_a_node_that_does_not_answer_is_left_out(
     world.shell.advance(open_transactions.LOCKS_SECONDS)
     ((*_, phase, waiting, seconds),) = answer.result().row_list
     assert (phase, waiting, seconds) == ("voted", 1, 7.0)
-    # It is not waited for any more, and nothing comes of it when it is lost.
+    # The master does not wait for the node any more, and its loss has no effect.
     storages[0].lose()
 
 
@@ -194,7 +194,7 @@ def test_a_client_without_the_feature_is_not_told_but_refused_cleanly(
 def test_what_was_stored_after_the_end_is_released_at_the_finish(
     world: MasterWorld, storages: list[Remote]
 ) -> None:
-    """A node that did not know the transaction when it was ended takes stores and gives locks."""
+    """A node that did not know the transaction when it was ended still accepts its stores."""
     client = world.client()
     ttid = begin(client)
     world.admin().ask(EndTransaction(ttid)).result()

@@ -1,4 +1,4 @@
-"""Packs as the master leads them: no replica is forgotten (neo.master.maintenance.pack)."""
+"""Packs reach all replicas (neo.master.maintenance.pack)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def served() -> tuple[MasterWorld, list[Remote]]:
 
 
 def back(world: MasterWorld, nid: int, **extra: Any) -> Remote:
-    """A storage node with cells returns."""
+    """Join a storage node with cells again."""
     remote = Remote.connect(world.master)
     remote.ask(
         RequestIdentification(
@@ -99,7 +99,7 @@ def test_a_node_that_knows_is_not_asked_again() -> None:
 
 
 def test_nodes_that_know_less_than_one_that_is_back_are_asked() -> None:
-    """The master that led the pack is gone."""
+    """The master that started the pack is lost."""
     world = MasterWorld(replicas=2)
     first, second, _ = world.running(3)
     world.master.cluster.last_tid = tid(50)
@@ -112,7 +112,7 @@ def test_nodes_that_know_less_than_one_that_is_back_are_asked() -> None:
 
 
 def test_a_master_tells_backups_of_packs_before_its_time() -> None:
-    """Storage nodes remember them."""
+    """Storage nodes remember packs."""
     world, (first, _) = served()
     backup = Remote.connect(world.master)
     extra = {"backup": b"bak", FEATURES: [FEATURE_PACK]}

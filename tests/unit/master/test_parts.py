@@ -1,4 +1,4 @@
-"""The parts of the primary master hear of each event, in one order."""
+"""The parts of the primary master are told of each event, in one order."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ EVENTS = ("storage_lost", "cells_changed", "table_confirmed", "operation_stopped
 
 @pytest.fixture
 def heard(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
-    """(event, class of the part) of all that parts are told."""
+    """Return a list that gets (event, class of the part) of each event."""
     calls: list[tuple[str, str]] = []
     for part in MasterWorld().master.parts:
         cls = type(part)

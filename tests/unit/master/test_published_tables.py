@@ -1,4 +1,4 @@
-"""A partition table that was told, and that a restarted master could begin with (decision 6)."""
+"""Published partition tables, with which a restarted master could start (decision 6)."""
 
 from __future__ import annotations
 
@@ -66,7 +66,8 @@ def test_every_table_must_be_replaced_by_somebody_who_is_here() -> None:
 
 
 def test_tables_are_replaced_step_by_step() -> None:
-    """Who begins with table 1 asks S1, which has table 2, in which S2 is readable, which has table 3."""
+    """A master that starts with table 1 asks S1, which has table 2, then S2, readable in it, which has
+    table 3."""
     told = PublishedTables()
     told.publish(1, {1})
     told.publish(2, {1, 2})
@@ -101,14 +102,14 @@ BOTH: Rows = [[(1, UP), (2, UP)] for _ in range(4)]
 
 
 class OwnStorages(MasterWorld):
-    """Storage nodes are of this implementation: they can be asked what is on their disks."""
+    """A cluster whose storage nodes can be asked what is on their disks."""
 
     extra = {"features": ["oids"]}
 
 
 def with_a_new_copy(instead: bool = False) -> tuple[OwnStorages, Remote, Remote]:
-    """S1 has everything; S2 has just become complete, as another copy or in the place of S1. S1 does not
-    say yet that it knows."""
+    """S1 has everything. S2 has just become complete, as another copy or in the place of S1. S1 has not
+    confirmed this table yet."""
     world = OwnStorages()
     (first,) = world.running(1)
     second = world.join(NodeType.STORAGE, port=9102)
@@ -129,7 +130,7 @@ def with_a_new_copy(instead: bool = False) -> tuple[OwnStorages, Remote, Remote]
 
 
 def confirm(world: MasterWorld, storage: Remote) -> None:
-    """The table is on the disk of this node."""
+    """Confirm that the table is on the disk of this node."""
     while storage.has(AskRecovery):
         world.remember(storage, world.master.cluster.published.ptid)
 
@@ -137,7 +138,7 @@ def confirm(world: MasterWorld, storage: Remote) -> None:
 def test_a_new_copy_does_not_serve_alone_before_the_old_one_knows_of_it(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """What it commits would be gone when the old one returns, and another master does not know better."""
+    """Otherwise its commits would be lost when the old node returns to another master."""
     caplog.set_level(logging.INFO)
     world, first, second = with_a_new_copy()
     newest = world.master.cluster.published.ptid
@@ -203,8 +204,8 @@ def test_nothing_is_acknowledged_before_the_table_is_confirmed() -> None:
 
 
 def test_a_table_in_which_another_node_was_alone_is_not_passed_over() -> None:
-    """S1 is lost and S2 goes on; S2 is lost and S1 returns, before anything was committed. S2 has a
-    table that says that it needs nobody: a restarted master would not wait for S1."""
+    """S1 is lost and S2 goes on; S2 is lost and S1 returns, before anything was committed. S2 has a table
+    in which it is enough: a restarted master would not wait for S1."""
     world = OwnStorages(replicas=1)
     first, second = world.running()
     first.lose()

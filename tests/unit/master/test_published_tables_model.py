@@ -1,4 +1,4 @@
-"""Whatever happens to a cluster of one partition, no acknowledged commit is passed over (decision 6).
+"""Model of a cluster with one partition: no acknowledged commit is lost (decision 6).
 
 A model: nodes with what is on their disks, and a master that decides as ours does. At random, nodes are
 lost, come back and write what they were told; copies become complete; the master is restarted. The
@@ -20,7 +20,7 @@ NODES = (1, 2, 3)
 
 class Node:
     def __init__(self) -> None:
-        #: Tables that it was told, with who is readable; the first one is on its disk.
+        #: Tables that it was sent, each with the readable nodes; the first one is on its disk.
         self.tables: list[tuple[int, frozenset[int]]] = [(1, frozenset(NODES))]
         self.commits: set[int] = set()
         self.here = True
@@ -96,7 +96,7 @@ class Cluster:
             lost = self.acknowledged - self.nodes[nid].commits
             assert not lost, f"table {ptid} is served without {lost}"
         self.change(readable & present, max(ptid, self.told.ptid) + 1)
-        # Nobody serves before all who are here have answered that they have the table.
+        # The cluster does not serve before all connected nodes have confirmed the table.
         for nid in sorted(present):
             if self.random.random() < 0.1:
                 self.lose(nid)
@@ -119,7 +119,7 @@ class Cluster:
         for nid in self.present():
             self.nodes[nid].tables.append((ptid, readable))
 
-    # -- what happens ---------------------------------------------------------------------------
+    # -- events ---------------------------------------------------------------------------------
 
     def lose(self, nid: int | None = None) -> None:
         nid = nid or self.random.choice(NODES)
@@ -138,7 +138,7 @@ class Cluster:
                 node.tables.append((self.told.ptid, self.readable))
 
     def write(self, nid: int | None = None) -> None:
-        """A disk is done with all that its node was told, and the master hears of it."""
+        """Make durable all that a node was sent, and tell the master."""
         nid = nid or self.random.choice(NODES)
         node = self.nodes[nid]
         if node.here and len(node.tables) > 1:
@@ -146,7 +146,7 @@ class Cluster:
             self.told.confirmed(nid, node.tables[0][0])
 
     def contradict(self) -> None:
-        """All who went on are given up, and one that was given up before goes on instead of them."""
+        """Give up all nodes that went on; a node that was given up before goes on instead of them."""
         for nid, node in self.nodes.items():
             ptid, readable = node.tables[0]
             if ptid < self.forced and nid in readable and len(readable) > 1:
@@ -165,18 +165,18 @@ class Cluster:
             self.change(self.readable - instead | {nid})
 
     def move(self) -> None:
-        """A node takes the place of all who are readable."""
+        """Move the cell from all readable nodes to another node."""
         self.feeding = self.readable
         self.replicate(self.feeding if self.moves_at_once else frozenset())
 
     def discard(self) -> None:
-        """Who fed the others is not needed any more."""
+        """Take the FEEDING cell away, which is not needed any more."""
         left = self.readable - self.feeding
         if self.serving and self.told.complete and left and left != self.readable:
             self.change(left)
 
     def commit(self) -> None:
-        """Who locks has the table on its disk."""
+        """Commit a transaction: a node that locks it has the table on its disk."""
         if not self.serving:
             return
         number = next(self.numbers)

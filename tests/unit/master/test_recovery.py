@@ -150,8 +150,8 @@ def test_what_was_given_up_has_older_tables_whatever_its_masters_did(
 def test_a_restarted_master_leaves_out_numbers_of_tables_that_others_may_have(
     world: MasterWorld,
 ) -> None:
-    """Two tables with one number: the next master could take the wrong one for the last. Maybe nobody who
-    is here knows of the nodes that have one."""
+    """With two tables of one version, the next master could take the wrong one for the last. The
+    connected nodes may not know the nodes that have one."""
     world.storage(1, 5, spread(1), nid=1)
     assert world.master.cluster.state is VERIFYING
     assert world.master.partitions.ptid == 5 + UNKNOWN_TABLES
@@ -164,7 +164,7 @@ AHEAD = tid(2**62)
 @pytest.mark.parametrize("state", [CellState.UP_TO_DATE, CellState.OUT_OF_DATE])
 def test_tids_that_absent_nodes_may_have_are_left_out(world: MasterWorld, state: CellState) -> None:
     """A node that was given up must not take another transaction for its own when it comes back. Once a
-    table was told, it does not say any more who was given up, and nothing may be committed yet."""
+    table was published, it does not show any more which nodes were given up."""
     storage = world.storage(1, 5, [[(1, CellState.UP_TO_DATE), (2, state)]] * 4, nid=1)
     if world.master.cluster.state is RECOVERING:
         world.admin().ask(SetClusterState(VERIFYING)).result()
@@ -200,7 +200,7 @@ def test_no_tids_are_left_out_when_every_copy_is_there(world: MasterWorld) -> No
 def test_a_clock_that_is_behind_the_last_transaction_is_told(
     world: MasterWorld, behind: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Tids are times. Nothing else would say why new transactions have a wrong one."""
+    """Tids are times. Only the log explains why new transactions have a wrong time."""
     last = tid_from_time(world.shell.time() + behind)
     world.verify(world.storage(1, 5, spread(1), nid=1), ltid=last)
     told = [r.getMessage() for r in caplog.records if "behind the last transaction" in r.getMessage()]
@@ -251,7 +251,7 @@ def test_verification_asks_the_tid_of_those_who_already_unlocked(world: MasterWo
 
 
 def test_verification_asks_the_tid_of_those_whose_cells_are_behind_too(world: MasterWorld) -> None:
-    """Only that one was locked, and who can be read failed in the verification before."""
+    """Only that node had locked; the nodes with readable cells failed in the verification before."""
     rows = [[(1, CellState.OUT_OF_DATE), (2, CellState.UP_TO_DATE)], *spread(1, 2)[1:]]
     first, second = world.storage(1, 5, rows, nid=1), world.storage(2, 5, nid=2)
     ttid, final = tid(100), tid(108)  # partition 0 of 4
@@ -271,7 +271,7 @@ def test_verification_leaves_transactions_that_nobody_locked(world: MasterWorld)
 
 
 def test_ttids_that_an_earlier_master_gave_are_not_given_again(world: MasterWorld) -> None:
-    """Its clock may have been ahead of ours. A client may still ask what became of its transaction."""
+    """The clock of the earlier master may have been ahead. A client may still ask for an outcome."""
     ahead = tid(2**62)
     first = world.storage(1, 5, spread(1), nid=1)
     first.answer(first.take(AskLockedTransactions), AnswerLockedTransactions({ahead: None}))
@@ -327,7 +327,7 @@ def test_a_table_older_than_the_one_in_use_is_refused() -> None:
 
 
 def test_a_table_that_nobody_committed_with_is_not_missed() -> None:
-    """A storage may lose what it heard just before its end; nothing depends on it."""
+    """A storage node may lose what it was told just before its end; nothing depends on it."""
     world = MasterWorld(replicas=1)
     first, second = world.running()
     rows = world.master.partitions.row_list()

@@ -1,4 +1,4 @@
-"""How the master accompanies replication (specification, *Synchronous Replication*; FACTS 8.4)."""
+"""Messages for storage nodes that replicate (specification, *Synchronous Replication*; FACTS 8.4)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def ask(world: MasterWorld, message: Request[Any]) -> object:
 
 
 def grown(world: MasterWorld) -> tuple[Remote, Remote]:
-    """S1 with all data, S2 with copies of all that are out of date."""
+    """Make a cluster: S1 has all data, S2 has OUT_OF_DATE copies of it."""
     (first,) = world.running(1)
     second = world.join(NodeType.STORAGE, port=9102)
     ask(world, AddPendingNodes([2]))
@@ -83,7 +83,7 @@ def test_a_complete_cell_becomes_readable_for_all(world: MasterWorld) -> None:
 
 
 def test_what_is_done_too_late_is_ignored(world: MasterWorld) -> None:
-    """The cell was taken away, and given again as an empty one, while the news was on its way."""
+    """The cell was taken away and assigned again, empty, while the message was under way."""
     first, second = grown(world)
     second.ask(AskUnfinishedTransactions([0, 1, 2, 3]))
     ask(world, TweakPartitionTable(False, [2]))
@@ -133,7 +133,7 @@ def test_the_end_of_an_aborted_transaction_is_told_once(world: MasterWorld) -> N
 
 
 def test_a_node_that_came_back_is_not_taken_for_the_one_that_has_the_data() -> None:
-    """Ready when the transaction began, lost, and ready again: what it got before is gone."""
+    """The node was ready when the transaction began, lost, and ready again: it lost the data."""
     world = MasterWorld(replicas=1)
     first, second = world.running(2)
     client = world.client()
@@ -151,7 +151,7 @@ def test_a_node_that_came_back_is_not_taken_for_the_one_that_has_the_data() -> N
 def test_a_node_that_came_meanwhile_drops_its_votes_before_it_asks_for_unfinished_transactions(
     ready: bool,
 ) -> None:
-    """Clients see a node when it serves, the master when its news arrive: it may have voted by then.
+    """Clients may use a node before the master knows that it is ready: it may have voted by then.
     NotifyTransactionFinished is about an answer to AskUnfinishedTransactions, which was not asked."""
     world = MasterWorld(replicas=1)
     first, second = world.running(2)

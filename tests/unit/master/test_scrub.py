@@ -1,4 +1,4 @@
-"""The slow scrub: all copies are compared once in a period, and it disturbs nobody."""
+"""The slow scrub compares all copies once in a period, and gives way to other work."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from tests.unit.master.cluster import tid
 
 UP, OUT, BAD = CellState.UP_TO_DATE, CellState.OUT_OF_DATE, CellState.CORRUPTED
 DAY = 86400.0
-#: Of four partitions in four days.
+#: The slot of each of four partitions in four days.
 SLOT = DAY
-#: A pause between two looks.
+#: The pause between two ticks.
 PAUSE = 600.0
 
 
 class Scrubbed(Served):
-    """Copies are compared once in four days; the first slot has just begun."""
+    """A cluster that compares its copies once in four days; the first slot has just begun."""
 
     def __init__(self, count: int = 2) -> None:
         super().__init__(count, scrub_days=4.0)
         self.shell.now -= self.shell.time() % (4 * DAY) + 1
 
     def take(self) -> list[tuple[int, CheckPartition]]:
-        """(node, question) of what was asked since the last call."""
+        """Return (node, question) of all comparisons that began since the last call."""
         asked = self.asked()
         for storage in self.storages:
             while storage.has(AskRecovery):  # the partition table is on its disk
@@ -45,7 +45,7 @@ class Scrubbed(Served):
         return asked
 
     def pass_by(self, seconds: float) -> list[int]:
-        """Time, in which nodes find all equal; returns the partitions that were compared."""
+        """Let time pass, in which nodes find no difference. Return the partitions that were compared."""
         compared = []
         for _ in range(int(seconds / PAUSE)):
             self.shell.advance(PAUSE)
@@ -55,7 +55,7 @@ class Scrubbed(Served):
         return compared
 
     def begin(self) -> tuple[int, int]:
-        """(node, partition) of the first comparison, which is not over."""
+        """Return (node, partition) of the first comparison, which is under way."""
         self.shell.advance(PAUSE)
         ((nid, question),) = self.take()
         assert question == CheckPartition(question.partition, ("", None), ZERO_TID, tid(100))
@@ -86,7 +86,7 @@ def test_how_far_it_is_is_told() -> None:
 
 
 def test_a_master_that_begins_compares_what_is_due() -> None:
-    """So one that is restarted each night gets round."""
+    """So a master that is restarted each night completes its rounds."""
     compared = []
     for slot in range(4):
         world = Scrubbed()

@@ -1,4 +1,4 @@
-"""Which copies are believed, from what each has last (neo/master/phases/tails.py)."""
+"""Comparison of the last rows of copies (neo/master/phases/tails.py)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Copy = tuple[list[int], set[tuple[int, int]]]
 
 
 def copy_of(history: Transactions, numbers: set[int], packed: int = 0) -> Copy:
-    """The rows of some of the transactions, packed."""
+    """Return the rows of some of the transactions, packed."""
     rows: dict[int, list[Revision]] = {}
     for number in sorted(numbers):
         for oid, deleted in history[number - 1].items():
@@ -72,7 +72,7 @@ def test_a_gap_before_equal_last_transactions_is_found() -> None:
 
 
 def test_what_is_before_the_tails_is_not_seen() -> None:
-    """neoctl check finds it."""
+    """Only neoctl check finds it."""
     assert judged(copy_of(SIX, ALL - {1}), copy_of(SIX, ALL), length=3) == ({0, 1}, {})
 
 
@@ -143,7 +143,7 @@ def test_sound_copies_are_equal_however_they_are_packed(
 def test_a_sound_copy_is_believed_and_one_that_went_back_is_found(
     history: Transactions, length: int, packed: int, data: Any
 ) -> None:
-    """It may know of packs before it was made, but of none that is later."""
+    """The copy may know of packs before it was made, but of no later one."""
     numbers = set(range(1, len(history) + 1))
     first = data.draw(st.integers(1, len(history) + 1), "first transaction that is lost")
     last = data.draw(st.integers(first, len(history) + 1), "last one")

@@ -56,7 +56,7 @@ def test_a_time_without_dot_and_a_tid_that_is_cut_off_delete_nothing(mistyped: b
 
 
 def test_a_database_of_small_tids_is_truncated_at_any() -> None:
-    """They are imported, or of tests."""
+    """Such tids are imported, or come from tests."""
     world, _ = served()
     world.admin().ask(Truncate(ZERO_TID)).result()
     assert world.master.cluster.state is RECOVERING
@@ -69,7 +69,7 @@ def recovery(storage: Remote, truncate_tid: bytes | None, rows: Rows = ROWS) -> 
 
 
 def remembering() -> tuple[MasterWorld, list[Remote]]:
-    """Both storages remember, and are being verified."""
+    """Both storage nodes remember the truncation, and VERIFYING has begun."""
     world, storages = served()
     world.admin().ask(Truncate(tid(50))).result()
     for storage in storages:
@@ -118,7 +118,7 @@ def test_a_node_that_is_lost_before_it_truncated_is_waited_for() -> None:
     recovery(first, None)  # it has truncated
     assert world.master.cluster.state is RECOVERING and not first.has(Truncate)
     second = world.storage(2, 1, ROWS, nid=2)
-    # All remember again before any truncates.
+    # All nodes remember it again before any node truncates.
     assert first.take(Truncate).tid == second.take(Truncate).tid == tid(50)
     recovery(first, tid(50))
     assert world.master.cluster.state is RECOVERING
@@ -160,7 +160,8 @@ def test_another_master_goes_on_with_it(first_done: bool) -> None:
 
 
 def test_another_master_ends_a_backup_mode_that_some_nodes_have_left_already() -> None:
-    """The one before died while it sent Truncate, which makes a storage node forget ``backup_tid``."""
+    """The earlier master died while it sent Truncate, which makes a storage node forget
+    ``backup_tid``."""
     world = MasterWorld(replicas=1)
     first, second = world.join_storage(1), world.join_storage(2)
     recovery(first, tid(50))
@@ -181,7 +182,7 @@ def test_another_master_waits_for_all_nodes_with_cells() -> None:
 
 
 def test_what_a_node_with_an_older_history_remembers_is_of_no_concern() -> None:
-    """It was absent; the others went on without it, and have commits since."""
+    """The node was absent; the others went on without it, and have commits since."""
     world = MasterWorld(replicas=1)
     rows = [[(1, UP), (2, OUT)]] * 4
     first = world.join_storage(1)
@@ -198,7 +199,7 @@ def test_what_a_node_with_an_older_history_remembers_is_of_no_concern() -> None:
 
 
 def test_a_forced_start_takes_the_cells_of_who_is_absent() -> None:
-    """It may have what the others delete, so that it may not come back with it."""
+    """The node may have data that the others delete, and must not come back with it."""
     world = MasterWorld(replicas=1)
     first = world.join_storage(1)
     recovery(first, tid(50))
@@ -214,7 +215,7 @@ def test_a_forced_start_takes_the_cells_of_who_is_absent() -> None:
 
 
 def test_a_forced_start_keeps_the_only_copy_that_moved_to_who_is_absent() -> None:
-    """Nobody is left to wait for, and the FEEDING cell is the last that can be read."""
+    """No other node is awaited, and the FEEDING cell is the last readable one."""
     world = MasterWorld(replicas=1)
     first = world.join_storage(1)
     recovery(first, tid(50), [[(1, FEEDING), (2, OUT)]] * 4)

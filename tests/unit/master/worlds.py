@@ -1,4 +1,4 @@
-"""Clusters in every state, with all that may be under way when an operator says something."""
+"""Clusters in every state, with all that may be under way when an operator gives a command."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def new() -> MasterWorld:
 
 
 def waiting() -> MasterWorld:
-    """One of two storages with a database; it has not said what yet."""
+    """One of two storage nodes with a database has joined, and has not answered yet."""
     world = MasterWorld(replicas=1)
     world.storages = [world.join_storage(1)]
     return world
@@ -68,12 +68,12 @@ def damaged() -> MasterWorld:
 
 
 def configured() -> MasterWorld:
-    """It could become a backup."""
+    """The cluster could become a backup."""
     return _served(BackupWorld(replicas=1))
 
 
 def finishing() -> MasterWorld:
-    """Who asked for it is gone; storage nodes have not locked it yet."""
+    """A transaction is LOCKING; its client is lost, and storage nodes have not locked yet."""
     world = configured()
     client = world.client()
     ttid = client.ask(AskBeginTransaction(None)).result().ttid
@@ -97,21 +97,21 @@ def checking() -> MasterWorld:
 
 
 def pending() -> MasterWorld:
-    """S3 is there and is not used."""
+    """S3 is PENDING."""
     world = configured()
     world.storages.append(world.join_storage(3))
     return world
 
 
 def starting() -> MasterWorld:
-    """S3 does not serve yet."""
+    """S3 was added and is not ready yet."""
     world = pending()
     world.admin().ask(AddPendingNodes([3])).result()
     return world
 
 
 def without_cells() -> MasterWorld:
-    """S3 serves nothing."""
+    """S3 is ready and has no cell."""
     world = starting()
     world.storages[2].send(NotifyReady())
     return world
@@ -166,6 +166,6 @@ WORLDS: dict[Make, ClusterState] = {
     damaged_backup: BACKINGUP,
 }
 DAMAGED = {damaged, damaged_backup}
-#: With S3.
+#: Worlds with S3.
 THREE = {pending, starting, without_cells}
 SERVING = {make for make, state in WORLDS.items() if state in (RUNNING, STARTING_BACKUP, BACKINGUP)}
