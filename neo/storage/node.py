@@ -139,11 +139,11 @@ class StorageNode(Core):
 
     def _master_handler(self, remember: Callable[[list[Address]], None]) -> ServeMaster:
         return ServeMaster(
+            self.database,
             self,
             self.shell,
             self.masters,
             remember,
-            self.database,
             self.cluster,
             self.cells,
             self.participant,

@@ -7,6 +7,7 @@ steps, between which everybody else is served.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from hashlib import sha1
 
 from neo.protocol.enums import ErrorCode
@@ -47,27 +48,25 @@ class _Digest:
         return self._hash.digest() if self.count else ZERO_HASH
 
 
+@dataclass(eq=False, repr=False)
 class Digests:
     """What this node answers when its cells are compared."""
 
-    def __init__(
-        self, database: Database, cells: Cells, background: Background, packer: Packer
-    ) -> None:
-        self._backend = database.backend
-        self._cells = cells
-        self._background = background
-        self._packer = packer
+    database: Database
+    cells: Cells
+    background: Background
+    packer: Packer
 
     def check_readable(self, partition: int, code: ErrorCode = ErrorCode.CHECKING_ERROR) -> None:
         """Raises ErrorAnswer unless there is a cell here that can be read."""
-        exists = 0 <= partition < len(self._cells.partitions)
-        if not exists or not self._cells.is_readable(partition):
+        exists = 0 <= partition < len(self.cells.partitions)
+        if not exists or not self.cells.is_readable(partition):
             raise ErrorAnswer(code, f"partition {partition} cannot be read here")
 
     def check_comparable(self, partition: int) -> None:
         """Raises ErrorAnswer unless the rows of a cell are those that its replicas should have."""
         self.check_readable(partition)
-        if self._packer.pending(partition):
+        if self.packer.pending(partition):
             raise ErrorAnswer(ErrorCode.CHECKING_ERROR, f"partition {partition} is being packed")
 
     async def answer(self, request: Request[A]) -> A:
@@ -88,7 +87,7 @@ class Digests:
     ) -> AnswerPackState:
         """Raises ErrorAnswer."""
         self.check_readable(partition, code)
-        return AnswerPackState(self._packer.state(partition))
+        return AnswerPackState(self.packer.state(partition))
 
     async def _tid_digest(self, m: AskCheckTIDRange) -> AnswerCheckTIDRange:
         """Of the transactions of a range. Raises ErrorAnswer."""
@@ -96,13 +95,13 @@ class Digests:
         while True:
             self.check_comparable(m.partition)
             wanted = min(STEP_LENGTH, m.length - digest.count)
-            tids = self._backend.tids_ascending(first, m.max_tid, wanted, m.partition)
+            tids = self.database.backend.tids_ascending(first, m.max_tid, wanted, m.partition)
             digest.update(tids)
             last = tids[-1] if tids else last
             if len(tids) < wanted or digest.count == m.length:
                 return AnswerCheckTIDRange(digest.count, digest.value(), last)
             first = add64(last, 1)
-            await self._background.sleep(0)
+            await self.background.sleep(0)
 
     async def _serial_digest(self, m: AskCheckSerialRange) -> AnswerCheckSerialRange:
         """Of the revisions of objects from (min_tid, min_oid) on, by tid and oid. Raises ErrorAnswer."""
@@ -111,7 +110,7 @@ class Digests:
         while True:
             self.check_comparable(m.partition)
             wanted = min(STEP_LENGTH, m.length - tids.count)
-            rows = self._backend.objects_ascending(m.partition, *first, m.max_tid, wanted)
+            rows = self.database.backend.objects_ascending(m.partition, *first, m.max_tid, wanted)
             tids.update([tid for tid, _ in rows])
             oids.update([oid for _, oid in rows])
             last = rows[-1] if rows else last
@@ -120,4 +119,4 @@ class Digests:
                     tids.count, tids.value(), last[0], oids.value(), last[1]
                 )
             first = last[0], add64(last[1], 1)
-            await self._background.sleep(0)
+            await self.background.sleep(0)

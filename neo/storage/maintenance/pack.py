@@ -25,6 +25,7 @@ A step is a few milliseconds of work, after which clients have their turn.
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass, field
 from functools import partial
 
 from neo.net.fault_sites import LATE_SECONDS, FaultSite
@@ -48,62 +49,59 @@ STEP_LENGTH = 200
 LOOK_SECONDS = 0.02
 
 
+@dataclass(eq=False, repr=False)
 class Packer(Part):
     """Bounds: one job; as many waiting questions as the master asks, which is one at a time."""
 
-    def __init__(
-        self, shell: Host, database: Database, cells: Cells, locks: Locks, background: Background
-    ) -> None:
-        self._shell = shell
-        self._database = database
-        self._backend = database.backend
-        self._cells = cells
-        self._locks = locks
-        self._background = background
-        self._working = False
-        self._first: int | None = None
-        self._waiting: list[tuple[Peer, int]] = []
+    shell: Host
+    database: Database
+    cells: Cells
+    locks: Locks
+    background: Background
+    _working: bool = field(default=False, init=False)
+    _first: int | None = field(default=None, init=False)
+    _waiting: list[tuple[Peer, int]] = field(default_factory=list, init=False)
 
     # -- state -------------------------------------------------------------------------------------
 
     def wanted(self) -> int:
         """The tid of the last pack that was asked for, 0 if there was none."""
-        return int(self._backend.get_config("_pack_wanted") or 0)
+        return int(self.database.backend.get_config("_pack_wanted") or 0)
 
     def want(self, tid: bytes) -> None:
         """Pack all complete cells at ``tid``, if that is later than what was wanted until now."""
-        self._backend.packed_elsewhere(tid)
+        self.database.backend.packed_elsewhere(tid)
         if self.wanted() < u64(tid) <= u64(MAX_TID):
-            self._backend.set_config("_pack_wanted", str(u64(tid)))
+            self.database.backend.set_config("_pack_wanted", str(u64(tid)))
 
     def horizon(self) -> bytes:
         """Return the tid before which revisions may be gone, be it by a pack of another node."""
-        tid: bytes = p64(int(self._backend.get_config("_pack_tid") or 0))
+        tid: bytes = p64(int(self.database.backend.get_config("_pack_tid") or 0))
         return tid
 
     def packed(self, partition: int) -> int:
         """The tid of the last pack that is done in a cell, 0 if there was none."""
-        return int(self._backend.get_config(f"_packed.{partition}") or 0)
+        return int(self.database.backend.get_config(f"_packed.{partition}") or 0)
 
     def set_packed(self, partition: int, tid: int) -> None:
         """Where a pack of this cell was cut short does not matter any more."""
-        backend = self._backend
+        backend = self.database.backend
         backend.set_config(f"_packed.{partition}", str(tid) if tid else None)
         if self._begun() == partition:
             backend.set_config("_packing", None)
 
     def _begun(self) -> int | None:
         """The partition whose pack was cut short, or is going on."""
-        text = (self._backend.get_config("_packing") or "").partition(":")[0]
+        text = (self.database.backend.get_config("_packing") or "").partition(":")[0]
         return int(text) if text else None
 
     def pending(self, partition: int) -> bool:
         """Whether an own cell can be read and is to be packed. One of a backup has everything until
         then before."""
         wanted = self.wanted()
-        if not self._cells.is_readable(partition) or self.packed(partition) >= wanted:
+        if not self.cells.is_readable(partition) or self.packed(partition) >= wanted:
             return False
-        return self._cells.backup.has(partition, p64(wanted))
+        return self.cells.backup.has(partition, p64(wanted))
 
     def state(self, partition: int) -> bytes:
         """The tid at which a readable cell is packed, or will be before it lets anything until then be
@@ -119,7 +117,7 @@ class Packer(Part):
         if serial is None or u64(serial) > tid or not self.pending(partition):
             return record
         try:
-            value = self._backend.packed_value(oid, record.serial, p64(tid))
+            value = self.database.backend.packed_value(oid, record.serial, p64(tid))
         except KeyError:  # it goes with the pack
             return record
         return record._replace(data_serial=value)
@@ -129,17 +127,17 @@ class Packer(Part):
         for partition in (self._begun(), self._first):
             if partition is not None and self._exists(partition) and self.pending(partition):
                 return partition
-        return next(filter(self.pending, self._cells.readable()), None)
+        return next(filter(self.pending, self.cells.readable()), None)
 
     def _holds(self, partition: int, oid: bytes) -> bool:
-        return self._cells.partitions.partition(oid) == partition
+        return self.cells.partitions.partition(oid) == partition
 
     def _exists(self, partition: int) -> bool:
-        return partition < len(self._cells.partitions)
+        return partition < len(self.cells.partitions)
 
     def _start_oid(self, partition: int) -> bytes:
         """Where a pack at the wanted tid was cut short."""
-        text = self._backend.get_config("_packing") or ""
+        text = self.database.backend.get_config("_packing") or ""
         if text.count(":") == 2:
             begun, tid, oid = text.split(":")
             if (int(begun), int(tid)) == (partition, self.wanted()):
@@ -158,7 +156,7 @@ class Packer(Part):
         """Look for work: the operation began, own cells changed, or got what a pack waits for."""
         if not self._working and (self._waiting or self._next() is not None):
             self._working = True
-            self._background.run(self._work())
+            self.background.run(self._work())
 
     def hurry(self, partition: int) -> None:
         """Somebody waits for this cell."""
@@ -186,14 +184,14 @@ class Packer(Part):
             if (wanted := self.wanted()) > durable:
                 # What is gone for readers must not be there again after a crash, for good if nobody else
                 # remembers that it was to go.
-                await self._database.stored()
+                await self.database.stored()
                 durable = wanted
             else:
                 packed += await self._pack(partition)
         self._working = False
         if packed:
             logger.info("%s partitions are packed at %s", packed, p64(self.wanted()).hex())
-        await self._database.stored()
+        await self.database.stored()
         if not self._working:
             waiting, self._waiting = self._waiting, []
             for peer, message_id in waiting:
@@ -201,26 +199,26 @@ class Packer(Part):
 
     async def _pack(self, partition: int) -> bool:
         """False if the cell, or what is wanted, changed meanwhile."""
-        pace, tid = self._background, self.wanted()
+        pace, tid = self.background, self.wanted()
         oid: bytes | None = self._start_oid(partition)
         while oid is not None:
-            while self._locks.undoing(partial(self._holds, partition)):
+            while self.locks.undoing(partial(self._holds, partition)):
                 # It refers to a revision that might go.
                 await pace.sleep(LOOK_SECONDS)
             if not self.pending(partition) or self.wanted() != tid:
                 return False
             began = pace.monotonic()
-            oid = self._backend.pack(p64(tid), partition, oid, pace.rows(STEP_LENGTH))
+            oid = self.database.backend.pack(p64(tid), partition, oid, pace.rows(STEP_LENGTH))
             if oid is None:
                 # Whoever replicates or checks the cell reads what is executed.
-                await self._database.stored()
+                await self.database.stored()
                 if not self.pending(partition) or self.wanted() != tid:
                     return False
                 self.set_packed(partition, tid)
             else:
-                self._backend.set_config("_packing", f"{partition}:{tid}:{oid.hex()}")
-            await self._database.stored()
-            if self._shell.fault(FaultSite.JOB_STANDS_STILL):
+                self.database.backend.set_config("_packing", f"{partition}:{tid}:{oid.hex()}")
+            await self.database.stored()
+            if self.shell.fault(FaultSite.JOB_STANDS_STILL):
                 await pace.sleep(LATE_SECONDS)
             await pace.give_way(began)
         return True

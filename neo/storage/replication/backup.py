@@ -56,27 +56,18 @@ class _Order:
     failure: str = ""
 
 
+@dataclass(eq=False, repr=False)
 class BackupReplicator(Part):
-    def __init__(
-        self,
-        database: Database,
-        cluster: Cluster,
-        cells: Cells,
-        background: Background,
-        links: Links,
-        upstream: UpstreamLinks,
-        receiver: Receiver,
-        packer: Packer,
-    ) -> None:
-        self._database = database
-        self._cluster = cluster
-        self._cells = cells
-        self._progress = cells.backup
-        self._background = background
-        self._links = links
-        self._upstream = upstream
-        self._receiver = receiver
-        self._packer = packer
+    database: Database
+    cluster: Cluster
+    cells: Cells
+    background: Background
+    links: Links
+    upstream: UpstreamLinks
+    receiver: Receiver
+    packer: Packer
+
+    def __post_init__(self) -> None:
         self._start()
 
     def _start(self) -> None:
@@ -94,19 +85,19 @@ class BackupReplicator(Part):
 
     def operation_stopped(self) -> None:
         """The job is cancelled."""
-        self._progress.stop()
+        self.cells.backup.stop()
         self._start()
 
     # -- orders ------------------------------------------------------------------------------------
 
     def order(self, tid: bytes, upstream: str, sources: Mapping[int, Address | None]) -> None:
         """Replicate."""
-        progress = self._progress
+        progress = self.cells.backup
         if not progress.active:
             return
         for partition, source in sources.items():
             known = self._orders.get(partition)
-            exists = 0 <= partition < len(self._cells.partitions)
+            exists = 0 <= partition < len(self.cells.partitions)
             if not exists or progress.tid(partition) is None:
                 logger.info("no complete cell of partition %s to go on with", partition)
             elif source is not None:
@@ -117,11 +108,11 @@ class BackupReplicator(Part):
             else:
                 progress.advance(partition, tid)
         progress.remember()
-        self._packer.begin()
+        self.packer.begin()
         self._look()
         if self._orders and not self._working:
             self._working = True
-            self._background.run(self._work())
+            self.background.run(self._work())
 
     def _look(self) -> None:
         wake, self._wake = self._wake, Future()
@@ -129,14 +120,14 @@ class BackupReplicator(Part):
 
     async def _work(self) -> None:
         while True:
-            now = self._background.monotonic()
+            now = self.background.monotonic()
             ready = [p for p, order in self._orders.items() if order.after <= now]
             if not ready:
                 if self._orders:
                     later = min(order.after for order in self._orders.values())
-                    self._database.call_later(later - now, self._look)
+                    self.database.call_later(later - now, self._look)
                 else:
-                    self._links.release(USER)
+                    self.links.release(USER)
                 await self._wake
                 continue
             # The one that has waited longest.
@@ -151,32 +142,32 @@ class BackupReplicator(Part):
                 if str(e) != order.failure:  # once, not every second
                     order.failure = str(e)
                     logger.warning("partition %s does not follow: %s", partition, e)
-                order.after = self._background.monotonic() + RETRY_SECONDS
+                order.after = self.background.monotonic() + RETRY_SECONDS
 
     async def _fetch(self, partition: int, order: _Order) -> None:
-        progress, stored, last = self._progress, self._database.stored, order.tid
+        progress, stored, last = self.cells.backup, self.database.stored, order.tid
         complete, losses = progress.tid(partition), self._losses[partition]
         assert complete is not None
         first = ZERO_TID if complete == ZERO_TID else add64(complete, 1)
         if first <= last:
             source = await self._connect(order)
-            await BackupFetch(self._receiver, source, partition, first, last).run()
+            await BackupFetch(self.receiver, source, partition, first, last).run()
             await stored()
         if self._losses[partition] != losses:
             return
         progress.advance(partition, last)
         progress.remember()
-        self._packer.begin()
+        self.packer.begin()
         current = self._orders.get(partition)
         if current is not None and current.tid <= last:
             del self._orders[partition]
         await stored()
-        self._cluster.tell_master(NotifyReplicationDone(partition, last))
+        self.cluster.tell_master(NotifyReplicationDone(partition, last))
 
     async def _connect(self, order: _Order) -> Peer:
         if order.upstream:
-            return await self._upstream.connect(order.upstream, order.source)
-        node = self._cluster.nodes.by_address(NodeType.STORAGE, order.source)
+            return await self.upstream.connect(order.upstream, order.source)
+        node = self.cluster.nodes.by_address(NodeType.STORAGE, order.source)
         if node is None or node.nid is None:
             raise ConnectionLost(f"no storage node is known at {order.source}")
-        return await self._links.connect(node.nid, USER)
+        return await self.links.connect(node.nid, USER)

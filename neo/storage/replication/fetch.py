@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
 from hashlib import sha1
 from typing import Any
 
@@ -48,20 +49,17 @@ class FetchFailed(Exception):
     """What the source sends cannot be kept; the message says why."""
 
 
+@dataclass(eq=False, repr=False)
 class Receiver:
     """What all fetches of a node share: the cells that they fill, and the way to them from the
     connections with their sources."""
 
-    def __init__(
-        self, database: Database, cells: Cells, locks: Locks, background: Background
-    ) -> None:
-        self.database = database
-        self.backend = database.backend
-        self.cells = cells
-        self.locks = locks
-        self.background = background
-        #: One each by the replicator and the one of a backup at most.
-        self.fetches: dict[Fetch, None] = {}
+    database: Database
+    cells: Cells
+    locks: Locks
+    background: Background
+    #: One each by the replicator and the one of a backup at most.
+    fetches: dict[Fetch, None] = field(default_factory=dict, init=False)
 
     def add(self, source: Peer, message: AddTransaction | AddObject) -> None:
         """A source sent this. What nobody waits for any more is dropped."""
@@ -81,13 +79,13 @@ class Receiver:
         """
         while self.locks.undoing(lambda oid: self.cells.partitions.partition(oid) == partition):
             await self.background.sleep(LOOK_SECONDS)
-        self.backend.unlink_undone(revisions)
-        self.backend.delete_objects(revisions)
+        self.database.backend.unlink_undone(revisions)
+        self.database.backend.delete_objects(revisions)
 
     async def erase(self, partition: int, last: bytes) -> None:
         """Delete all revisions and transactions of a cell that was CORRUPTED, up to ``last``; later ones
         came from clients."""
-        backend, stored = self.backend, self.database.stored
+        backend, stored = self.database.backend, self.database.stored
         while rows := backend.objects_ascending(partition, ZERO_TID, ZERO_OID, last, STEP_LENGTH):
             await self.remove(partition, rows)
             await stored()
@@ -118,7 +116,7 @@ class Fetch:
     ) -> None:
         self.source = source
         self._receiver = receiver
-        self._backend = receiver.backend
+        self._backend = receiver.database.backend
         self._partition = partition
         self._first = first
         self._first_transaction = first if first_transaction is None else first_transaction

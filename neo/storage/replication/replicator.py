@@ -85,29 +85,19 @@ class OutdatedCell:
         return not self.waiting or self.fetched is None or self.fetched < self.last
 
 
+@dataclass(eq=False, repr=False)
 class Replicator(Part):
-    def __init__(
-        self,
-        shell: Host,
-        database: Database,
-        cluster: Cluster,
-        cells: Cells,
-        locks: Locks,
-        background: Background,
-        links: Links,
-        receiver: Receiver,
-        packer: Packer,
-    ) -> None:
-        self._shell = shell
-        self._database = database
-        self._backend = database.backend
-        self._cluster = cluster
-        self._cells = cells
-        self._locks = locks
-        self._background = background
-        self._links = links
-        self._receiver = receiver
-        self._packer = packer
+    shell: Host
+    database: Database
+    cluster: Cluster
+    cells: Cells
+    locks: Locks
+    background: Background
+    links: Links
+    receiver: Receiver
+    packer: Packer
+
+    def __post_init__(self) -> None:
         self._start()
 
     def _start(self) -> None:
@@ -122,31 +112,33 @@ class Replicator(Part):
 
     def _start_outdated(self) -> None:
         """Start to replicate what is out of date and not replicated yet."""
-        nid = self._cluster.nid
+        nid = self.cluster.nid
         assert nid is not None
-        complete = {cell.partition: cell.tid for cell in self._backend.cells() if cell.nid == nid}
+        complete = {
+            cell.partition: cell.tid for cell in self.database.backend.cells() if cell.nid == nid
+        }
         new = [
-            OutdatedCell(partition, p64(tid), pack_tid=self._packer.packed(partition))
+            OutdatedCell(partition, p64(tid), pack_tid=self.packer.packed(partition))
             for partition, tid in sorted(complete.items())
             if tid >= 0 and partition not in self._outdated
         ]
         if not new:
             return
         self._outdated.update((cell.partition, cell) for cell in new)
-        self._cells.proof.begin(cell.partition for cell in new)
-        self._background.run(self._ask(new))
+        self.cells.proof.begin(cell.partition for cell in new)
+        self.background.run(self._ask(new))
         if not self._working:
             self._working = True
-            self._background.run(self._work())
+            self.background.run(self._work())
 
     def cells_changed(self, change: CellsChanged) -> None:
-        for partition in self._outdated.keys() - self._cells.outdated():
+        for partition in self._outdated.keys() - self.cells.outdated():
             del self._outdated[partition]
         self._start_outdated()
 
     def operation_stopped(self) -> None:
         """The jobs are cancelled."""
-        self._cells.complete.clear()
+        self.cells.complete.clear()
         self._start()
 
     def _current(self, cell: OutdatedCell) -> bool:
@@ -155,7 +147,7 @@ class Replicator(Part):
     # -- transactions in progress --------------------------------------------------------------------
 
     async def _ask(self, cells: list[OutdatedCell]) -> None:
-        master = self._cluster.master
+        master = self.cluster.master
         assert master is not None
         partitions = [cell.partition for cell in cells]
         try:
@@ -173,9 +165,9 @@ class Replicator(Part):
     def _look_back(self, cell: OutdatedCell, last: bytes) -> None:
         """Begin with what is last here, and delete it if it was given up. Nothing later is unlocked
         before the answer that tells ``last``."""
-        backend = self._backend
+        backend = self.database.backend
         _, tid = backend.last_ids([cell.partition])
-        if tid is None or self._cells.backup.active:
+        if tid is None or self.cells.backup.active:
             return
         if tid <= last:
             tail = backend.tail(cell.partition, MAX_TID, TAIL_LENGTH)
@@ -197,8 +189,8 @@ class Replicator(Part):
     def _look_further(self, cell: OutdatedCell) -> None:
         """Call before anything is deleted that was given up: what is before need not be equal to the
         source, either. If a round fails, or the node, the next one compares everything, too."""
-        assert self._cluster.nid is not None
-        self._backend.forget_complete(self._cluster.nid)
+        assert self.cluster.nid is not None
+        self.database.backend.forget_complete(self.cluster.nid)
         cell.first = ZERO_TID
 
     def finished(self, ttid: bytes, tid: bytes) -> None:
@@ -227,7 +219,7 @@ class Replicator(Part):
             cell = next((cell for cell in self._outdated.values() if cell.ready), None)
             if cell is None:
                 if all(cell.finishing for cell in self._outdated.values()):
-                    self._links.release(USER)
+                    self.links.release(USER)
                 await self._wake
                 continue
             try:
@@ -236,20 +228,20 @@ class Replicator(Part):
                 if not self._current(cell):
                     continue
                 logger.warning("partition %s is not replicated yet: %s", cell.partition, e)
-                await self._background.sleep(RETRY_SECONDS)
+                await self.background.sleep(RETRY_SECONDS)
 
     async def _round(self, cell: OutdatedCell) -> None:
-        stored, nid = self._database.stored, self._cluster.nid
+        stored, nid = self.database.stored, self.cluster.nid
         assert cell.last is not None and nid is not None
         last, pending = cell.last, tuple(cell.waiting)
         if cell.lacking:
             await self._fetch_lacking(cell)
         if cell.first <= last or cell.tail is not None:
-            source = await self._links.connect(self._source(cell.partition), USER)
+            source = await self.links.connect(self._source(cell.partition), USER)
             await self._unlocked()
             await stored()  # what was written is executed, be it the end of an earlier cell
-            if self._cells.is_marked(cell.partition):
-                await self._receiver.erase(cell.partition, last)
+            if self.cells.is_marked(cell.partition):
+                await self.receiver.erase(cell.partition, last)
             fetch = self._fetch(source, cell, cell.first, last)
             await fetch.run()
             await stored()
@@ -260,18 +252,18 @@ class Replicator(Part):
             if fetch.everything:
                 # What is later than ``last`` comes from clients: it is packed with the readable cell.
                 done = fetch.pack_tid <= u64(last)
-                self._packer.set_packed(cell.partition, fetch.pack_tid if done else 0)
-                self._packer.want(p64(fetch.pack_tid))
+                self.packer.set_packed(cell.partition, fetch.pack_tid if done else 0)
+                self.packer.want(p64(fetch.pack_tid))
         if not self._current(cell):
             return
         cell.fetched = last
         # Imposed tids: a transaction that finished meanwhile may have one that was passed.
         cell.first = min([add64(last, 1), *pending])
         if cell.first > ZERO_TID:
-            self._backend.set_complete(cell.partition, nid, add64(cell.first, -1))
+            self.database.backend.set_complete(cell.partition, nid, add64(cell.first, -1))
         if not cell.waiting and cell.first > cell.last:
             cell.finishing = True
-            self._background.run(self._finish(cell))
+            self.background.run(self._finish(cell))
 
     def _fetch(
         self,
@@ -285,65 +277,65 @@ class Replicator(Part):
         partition, pack_tid = cell.partition, cell.pack_tid
         tail = (first, first) if lacking or cell.tail is None else cell.tail
         transaction, revision = (min(first, tid) for tid in tail)
-        where = self._receiver, source, partition
+        where = self.receiver, source, partition
         return Fetch(*where, revision, last, pack_tid, lacking, further, transaction)
 
     async def _fetch_lacking(self, cell: OutdatedCell) -> None:
         """The source has the data with the undos themselves, or has packed these as well: they were
         locked there before they were unlocked here. What goes back to these, whether it has data or
         not, is listed when the cell is looked at again: only the source can tell its origin now."""
-        source = await self._links.connect(self._source(cell.partition), USER)
+        source = await self.links.connect(self._source(cell.partition), USER)
         for tid in sorted({tid for tid, _ in cell.lacking}):
             fetch = self._fetch(source, cell, tid, tid, cell.lacking)
             if not await fetch.data():
                 cell.first = ZERO_TID
                 return
         if self._current(cell):
-            packed = cell.lacking.intersection(self._backend.link_undone(cell.partition))
+            packed = cell.lacking.intersection(self.database.backend.link_undone(cell.partition))
             cell.lacking = frozenset()
-            await self._receiver.remove(cell.partition, sorted(packed))
+            await self.receiver.remove(cell.partition, sorted(packed))
 
     def _source(self, partition: int) -> int:
         """Raises ConnectionLost if there is none."""
-        running = self._cluster.running(self._cells.partitions.readable(partition))
+        running = self.cluster.running(self.cells.partitions.readable(partition))
         if not running:
             raise ConnectionLost(f"no running node can read partition {partition}")
-        return self._shell.random.choice(running)
+        return self.shell.random.choice(running)
 
     def _unlocked(self) -> Future[None]:
         """Everything that the master finished until now is in the tables."""
         future: Future[None] = Future()
-        self._locks.when_unlocked(lambda: future.resolve(None))
+        self.locks.when_unlocked(lambda: future.resolve(None))
         return future
 
     async def _finish(self, cell: OutdatedCell) -> None:
         """All data is here, or comes from clients: back to normal locking, then tell the master."""
-        partition, locks = cell.partition, self._locks
+        partition, locks = cell.partition, self.locks
 
         def here(oid: bytes) -> bool:
-            return self._cells.partitions.partition(oid) == partition
+            return self.cells.partitions.partition(oid) == partition
 
         while locks.undoing(here, blindly=True):
             # What such an undo goes back to is looked up when it is in the tables.
-            await self._background.sleep(LOOK_SECONDS)
+            await self.background.sleep(LOOK_SECONDS)
             if not self._current(cell):
                 return
-        cell.lacking = frozenset(self._backend.link_undone(partition))
+        cell.lacking = frozenset(self.database.backend.link_undone(partition))
         if cell.lacking:
             cell.finishing = False
             self._look()
             return
-        self._cells.complete.add(partition)
+        self.cells.complete.add(partition)
         locks.replicated(here)
         assert cell.last is not None
-        self._cells.backup.replicated(partition, cell.last)
-        self._cells.proof.announce(partition)
-        await self._database.stored()
+        self.cells.backup.replicated(partition, cell.last)
+        self.cells.proof.announce(partition)
+        await self.database.stored()
         while self._current(cell) and any(map(here, locks.shared())):
-            await self._background.sleep(LOOK_SECONDS)
-        if self._current(cell) and self._cluster.master is not None:
+            await self.background.sleep(LOOK_SECONDS)
+        if self._current(cell) and self.cluster.master is not None:
             logger.info("partition %s is replicated up to %s", partition, cell.last.hex())
-            self._cluster.tell_master(NotifyReplicationDone(partition, cell.last))
+            self.cluster.tell_master(NotifyReplicationDone(partition, cell.last))
 
 
 def _begin(tids: Sequence[bytes]) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 
 from neo.node.handler import Handler
 from neo.node.peer import Peer
@@ -37,11 +38,11 @@ def refusal(peer: Peer, error: Exception) -> ErrorAnswer:
     return ErrorAnswer(ErrorCode.CHECKING_ERROR, "internal failure: see the log of this node")
 
 
+@dataclass(eq=False, repr=False)
 class StorageHandler(Handler):
     """Methods may raise BackendFailure (the node starts again), BackendRefused, TransactionRefused."""
 
-    def __init__(self, database: Database) -> None:
-        self.database = database
+    database: Database
 
     def failed(self, peer: Peer, error: Exception) -> Message | None:
         if isinstance(error, BackendFailure):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from itertools import count
 
 from neo.node.handler import Handler, on
@@ -26,7 +27,6 @@ from neo.protocol.packets import (
 )
 from neo.storage.cluster import Cluster
 from neo.storage.commit.transactions import Client
-from neo.storage.database import Database
 from neo.storage.events import Part
 from neo.storage.links import Links
 from neo.storage.replication.backup_links import DownstreamLinks
@@ -37,27 +37,18 @@ from neo.topology.nodes import Node
 _connections = count(1)
 
 
+@dataclass(eq=False, repr=False)
 class Identification(StorageHandler, Part):
     """The handler of all peers that are not identified yet."""
 
-    def __init__(
-        self,
-        database: Database,
-        cluster: Cluster,
-        service: Service,
-        links: Links,
-        downstream: DownstreamLinks,
-        serve: Callable[[], Handler],
-    ) -> None:
-        """``serve()``: a handler for a storage node of a backup of this cluster."""
-        super().__init__(database)
-        self._cluster = cluster
-        self._service = service
-        self._links = links
-        self._downstream = downstream
-        self._serve = serve
-        #: Peers that are newer than the node table, with the way to look at them again.
-        self._delayed: dict[Peer, Callable[[], None]] = {}
+    cluster: Cluster
+    service: Service
+    links: Links
+    downstream: DownstreamLinks
+    #: Returns a handler for a storage node of a backup of this cluster.
+    serve: Callable[[], Handler]
+    #: Peers that are newer than the node table, with the way to look at them again.
+    _delayed: dict[Peer, Callable[[], None]] = field(default_factory=dict, init=False)
 
     def lost(self, peer: Peer, reason: str) -> None:
         self._delayed.pop(peer, None)
@@ -94,7 +85,7 @@ class Identification(StorageHandler, Part):
         elif alive:
             self._admit(peer, message_id, request, node)
         else:
-            nid, made = node.nid, self._links.made(node.nid)
+            nid, made = node.nid, self.links.made(node.nid)
 
             def answered(pong: Future[Pong]) -> None:
                 try:
@@ -102,7 +93,7 @@ class Identification(StorageHandler, Part):
                 except (ConnectionLost, ErrorAnswer):
                     peer.close()
                 else:
-                    alive = self._links.made(nid) == made
+                    alive = self.links.made(nid) == made
                     self._identify(peer, message_id, request, alive)
 
             peer.ask(Ping()).then(answered)
@@ -112,7 +103,7 @@ class Identification(StorageHandler, Part):
     ) -> None:
         """A node of this cluster: there may be a connection with it, on its way or lost."""
         assert node.nid is not None
-        admitted = self._links.admit(node.nid)
+        admitted = self.links.admit(node.nid)
         at_once = admitted.done
 
         def go_on(_: Future[None]) -> None:
@@ -134,7 +125,7 @@ class Identification(StorageHandler, Part):
 
     def _node(self, request: RequestIdentification) -> Node | None:
         """Who it is; None if the master did not tell us yet. Raises ErrorAnswer."""
-        cluster = self._cluster
+        cluster = self.cluster
         if request.name != cluster.name:
             raise ErrorAnswer(
                 ErrorCode.PROTOCOL_ERROR,
@@ -174,17 +165,17 @@ class Identification(StorageHandler, Part):
                 peer.send(NotifyFeatures([FEATURE_MAINTENANCE]))
             peer.answer(message_id, AcceptIdentification(NodeType.STORAGE, None, None))
             peer.node = node
-            peer.handler = self._serve()
-            self._downstream.add(peer)
+            peer.handler = self.serve()
+            self.downstream.add(peer)
             return
         peer.trust()
-        peer.answer(message_id, AcceptIdentification(NodeType.STORAGE, self._cluster.nid, node.nid))
+        peer.answer(message_id, AcceptIdentification(NodeType.STORAGE, self.cluster.nid, node.nid))
         if node.type is NodeType.STORAGE:
             self._link(peer, request, node)
             return
         peer.node = node
-        peer.handler = ServeClient(self._service, Client(node.nid, next(_connections)))
-        self._service.clients.add(peer)
+        peer.handler = ServeClient(self.service, Client(node.nid, next(_connections)))
+        self.service.clients.add(peer)
         if FEATURES in request.extra:
             peer.send(NotifyFeatures([FEATURE_OIDS, FEATURE_PAGES, FEATURE_LOCKS, FEATURE_SIZE]))
 
@@ -192,7 +183,7 @@ class Identification(StorageHandler, Part):
         node.features = _features(request)
         if FEATURES in request.extra:
             peer.send(NotifyFeatures([FEATURE_MAINTENANCE]))
-        self._links.established(peer, node)
+        self.links.established(peer, node)
 
 
 def _features(request: RequestIdentification) -> frozenset[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 from neo.net.fault_sites import FaultSite
@@ -57,7 +58,6 @@ from neo.storage.cells import Cells
 from neo.storage.cluster import Cluster
 from neo.storage.commit import dropped_ttids as dropped
 from neo.storage.commit.participant import Participant
-from neo.storage.database import Database
 from neo.storage.events import CellsChanged
 from neo.storage.links import Links
 from neo.storage.maintenance.check import Checker
@@ -100,76 +100,57 @@ class NodeControl(Protocol):
     def fail(self, error: Exception) -> None: ...
 
 
+@dataclass(eq=False, repr=False)
 class ServeMaster(StorageHandler):
     """The handler of the primary master, from its acceptance on."""
 
-    def __init__(
-        self,
-        node: NodeControl,
-        shell: Host,
-        masters: MasterCandidates,
-        remember: Callable[[list[Address]], None],
-        database: Database,
-        cluster: Cluster,
-        cells: Cells,
-        participant: Participant,
-        links: Links,
-        identification: Identification,
-        replicator: Replicator,
-        backup: BackupReplicator,
-        packer: Packer,
-        eraser: Eraser,
-        checker: Checker,
-    ) -> None:
-        super().__init__(database)
-        self._node = node
-        self._shell = shell
-        self._masters = masters
-        self._remember = remember
-        self._backend = database.backend
-        self._cluster = cluster
-        self._cells = cells
-        self._participant = participant
-        self._locks = participant.locks
-        self._links = links
-        self._identification = identification
-        self._replicator = replicator
-        self._backup = backup
-        self._packer = packer
-        self._eraser = eraser
-        self._checker = checker
+    node: NodeControl
+    shell: Host
+    masters: MasterCandidates
+    #: Keeps the addresses of masters heard of.
+    remember: Callable[[list[Address]], None]
+    cluster: Cluster
+    cells: Cells
+    participant: Participant
+    links: Links
+    identification: Identification
+    replicator: Replicator
+    backup: BackupReplicator
+    packer: Packer
+    eraser: Eraser
+    checker: Checker
 
     def lost(self, peer: Peer, reason: str) -> None:
-        self._node.master_lost(reason)
+        self.node.master_lost(reason)
 
     # -- tables ------------------------------------------------------------------------------------
 
     @on(NotifyNodeInformation)
     def nodes_changed(self, peer: Peer, message_id: int, m: NotifyNodeInformation) -> None:
-        known = self._cluster.nodes
+        known = self.cluster.nodes
         for node in known.update(m.timestamp, m.node_list):
-            if node.nid == self._cluster.nid and node.type is NodeType.STORAGE:
+            if node.nid == self.cluster.nid and node.type is NodeType.STORAGE:
                 self._own_state(node)
             elif node.state in (NodeState.DOWN, NodeState.UNKNOWN):
                 if node.type is NodeType.CLIENT and node.nid is not None:
-                    self._node.client_lost(node.nid)
+                    self.node.client_lost(node.nid)
                 elif node.type is NodeType.STORAGE:
-                    self._links.node_changed(node)
-            if self._node.stopped:
+                    self.links.node_changed(node)
+            if self.node.stopped:
                 return
-        if self._cluster.remember_nids():
+        if self.cluster.remember_nids():
             self.database.stored()  # soon: the next master may give it again
         masters = [node.address for node in known.of_type(NodeType.MASTER) if node.address]
-        if self._masters.add(masters):
-            self._remember(self._masters.addresses)
-        self._identification.recheck()
+        if self.masters.add(masters):
+            self.remember(self.masters.addresses)
+        self.identification.recheck()
 
     def _own_state(self, node: Node) -> None:
         if node.state is NodeState.DOWN:
             logger.info("the master tells this node to stop")
-            self._node.stop(0)
+            self.node.stop(0)
         elif node.state is NodeState.UNKNOWN:
-            self._node.erase()
+            self.node.erase()
 
     @on(SendPartitionTable)
     def partitions_replaced(self, peer: Peer, message_id: int, m: SendPartitionTable) -> None:
@@ -178,22 +159,22 @@ class ServeMaster(StorageHandler):
         if table.ptid is None:
             return
         try:
-            changed = self._cells.replace(table)
+            changed = self.cells.replace(table)
         except ValueError as e:
-            self._node.fail(e)
+            self.node.fail(e)
         else:
-            self._node.cells_changed(changed)
+            self.node.cells_changed(changed)
 
     @on(NotifyPartitionChanges)
     def partitions_changed(self, peer: Peer, message_id: int, m: NotifyPartitionChanges) -> None:
-        partitions = self._cells.partitions
+        partitions = self.cells.partitions
         if partitions.ptid is None or m.ptid != partitions.ptid + 1:
             raise PeerError(f"wrong partition table id: {m.ptid} does not follow {partitions.ptid}")
         for partition, _, _ in m.cell_list:
             if not 0 <= partition < len(partitions):
                 raise PeerError(f"the partition table has {len(partitions)} rows, not {partition}")
-        changed = self._cells.change(m.ptid, m.num_replicas, m.cell_list)
-        self._node.cells_changed(changed)
+        changed = self.cells.change(m.ptid, m.num_replicas, m.cell_list)
+        self.node.cells_changed(changed)
 
     @on(NotifyClusterInformation)
     def cluster_state(self, peer: Peer, message_id: int, m: NotifyClusterInformation) -> None:
@@ -201,24 +182,24 @@ class ServeMaster(StorageHandler):
 
     @on(NotifyFeatures)
     def features(self, peer: Peer, message_id: int, m: NotifyFeatures) -> None:
-        if self._cluster.master is not None:
-            self._cluster.master.features = frozenset(m.features)
+        if self.cluster.master is not None:
+            self.cluster.master.features = frozenset(m.features)
 
     @on(FlushLog)
     def flush_log(self, peer: Peer, message_id: int, m: FlushLog) -> None:
-        self._shell.reopen_logs()
+        self.shell.reopen_logs()
 
     # -- RECOVERING ----------------------------------------------------------------------------------
 
     @on(AskRecovery)
     def recovery(self, peer: Peer, message_id: int, m: AskRecovery) -> None:
         """What is answered is durable: the master relies on ``truncate_tid`` being so."""
-        backend = self._backend
+        backend = self.database.backend
         self.database.answer_stored(
             peer,
             message_id,
             AnswerRecovery(
-                self._cells.partitions.ptid,
+                self.cells.partitions.ptid,
                 _tid(backend.get_config("backup_tid")),
                 _tid(backend.get_config("truncate_tid")),
             ),
@@ -226,36 +207,36 @@ class ServeMaster(StorageHandler):
 
     @on(AskPartitionTable)
     def partition_table(self, peer: Peer, message_id: int, m: AskPartitionTable) -> Message:
-        table = self._cells.partitions
+        table = self.cells.partitions
         return AnswerPartitionTable(table.ptid, table.replicas, table.row_list())
 
     @on(Truncate)
     def truncate(self, peer: Peer, message_id: int, m: Truncate) -> None:
         """Remember where to cut, and leave backup mode. The data is cut when all nodes do it, in
         VERIFYING. Not answered."""
-        self._backend.set_config("truncate_tid", m.tid.hex())
-        self._cells.backup.leave()
+        self.database.backend.set_config("truncate_tid", m.tid.hex())
+        self.cells.backup.leave()
 
     # -- VERIFYING -----------------------------------------------------------------------------------
 
     @on(AskLockedTransactions)
     def locked_transactions(self, peer: Peer, message_id: int, m: AskLockedTransactions) -> Message:
-        return AnswerLockedTransactions(dropped.voted(self._backend))
+        return AnswerLockedTransactions(dropped.voted(self.database.backend))
 
     @on(AskFinalTID)
     def final_tid(self, peer: Peer, message_id: int, m: AskFinalTID) -> Message:
-        return AnswerFinalTID(self._backend.final_tid(m.ttid))
+        return AnswerFinalTID(self.database.backend.final_tid(m.ttid))
 
     @on(ValidateTransaction)
     def validate(self, peer: Peer, message_id: int, m: ValidateTransaction) -> None:
-        self._backend.validate(m.ttid, m.tid)
+        self.database.backend.validate(m.ttid, m.tid)
 
     @on(AskLastIDs)
     def last_ids(self, peer: Peer, message_id: int, m: AskLastIDs) -> None:
         """The end of verification: what was asked before, truncation included, becomes durable."""
-        backend, cells = self._backend, self._cells
+        backend, cells = self.database.backend, self.cells
         truncate_tid = _tid(backend.get_config("truncate_tid"))
-        if truncate_tid is not None and self._cluster.nid is not None:
+        if truncate_tid is not None and self.cluster.nid is not None:
             logger.warning("everything later than %s is deleted", truncate_tid.hex())
             # Data of partitions that are not here any more, but not erased yet, might come back.
             backend.truncate(truncate_tid, range(len(cells.partitions)))
@@ -271,8 +252,8 @@ class ServeMaster(StorageHandler):
     @on(AskTails)
     def tails(self, peer: Peer, message_id: int, m: AskTails) -> Message:
         """What is committed here; transactions in progress are not part of it."""
-        backend = self._backend
-        unproven, length = self._cells.proof.unproven(), max(1, min(m.length, TAIL_MAX))
+        backend = self.database.backend
+        unproven, length = self.cells.proof.unproven(), max(1, min(m.length, TAIL_MAX))
         rows = []
         for partition in m.partition_list:
             tail = backend.tail(partition, m.max_tid or MAX_TID, length)
@@ -284,18 +265,18 @@ class ServeMaster(StorageHandler):
 
     @on(StartOperation)
     def start_operation(self, peer: Peer, message_id: int, m: StartOperation) -> None:
-        if self._cells.partitions.ptid is None:
+        if self.cells.partitions.ptid is None:
             raise PeerError("StartOperation before any partition table")
-        if not self._cluster.operational:
+        if not self.cluster.operational:
             self._forget_truncation()
-            self._cells.proof.accept(self._cells.readable())
+            self.cells.proof.accept(self.cells.readable())
             peer.send(NotifyReady())
-        self._node.start_operation(m.backup)
+        self.node.start_operation(m.backup)
 
     def _forget_truncation(self) -> None:
         """A truncation from which this node was absent is over, and commits may have followed it: what
         is not read here becomes as it was then, and is replicated."""
-        backend, cells = self._backend, self._cells
+        backend, cells = self.database.backend, self.cells
         truncate_tid = _tid(backend.get_config("truncate_tid"))
         if truncate_tid is not None:
             logger.warning("a truncation after %s is over", truncate_tid.hex())
@@ -305,79 +286,79 @@ class ServeMaster(StorageHandler):
             self._truncated()
 
     def _truncated(self) -> None:
-        self._backend.set_config("truncate_tid", None)
-        self._cells.backup.cut()
+        self.database.backend.set_config("truncate_tid", None)
+        self.cells.backup.cut()
 
     @on(StopOperation)
     def stop_operation(self, peer: Peer, message_id: int, m: StopOperation) -> None:
-        self._node.stop_operation()
+        self.node.stop_operation()
 
     @on(AskLockInformation)
     def lock(self, peer: Peer, message_id: int, m: AskLockInformation) -> Message | None:
         """A node that got its cells after the client's stores has nothing to lock; replication of
         these cells waits for the end of the transaction. The answer also says that the partition
         table is durable."""
-        if self._shell.fault(FaultSite.DATABASE_FAILS_AT_LOCK):
+        if self.shell.fault(FaultSite.DATABASE_FAILS_AT_LOCK):
             raise BackendFailure("fails on purpose")
-        if self._locks.lock(m.ttid, m.tid):
-            self._backend.lock(m.ttid, m.tid)
+        if self.participant.locks.lock(m.ttid, m.tid):
+            self.database.backend.lock(m.ttid, m.tid)
         answer = AnswerInformationLocked(m.ttid)
-        if self.database.table_stored and self._locks.locks_at_once(m.ttid):
+        if self.database.table_stored and self.participant.locks.locks_at_once(m.ttid):
             return answer
         self.database.answer_stored(peer, message_id, answer)
         return None
 
     @on(NotifyUnlockInformation)
     def unlock(self, peer: Peer, message_id: int, m: NotifyUnlockInformation) -> None:
-        if not self._participant.unlock(m.ttid):
+        if not self.participant.unlock(m.ttid):
             logger.info("nothing to unlock for transaction %s", m.ttid.hex())
 
     @on(AbortTransaction)
     def abort(self, peer: Peer, message_id: int, m: AbortTransaction) -> None:
-        self._replicator.aborted(m.ttid)
-        self._participant.abort(m.ttid)
+        self.replicator.aborted(m.ttid)
+        self.participant.abort(m.ttid)
 
     @on(AskLocks)
     def locks(self, peer: Peer, message_id: int, m: AskLocks) -> Message:
         return AnswerLocks(
             [
                 (t.ttid, t.client.nid, t.phase, list(waiters), max(waiters.values(), default=0.0))
-                for t, waiters in self._locks.waiting()
+                for t, waiters in self.participant.locks.waiting()
             ]
         )
 
     @on(NotifyTransactionFinished)
     def finished(self, peer: Peer, message_id: int, m: NotifyTransactionFinished) -> None:
-        self._participant.finished(m.ttid)
-        self._replicator.finished(m.ttid, m.max_tid)
+        self.participant.finished(m.ttid)
+        self.replicator.finished(m.ttid, m.max_tid)
 
     # -- backup --------------------------------------------------------------------------------------
 
     @on(Replicate)
     def replicate(self, peer: Peer, message_id: int, m: Replicate) -> None:
         """Those that come after the end of the operation are of no use any more."""
-        if self._cluster.operational:
-            self._backup.order(m.tid, m.upstream_name, m.source_dict)
+        if self.cluster.operational:
+            self.backup.order(m.tid, m.upstream_name, m.source_dict)
 
     # -- maintenance ---------------------------------------------------------------------------------
 
     @on(AskPack)
     def pack(self, peer: Peer, message_id: int, m: AskPack) -> None:
         self._check_operational()
-        self._packer.ask(peer, message_id, m.tid)
+        self.packer.ask(peer, message_id, m.tid)
 
     @on(CheckPartition, MendCell)
     def check_partition(self, peer: Peer, message_id: int, m: CheckPartition | MendCell) -> None:
-        if self._cluster.operational:
-            self._checker.add(m)
+        if self.cluster.operational:
+            self.checker.add(m)
 
     def _check_operational(self) -> None:
-        if not self._cluster.operational:
+        if not self.cluster.operational:
             raise ErrorAnswer(ErrorCode.NOT_READY, "this node does not serve now")
 
     @on(NotifyRepair)
     def repair(self, peer: Peer, message_id: int, m: NotifyRepair) -> None:
-        self._eraser.prune(m.dry_run)
+        self.eraser.prune(m.dry_run)
 
 
 def _tid(text: str | None) -> bytes | None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 from neo.node.handler import on
@@ -40,7 +41,6 @@ from neo.storage.backend.api import BackendFailure, Record, Transaction
 from neo.storage.background import Background, Job
 from neo.storage.cells import Cells
 from neo.storage.commit.locks import Locks
-from neo.storage.database import Database
 from neo.storage.links import Links
 from neo.storage.maintenance.digests import Digests
 from neo.storage.maintenance.pack import Packer
@@ -64,47 +64,34 @@ LENGTH_MAX = 10_000
 OVERHEAD_BYTES = 60
 
 
+@dataclass(eq=False, repr=False)
 class ServeStorage(StorageHandler):
     """The handler of all identified storage nodes, whoever dialed."""
 
-    def __init__(
-        self,
-        database: Database,
-        cells: Cells,
-        locks: Locks,
-        background: Background,
-        links: Links,
-        downstream: DownstreamLinks,
-        receiver: Receiver,
-        packer: Packer,
-        digests: Digests,
-    ) -> None:
-        super().__init__(database)
-        self._backend = database.backend
-        self._cells = cells
-        self._locks = locks
-        self._background = background
-        self._links = links
-        self._downstream = downstream
-        self._receiver = receiver
-        self._packer = packer
-        self._digests = digests
+    cells: Cells
+    locks: Locks
+    background: Background
+    links: Links
+    downstream: DownstreamLinks
+    receiver: Receiver
+    packer: Packer
+    digests: Digests
 
     def lost(self, peer: Peer, reason: str) -> None:
-        self._links.lost(peer)
-        self._downstream.lost(peer)
+        self.links.lost(peer)
+        self.downstream.lost(peer)
 
     @on(AddTransaction, AddObject)
     def add(self, peer: Peer, message_id: int, m: AddTransaction | AddObject) -> None:
-        self._receiver.add(peer, m)
+        self.receiver.add(peer, m)
 
     @on(CloseClient)
     def close_client(self, peer: Peer, message_id: int, m: CloseClient) -> None:
-        self._links.close_client(peer)
+        self.links.close_client(peer)
 
     @on(Ping)
     def ping(self, peer: Peer, message_id: int, message: Ping) -> Message:
-        self._links.returned(peer)
+        self.links.returned(peer)
         return super().ping(peer, message_id, message)
 
     @on(NotifyFeatures)
@@ -117,19 +104,19 @@ class ServeStorage(StorageHandler):
     @on(AskCheckTIDRange, AskCheckSerialRange)
     def check(self, peer: Peer, message_id: int, m: AskCheckTIDRange | AskCheckSerialRange) -> None:
         """Everything up to ``max_tid`` is committed; what is locked may be part of it."""
-        self._digests.check_comparable(m.partition)
+        self.digests.check_comparable(m.partition)
         self._run(peer, message_id, lambda: self._digest(peer, message_id, m))
 
     async def _digest(
         self, peer: Peer, message_id: int, m: AskCheckTIDRange | AskCheckSerialRange
     ) -> None:
-        peer.answer(message_id, await self._digests.answer(m))
+        peer.answer(message_id, await self.digests.answer(m))
 
     # -- source ------------------------------------------------------------------------------------
 
     @on(AskPackState)
     def pack_state(self, peer: Peer, message_id: int, m: AskPackState) -> Message:
-        return self._digests.pack_state(m.partition, ErrorCode.REPLICATION_ERROR)
+        return self.digests.pack_state(m.partition, ErrorCode.REPLICATION_ERROR)
 
     @on(AskFetchTransactions)
     def fetch_transactions(self, peer: Peer, message_id: int, m: AskFetchTransactions) -> None:
@@ -148,13 +135,13 @@ class ServeStorage(StorageHandler):
     ) -> None:
         """Later transactions than ``max_tid`` do not matter; those that are locked may be earlier.
         Who knows of packs gets what a pack may remove when that is done."""
-        self._digests.check_readable(m.partition, ErrorCode.REPLICATION_ERROR)
-        if not self._cells.backup.has(m.partition, m.max_tid):
+        self.digests.check_readable(m.partition, ErrorCode.REPLICATION_ERROR)
+        if not self.cells.backup.has(m.partition, m.max_tid):
             raise ErrorAnswer(
                 ErrorCode.REPLICATION_ERROR,
                 f"partition {m.partition} is not complete up to {m.max_tid.hex()} here",
             )
-        packer, node = self._packer, peer.node
+        packer, node = self.packer, peer.node
         knows = node is not None and FEATURE_MAINTENANCE in node.features
         if knows and packer.pending(m.partition) and u64(m.min_tid) <= packer.wanted():
             packer.hurry(m.partition)
@@ -166,8 +153,8 @@ class ServeStorage(StorageHandler):
     def _run(self, peer: Peer, message_id: int, job: Callable[[], Job]) -> None:
         """Run a job when nothing is locked. The peer has a few at a time."""
         peer.begin_job()
-        self._locks.when_unlocked(
-            lambda: self._background.run(self._refusing(peer, message_id, job()))
+        self.locks.when_unlocked(
+            lambda: self.background.run(self._refusing(peer, message_id, job()))
         )
 
     async def _refusing(self, peer: Peer, message_id: int, job: Job) -> None:
@@ -187,7 +174,7 @@ class ServeStorage(StorageHandler):
     ) -> int:
         """Send rows until the chunk is long enough; returns how many. ``send`` takes the next ones, and
         gives the bytes of each that it sent. Raises ErrorAnswer if the data was lost meanwhile."""
-        pace = self._background
+        pace = self.background
         done = total = 0
         while done < len(rows) and total <= CHUNK_BYTES:
             began, buffered = pace.monotonic(), 0
@@ -198,12 +185,12 @@ class ServeStorage(StorageHandler):
                     break
             total += buffered
             await pace.give_way(began)
-            self._digests.check_readable(partition, ErrorCode.REPLICATION_ERROR)
+            self.digests.check_readable(partition, ErrorCode.REPLICATION_ERROR)
         return done
 
     async def _transactions(self, peer: Peer, message_id: int, m: AskFetchTransactions) -> None:
-        self._digests.check_readable(m.partition, ErrorCode.REPLICATION_ERROR)
-        backend = self._backend
+        self.digests.check_readable(m.partition, ErrorCode.REPLICATION_ERROR)
+        backend = self.database.backend
         length = min(m.length, LENGTH_MAX)
         tids = backend.tids_ascending(m.min_tid, m.max_tid, length + 1, m.partition)
         known = set(m.tid_list)
@@ -226,8 +213,8 @@ class ServeStorage(StorageHandler):
         peer.answer(message_id, AnswerFetchTransactions(None, next_tid, deleted))
 
     async def _objects(self, peer: Peer, message_id: int, m: AskFetchObjects) -> None:
-        self._digests.check_readable(m.partition, ErrorCode.REPLICATION_ERROR)
-        backend, packer = self._backend, self._packer
+        self.digests.check_readable(m.partition, ErrorCode.REPLICATION_ERROR)
+        backend, packer = self.database.backend, self.packer
         length = min(m.length, LENGTH_MAX)
         rows = backend.objects_ascending(m.partition, m.min_tid, m.min_oid, m.max_tid, length + 1)
         known = {(tid, oid) for tid, oids in m.object_dict.items() for oid in oids}

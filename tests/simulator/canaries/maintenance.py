@@ -62,7 +62,7 @@ def _resumed_too_far() -> list[Patch]:
 
     def start_oid(self: Packer, partition: int) -> bytes:
         oid = original(self, partition)
-        return oid if oid == ZERO_OID else add64(oid, 2 * len(self._cells.partitions))
+        return oid if oid == ZERO_OID else add64(oid, 2 * len(self.cells.partitions))
 
     return [(Packer, "_start_oid", start_oid)]
 
